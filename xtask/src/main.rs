@@ -1,2 +1,66 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: `cargo xtask --help`.
+
+mod checks;
+mod steps;
+mod suites;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use steps::Report;
+
+const HELP: &str = "\
+Developer tasks of Comb.
+
+Usage: cargo xtask TASK
+
+  check                        format, lints, documentation, the protocol crates for aarch64, house rules
+  test                         check, then every test, loom, fuzz and the shell scripts
+  sim                          simulations of the protocol crates (tests named sim_…)
+  model                        model checks of the protocol crates (tests named model_…)
+  loom                         every interleaving of the rings' atomic operations (comb-net, tests named loom_…)
+  miri                         undefined behaviour in the rings (comb-net, tests named miri_…); needs nightly
+  fuzz [--seconds N] [NAME]    mutate what a peer may write, N seconds a test (20), only tests that contain NAME
+  bench [ARGUMENT…]            comb bench, built for release
+  tidy                         house rules over the repository's files
+
+A task runs all its steps even if one fails, ends with a table of them, and exits with 1 if any failed.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut report = Report::default();
+    match arguments.as_slice() {
+        // First, so that its arguments, --help among them, are its own.
+        ["bench", rest @ ..] => suites::bench(&mut report, rest),
+        [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
+            steps::say(HELP);
+            return ExitCode::SUCCESS;
+        }
+        ["check"] => checks::check(&mut report),
+        ["test"] => {
+            checks::check(&mut report);
+            suites::workspace_tests(&mut report);
+            suites::loom(&mut report);
+            suites::fuzz(&mut report, suites::FUZZ_SECONDS, None);
+            checks::shell_scripts(&mut report);
+        }
+        ["sim"] => suites::simulations(&mut report),
+        ["model"] => suites::model_checks(&mut report),
+        ["loom"] => suites::loom(&mut report),
+        ["miri"] => suites::miri(&mut report),
+        ["fuzz", rest @ ..] => match suites::fuzz_arguments(rest) {
+            Ok((seconds, name)) => suites::fuzz(&mut report, seconds, name),
+            Err(mistake) => return usage(&mistake),
+        },
+        ["tidy"] => checks::tidy(&mut report),
+        [task, ..] => return usage(&format!("no such task, or arguments that it does not take: {task}")),
+    }
+    report.finish()
+}
+
+fn usage(mistake: &str) -> ExitCode {
+    eprintln!("xtask: {mistake}\n\n{HELP}");
+    ExitCode::from(2)
+}

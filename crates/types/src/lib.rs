@@ -1,1 +1,14 @@
-//! Placeholder.
+//! Ids, epochs and versions that every part of Comb shares. No dependencies, no allocation.
+//!
+//! Each number has its own type, because a channel's index passed where an endpoint's is meant is a fault that no
+//! checksum finds.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod ids;
+mod time;
+mod version;
+
+pub use ids::{CellId, ChannelId, EndpointId, Epoch, Incarnation, WindowId};
+pub use time::*;
+pub use version::{Version, VersionError};

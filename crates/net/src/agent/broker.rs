@@ -1,0 +1,563 @@
+//! What an agent decides. No socket and no clock: requests with their descriptors in, replies with theirs out.
+//!
+//! The broker believes nobody: names, seals, sizes and limits are checked here before anything reaches a peer. It
+//! keeps one reference to every bell, because it hands them to each new peer; rings and windows only pass through.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use comb_types::{ChannelId, EndpointId};
+
+use super::policy::{Identity, Limits, Policy};
+use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side};
+use crate::bell::Bell;
+use crate::segment::{Segment, Writers};
+use crate::shm::{GeometryError, WINDOWS};
+
+/// A connection, as the server counts them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u64);
+
+/// Something to be sent.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// To whom.
+    pub to: ClientId,
+    /// What.
+    pub reply: Reply,
+    /// With what.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A client that broke the protocol: it is told why and its connection ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misbehaviour(pub String);
+
+/// Why one request was refused. The connection goes on.
+struct Refusal(String);
+
+/// Anything that can be said to people is a reason. `Refusal` itself is not `Display`, so that this is no cycle.
+impl<T: std::fmt::Display> From<T> for Refusal {
+    fn from(reason: T) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+#[derive(Debug)]
+struct Client {
+    /// `None` until it has said hello.
+    name: Option<String>,
+    pid: u32,
+    uid: u32,
+    process: OwnedFd,
+    channels: u32,
+    memory_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    owner: ClientId,
+    name: String,
+    bell: OwnedFd,
+    bell_channels: u32,
+}
+
+/// A channel and its ends; the second is missing while it is only offered, or not restored yet.
+#[derive(Debug)]
+struct Channel {
+    ends: Vec<(ClientId, EndpointId)>,
+    /// The opener's request while it waits for an answer, and the memory that each end has charged.
+    pending: Option<Pending>,
+    charged_bytes: Vec<(ClientId, u64)>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    request: u32,
+    accepter: (ClientId, EndpointId),
+}
+
+/// The agent's book.
+pub struct Broker {
+    policy: Box<dyn Policy>,
+    limits: Limits,
+    clients: BTreeMap<ClientId, Client>,
+    endpoints: BTreeMap<EndpointId, Endpoint>,
+    channels: BTreeMap<ChannelId, Channel>,
+    next_number: u32,
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+type Outcome = Result<Vec<Outgoing>, Refusal>;
+
+impl Broker {
+    /// A broker with nothing in its book. `first_number` should be random: processes that restore their channels
+    /// after an agent's restart bring numbers of the agent before.
+    pub fn new(policy: Box<dyn Policy>, limits: Limits, first_number: u32) -> Self {
+        Self {
+            policy,
+            limits,
+            clients: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            next_number: first_number,
+        }
+    }
+
+    /// A process connected; the kernel vouches for the rest.
+    pub fn connect(&mut self, client: ClientId, pid: u32, uid: u32, process: OwnedFd) {
+        let fresh = Client { name: None, pid, uid, process, channels: 0, memory_bytes: 0 };
+        let before = self.clients.insert(client, fresh);
+        assert!(before.is_none(), "the server numbers connections once");
+    }
+
+    /// A connection ended: its endpoints and channels go, and the other ends are told.
+    pub fn disconnect(&mut self, client: ClientId) -> Vec<Outgoing> {
+        let mut out = Vec::new();
+        let name = self.identity(client).map_or_else(|| "a process".to_owned(), |who| who.name);
+        let owned: Vec<EndpointId> =
+            self.endpoints.iter().filter(|(_, e)| e.owner == client).map(|(&id, _)| id).collect();
+        for endpoint in owned {
+            self.remove_endpoint(endpoint, &format!("{name} left"), &mut out);
+        }
+        self.clients.remove(&client);
+        out
+    }
+
+    /// One request. `Err`: the client broke the protocol; the server tells it so and calls [`Broker::disconnect`].
+    pub fn handle(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Vec<Outgoing>, Misbehaviour> {
+        let said_hello = self.clients.get(&client).is_some_and(|c| c.name.is_some());
+        if said_hello == matches!(request, Request::Hello { .. }) {
+            return Err(Misbehaviour("a connection starts with one Hello".into()));
+        }
+        let number = match &request {
+            Request::CreateEndpoint { request, .. }
+            | Request::Open { request, .. }
+            | Request::RestoreEndpoint { request, .. }
+            | Request::List { request } => Some(*request),
+            _ => None,
+        };
+        let outcome = self.dispatch(client, request, descriptors);
+        Ok(outcome.unwrap_or_else(|Refusal(reason)| {
+            vec![Outgoing {
+                to: client,
+                reply: Reply::Refused { request: number, reason },
+                descriptors: Vec::new(),
+            }]
+        }))
+    }
+
+    fn dispatch(&mut self, client: ClientId, request: Request, descriptors: Vec<OwnedFd>) -> Outcome {
+        match request {
+            Request::Hello { name } => self.hello(client, name),
+            Request::CreateEndpoint { request, name, bell_channels } => {
+                self.create_endpoint(client, request, name, bell_channels, descriptors)
+            }
+            Request::RestoreEndpoint { request, name, bell_channels, channels } => {
+                let created = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
+                let Some(Reply::EndpointCreated { endpoint, .. }) = created.first().map(|out| &out.reply) else {
+                    return Err("an endpoint was not restored".into());
+                };
+                self.restore_channels(client, *endpoint, &channels)?;
+                Ok(created)
+            }
+            Request::Open { request, endpoint, to, side } => {
+                self.open(client, request, endpoint, &to, side, descriptors)
+            }
+            Request::Accept { channel, side } => self.accept(client, channel, side, descriptors),
+            Request::Refuse { channel, reason } => self.refuse(client, channel, &reason),
+            Request::ShareWindow { channel, window, bytes, writable } => {
+                self.share_window(client, channel, window, bytes, writable, descriptors)
+            }
+            Request::CloseChannel { channel } => {
+                self.end_of(client, channel)?;
+                let name = self.full_name(client);
+                let mut out = Vec::new();
+                self.remove_channel(channel, Some(client), &format!("{name} closed the channel"), &mut out);
+                Ok(out)
+            }
+            Request::CloseEndpoint { endpoint } => {
+                self.own_endpoint(client, endpoint)?;
+                let name = self.full_name(client);
+                let mut out = Vec::new();
+                self.remove_endpoint(endpoint, &format!("{name} closed its endpoint"), &mut out);
+                Ok(out)
+            }
+            Request::List { request } => Ok(vec![self.list(client, request)]),
+        }
+    }
+
+    fn hello(&mut self, client: ClientId, name: String) -> Outcome {
+        check_name(&name)?;
+        if self.clients.values().any(|other| other.name.as_ref() == Some(&name)) {
+            return Err(format!("the name {name:?} is taken by another process on this agent").into());
+        }
+        self.clients.get_mut(&client).ok_or("not connected")?.name = Some(name);
+        let you = self.identity(client).expect("just named");
+        Ok(vec![Outgoing { to: client, reply: Reply::Welcome { you }, descriptors: Vec::new() }])
+    }
+
+    fn create_endpoint(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        name: String,
+        bell_channels: u32,
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        check_name(&name)?;
+        let owned = self.endpoints.values().filter(|e| e.owner == client);
+        if owned.clone().any(|e| e.name == name) {
+            return Err(format!("this process has an endpoint {name:?} already").into());
+        }
+        if owned.count() >= self.limits.endpoints as usize {
+            return Err(format!("the limit of {} endpoints a process is reached", self.limits.endpoints).into());
+        }
+        if bell_channels == 0 || bell_channels > self.limits.channels {
+            return Err(format!(
+                "an endpoint takes 1 to {} channels, not {bell_channels}",
+                self.limits.channels
+            )
+            .into());
+        }
+        let [bell] = exactly(descriptors)?;
+        let bytes = Bell::board_bytes(bell_channels) as u64;
+        Segment::inspect(bell.as_fd(), bytes, Writers::Both)?;
+        self.charge(client, bytes)?;
+        let endpoint = EndpointId(self.fresh_number());
+        self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels });
+        let reply = Reply::EndpointCreated { request, endpoint };
+        Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
+    }
+
+    fn restore_channels(
+        &mut self,
+        client: ClientId,
+        endpoint: EndpointId,
+        channels: &[(ChannelId, String)],
+    ) -> Result<(), Refusal> {
+        for (channel, _) in channels {
+            let entry = self.channels.entry(*channel).or_insert_with(|| Channel {
+                ends: Vec::new(),
+                pending: None,
+                charged_bytes: Vec::new(),
+            });
+            if entry.ends.len() >= 2 {
+                return Err(format!("{channel} has two ends already").into());
+            }
+            entry.ends.push((client, endpoint));
+            self.clients.get_mut(&client).ok_or("not connected")?.channels += 1;
+        }
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        endpoint: EndpointId,
+        to: &str,
+        side: Side,
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        self.own_endpoint(client, endpoint)?;
+        let (process, name) = to.split_once('/').ok_or_else(|| {
+            format!("{to:?} is no address: say process/endpoint")
+        })?;
+        let target = self
+            .clients
+            .iter()
+            .find(|(_, c)| c.name.as_deref() == Some(process))
+            .map(|(&id, _)| id)
+            .ok_or_else(|| format!("no process {process:?} is known to this agent"))?;
+        let (&accepter, _) = self
+            .endpoints
+            .iter()
+            .find(|(_, e)| e.owner == target && e.name == name)
+            .ok_or_else(|| format!("process {process:?} has no endpoint {name:?}"))?;
+        let from = self.identity(client).ok_or("not connected")?;
+        let peer = self.identity(target).ok_or("not connected")?;
+        self.policy.may_open(&from, &peer, name).map_err(Refusal)?;
+        for party in [client, target] {
+            if self.clients[&party].channels >= self.limits.channels {
+                let whose = if party == client { "this process's" } else { "the peer's" };
+                return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
+            }
+        }
+        let charged = self.check_side(client, &side, &descriptors)?;
+        let channel = ChannelId(self.fresh_number());
+        for party in [client, target] {
+            self.clients.get_mut(&party).expect("looked up above").channels += 1;
+        }
+        self.channels.insert(
+            channel,
+            Channel {
+                ends: vec![(client, endpoint)],
+                pending: Some(Pending { request, accepter: (target, accepter) }),
+                charged_bytes: vec![(client, charged)],
+            },
+        );
+        let opener = &self.endpoints[&endpoint];
+        let reply = Reply::Offer {
+            channel,
+            endpoint: accepter,
+            from,
+            from_endpoint: opener.name.clone(),
+            side,
+            bell_channels: opener.bell_channels,
+        };
+        let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
+        Ok(vec![Outgoing { to: target, reply, descriptors }])
+    }
+
+    fn accept(
+        &mut self,
+        client: ClientId,
+        channel: ChannelId,
+        side: Side,
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
+        if pending.accepter.0 != client {
+            return Err("the channel was offered to somebody else".into());
+        }
+        let (request, accepter) = (pending.request, pending.accepter);
+        let opener = entry.ends[0].0;
+        let charged = match self.check_side(client, &side, &descriptors) {
+            Ok(charged) => charged,
+            Err(Refusal(reason)) => return self.refuse(client, channel, &reason),
+        };
+        let entry = self.channels.get_mut(&channel).expect("looked up above");
+        entry.pending = None;
+        entry.ends.push(accepter);
+        entry.charged_bytes.push((client, charged));
+        let reply = Reply::Opened {
+            request,
+            channel,
+            peer: self.identity(client).ok_or("not connected")?,
+            side,
+            bell_channels: self.endpoints[&accepter.1].bell_channels,
+        };
+        let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
+        Ok(vec![Outgoing { to: opener, reply, descriptors }])
+    }
+
+    fn refuse(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
+        let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
+        if pending.accepter.0 != client {
+            return Err("the channel was offered to somebody else".into());
+        }
+        let (request, opener) = (pending.request, entry.ends[0].0);
+        let reason: String = reason.chars().take(1000).collect();
+        let name = self.full_name(client);
+        self.remove_channel(channel, None, "", &mut Vec::new());
+        let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };
+        Ok(vec![Outgoing { to: opener, reply, descriptors: Vec::new() }])
+    }
+
+    fn share_window(
+        &mut self,
+        client: ClientId,
+        channel: ChannelId,
+        window: u32,
+        bytes: u64,
+        writable: bool,
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        self.end_of(client, channel)?;
+        if window as usize >= WINDOWS {
+            return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
+        }
+        let [memory] = exactly(descriptors)?;
+        let writers = if writable { Writers::Both } else { Writers::Maker };
+        Segment::inspect(memory.as_fd(), bytes, writers)?;
+        self.charge(client, bytes)?;
+        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
+        entry.charged_bytes.push((client, bytes));
+        // Both ends in one process: the window goes to the other endpoint, which is the same connection.
+        let peer = entry.ends.iter().find(|(id, _)| *id != client).or(entry.ends.first());
+        let &(to, _) = peer.ok_or("the peer is not restored yet")?;
+        let reply = Reply::WindowShared { channel, window, bytes, writable };
+        Ok(vec![Outgoing { to, reply, descriptors: vec![memory] }])
+    }
+
+    fn list(&self, client: ClientId, request: u32) -> Outgoing {
+        const MOST_LISTED: usize = 150;
+        let processes: Vec<Listed> = self
+            .clients
+            .iter()
+            .filter_map(|(&id, c)| {
+                let identity = self.identity(id)?;
+                let endpoints = self.endpoints.values().filter(|e| e.owner == id).count();
+                Some(Listed {
+                    identity,
+                    endpoints: u32::try_from(endpoints).unwrap_or(u32::MAX),
+                    channels: c.channels,
+                    memory_bytes: c.memory_bytes,
+                })
+            })
+            .take(MOST_LISTED + 1)
+            .collect();
+        let cut = processes.len() > MOST_LISTED;
+        let processes = processes.into_iter().take(MOST_LISTED).collect();
+        Outgoing { to: client, reply: Reply::Listing { request, processes, cut }, descriptors: Vec::new() }
+    }
+
+    /// Checks the ring that comes with a side and charges its memory.
+    fn check_side(&mut self, client: ClientId, side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
+        let geometry = side.geometry.check().map_err(|error: GeometryError| error)?;
+        let expected = 1 + usize::from(side.event);
+        if with.len() != expected {
+            return Err(format!("{} descriptors came where {expected} belong", with.len()).into());
+        }
+        let bytes = geometry.segment_bytes() as u64;
+        Segment::inspect(with[0].as_fd(), bytes, Writers::Maker)?;
+        self.charge(client, bytes)?;
+        Ok(bytes)
+    }
+
+    fn charge(&mut self, client: ClientId, bytes: u64) -> Result<(), Refusal> {
+        let limit = self.limits.memory_bytes;
+        let entry = self.clients.get_mut(&client).ok_or("not connected")?;
+        let after = entry.memory_bytes.saturating_add(bytes);
+        if after > limit {
+            return Err(format!(
+                "the limit of {limit} bytes of shared memory a process is reached: {} are in use and {bytes} were asked for",
+                entry.memory_bytes
+            )
+            .into());
+        }
+        entry.memory_bytes = after;
+        Ok(())
+    }
+
+    fn with_bell_and_process(
+        &self,
+        client: ClientId,
+        endpoint: EndpointId,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Vec<OwnedFd>, Refusal> {
+        descriptors.push(self.endpoints[&endpoint].bell.try_clone()?);
+        descriptors.push(self.clients[&client].process.try_clone()?);
+        Ok(descriptors)
+    }
+
+    fn own_endpoint(&self, client: ClientId, endpoint: EndpointId) -> Result<(), Refusal> {
+        match self.endpoints.get(&endpoint) {
+            Some(found) if found.owner == client => Ok(()),
+            _ => Err(format!("{endpoint} is not this process's").into()),
+        }
+    }
+
+    fn end_of(&self, client: ClientId, channel: ChannelId) -> Result<(), Refusal> {
+        match self.channels.get(&channel) {
+            Some(found) if found.ends.iter().any(|(id, _)| *id == client) => Ok(()),
+            _ => Err(format!("{channel} is not this process's").into()),
+        }
+    }
+
+    fn remove_endpoint(&mut self, endpoint: EndpointId, reason: &str, out: &mut Vec<Outgoing>) {
+        let Some(removed) = self.endpoints.remove(&endpoint) else { return };
+        if let Some(owner) = self.clients.get_mut(&removed.owner) {
+            owner.memory_bytes -= Bell::board_bytes(removed.bell_channels) as u64;
+        }
+        let touched: Vec<ChannelId> = self
+            .channels
+            .iter()
+            .filter(|(_, c)| {
+                c.ends.iter().any(|(_, e)| *e == endpoint)
+                    || c.pending.as_ref().is_some_and(|p| p.accepter.1 == endpoint)
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for channel in touched {
+            self.remove_channel(channel, Some(removed.owner), reason, out);
+        }
+    }
+
+    /// Removes a channel and tells every end but `leaver`'s.
+    fn remove_channel(
+        &mut self,
+        channel: ChannelId,
+        leaver: Option<ClientId>,
+        reason: &str,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let Some(removed) = self.channels.remove(&channel) else { return };
+        for &(client, bytes) in &removed.charged_bytes {
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.memory_bytes -= bytes;
+            }
+        }
+        let pending = removed.pending.as_ref();
+        for &(client, _) in removed.ends.iter().chain(pending.map(|p| &p.accepter)) {
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.channels -= 1;
+            }
+        }
+        let Some(leaver) = leaver else { return };
+        for &(to, _) in removed.ends.iter().filter(|(to, _)| *to != leaver) {
+            let reason = reason.to_owned();
+            let reply = match pending {
+                Some(pending) => Reply::Refused { request: Some(pending.request), reason },
+                None => Reply::PeerGone { channel, reason },
+            };
+            out.push(Outgoing { to, reply, descriptors: Vec::new() });
+        }
+    }
+
+    fn identity(&self, client: ClientId) -> Option<Identity> {
+        let entry = self.clients.get(&client)?;
+        Some(Identity { name: entry.name.clone()?, pid: entry.pid, uid: entry.uid })
+    }
+
+    fn full_name(&self, client: ClientId) -> String {
+        self.identity(client).map_or_else(
+            || "a process without a name".to_owned(),
+            |who| format!("{} (process {})", who.name, who.pid),
+        )
+    }
+
+    fn fresh_number(&mut self) -> u32 {
+        loop {
+            let number = self.next_number;
+            self.next_number = self.next_number.wrapping_add(1);
+            if !self.channels.contains_key(&ChannelId(number))
+                && !self.endpoints.contains_key(&EndpointId(number))
+            {
+                return number;
+            }
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) {
+        return Err(format!(
+            "{:?} is no name: 1 to {LONGEST_NAME} letters, digits, '-', '_' and '.'",
+            name.chars().take(LONGEST_NAME).collect::<String>()
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Refusal> {
+    let came = descriptors.len();
+    <[OwnedFd; N]>::try_from(descriptors)
+        .map_err(|_| Refusal(format!("{came} descriptors came where {N} belong")))
+}

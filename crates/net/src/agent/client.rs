@@ -1,0 +1,598 @@
+//! A process's connection to its agent, and its watcher: one thread that sleeps until the agent says something or a
+//! peer's process ends. It is never on the way of a message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use comb_types::{ChannelId, EndpointId};
+use rustix::event::epoll;
+
+use super::policy::Identity;
+use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side};
+use super::server::connect_socket;
+use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
+use crate::fence::Fences;
+use crate::life::{Cause, Life};
+use crate::shm::{AdoptError, PeerSide, ShmLink};
+use crate::window::IncomingWindow;
+
+/// An agent answers from memory: what takes longer is an agent that is stopped or gone.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// How often a process knocks at the door of an agent that went away.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+const STOP: u64 = u64::MAX;
+const SOCKET: u64 = u64::MAX - 1;
+
+/// Why there is no connection to an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens.
+    #[error("no agent answers on {path}: {source}. Is one running? (`comb up` starts one)")]
+    Unreachable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: rustix::io::Errno,
+    },
+    /// The agent said no.
+    #[error("the agent refused the connection: {0}")]
+    Refused(String),
+    /// It spoke something else.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The system refused.
+    #[error("cannot set up the connection to the agent: {0}")]
+    System(rustix::io::Errno),
+}
+
+/// Why a request to the agent was not done. Nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The agent or the peer said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The agent is away. Channels that are open go on; ask again when it is back.
+    #[error("the agent is away; open channels go on without it")]
+    AgentAway,
+    /// What the peer handed over was not acceptable. It is told so.
+    #[error("the peer's side of the channel was refused: {0}")]
+    Adopt(#[from] AdoptError),
+    /// Our own side could not be made.
+    #[error(transparent)]
+    Segment(#[from] crate::segment::SegmentError),
+    /// A geometry outside the limits.
+    #[error(transparent)]
+    Geometry(#[from] crate::shm::GeometryError),
+    /// The endpoint has no free place for one more channel.
+    #[error("the endpoint has all of its {0} channels; make it with more (EndpointOptions::channels)")]
+    NoPlace(u32),
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(rustix::io::Errno),
+}
+
+/// A process's connection to its agent. Cheap to clone; the connection ends with the last clone and the last
+/// endpoint made by it.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    connection: Arc<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    shared: Arc<Shared>,
+    stop: OwnedFd,
+    watcher: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
+    }
+}
+
+/// What the process's threads and its watcher share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    name: String,
+    /// Where to find the agent again; `None` for an agent in a process, which does not come back.
+    path: Option<PathBuf>,
+    /// `None` while the agent is away.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
+    waiting: Mutex<Waiting>,
+    book: Mutex<Book>,
+    epoll: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u32,
+    answers: BTreeMap<u32, Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    answer: mpsc::Sender<Answer>,
+    /// Whose channel it is to be, if a channel is opened.
+    opening: Option<(Arc<EndpointShared>, String)>,
+}
+
+/// The answer to a request. An opened channel is watched already when it comes.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Reply(Reply),
+    Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
+    Refused(String),
+    AgentAway,
+}
+
+/// The watcher's book.
+#[derive(Debug, Default)]
+struct Book {
+    endpoints: BTreeMap<EndpointId, Arc<EndpointShared>>,
+    channels: BTreeMap<ChannelId, Record>,
+    processes: BTreeMap<u32, PeerProcess>,
+}
+
+#[derive(Debug)]
+struct Record {
+    life: Arc<Life>,
+    endpoint: Arc<EndpointShared>,
+    pid: u32,
+}
+
+/// One descriptor a process, however many channels lead to it.
+#[derive(Debug)]
+struct PeerProcess {
+    descriptor: OwnedFd,
+    channels: BTreeSet<ChannelId>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves these books consistent: each change is one insertion or removal.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Agent {
+    /// Connects to the agent that listens on `path`, as the process of that name.
+    pub fn connect(path: &Path, name: &str) -> Result<Self, ConnectError> {
+        let socket = connect_socket(path)
+            .map_err(|source| ConnectError::Unreachable { path: path.to_owned(), source })?;
+        Self::start(socket, name, Some(path.to_owned()))
+    }
+
+    /// Uses a socket that is connected to an agent already.
+    pub fn over(socket: OwnedFd, name: &str) -> Result<Self, ConnectError> {
+        Self::start(socket, name, None)
+    }
+
+    fn start(socket: OwnedFd, name: &str, path: Option<PathBuf>) -> Result<Self, ConnectError> {
+        hello(&socket, name)?;
+        let system = ConnectError::System;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let stop =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(system)?;
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(system)?;
+        epoll::add(&epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN)
+            .map_err(system)?;
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            path,
+            socket: Mutex::new(Some(Arc::new(socket))),
+            waiting: Mutex::default(),
+            book: Mutex::default(),
+            epoll,
+        });
+        let for_watcher = Arc::clone(&shared);
+        let watcher = std::thread::Builder::new()
+            .name("comb-watcher".into())
+            .spawn(move || for_watcher.watch())
+            .map_err(|_| ConnectError::System(rustix::io::Errno::AGAIN))?;
+        Ok(Self { connection: Arc::new(Connection { shared, stop, watcher: Some(watcher) }) })
+    }
+
+    /// The name that this process gave.
+    pub fn name(&self) -> &str {
+        &self.connection.shared.name
+    }
+
+    /// Makes an endpoint with the default options.
+    pub fn endpoint(&self, name: &str) -> Result<Endpoint, RequestError> {
+        self.endpoint_with(name, EndpointOptions::default())
+    }
+
+    /// Makes an endpoint.
+    pub fn endpoint_with(&self, name: &str, options: EndpointOptions) -> Result<Endpoint, RequestError> {
+        options.geometry.check()?;
+        let (shared, bell) = EndpointShared::create(name, options)?;
+        let request = |request| Request::CreateEndpoint {
+            request,
+            name: name.to_owned(),
+            bell_channels: options.channels,
+        };
+        let answer = self.connection.shared.ask(request, &[bell.as_fd()], None)?;
+        let Answer::Reply(Reply::EndpointCreated { endpoint, .. }) = answer else {
+            return Err(RequestError::Refused("the agent answered something else".into()));
+        };
+        let shared = Arc::new(shared.with_bell(bell));
+        shared.set_id(endpoint);
+        lock(&self.connection.shared.book).endpoints.insert(endpoint, Arc::clone(&shared));
+        Ok(Endpoint::new(self.clone(), shared))
+    }
+
+    /// The processes that the agent knows.
+    pub fn list(&self) -> Result<Vec<Listed>, RequestError> {
+        match self.connection.shared.ask(|request| Request::List { request }, &[], None)? {
+            Answer::Reply(Reply::Listing { processes, .. }) => Ok(processes),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.connection.shared
+    }
+}
+
+/// Introduces ourselves and waits for the welcome.
+fn hello(socket: &OwnedFd, name: &str) -> Result<Identity, ConnectError> {
+    protocol::send(socket, &Request::Hello { name: name.to_owned() }, &[])?;
+    match protocol::receive::<Reply>(socket)?.0 {
+        Reply::Welcome { you } => Ok(you),
+        Reply::Refused { reason, .. } => Err(ConnectError::Refused(reason)),
+        _ => Err(ConnectError::Refused("it answered something else".into())),
+    }
+}
+
+impl Shared {
+    /// Opens a channel: our side goes to the agent, the peer's comes back.
+    pub(crate) fn open(
+        &self,
+        endpoint: &Arc<EndpointShared>,
+        to: &str,
+        side: Side,
+        descriptors: &[&OwnedFd],
+    ) -> Result<(ChannelId, PeerSide, Arc<Life>), RequestError> {
+        let id = endpoint.id();
+        let request = |request| Request::Open { request, endpoint: id, to: to.to_owned(), side };
+        let descriptors: Vec<_> = descriptors.iter().map(|fd| fd.as_fd()).collect();
+        let opening = Some((Arc::clone(endpoint), to.to_owned()));
+        match self.ask(request, &descriptors, opening)? {
+            Answer::Opened { channel, peer, life } => Ok((channel, peer, life)),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
+    /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
+    /// we then restore.
+    pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+        if let Some(socket) = self.socket() {
+            let _ = protocol::send(&*socket, request, descriptors);
+        }
+    }
+
+    /// Forgets a channel: the watcher no longer watches for it.
+    pub(crate) fn forget_channel(&self, channel: ChannelId) {
+        lock(&self.book).remove_channel(&self.epoll, channel);
+        self.tell(&Request::CloseChannel { channel }, &[]);
+    }
+
+    /// Forgets an endpoint.
+    pub(crate) fn forget_endpoint(&self, endpoint: EndpointId) {
+        lock(&self.book).endpoints.remove(&endpoint);
+        self.tell(&Request::CloseEndpoint { endpoint }, &[]);
+    }
+
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.socket).clone()
+    }
+
+    fn ask(
+        &self,
+        request: impl FnOnce(u32) -> Request,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+        opening: Option<(Arc<EndpointShared>, String)>,
+    ) -> Result<Answer, RequestError> {
+        let socket = self.socket().ok_or(RequestError::AgentAway)?;
+        let (answer, inbox) = mpsc::channel();
+        let number = {
+            let mut waiting = lock(&self.waiting);
+            waiting.next = waiting.next.wrapping_add(1);
+            let number = waiting.next;
+            waiting.answers.insert(number, Asked { answer, opening });
+            number
+        };
+        let given_up = |_| {
+            lock(&self.waiting).answers.remove(&number);
+            RequestError::AgentAway
+        };
+        protocol::send(&*socket, &request(number), descriptors).map_err(given_up)?;
+        match inbox.recv_timeout(ANSWER_LIMIT).map_err(|_| given_up(ProtocolError::Ended))? {
+            Answer::Refused(reason) => Err(RequestError::Refused(reason)),
+            Answer::AgentAway => Err(RequestError::AgentAway),
+            answer => Ok(answer),
+        }
+    }
+
+    // ── the watcher ──
+
+    fn watch(&self) {
+        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 32];
+        loop {
+            let away = self.socket().is_none();
+            let limit = rustix::time::Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::try_from(RECONNECT_INTERVAL.as_nanos()).expect("50 ms"),
+            };
+            let limit = (away && self.path.is_some()).then_some(&limit);
+            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit) {
+                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            for token in ready {
+                match token {
+                    STOP => return,
+                    SOCKET => self.hear(),
+                    pid => self.process_ended(u32::try_from(pid).unwrap_or(u32::MAX)),
+                }
+            }
+            if self.socket().is_none() {
+                self.reconnect();
+            }
+        }
+    }
+
+    fn hear(&self) {
+        let Some(socket) = self.socket() else { return };
+        match protocol::receive::<Reply>(&*socket) {
+            Ok((reply, descriptors)) => self.take(reply, descriptors),
+            Err(_) => self.agent_left(&socket),
+        }
+    }
+
+    fn agent_left(&self, socket: &OwnedFd) {
+        let _ = epoll::delete(&self.epoll, socket);
+        *lock(&self.socket) = None;
+        for (_, asked) in std::mem::take(&mut lock(&self.waiting).answers) {
+            let _ = asked.answer.send(Answer::AgentAway);
+        }
+    }
+
+    fn take(&self, reply: Reply, descriptors: Vec<OwnedFd>) {
+        match reply {
+            Reply::EndpointCreated { request, .. } | Reply::Listing { request, .. } => {
+                if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
+                    let _ = asked.answer.send(Answer::Reply(reply));
+                }
+            }
+            Reply::Refused { request: Some(request), reason } => {
+                if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
+                    let _ = asked.answer.send(Answer::Refused(reason));
+                }
+            }
+            Reply::Opened { request, channel, peer, side, bell_channels } => {
+                self.opened(request, channel, &peer, &side, bell_channels, descriptors);
+            }
+            Reply::Offer { channel, endpoint, from, from_endpoint, side, bell_channels } => {
+                let peer = format!("{}/{from_endpoint}", from.name);
+                if let Err(reason) =
+                    self.offered(channel, endpoint, &from, &peer, &side, bell_channels, descriptors)
+                {
+                    self.tell(&Request::Refuse { channel, reason }, &[]);
+                }
+            }
+            Reply::WindowShared { channel, window, bytes, writable } => {
+                let book = lock(&self.book);
+                if let (Some(record), Ok([memory])) =
+                    (book.channels.get(&channel), <[OwnedFd; 1]>::try_from(descriptors))
+                {
+                    record.life.push_window(IncomingWindow { number: window, bytes, writable, memory });
+                    record.endpoint.raise_news();
+                }
+            }
+            Reply::PeerGone { channel, reason } => {
+                let mut book = lock(&self.book);
+                if let Some(record) = book.channels.get(&channel) {
+                    record.life.end(Cause::Left(reason));
+                    record.endpoint.raise_news();
+                }
+                book.remove_channel(&self.epoll, channel);
+            }
+            Reply::Welcome { .. } | Reply::Refused { request: None, .. } => {}
+        }
+    }
+
+    fn opened(
+        &self,
+        request: u32,
+        channel: ChannelId,
+        peer: &Identity,
+        side: &Side,
+        bell_channels: u32,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        let asked = lock(&self.waiting).answers.remove(&request);
+        let Some(Asked { answer, opening: Some((endpoint, address)) }) = asked else {
+            // Whoever asked has given up.
+            return self.tell(&Request::CloseChannel { channel }, &[]);
+        };
+        let result = split_descriptors(side, bell_channels, descriptors).and_then(|(peer_side, process)| {
+            let life = self.watch_channel(channel, &endpoint, address, peer.pid, process)?;
+            Ok(Answer::Opened { channel, peer: peer_side, life })
+        });
+        let answered = result.unwrap_or_else(|reason| {
+            self.tell(&Request::CloseChannel { channel }, &[]);
+            Answer::Refused(reason)
+        });
+        if answer.send(answered).is_err() {
+            self.forget_channel(channel);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    fn offered(
+        &self,
+        channel: ChannelId,
+        endpoint: EndpointId,
+        from: &Identity,
+        peer: &str,
+        side: &Side,
+        bell_channels: u32,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
+        let (peer_side, process) = split_descriptors(side, bell_channels, descriptors)?;
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let (own, own_side, ring, event) = shared.new_side().map_err(|error| text(&error))?;
+        let index = own_side.bell_index;
+        let accepted = ShmLink::new(own, peer_side).map_err(|error| text(&error)).and_then(|link| {
+            let life = self.watch_channel(channel, &shared, peer.to_owned(), from.pid, process)?;
+            Ok((link, life))
+        });
+        let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
+        shared.push_incoming(Incoming { channel, index, peer: peer.to_owned(), link, life, event: event.as_ref().and_then(|e| e.try_clone().ok()) });
+        let mut with = vec![ring.as_fd()];
+        with.extend(event.as_ref().map(AsFd::as_fd));
+        self.tell(&Request::Accept { channel, side: own_side }, &with);
+        Ok(())
+    }
+
+    /// From now on the end of that process is the end of the channel.
+    fn watch_channel(
+        &self,
+        channel: ChannelId,
+        endpoint: &Arc<EndpointShared>,
+        peer: String,
+        pid: u32,
+        process: OwnedFd,
+    ) -> Result<Arc<Life>, String> {
+        let life = Arc::new(Life::new(peer));
+        let mut book = lock(&self.book);
+        if book.channels.contains_key(&channel) {
+            return Err(format!("{channel} is in use here already"));
+        }
+        match book.processes.entry(pid) {
+            std::collections::btree_map::Entry::Occupied(mut known) => {
+                known.get_mut().channels.insert(channel);
+            }
+            std::collections::btree_map::Entry::Vacant(new) => {
+                let data = epoll::EventData::new_u64(u64::from(pid));
+                epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN)
+                    .map_err(|error| format!("cannot watch the peer's process: {error}"))?;
+                new.insert(PeerProcess { descriptor: process, channels: BTreeSet::from([channel]) });
+            }
+        }
+        let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid };
+        book.channels.insert(channel, record);
+        Ok(life)
+    }
+
+    fn process_ended(&self, pid: u32) {
+        let mut book = lock(&self.book);
+        let Some(process) = book.processes.remove(&pid) else { return };
+        let _ = epoll::delete(&self.epoll, &process.descriptor);
+        for channel in process.channels {
+            if let Some(record) = book.channels.remove(&channel) {
+                record.life.end(Cause::Exited(pid));
+                record.endpoint.raise_news();
+            }
+        }
+    }
+
+    /// Knocks once; on an open door, hands back what we hold.
+    fn reconnect(&self) {
+        let Some(path) = &self.path else { return };
+        let Ok(socket) = connect_socket(path) else { return };
+        if hello(&socket, &self.name).is_err() {
+            return;
+        }
+        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        let socket = Arc::new(socket);
+        for (number, endpoint) in std::mem::take(&mut lock(&self.book).endpoints).into_values().enumerate() {
+            let restored = self.restore(&socket, u32::try_from(number).unwrap_or(0), &endpoint);
+            let id = restored.unwrap_or_else(|_| endpoint.id());
+            endpoint.set_id(id);
+            lock(&self.book).endpoints.insert(id, endpoint);
+        }
+        *lock(&self.socket) = Some(socket);
+    }
+
+    fn restore(
+        &self,
+        socket: &OwnedFd,
+        request: u32,
+        endpoint: &Arc<EndpointShared>,
+    ) -> Result<EndpointId, ProtocolError> {
+        let channels = lock(&self.book)
+            .channels
+            .iter()
+            .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
+            .map(|(&channel, record)| (channel, record.life.peer().to_owned()))
+            .collect();
+        let message = Request::RestoreEndpoint {
+            request,
+            name: endpoint.name().to_owned(),
+            bell_channels: endpoint.options().channels,
+            channels,
+        };
+        protocol::send(socket, &message, &[endpoint.bell_descriptor()])?;
+        loop {
+            // An offer to an endpoint that was just restored can come before the next answer.
+            match protocol::receive::<Reply>(socket)? {
+                (Reply::EndpointCreated { request: answered, endpoint }, _) if answered == request => {
+                    return Ok(endpoint);
+                }
+                (Reply::Refused { request: Some(answered), .. }, _) if answered == request => {
+                    return Err(ProtocolError::Ended);
+                }
+                (other, descriptors) => self.take(other, descriptors),
+            }
+        }
+    }
+}
+
+impl Book {
+    fn remove_channel(&mut self, epoll: &OwnedFd, channel: ChannelId) {
+        let Some(record) = self.channels.remove(&channel) else { return };
+        if let Some(process) = self.processes.get_mut(&record.pid) {
+            process.channels.remove(&channel);
+            if process.channels.is_empty() {
+                let _ = epoll::delete(epoll, &process.descriptor);
+                self.processes.remove(&record.pid);
+            }
+        }
+    }
+}
+
+/// Ring, eventfd if announced, bell, process: as the agent sends them.
+fn split_descriptors(
+    side: &Side,
+    bell_channels: u32,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(PeerSide, OwnedFd), String> {
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or("descriptors are missing");
+    let segment = next()?;
+    let event = if side.event { Some(next()?) } else { None };
+    let (bell, process) = (next()?, next()?);
+    let fences = if side.asymmetric_fences { Fences::Asymmetric } else { Fences::Full };
+    let peer = PeerSide {
+        segment,
+        geometry: side.geometry,
+        bell,
+        bell_channels,
+        bell_index: side.bell_index,
+        event,
+        fences,
+    };
+    Ok((peer, process))
+}

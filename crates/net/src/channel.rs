@@ -1,0 +1,150 @@
+//! A channel: one peer, one way of carrying messages, one life.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use comb_types::ChannelId;
+
+use crate::life::{Cause, Life};
+use crate::payload::Payload;
+use crate::ring::Breach;
+use crate::shm::ShmLink;
+use crate::transport::{SendError, Transport, TransportCounters};
+
+/// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChannelKey {
+    pub(crate) index: u32,
+    pub(crate) epoch: u32,
+}
+
+/// How its messages travel. Shared memory is called directly, the rest through the trait: a virtual call is nothing
+/// beside a system call, and a tenth of a message in shared memory.
+pub(crate) enum Link {
+    Shm(ShmLink),
+    Other(Box<dyn Transport>),
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Shm(_) => "Shm",
+            Self::Other(_) => "Other",
+        })
+    }
+}
+
+/// One end of a channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    key: ChannelKey,
+    id: ChannelId,
+    peer: String,
+    link: Link,
+    life: Arc<Life>,
+    /// Ours, in the endpoint's epoll set for as long as the channel lives.
+    _event: Option<OwnedFd>,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        key: ChannelKey,
+        id: ChannelId,
+        peer: String,
+        link: Link,
+        life: Arc<Life>,
+        event: Option<OwnedFd>,
+    ) -> Self {
+        Self { key, id, peer, link, life, _event: event }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> ChannelKey {
+        self.key
+    }
+
+    pub(crate) fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        match &mut self.link {
+            Link::Shm(link) => link.send(kind, parts),
+            Link::Other(link) => link.send(kind, parts),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn receive(&mut self, mut sink: impl FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        match &mut self.link {
+            Link::Shm(link) => Ok(link.receive(sink)?.is_some()),
+            Link::Other(link) => link.receive(&mut sink),
+        }
+    }
+
+    pub(crate) fn shm(&self) -> Option<&ShmLink> {
+        match &self.link {
+            Link::Shm(link) => Some(link),
+            Link::Other(_) => None,
+        }
+    }
+
+    fn transport(&self) -> &dyn Transport {
+        match &self.link {
+            Link::Shm(link) => link,
+            Link::Other(link) => &**link,
+        }
+    }
+
+    fn transport_mut(&mut self) -> &mut dyn Transport {
+        match &mut self.link {
+            Link::Shm(link) => link,
+            Link::Other(link) => &mut **link,
+        }
+    }
+
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.transport_mut().is_idle()
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.transport_mut().close();
+    }
+
+    pub(crate) fn counters(&self) -> TransportCounters {
+        self.transport().counters()
+    }
+
+    pub(crate) fn has_room(&mut self) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.has_room(),
+            Link::Other(_) => true,
+        }
+    }
+
+    pub(crate) fn want_credit(&self, wanted: bool) {
+        if let Link::Shm(link) = &self.link {
+            link.want_credit(wanted);
+        }
+    }
+
+    /// Why the channel has ended, if it has.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        if self.life.has_ended() {
+            self.life.cause()
+        } else if self.transport().peer_closed() {
+            Some(Cause::Left("it closed the channel".into()))
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,714 @@
+//! An endpoint: a process's handle into the network. Many channels, one place to look. (Thesis §2.3.1)
+//!
+//! All of it belongs to one thread at a time (`&mut self`): there is no lock on the way of a message. What other
+//! threads have to say to it — a new channel, a dead peer — the watcher leaves in [`EndpointShared`] and raises
+//! `news`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use comb_types::{ChannelId, EndpointId};
+use rustix::event::epoll;
+
+use crate::agent::client::{Agent, RequestError};
+use crate::agent::protocol::Side;
+use crate::bell::Bell;
+use crate::channel::{Channel, ChannelKey, Link};
+use crate::fence::Fences;
+use crate::life::{Cause, Life};
+use crate::payload::Payload;
+use crate::shm::{Geometry, OwnSide, ShmLink};
+use crate::transport::{SendError, TransportCounters};
+use crate::waiting::Spin;
+
+/// Beyond so many channels the endpoint no longer looks at each, but at the flags on its bell board: 16 rings are 16
+/// cache lines, about what one look at the board costs.
+const CHANNELS_LOOKED_AT: usize = 16;
+
+/// Messages taken from one channel before the next has its turn. Small, so that eight greedy senders share one
+/// receiver evenly; large enough to amortise the walk.
+const TURN_MESSAGES: usize = 16;
+
+/// A spinning endpoint looks whether peers have closed once in so many empty polls, which is every few microseconds:
+/// the word that tells is on another cache line than the ring.
+const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
+
+/// How an endpoint is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndpointOptions {
+    /// The most channels it can have.
+    pub channels: u32,
+    /// Whether channels carry an eventfd, for event loops ([`Endpoint::arm`]). Costs two descriptors a channel.
+    pub events: bool,
+    /// The size of our side of each channel.
+    pub geometry: Geometry,
+    /// A peer that leaves messages unread for so long, and whose endpoint does not move, is taken for dead. `None`:
+    /// only the end of its process is its end.
+    pub silence_limit: Option<Duration>,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self { channels: 3968, events: false, geometry: Geometry::default(), silence_limit: None }
+    }
+}
+
+/// What an endpoint, its watcher and its agent share.
+#[derive(Debug)]
+pub(crate) struct EndpointShared {
+    id: AtomicU32,
+    name: String,
+    options: EndpointOptions,
+    bell: Bell,
+    /// Handed to the agent, and again after it was restarted.
+    bell_descriptor: Option<OwnedFd>,
+    news: AtomicBool,
+    /// The epoll set of an endpoint with events, and the eventfd in it for news.
+    events: Option<(OwnedFd, OwnedFd)>,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: Vec<bool>,
+    incoming: Vec<Incoming>,
+}
+
+/// A channel that a peer opened, ready for use.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) channel: ChannelId,
+    pub(crate) index: u32,
+    pub(crate) peer: String,
+    pub(crate) link: ShmLink,
+    pub(crate) life: Arc<Life>,
+    pub(crate) event: Option<OwnedFd>,
+}
+
+impl EndpointShared {
+    pub(crate) fn create(name: &str, options: EndpointOptions) -> Result<(Self, OwnedFd), RequestError> {
+        let (bell, descriptor) = Bell::create(options.channels)?;
+        let events = if options.events { Some(event_set().map_err(RequestError::System)?) } else { None };
+        let shared = Self {
+            id: AtomicU32::new(0),
+            name: name.to_owned(),
+            options,
+            bell,
+            bell_descriptor: None,
+            news: AtomicBool::new(false),
+            events,
+            places: Mutex::default(),
+        };
+        Ok((shared, descriptor))
+    }
+
+    pub(crate) fn with_bell(mut self, descriptor: OwnedFd) -> Self {
+        self.bell_descriptor = Some(descriptor);
+        self
+    }
+
+    pub(crate) fn id(&self) -> EndpointId {
+        EndpointId(self.id.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_id(&self, id: EndpointId) {
+        self.id.store(id.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn options(&self) -> EndpointOptions {
+        self.options
+    }
+
+    pub(crate) fn bell_descriptor(&self) -> BorrowedFd<'_> {
+        self.bell_descriptor.as_ref().expect("given when the endpoint was registered").as_fd()
+    }
+
+    /// The endpoint is to look here; it is woken if it sleeps.
+    pub(crate) fn raise_news(&self) {
+        self.news.store(true, Ordering::Release);
+        self.bell.wake();
+        if let Some((_, event)) = &self.events {
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    pub(crate) fn has_news(&self, ordering: Ordering) -> bool {
+        self.news.load(ordering)
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn event_set(&self) -> Option<&OwnedFd> {
+        self.events.as_ref().map(|(set, _)| set)
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_index(&self) -> Result<u32, RequestError> {
+        let mut places = self.places();
+        let free = places.taken.iter().position(|taken| !taken);
+        let index = free.unwrap_or(places.taken.len());
+        if index >= self.options.channels as usize {
+            return Err(RequestError::NoPlace(self.options.channels));
+        }
+        if index == places.taken.len() {
+            places.taken.push(true);
+        } else {
+            places.taken[index] = true;
+        }
+        Ok(u32::try_from(index).expect("at most the options' channels"))
+    }
+
+    pub(crate) fn release_index(&self, index: u32) {
+        self.places().taken[index as usize] = false;
+    }
+
+    /// Our side of one more channel: memory, what the handshake says of it, its descriptor, and its eventfd.
+    pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<OwnedFd>), RequestError> {
+        let event = match &self.events {
+            None => None,
+            Some((set, _)) => Some(channel_event(set).map_err(RequestError::System)?),
+        };
+        let (own, ring) = OwnSide::create(self.options.geometry)?;
+        let bell_index = self.take_index()?;
+        let side = Side {
+            geometry: self.options.geometry,
+            bell_index,
+            event: event.is_some(),
+            asymmetric_fences: Fences::of_this_process() == Fences::Asymmetric,
+        };
+        Ok((own, side, ring, event))
+    }
+
+    pub(crate) fn push_incoming(&self, incoming: Incoming) {
+        self.places().incoming.push(incoming);
+        self.raise_news();
+    }
+}
+
+fn event_set() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let news = channel_event(&set)?;
+    Ok((set, news))
+}
+
+fn channel_event(set: &OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
+    use rustix::event::EventfdFlags;
+    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    // Edge-triggered: one wake-up an event, nothing to be read back from a thousand descriptors.
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(set, &event, epoll::EventData::new_u64(0), flags)?;
+    Ok(event)
+}
+
+/// A channel is done with. What had come before was delivered; what was under way is lost.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the channel to {peer} ended: {cause}")]
+pub struct ChannelEnded {
+    /// Which one it was.
+    pub channel: ChannelKey,
+    /// `process/endpoint` of the peer.
+    pub peer: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why nothing was sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// No room now. Poll, then try again, or use [`Endpoint::send_within`].
+    #[error("no room: {0} has not read enough yet")]
+    Full(String),
+    /// No such channel, or no longer.
+    #[error("there is no such channel on this endpoint (any more)")]
+    NoChannel,
+    /// The message can never be sent here.
+    #[error("a message of {bytes} bytes is longer than this channel's limit of {limit}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The channel has ended.
+    #[error(transparent)]
+    Ended(#[from] ChannelEnded),
+    /// The operating system refused.
+    #[error("the network refused the message: {0}")]
+    System(rustix::io::Errno),
+}
+
+/// A message as [`Endpoint::poll`] hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// Whence.
+    pub channel: ChannelKey,
+    /// The sender's word for what it is.
+    pub kind: u8,
+    /// Its bytes.
+    pub payload: Payload<'a>,
+}
+
+/// A message as [`Endpoint::receive`] copied it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Whence.
+    pub channel: ChannelKey,
+    /// The sender's word for what it is.
+    pub kind: u8,
+    /// How many bytes it has. If more than the buffer took, the rest is lost.
+    pub bytes: usize,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) agent: Agent,
+    pub(crate) shared: Arc<EndpointShared>,
+    channels: Vec<Option<Channel>>,
+    live: usize,
+    /// Whose turn it is.
+    turn: usize,
+    /// The epoch of the next channel: keys of earlier ones are stale.
+    epoch: u32,
+    spin: Spin,
+    ended: Vec<ChannelEnded>,
+    arrived: Vec<ChannelKey>,
+    idle_polls: u32,
+    /// Channels that are known to have something, when there are too many to look at each.
+    flagged: std::collections::VecDeque<usize>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(agent: Agent, shared: Arc<EndpointShared>) -> Self {
+        Self {
+            agent,
+            shared,
+            channels: Vec::new(),
+            live: 0,
+            turn: 0,
+            epoch: 0,
+            spin: Spin::default(),
+            ended: Vec::new(),
+            arrived: Vec::new(),
+            idle_polls: 0,
+            flagged: std::collections::VecDeque::new(),
+        }
+    }
+
+    /// Its name within the process.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// `process/endpoint`: what a peer opens.
+    pub fn address(&self) -> String {
+        format!("{}/{}", self.agent.name(), self.shared.name())
+    }
+
+    /// Opens a channel to `process/endpoint`. The peer need not be polling.
+    pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
+        let (own, side, ring, event) = self.shared.new_side()?;
+        let index = side.bell_index;
+        let mut with = vec![&ring];
+        with.extend(event.as_ref());
+        let opened = self.agent.shared().open(&self.shared, to, side, &with);
+        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(own, peer) {
+            Ok(link) => Ok((channel, link, life)),
+            Err(error) => {
+                self.agent.shared().forget_channel(channel);
+                Err(error.into())
+            }
+        });
+        let (channel, link, life) = linked.inspect_err(|_| self.shared.release_index(index))?;
+        let peer = to.to_owned();
+        Ok(self.install(Incoming { channel, index, peer, link, life, event }))
+    }
+
+    /// Waits for a peer to open a channel to us.
+    pub fn accept(&mut self, limit: Duration) -> Option<ChannelKey> {
+        let until = Instant::now() + limit;
+        loop {
+            self.look_at_news();
+            if !self.arrived.is_empty() {
+                return Some(self.arrived.remove(0));
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let news = &self.shared.news;
+            self.shared.bell.sleep(left, || !news.load(Ordering::Acquire));
+        }
+    }
+
+    fn install(&mut self, incoming: Incoming) -> ChannelKey {
+        let index = incoming.index as usize;
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+        let key = ChannelKey { index: incoming.index, epoch: self.epoch };
+        self.channels[index] = Some(Channel::new(
+            key,
+            incoming.channel,
+            incoming.peer,
+            Link::Shm(incoming.link),
+            incoming.life,
+            incoming.event,
+        ));
+        self.live += 1;
+        if self.channels.len() == CHANNELS_LOOKED_AT + 1 {
+            self.shared.bell.demand_flags();
+        }
+        key
+    }
+
+    /// The live channels.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelKey> + '_ {
+        self.channels.iter().flatten().map(Channel::key)
+    }
+
+    /// `process/endpoint` of a channel's peer.
+    pub fn peer(&self, channel: ChannelKey) -> Option<&str> {
+        self.channel(channel).map(Channel::peer)
+    }
+
+    /// What the channel counted, and how full its send queue is. (Thesis §2.7.4)
+    pub fn counters(&self, channel: ChannelKey) -> Option<TransportCounters> {
+        self.channel(channel).map(|channel| channel.counters())
+    }
+
+    pub(crate) fn channel(&self, key: ChannelKey) -> Option<&Channel> {
+        self.channels.get(key.index as usize)?.as_ref().filter(|channel| channel.key() == key)
+    }
+
+    #[inline]
+    pub(crate) fn channel_mut(&mut self, key: ChannelKey) -> Option<&mut Channel> {
+        self.channels.get_mut(key.index as usize)?.as_mut().filter(|channel| channel.key() == key)
+    }
+
+    // ── sending ──
+
+    /// Sends one message, or says at once why not.
+    #[inline]
+    pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
+        self.send_gathered(channel, kind, &[message])
+    }
+
+    /// Sends one message gathered from parts.
+    #[inline]
+    pub fn send_gathered(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
+        match found.send(kind, parts) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.sending_failed(channel, error)),
+        }
+    }
+
+    #[cold]
+    fn sending_failed(&mut self, key: ChannelKey, error: SendError) -> PostError {
+        let Some(channel) = self.channel_mut(key) else { return PostError::NoChannel };
+        match error {
+            SendError::Full => match channel.cause() {
+                // A dead peer reads nothing any more: the room will never come.
+                Some(cause) => self.end_channel(key, cause).map_or(PostError::NoChannel, PostError::Ended),
+                None => PostError::Full(channel.peer().to_owned()),
+            },
+            SendError::TooLong { bytes, limit } => PostError::TooLong { bytes, limit },
+            SendError::System(error) => PostError::System(error),
+            SendError::Breach(breach) => self
+                .end_channel(key, Cause::Breach(breach))
+                .map_or(PostError::NoChannel, PostError::Ended),
+        }
+    }
+
+    /// Sends one message; waits for room if it has to. Incoming messages stay where they are meanwhile: a pair that
+    /// only sends to each other this way fills both rings and gets [`PostError::Full`] on both sides.
+    pub fn send_within(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        parts: &[&[u8]],
+        limit: Duration,
+    ) -> Result<(), PostError> {
+        let started = Instant::now();
+        loop {
+            match self.send_gathered(channel, kind, parts) {
+                Err(PostError::Full(peer)) => {
+                    let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
+                    let Some(left) = left else { return Err(PostError::Full(peer)) };
+                    self.wait_for_room(channel, left);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn wait_for_room(&mut self, key: ChannelKey, limit: Duration) {
+        let stuck = |this: &mut Self| {
+            !this.shared.has_news(Ordering::Acquire)
+                && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
+        };
+        if self.spin(|this| !stuck(this)) {
+            return;
+        }
+        self.want_credit(key, true);
+        let shared = Arc::clone(&self.shared);
+        shared.bell.sleep(limit, || stuck(self));
+        self.want_credit(key, false);
+        // The peer may have died; then its channel refuses the next message and says why.
+        self.look_at_news();
+    }
+
+    fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
+        if let Some(channel) = self.channel_mut(key) {
+            channel.want_credit(wanted);
+        }
+    }
+
+    // ── receiving ──
+
+    /// Hands every message that has come to `deliver`, up to a turn's worth from each channel, and returns how many.
+    /// Payloads are seen in place; nothing can be sent meanwhile. `Err`: one channel ended, which is said once; the
+    /// others are polled again by the next call.
+    #[inline]
+    pub fn poll(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<usize, ChannelEnded> {
+        self.poll_channels(TURN_MESSAGES, &mut deliver)
+    }
+
+    /// Copies the next message into `buffer`.
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ChannelEnded> {
+        let mut received = None;
+        self.poll_one(&mut |delivery: Delivery<'_>| {
+            let bytes = delivery.payload.len();
+            let taken = bytes.min(buffer.len());
+            delivery.payload.copy_to(&mut buffer[..taken]);
+            received = Some(Received { channel: delivery.channel, kind: delivery.kind, bytes });
+        })?;
+        Ok(received)
+    }
+
+    /// As [`Endpoint::receive`], but waits: spins first, then sleeps.
+    pub fn receive_within(
+        &mut self,
+        buffer: &mut [u8],
+        limit: Duration,
+    ) -> Result<Option<Received>, ChannelEnded> {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(received) = self.receive(buffer)? {
+                return Ok(Some(received));
+            }
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return Ok(None) };
+            self.wait(left);
+        }
+    }
+
+    /// One message, from whichever channel has one, each in its turn.
+    #[inline]
+    fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
+        if self.channels.len() <= CHANNELS_LOOKED_AT {
+            for _ in 0..self.channels.len() {
+                let index = self.turn;
+                self.turn = if index + 1 >= self.channels.len() { 0 } else { index + 1 };
+                if self.poll_channel(index, 1, deliver)? > 0 {
+                    return Ok(());
+                }
+            }
+            return self.when_idle();
+        }
+        self.poll_flagged(1, 1, deliver).map(drop)
+    }
+
+    fn poll_channels(
+        &mut self,
+        turn: usize,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Result<usize, ChannelEnded> {
+        let mut messages = 0;
+        if self.channels.len() <= CHANNELS_LOOKED_AT {
+            for index in 0..self.channels.len() {
+                messages += self.poll_channel(index, turn, deliver)?;
+            }
+            if messages == 0 {
+                self.when_idle()?;
+            }
+            return Ok(messages);
+        }
+        self.poll_flagged(turn, usize::MAX, deliver)
+    }
+
+    #[inline]
+    fn poll_channel(
+        &mut self,
+        index: usize,
+        turn: usize,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Result<usize, ChannelEnded> {
+        let Some(channel) = &mut self.channels[index] else { return Ok(0) };
+        let key = channel.key();
+        let mut messages = 0;
+        while messages < turn {
+            match channel.receive(|kind, payload| deliver(Delivery { channel: key, kind, payload })) {
+                Ok(true) => messages += 1,
+                Ok(false) => break,
+                Err(breach) => return Err(self.broke_a_rule(key, breach)),
+            }
+        }
+        Ok(messages)
+    }
+
+    #[cold]
+    fn broke_a_rule(&mut self, key: ChannelKey, breach: crate::ring::Breach) -> ChannelEnded {
+        self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
+    }
+
+    /// The channels whose flags are up, and one more in turn: flags are hints, and no channel waits for ever because
+    /// one was lost.
+    fn poll_flagged(
+        &mut self,
+        turn: usize,
+        most: usize,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) -> Result<usize, ChannelEnded> {
+        let mut messages = 0;
+        if self.flagged.is_empty() {
+            let flagged = &mut self.flagged;
+            self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
+        }
+        if self.flagged.is_empty() {
+            self.turn = (self.turn + 1) % self.channels.len();
+            self.flagged.push_back(self.turn);
+        }
+        for _ in 0..self.flagged.len() {
+            let Some(index) = self.flagged.pop_front() else { break };
+            let came = self.poll_channel(index, turn, deliver)?;
+            if came == turn {
+                // There may be more, and the sender does not flag what it has flagged.
+                self.flagged.push_back(index);
+            }
+            messages += came;
+            if messages >= most {
+                break;
+            }
+        }
+        if messages == 0 {
+            self.when_idle()?;
+        }
+        Ok(messages)
+    }
+
+    /// The same as [`Endpoint::has_something`], cheaply: what a spinning thread looks at.
+    pub(crate) fn seems_to_have_something(&mut self) -> bool {
+        if self.channels.len() <= CHANNELS_LOOKED_AT {
+            return self.has_something();
+        }
+        let flagged = &mut self.flagged;
+        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
+        !self.flagged.is_empty()
+    }
+
+    pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
+        let mut spin = self.spin;
+        let came = spin.until(|| ready(self));
+        self.spin = spin;
+        came
+    }
+
+    // ── news, ends ──
+
+    #[inline]
+    fn when_idle(&mut self) -> Result<(), ChannelEnded> {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
+        if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
+            self.look_around()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn look_around(&mut self) -> Result<(), ChannelEnded> {
+        self.look_at_news();
+        self.look_for_ends();
+        if self.ended.is_empty() { Ok(()) } else { Err(self.ended.remove(0)) }
+    }
+
+    /// New channels.
+    fn look_at_news(&mut self) {
+        if self.shared.news.swap(false, Ordering::AcqRel) {
+            let incoming = std::mem::take(&mut self.shared.places().incoming);
+            for channel in incoming {
+                let key = self.install(channel);
+                self.arrived.push(key);
+            }
+        }
+    }
+
+    /// Channels whose peer died or closed. What came before the end is delivered before the end is told.
+    fn look_for_ends(&mut self) {
+        let over: Vec<_> = self
+            .channels
+            .iter_mut()
+            .flatten()
+            .filter_map(|channel| channel.cause().filter(|_| channel.is_idle()).map(|cause| (channel.key(), cause)))
+            .collect();
+        for (key, cause) in over {
+            let ended = self.end_channel(key, cause);
+            self.ended.extend(ended);
+        }
+    }
+
+    /// Whether a call of `poll` would have something to say.
+    pub(crate) fn has_something(&mut self) -> bool {
+        self.shared.has_news(Ordering::Acquire)
+            || !self.ended.is_empty()
+            || self.channels.iter_mut().flatten().any(|channel| !channel.is_idle() || channel.cause().is_some())
+    }
+
+    fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
+        let mut channel = self.take_channel(key)?;
+        channel.close();
+        Some(ChannelEnded { channel: key, peer: channel.peer().to_owned(), cause })
+    }
+
+    fn take_channel(&mut self, key: ChannelKey) -> Option<Channel> {
+        self.channel(key)?;
+        let channel = self.channels[key.index as usize].take()?;
+        self.live -= 1;
+        self.agent.shared().forget_channel(channel.id());
+        self.shared.release_index(key.index);
+        Some(channel)
+    }
+
+    /// Closes a channel. The peer reads what we sent before and is then told.
+    pub fn close(&mut self, channel: ChannelKey) {
+        if let Some(mut channel) = self.take_channel(channel) {
+            channel.close();
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        for channel in self.channels.iter_mut().flatten() {
+            channel.close();
+        }
+        self.agent.shared().forget_endpoint(self.shared.id());
+    }
+}

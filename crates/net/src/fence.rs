@@ -1,0 +1,65 @@
+//! The fence between "I go to sleep" and "is there really nothing?".
+//!
+//! A receiver that goes to sleep announces it and looks once more; a sender posts and then looks whether the receiver
+//! sleeps. Both need a full fence between the two, or both can miss each other. Sends are many and sleeps are few, so
+//! the sleeper pays for both with membarrier(2), which runs a fence on every core that runs a registered process.
+#![expect(unsafe_code, reason = "membarrier(2) has no wrapper that is safe")]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+use crate::mechanism::Mechanism;
+
+fn membarrier(command: i32) -> i64 {
+    // SAFETY: membarrier takes numbers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+pub(crate) fn kernel_has_membarrier() -> bool {
+    let needed = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+    let supported = membarrier(libc::MEMBARRIER_CMD_QUERY);
+    supported > 0 && supported & i64::from(needed) == i64::from(needed)
+}
+
+/// Which fences a pair of processes uses: the cheap ones only when both have registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fences {
+    /// The sleeper pays.
+    Asymmetric,
+    /// Both pay.
+    Full,
+}
+
+impl Fences {
+    /// What this process can do; registers it on the first call.
+    pub(crate) fn of_this_process() -> Self {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        let registered = *REGISTERED.get_or_init(|| {
+            Mechanism::Membarrier.is_available()
+                && membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0
+        });
+        if registered { Self::Asymmetric } else { Self::Full }
+    }
+
+    pub(crate) fn meet(self, other: Self) -> Self {
+        if self == other { self } else { Self::Full }
+    }
+
+    /// The sender's side: after its store, before it looks whether the receiver sleeps.
+    #[inline]
+    pub(crate) fn after_post(self) {
+        match self {
+            Self::Asymmetric => compiler_fence(Ordering::SeqCst),
+            Self::Full => fence(Ordering::SeqCst),
+        }
+    }
+}
+
+/// The sleeper's side: after it announced itself, before its last look. Serves peers of both kinds.
+pub(crate) fn before_sleep() {
+    fence(Ordering::SeqCst);
+    if Fences::of_this_process() == Fences::Asymmetric {
+        let fenced = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+        debug_assert_eq!(fenced, 0);
+    }
+}

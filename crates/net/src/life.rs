@@ -1,0 +1,68 @@
+//! Whether the peer of a channel is still there. Written by the watcher, read by the endpoint when it is idle.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::ring::Breach;
+use crate::window::IncomingWindow;
+
+/// Why a channel ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Cause {
+    /// The peer's process ended, by itself or killed.
+    #[error("its process {0} ended")]
+    Exited(u32),
+    /// The peer closed, or its agent says that it left.
+    #[error("{0}")]
+    Left(String),
+    /// The peer neither reads nor moves for longer than the endpoint's limit.
+    #[error("it has been silent for more than {0:?}")]
+    Silent(std::time::Duration),
+    /// The peer broke a rule; what it sent is not used.
+    #[error("it was cut off: {0}")]
+    Breach(#[from] Breach),
+}
+
+/// One channel's life.
+#[derive(Debug)]
+pub(crate) struct Life {
+    peer: String,
+    ended: AtomicBool,
+    cause: Mutex<Option<Cause>>,
+    windows: Mutex<Vec<IncomingWindow>>,
+}
+
+impl Life {
+    pub(crate) fn new(peer: String) -> Self {
+        Self { peer, ended: AtomicBool::new(false), cause: Mutex::default(), windows: Mutex::default() }
+    }
+
+    /// `process/endpoint` of the peer.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The first cause stays.
+    pub(crate) fn end(&self, cause: Cause) {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
+        self.ended.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A window that the peer shares; the endpoint maps it when it is asked to.
+    pub(crate) fn push_window(&self, window: IncomingWindow) {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner).push(window);
+    }
+
+    pub(crate) fn take_windows(&self) -> Vec<IncomingWindow> {
+        std::mem::take(&mut self.windows.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,444 @@
+//! The transport within a machine: two slot rings in sealed shared memory, one each way.
+//!
+//! Each side owns one segment, which it writes and the peer maps read-only:
+//!
+//! ```text
+//! page 0   control words: identity, count of consumed messages, "I wait for credit", closed, tick, window epochs
+//! then     the slot ring of the messages that this side sends
+//! then     the payload area: what does not fit in a slot
+//! ```
+//!
+//! A message of up to 56 bytes is one cache line. A longer one is a descriptor in the slot and its bytes, contiguous,
+//! in the payload area. Nothing here is a system call, except that a sleeping receiver is woken.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::bell::{Bell, Ring};
+use crate::fence::Fences;
+use crate::payload::{Payload, PayloadArea};
+use crate::ring::{Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce};
+use crate::segment::{Segment, SegmentError, Writers};
+use crate::sync::{Ordering, Words};
+use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
+
+const PAGE: usize = 4096;
+
+/// Control words, each group on a cache line of its own, because each is polled by the peer at another time.
+mod control {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const GEOMETRY: usize = 1;
+    pub(super) const CONSUMED: usize = 8;
+    pub(super) const WANTS_CREDIT: usize = 16;
+    pub(super) const CLOSED: usize = 24;
+    pub(super) const TICK: usize = 32;
+    pub(super) const WINDOW_EPOCHS: usize = 64;
+}
+
+/// "comb" and the version of this layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x01");
+
+/// How many windows one side can have open on one channel.
+pub(crate) const WINDOWS: usize = 256;
+
+/// The size of one side's segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Geometry {
+    /// Messages that can be under way; a power of two.
+    pub slots: u32,
+    /// Bytes of payload that can be under way; a multiple of 4096.
+    pub payload_bytes: u32,
+}
+
+impl Default for Geometry {
+    /// 64 slots are one page and stay in the first-level cache. 20 KB of payload keep a whole idle channel, both
+    /// directions and all touched, below 64 KB.
+    fn default() -> Self {
+        Self { slots: 64, payload_bytes: 20 << 10 }
+    }
+}
+
+/// A geometry outside its limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a channel of {} slots and {} payload bytes is outside the limits: slots are a power of two from 8 to 16384, \
+     payload a multiple of 4096 up to 256 MB", .0.slots, .0.payload_bytes
+)]
+pub struct GeometryError(pub Geometry);
+
+impl Geometry {
+    /// Checks what a caller or a peer asks for.
+    pub fn check(self) -> Result<Self, GeometryError> {
+        let slots = self.slots.is_power_of_two() && (8..=1 << 14).contains(&self.slots);
+        let payload = (self.payload_bytes as usize).is_multiple_of(PAGE) && self.payload_bytes <= 256 << 20;
+        if slots && payload { Ok(self) } else { Err(GeometryError(self)) }
+    }
+
+    /// Bytes of shared memory for one direction.
+    pub fn segment_bytes(self) -> usize {
+        PAGE + self.ring_bytes() + self.payload_bytes as usize
+    }
+
+    fn ring_bytes(self) -> usize {
+        (self.slots as usize * SLOT_WORDS * 8).next_multiple_of(PAGE)
+    }
+
+    fn pack(self) -> u64 {
+        u64::from(self.slots) | u64::from(self.payload_bytes) << 32
+    }
+}
+
+/// One side's segment before the peer's is known: what an opener hands to the agent.
+#[derive(Debug)]
+pub(crate) struct OwnSide {
+    segment: Segment,
+    geometry: Geometry,
+}
+
+impl OwnSide {
+    pub(crate) fn create(geometry: Geometry) -> Result<(Self, OwnedFd), SegmentError> {
+        let (segment, fd) = Segment::create("comb-ring", geometry.segment_bytes(), Writers::Maker)?;
+        segment.word(control::MAGIC).store(MAGIC, Ordering::Relaxed);
+        segment.word(control::GEOMETRY).store(geometry.pack(), Ordering::Release);
+        Ok((Self { segment, geometry }, fd))
+    }
+}
+
+/// What one side gets to know of the other when a channel is made.
+#[derive(Debug)]
+pub(crate) struct PeerSide {
+    pub(crate) segment: OwnedFd,
+    pub(crate) geometry: Geometry,
+    pub(crate) bell: OwnedFd,
+    pub(crate) bell_channels: u32,
+    /// The channel's number on the peer's bell board.
+    pub(crate) bell_index: u32,
+    pub(crate) event: Option<OwnedFd>,
+    pub(crate) fences: Fences,
+}
+
+/// Why a peer's side was not taken. Nothing of it stays mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// Its memory.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// Its geometry.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The memory says something else than the handshake did.
+    #[error("the peer's shared memory does not start as the handshake said")]
+    Identity,
+    /// A flag that its bell board does not have.
+    #[error("the peer assigned flag {index} on a bell board with {channels}")]
+    BellIndex {
+        /// As assigned.
+        index: u32,
+        /// As there are.
+        channels: u32,
+    },
+}
+
+/// One end of a channel within a machine.
+#[derive(Debug)]
+pub(crate) struct ShmLink {
+    control: Segment,
+    peer_control: Segment,
+    producer: RingProducer<Segment>,
+    consumer: RingConsumer<Segment>,
+    area: PayloadArea,
+    payload: Segment,
+    peer_payload: Segment,
+    /// The count in our control word.
+    announced: u32,
+    announce_every: u32,
+    bell: Bell,
+    bell_index: usize,
+    event: Option<OwnedFd>,
+    fences: Fences,
+    counters: TransportCounters,
+}
+
+impl ShmLink {
+    /// Checks everything that the peer handed over, then maps it.
+    pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
+        let theirs = peer.geometry.check()?;
+        let segment =
+            Segment::adopt(peer.segment.as_fd(), theirs.segment_bytes() as u64, Writers::Maker)?;
+        if segment.word(control::MAGIC).load(Ordering::Acquire) != MAGIC
+            || segment.word(control::GEOMETRY).load(Ordering::Acquire) != theirs.pack()
+        {
+            return Err(AdoptError::Identity);
+        }
+        if peer.bell_index >= peer.bell_channels || peer.bell_channels > 1 << 16 {
+            return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
+        }
+        let board = Bell::board_bytes(peer.bell_channels) as u64;
+        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both)?);
+        let ours = own.geometry;
+        let payload_at = |geometry: Geometry| PAGE + geometry.ring_bytes();
+        Ok(Self {
+            producer: RingProducer::new(own.segment.part(PAGE, ours.ring_bytes()), ours.slots),
+            consumer: RingConsumer::new(segment.part(PAGE, theirs.ring_bytes()), theirs.slots),
+            area: PayloadArea::new(ours.payload_bytes, ours.slots),
+            payload: own.segment.part(payload_at(ours), ours.payload_bytes as usize),
+            peer_payload: segment.part(payload_at(theirs), theirs.payload_bytes as usize),
+            control: own.segment.part(0, PAGE),
+            peer_control: segment.part(0, PAGE),
+            announced: 0,
+            announce_every: theirs.slots / 4,
+            bell,
+            bell_index: peer.bell_index as usize,
+            event: peer.event,
+            fences: peer.fences.meet(Fences::of_this_process()),
+            counters: TransportCounters::default(),
+        })
+    }
+
+    /// Sends one message, gathered from `parts`.
+    #[inline]
+    pub(crate) fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if self.producer.free_slots() == 0 {
+            self.refresh_credit()?;
+        }
+        if bytes <= INLINE_BYTES {
+            let mut content = [0_u64; CONTENT_WORDS];
+            if let [part] = parts {
+                pack_words(part, &mut content);
+            } else {
+                pack_gathered(parts, &mut content);
+            }
+            let length = u8::try_from(bytes).expect("at most 56");
+            self.post(kind, length, &content[..bytes.div_ceil(8)]);
+            return Ok(());
+        }
+        let descriptor = self.place(parts, bytes)?;
+        self.post(kind, Header::DESCRIPTOR, &[descriptor]);
+        Ok(())
+    }
+
+    #[inline]
+    fn post(&mut self, kind: u8, length: u8, content: &[u64]) {
+        #[expect(clippy::cast_possible_truncation, reason = "low half, as on the wire")]
+        self.producer.post(kind, length, content, self.consumer.consumed() as u16);
+        self.counters.sent += 1;
+        self.ring_bell();
+    }
+
+    #[inline]
+    fn ring_bell(&self) {
+        if self.bell.after_post(self.fences, self.bell_index) == Ring::Event
+            && let Some(event) = &self.event
+        {
+            // Fails only when the counter is full, and then the peer has not looked at it anyway.
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Copies a payload into our area.
+    fn place(&mut self, parts: &[&[u8]], bytes: usize) -> Result<u64, SendError> {
+        let too_long = SendError::TooLong { bytes, limit: self.area.capacity() as usize };
+        let length = u32::try_from(bytes).map_err(|_| too_long)?;
+        if length > self.area.capacity() {
+            return Err(too_long);
+        }
+        let (sent, acknowledged) = self.producer.counts();
+        self.area.reclaim(acknowledged);
+        let sequence = sent.wrapping_add(1);
+        let offset = match self.area.allocate(sequence, length) {
+            Some(offset) => offset,
+            None => {
+                self.refresh_credit_or(|link| {
+                    link.area.reclaim(link.producer.counts().1);
+                    link.area.allocate(sequence, length)
+                })?
+            }
+        };
+        let mut at = offset as usize;
+        for part in parts {
+            let range = self.payload.range(at, part.len()).expect("allocated within the area");
+            range.copy_from(part);
+            at += part.len();
+        }
+        Ok(u64::from(offset) | u64::from(length) << 32)
+    }
+
+    fn refresh_credit(&mut self) -> Result<(), SendError> {
+        self.refresh_credit_or(|link| (link.producer.free_slots() > 0).then_some(()))
+    }
+
+    /// Reads the peer's count of consumed messages, a cache line that it writes rarely, and tries again.
+    #[cold]
+    fn refresh_credit_or<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, SendError> {
+        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
+        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        // Short acknowledgements in headers may have told more than the control word does yet.
+        if consumed.wrapping_sub(self.producer.counts().1) <= u32::MAX / 2 {
+            self.producer.acknowledge(consumed).map_err(SendError::Breach)?;
+        }
+        attempt(self).ok_or_else(|| {
+            self.counters.refused += 1;
+            SendError::Full
+        })
+    }
+
+    /// Delivers the next message, if there is one.
+    #[inline]
+    pub(crate) fn receive<R>(
+        &mut self,
+        sink: impl FnOnce(u8, Payload<'_>) -> R,
+    ) -> Result<Option<R>, Breach> {
+        let Some(slot) = self.consumer.peek()? else {
+            // An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
+            if self.announced != self.consumer.consumed() {
+                self.give_credit(0);
+            }
+            return Ok(None);
+        };
+        let header = slot.header;
+        self.producer.acknowledge_short(header.acknowledged)?;
+        let result = if usize::from(header.length) <= INLINE_BYTES {
+            let length = usize::from(header.length);
+            let mut bytes = [0_u8; INLINE_BYTES];
+            for (index, chunk) in bytes.chunks_exact_mut(8).take(length.div_ceil(8)).enumerate() {
+                chunk.copy_from_slice(&self.consumer.content(slot, index).to_le_bytes());
+            }
+            sink(header.kind, Payload::Private(&bytes[..length]))
+        } else if header.length == Header::DESCRIPTOR {
+            let descriptor = self.consumer.content(slot, 0);
+            #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]
+            let (offset, bytes) = (descriptor as u32, (descriptor >> 32) as u32);
+            let region_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
+            let breach = Breach::Descriptor { offset, bytes, region_bytes };
+            let aligned = offset.is_multiple_of(8);
+            let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
+            sink(header.kind, Payload::Shared(range.ok_or(breach)?))
+        } else {
+            return Err(Breach::InlineLength(header.length));
+        };
+        self.consumer.consume();
+        self.counters.received += 1;
+        self.give_credit(self.announce_every);
+        Ok(Some(result))
+    }
+
+    /// Announces what was consumed, if that is at least `worthwhile` messages or the peer waits for it.
+    #[inline]
+    fn give_credit(&mut self, worthwhile: u32) {
+        let consumed = self.consumer.consumed();
+        let wanted = self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed) != 0;
+        if wanted || consumed.wrapping_sub(self.announced) >= worthwhile {
+            self.announced = consumed;
+            announce(self.control.word(control::CONSUMED), consumed);
+            if wanted {
+                self.ring_bell();
+            }
+        }
+    }
+
+    /// Whether nothing has come.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.consumer.peek(), Ok(None))
+    }
+
+    /// Whether the peer has read more than when we last looked: a send that was refused may now succeed.
+    pub(crate) fn has_room(&self) -> bool {
+        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
+        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        let news = consumed.wrapping_sub(self.producer.counts().1);
+        news != 0 && news <= u32::MAX / 2
+    }
+
+    /// Says to the peer that we wait for room, or no longer. A waiting sender is told of every message consumed.
+    pub(crate) fn want_credit(&self, wanted: bool) {
+        self.control.word(control::WANTS_CREDIT).store(u64::from(wanted), Ordering::SeqCst);
+    }
+
+    /// Tells the peer that no message will follow.
+    pub(crate) fn close(&self) {
+        self.control.word(control::CLOSED).store(1, Ordering::Release);
+        self.ring_bell();
+    }
+
+    /// Whether the peer said so. Messages that it sent before are still to be read.
+    pub(crate) fn peer_closed(&self) -> bool {
+        self.peer_control.word(control::CLOSED).load(Ordering::Acquire) != 0
+    }
+
+    /// Shows the peer that we are alive and look at the ring.
+    pub(crate) fn tick(&self) {
+        self.control.word(control::TICK).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The peer's tick.
+    pub(crate) fn peer_tick(&self) -> u64 {
+        self.peer_control.word(control::TICK).load(Ordering::Relaxed)
+    }
+
+    /// The epoch word of one of our windows.
+    pub(crate) fn set_window_epoch(&self, window: usize, epoch: u64) {
+        assert!(window < WINDOWS);
+        self.control.word(control::WINDOW_EPOCHS + window).store(epoch, Ordering::SeqCst);
+    }
+
+    /// The epoch word of one of the peer's windows.
+    pub(crate) fn peer_window_epoch(&self, window: usize) -> u64 {
+        assert!(window < WINDOWS);
+        self.peer_control.word(control::WINDOW_EPOCHS + window).load(Ordering::Acquire)
+    }
+
+}
+
+/// Bytes to words, the tail padded with zeros.
+#[inline]
+fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) {
+    let (whole, tail) = bytes.as_chunks::<8>();
+    for (word, chunk) in words.iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    if !tail.is_empty() {
+        let mut last = [0; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        words[whole.len()] = u64::from_le_bytes(last);
+    }
+}
+
+fn pack_gathered(parts: &[&[u8]], words: &mut [u64; CONTENT_WORDS]) {
+    let mut bytes = [0; INLINE_BYTES];
+    let mut at = 0;
+    for part in parts {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    pack_words(&bytes[..at], words);
+}
+
+impl Transport for ShmLink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { longest_message: self.area.capacity().max(INLINE_BYTES as u32) as usize, can_lose: false }
+    }
+
+    fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        ShmLink::send(self, kind, parts)
+    }
+
+    fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        Ok(ShmLink::receive(self, sink)?.is_some())
+    }
+
+    fn is_idle(&mut self) -> bool {
+        ShmLink::is_idle(self)
+    }
+
+    fn close(&mut self) {
+        ShmLink::close(self);
+    }
+
+    fn peer_closed(&self) -> bool {
+        ShmLink::peer_closed(self)
+    }
+
+    fn counters(&self) -> TransportCounters {
+        TransportCounters { outstanding: self.producer.outstanding(), ..self.counters }
+    }
+}

@@ -1,0 +1,86 @@
+//! What carries the messages of one channel.
+//!
+//! One trait, one conformance suite (`tests/transports.rs`), several ways: shared memory, UDP, AF_XDP, and a wrapper
+//! that loses, delays, duplicates and reorders by seed. A transport moves datagrams: it keeps their limits, and it
+//! either delivers each exactly once and in order, or says in its capabilities that it can lose. What makes a
+//! losing one reliable is [`crate::reliable`].
+
+use std::os::fd::BorrowedFd;
+
+use crate::payload::Payload;
+use crate::ring::Breach;
+
+/// What a transport promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Bytes of the longest message.
+    pub longest_message: usize,
+    /// Whether messages can be lost, doubled or reordered.
+    pub can_lose: bool,
+}
+
+/// Why a message was not sent. Nothing of it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// No room now: the peer has not read enough yet. Back-pressure, not a failure; try again after polling.
+    #[error("no room: the peer has not read enough yet")]
+    Full,
+    /// The message can never be sent on this channel.
+    #[error("a message of {bytes} bytes is longer than this channel's limit of {limit}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The peer broke a rule; the channel is to be closed.
+    #[error(transparent)]
+    Breach(Breach),
+    /// The operating system refused.
+    #[error("the network refused the message: {0}")]
+    System(rustix::io::Errno),
+}
+
+/// What a transport counted. Readable by the application at any time. (Thesis §2.7.4)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TransportCounters {
+    /// Messages taken.
+    pub sent: u64,
+    /// Messages delivered.
+    pub received: u64,
+    /// Sends refused for want of room.
+    pub refused: u64,
+    /// Frames that arrived and were thrown away: forged, replayed, truncated, of another version.
+    pub dropped: u64,
+    /// Messages sent and not yet known to be read.
+    pub outstanding: u32,
+}
+
+/// A carrier of datagrams between two endpoints.
+pub trait Transport: Send {
+    /// What it promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes one message, gathered from `parts`.
+    fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError>;
+
+    /// Hands at most one message that has come to `sink`. `Ok(false)`: none.
+    fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach>;
+
+    /// Whether nothing has come. May be wrong for a moment, never for ever.
+    fn is_idle(&mut self) -> bool;
+
+    /// Tells the peer, as far as that is possible, that nothing will follow.
+    fn close(&mut self);
+
+    /// Whether the peer is known to have closed.
+    fn peer_closed(&self) -> bool;
+
+    /// What it counted.
+    fn counters(&self) -> TransportCounters;
+
+    /// A descriptor that becomes readable when something comes, for transports that have one.
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

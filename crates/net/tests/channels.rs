@@ -1,0 +1,196 @@
+//! Channels between endpoints of one process, through a real agent: what users rely on.
+
+use std::time::Duration;
+
+use comb_net::{Agent, Cause, Endpoint, EndpointOptions, Geometry, InProcess, PostError, RequestError};
+
+const SOON: Duration = Duration::from_secs(10);
+
+struct Pair {
+    agent: InProcess,
+    alice: Endpoint,
+    bob: Endpoint,
+    to_bob: comb_net::ChannelKey,
+    to_alice: comb_net::ChannelKey,
+}
+
+fn pair_with(options: EndpointOptions) -> Pair {
+    let agent = InProcess::start();
+    let alice: Agent = agent.connect("alice").unwrap();
+    let bob = agent.connect("bob").unwrap();
+    let mut alice = alice.endpoint_with("desk", options).unwrap();
+    let mut bob = bob.endpoint_with("desk", options).unwrap();
+    let to_bob = alice.open("bob/desk").unwrap();
+    let to_alice = bob.accept(SOON).expect("alice opened a channel");
+    Pair { agent, alice, bob, to_bob, to_alice }
+}
+
+fn pair() -> Pair {
+    pair_with(EndpointOptions::default())
+}
+
+#[test]
+fn messages_of_every_length_arrive_whole_and_in_order() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair();
+    let message: Vec<u8> = (0..20_480_u32).map(|i| (i * 31 + i / 251) as u8).collect();
+    let mut buffer = vec![0; 20_480];
+    for bytes in (0..200).chain([1000, 1016, 1024, 2047, 2048, 2049, 4096, 8191, 20_480]) {
+        alice.send(to_bob, 7, &message[..bytes]).unwrap();
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
+        assert_eq!((got.channel, got.kind, got.bytes), (to_alice, 7, bytes));
+        assert_eq!(buffer[..bytes], message[..bytes]);
+        bob.send_gathered(to_alice, 8, &[&message[..bytes / 3], &[], &message[bytes / 3..bytes]]).unwrap();
+        let got = alice.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
+        assert_eq!((got.channel, got.kind, got.bytes), (to_bob, 8, bytes));
+        assert_eq!(buffer[..bytes], message[..bytes], "gathered");
+    }
+    let error = alice.send(to_bob, 7, &vec![0; 20_481]).unwrap_err();
+    assert_eq!(error, PostError::TooLong { bytes: 20_481, limit: 20_480 });
+}
+
+#[test]
+fn a_full_ring_pushes_back_and_a_waiting_sender_goes_on_when_the_reader_reads() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, .. } = pair();
+    let mut sent = 0_u64;
+    while alice.send(to_bob, 0, &sent.to_le_bytes()).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(sent, 64, "as many as there are slots");
+    assert!(matches!(alice.send(to_bob, 0, b"x"), Err(PostError::Full(peer)) if peer == "bob/desk"));
+    assert!(matches!(
+        alice.send_within(to_bob, 0, &[b"x"], Duration::from_millis(5)),
+        Err(PostError::Full(_))
+    ));
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0; 4000];
+        let mut received = 0_u64;
+        while received < 20_000 {
+            if let Some(got) = bob.receive_within(&mut buffer, SOON).unwrap() {
+                assert_eq!(buffer[..8], received.to_le_bytes(), "in order, {} bytes", got.bytes);
+                received += 1;
+            }
+        }
+    });
+    while sent < 20_000 {
+        // Lengths on both sides of the slot's limit, so that room in the payload area is waited for too.
+        let filler = vec![0_u8; (sent % 40) as usize * 100];
+        alice.send_within(to_bob, 0, &[&sent.to_le_bytes(), &filler], SOON).unwrap();
+        sent += 1;
+    }
+    reader.join().unwrap();
+}
+
+#[test]
+fn closing_tells_the_peer_after_it_read_what_was_sent() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair();
+    alice.send(to_bob, 0, b"last words").unwrap();
+    alice.close(to_bob);
+    assert_eq!(alice.send(to_bob, 0, b"more"), Err(PostError::NoChannel), "the key is stale");
+    let mut buffer = [0; 64];
+    let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before the close");
+    assert_eq!(&buffer[..got.bytes], b"last words");
+    let ended = bob.receive_within(&mut buffer, SOON).unwrap_err();
+    assert_eq!(ended.channel, to_alice);
+    assert_eq!(ended.peer, "alice/desk");
+    assert!(matches!(ended.cause, Cause::Left(_)), "{ended}");
+    assert_eq!(bob.receive(&mut buffer), Ok(None), "an end is told once");
+}
+
+#[test]
+fn a_close_is_seen_without_the_agent() {
+    let Pair { agent, mut alice, mut bob, to_bob, .. } = pair();
+    drop(agent);
+    alice.send(to_bob, 0, b"x").unwrap();
+    alice.close(to_bob);
+    let mut buffer = [0; 64];
+    assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap().unwrap().bytes, 1);
+    assert!(matches!(bob.receive_within(&mut buffer, SOON).unwrap_err().cause, Cause::Left(_)));
+    assert!(matches!(alice.open("bob/desk"), Err(RequestError::AgentAway)));
+}
+
+#[test]
+fn a_key_of_a_closed_channel_is_stale_though_its_place_is_taken() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, .. } = pair();
+    alice.close(to_bob);
+    let again = alice.open("bob/desk").unwrap();
+    assert_eq!(alice.send(to_bob, 0, b"x"), Err(PostError::NoChannel));
+    alice.send(again, 0, b"y").unwrap();
+    let mut buffer = [0; 8];
+    loop {
+        match bob.receive_within(&mut buffer, SOON) {
+            Ok(Some(got)) => break assert_eq!(got.bytes, 1),
+            Ok(None) => panic!("nothing came"),
+            Err(ended) => assert!(matches!(ended.cause, Cause::Left(_))),
+        }
+    }
+}
+
+#[test]
+fn a_thousand_channels_on_one_endpoint_all_deliver() {
+    let agent = InProcess::start();
+    let mut hub = agent.connect("hub").unwrap().endpoint("in").unwrap();
+    let spokes = agent.connect("spokes").unwrap();
+    let small = Geometry { slots: 8, payload_bytes: 0 };
+    let options = EndpointOptions { geometry: small, ..EndpointOptions::default() };
+    let mut out = spokes.endpoint_with("out", options).unwrap();
+    let keys: Vec<_> = (0..1000).map(|_| out.open("hub/in").unwrap()).collect();
+    for (number, &key) in keys.iter().enumerate() {
+        out.send(key, 1, &number.to_le_bytes()).unwrap();
+    }
+    let mut buffer = [0; 8];
+    let mut seen = vec![false; 1000];
+    for _ in 0..1000 {
+        let got = hub.receive_within(&mut buffer, SOON).unwrap().expect("a thousand were sent");
+        let number = usize::from_le_bytes(buffer);
+        assert!(!std::mem::replace(&mut seen[number], true), "{number} came twice");
+        hub.send(got.channel, 2, &buffer).unwrap();
+    }
+    for _ in 0..1000 {
+        let got = out.receive_within(&mut buffer, SOON).unwrap().expect("a thousand answers");
+        assert_eq!(got.channel, keys[usize::from_le_bytes(buffer)], "each answer on its own channel");
+    }
+}
+
+#[test]
+fn an_event_loop_is_woken() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, .. } =
+        pair_with(EndpointOptions { events: true, ..EndpointOptions::default() });
+    let mut buffer = [0; 8];
+    for round in 0..50_u64 {
+        assert_eq!(bob.receive(&mut buffer), Ok(None));
+        assert!(bob.arm());
+        alice.send(to_bob, 0, &round.to_le_bytes()).unwrap();
+        let descriptor = bob.event_descriptor().unwrap();
+        let mut waiting = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+        let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut waiting, Some(&limit)), Ok(1));
+        bob.disarm();
+        assert_eq!(bob.receive(&mut buffer).unwrap().unwrap().bytes, 8);
+        assert_eq!(buffer, round.to_le_bytes());
+        // Takes the edge, as an event loop's epoll_wait does.
+        let mut space = [std::mem::MaybeUninit::uninit(); 4];
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = rustix::event::epoll::wait(bob.event_descriptor().unwrap(), &mut space, Some(&none));
+    }
+    assert!(bob.arm());
+    alice.send(to_bob, 0, b"early").unwrap();
+    bob.disarm();
+    alice.send(to_bob, 0, b"x").unwrap();
+    assert!(!bob.arm(), "something is there already");
+}
+
+#[test]
+fn who_may_not_is_told_why() {
+    let Pair { agent: _agent, mut alice, bob: _bob, .. } = pair();
+    let refused = |outcome: Result<_, RequestError>, words: &str| {
+        let error = outcome.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(alice.open("carol/desk"), "no process \"carol\"");
+    refused(alice.open("bob/chair"), "no endpoint \"chair\"");
+    refused(alice.open("bob"), "say process/endpoint");
+    let taken = _agent.connect("bob").unwrap_err().to_string();
+    assert!(taken.contains("is taken"), "{taken}");
+    let bad = _agent.connect("b o b").unwrap_err().to_string();
+    assert!(bad.contains("is no name"), "{bad}");
+}

@@ -1,0 +1,36 @@
+# Operating-system packages, for the setup scripts: source it, do not run it.
+# The sourcing script may set `topic`, the word that opens each line it prints.
+
+say() { printf '%s: %s\n' "${topic:-setup}" "$*"; }
+
+fail() {
+  say "$*" >&2
+  exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# install_packages WHY [PACKAGE…]: installs them, or says whom to ask for what. Without a package it does nothing.
+install_packages() {
+  local why=$1
+  shift
+  if [ $# -eq 0 ]; then return 0; fi
+  have apt-get || fail "missing: $* ($why). This script installs packages with apt-get only; install what
+corresponds to these with your system's own tool, then run this again."
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if have sudo && sudo -n true 2>/dev/null; then
+      as_root=(sudo -n)
+    else
+      fail "missing: $* ($why). Installing needs root. Ask the administrator to run
+
+    apt-get update && apt-get install -y --no-install-recommends $*
+
+then run this again."
+    fi
+  fi
+  say "installing $*: $why"
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+  { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } \
+    || fail "apt-get could not install $*; its message is above."
+}

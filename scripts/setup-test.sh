@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs what the tests need beside a build: network namespaces' tool, and, where they can be had, an interpreter that
+# finds undefined behaviour and the other processor's standard library. Safe to run again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/packages.sh
+. scripts/rust.sh
+topic=setup-test
+
+# One request for everything, so that whoever must ask an administrator asks once.
+missing_for_tests() { if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi; }
+mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces' "${packages[@]}"
+
+scripts/setup.sh
+say 'iproute2: present (tests put hosts into network namespaces)'
+
+for tool in fmt clippy; do
+  cargo "$tool" --version >/dev/null 2>&1 \
+    || fail "cargo $tool is missing, and the checks need it. Install it beside $(command -v cargo), or install rustup."
+done
+
+# optional NAME PRESENT INSTALL WITHOUT: PRESENT and INSTALL are functions; tries once, and goes on either way.
+optional() {
+  if $2; then
+    say "$1: present"
+  elif ! have rustup; then
+    say "$1: not here, and only rustup can install it. $4"
+  else
+    say "$1: installing; optional"
+    $3 || say "$1: could not be installed. $4"
+  fi
+}
+
+miri_is_here() { have rustup && has_components nightly miri rust-src; }
+install_miri() {
+  # An existing nightly is added to, never updated: it is not ours.
+  if has_components nightly; then
+    rustup --quiet component add --toolchain nightly miri rust-src
+  else
+    install_toolchain nightly miri rust-src
+  fi
+}
+optional 'miri (finds undefined behaviour in the rings)' miri_is_here install_miri \
+  'Everything but "cargo xtask miri" works without it.'
+
+aarch64=aarch64-unknown-linux-gnu
+aarch64_is_here() { [ -d "$(rustc --print target-libdir --target $aarch64)" ]; }
+install_aarch64() { rustup --quiet target add --toolchain "$toolchain" $aarch64; }
+optional 'aarch64 standard library (the protocol crates must build there too)' aarch64_is_here install_aarch64 \
+  '"cargo xtask check" will say that it skips this.'

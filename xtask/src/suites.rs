@@ -1,0 +1,167 @@
+//! What is checked by running our own code.
+
+use crate::steps::{Outcome, Report, output, run, say};
+use crate::workspace::{cargo, command, protocol_packages, target_directory};
+
+/// How long one fuzz test mutates its input, unless told otherwise.
+pub(crate) const FUZZ_SECONDS: u64 = 20;
+
+/// How long it does so among the other tests: long enough to see that it works. The fuzz step has the time.
+const FUZZ_SECONDS_AMONG_TESTS: u64 = 1;
+
+/// The variable by which a fuzz test learns its time.
+const FUZZ_SECONDS_VARIABLE: &str = "COMB_FUZZ_SECONDS";
+
+/// Every crate's unit, integration and documentation tests.
+pub(crate) fn workspace_tests(report: &mut Report) {
+    let mut tests = cargo(["test", "--workspace", "--no-fail-fast"]);
+    tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string());
+    report.run("tests", tests);
+}
+
+/// Simulations of the protocol crates.
+pub(crate) fn simulations(report: &mut Report) {
+    report.step("simulations", || protocol_suite("sim_"));
+}
+
+/// Model checks of the protocol crates.
+pub(crate) fn model_checks(report: &mut Report) {
+    report.step("model checks", || protocol_suite("model_"));
+}
+
+/// The tests of the protocol crates whose own name begins so. There may be none: then it says that.
+fn protocol_suite(prefix: &str) -> Outcome {
+    let tests = || cargo(["test", "--release", "--lib", "--tests"].into_iter().chain(protocol_packages()));
+    let mut list = tests();
+    list.args(["--", "--list", prefix]);
+    let names = match output(list) {
+        Err(mistake) => return Outcome::Failed(mistake),
+        Ok(listing) => test_names(&listing, prefix),
+    };
+    if names.is_empty() {
+        say(&format!("No protocol crate has a test named {prefix}… yet."));
+        return Outcome::Skipped(format!("no protocol crate has a test named {prefix}… yet"));
+    }
+    let mut chosen = tests();
+    chosen.args(["--no-fail-fast", "--", "--exact"]).args(&names);
+    run(chosen)
+}
+
+/// The full names in a test program's `--list` whose last part begins with the prefix.
+fn test_names(listing: &str, prefix: &str) -> Vec<String> {
+    let tests = listing.lines().filter_map(|line| line.strip_suffix(": test"));
+    tests
+        .filter(|name| name.rsplit("::").next().is_some_and(|own| own.starts_with(prefix)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Every interleaving of the atomic operations in comb-net's rings. The flag changes every crate's build, so it has a
+/// target directory of its own.
+pub(crate) fn loom(report: &mut Report) {
+    report.step("loom", || {
+        let tests = || {
+            let mut tests = cargo(["test", "-p", "comb-net", "--release", "--lib"]);
+            tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_directory().join("loom"));
+            tests
+        };
+        net_suite("loom_", &tests)
+    });
+}
+
+/// Undefined behaviour in comb-net's rings, as far as an interpreter can see it.
+pub(crate) fn miri(report: &mut Report) {
+    report.step("miri", || {
+        let miri = |arguments: &[&str]| {
+            let mut miri = command("rustup");
+            miri.args(["run", "nightly", "cargo", "miri"]).args(arguments);
+            miri
+        };
+        if !miri(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+            let install = "rustup toolchain install nightly --component miri --component rust-src";
+            say(&format!("miri is missing. It comes with nightly Rust: {install}"));
+            return Outcome::Failed("miri is missing".to_owned());
+        }
+        let tests = || {
+            let mut tests = miri(&["test", "-p", "comb-net", "--lib"]);
+            // A ring's addresses come from pointers, never from integers: then miri can judge every access.
+            tests.env(
+                "MIRIFLAGS",
+                std::env::var("MIRIFLAGS").unwrap_or("-Zmiri-strict-provenance".to_owned()),
+            );
+            tests
+        };
+        net_suite("miri_", &tests)
+    });
+}
+
+/// Runs the tests whose own name begins so; that there are none is a failure, for then nothing was checked.
+fn net_suite(prefix: &str, tests: &dyn Fn() -> std::process::Command) -> Outcome {
+    let mut list = tests();
+    list.args(["--", "--list", prefix]);
+    match output(list) {
+        Err(mistake) => Outcome::Failed(mistake),
+        Ok(listing) if test_names(&listing, prefix).is_empty() => {
+            Outcome::Failed(format!("comb-net has no test named {prefix}…: nothing was checked"))
+        }
+        Ok(_) => {
+            let mut all = tests();
+            all.args(["--", prefix]);
+            run(all)
+        }
+    }
+}
+
+/// The time and the name in `fuzz [--seconds N] [NAME]`.
+pub(crate) fn fuzz_arguments<'a>(arguments: &[&'a str]) -> Result<(u64, Option<&'a str>), String> {
+    let (seconds, rest) = match arguments {
+        ["--seconds", seconds, rest @ ..] => {
+            let seconds =
+                seconds.parse().map_err(|_| format!("--seconds: not a number of seconds: {seconds}"))?;
+            (seconds, rest)
+        }
+        rest => (FUZZ_SECONDS, rest),
+    };
+    match rest {
+        [] => Ok((seconds, None)),
+        [name] if !name.starts_with('-') => Ok((seconds, Some(name))),
+        _ => Err("fuzz takes [--seconds N] [NAME]".to_owned()),
+    }
+}
+
+/// Mutates what a peer may write, for a bounded time. Nothing is captured: a test that hangs or aborts has by then
+/// shown its seed.
+pub(crate) fn fuzz(report: &mut Report, seconds: u64, name: Option<&str>) {
+    let mut tests = cargo(["test", "-p", "comb-net", "--release", "--test", "fuzz", "--", "--nocapture"]);
+    tests.args(name).env(FUZZ_SECONDS_VARIABLE, seconds.to_string());
+    report.run("fuzz", tests);
+}
+
+/// `comb bench`, from source.
+pub(crate) fn bench(report: &mut Report, arguments: &[&str]) {
+    let mut bench = cargo(["run", "--release", "-p", "comb-cli", "--", "bench"]);
+    bench.args(arguments);
+    report.run("bench", bench);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_tests_own_name_counts() {
+        let listing = "sim_ring::tests::other: test\nring::tests::sim_loss: test\nsim_join: test\nresim_x: test\n\
+                       sim_bench: benchmark\n\n3 tests, 1 benchmark\n";
+        assert_eq!(test_names(listing, "sim_"), ["ring::tests::sim_loss", "sim_join"]);
+    }
+
+    #[test]
+    fn fuzz_understands_its_arguments() {
+        assert_eq!(fuzz_arguments(&[]), Ok((FUZZ_SECONDS, None)));
+        assert_eq!(fuzz_arguments(&["ring"]), Ok((FUZZ_SECONDS, Some("ring"))));
+        assert_eq!(fuzz_arguments(&["--seconds", "3", "ring"]), Ok((3, Some("ring"))));
+        for mistake in [&["--seconds", "long"][..], &["--seconds"], &["a", "b"], &["--second", "3"]] {
+            assert!(fuzz_arguments(mistake).is_err(), "{mistake:?}");
+        }
+    }
+}
