@@ -10,8 +10,20 @@ struct pair {
     int line;
 };
 
+/* The asker would spin for a dead answerer's messages until its time is over. */
+static void leave_with_answerer(int signal, siginfo_t *death, void *unused)
+{
+    (void)signal, (void)unused;
+    if (death->si_code == CLD_EXITED && death->si_status == 0)
+        return;
+    static const char message[] = "the answering process failed\n";
+    _exit(write(STDERR_FILENO, message, sizeof message - 1) < 0 ? 2 : 1);
+}
+
 static struct pair split_in_two(void)
 {
+    struct sigaction on_death = {.sa_sigaction = leave_with_answerer, .sa_flags = SA_SIGINFO | SA_NOCLDSTOP | SA_RESTART};
+    sigaction(SIGCHLD, &on_death, NULL);
     int lines[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lines) != 0)
         die("socketpair: %s", strerror(errno));
@@ -33,12 +45,11 @@ static void run_pair(struct pair pair, const char *peer, const char *version)
         run_answerer();
 }
 
-/* The asker leaves last, and with the answerer's failure where there was one. */
+/* The asker leaves last. */
 static int leave_pair(struct pair pair)
 {
-    int status = 0;
-    if (pair.asker && (waitpid(pair.answerer, &status, 0) < 0 || status != 0))
-        die("the answering process failed");
+    if (pair.asker)
+        waitpid(pair.answerer, NULL, 0);
     return 0;
 }
 

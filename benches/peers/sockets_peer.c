@@ -7,16 +7,15 @@
 
 enum {
     MESSAGES_AT_ONCE = 32,
-    /* UDP drops what the receiver has no room for, so the sender stays within credit: at most 256 messages, which
-       4 KiB each the receive buffer below holds with the kernel's bookkeeping. */
+    /* UDP drops what the receiver has no room for, so the sender is never more than two credits ahead: 256 messages,
+       which, at 4096 bytes and with the kernel's bookkeeping, the receive buffer has room for. */
     CREDIT_MESSAGES = 128,
     CREDITS_AHEAD = 2,
-    BUFFER_BYTES = 2 * 1024 * 1024,
+    UDP_BUFFER_BYTES = 2 * 1024 * 1024,
 };
 
 static int fd;
-static enum { UNIX_SEQPACKET, UNIX_STREAM, UDP, TCP } kind;
-static bool keeps_boundaries;
+static bool is_udp;
 static _Alignas(64) unsigned char outgoing[LARGEST_MESSAGE_BYTES], incoming[MESSAGES_AT_ONCE][LARGEST_MESSAGE_BYTES];
 
 static bool must_try_again(ssize_t result, const char *what)
@@ -54,11 +53,11 @@ static void send_stream(size_t bytes, uint64_t count)
 {
     uint64_t credits = 0;
     for (uint64_t i = 0; i < count; i++) {
-        if (kind == UDP && i % CREDIT_MESSAGES == 0 && i / CREDIT_MESSAGES >= CREDITS_AHEAD)
+        if (is_udp && i % CREDIT_MESSAGES == 0 && i / CREDIT_MESSAGES >= CREDITS_AHEAD)
             expect(receive_message(sizeof(word)), ++credits);
         send_message(bytes, i);
     }
-    while (kind == UDP && credits < count / CREDIT_MESSAGES)
+    while (is_udp && credits < count / CREDIT_MESSAGES)
         expect(receive_message(sizeof(word)), ++credits);
 }
 
@@ -78,7 +77,7 @@ static void receive_datagrams(size_t bytes, uint64_t count)
         for (int i = 0; i < taken; i++) {
             expect(headers[i].msg_len, bytes);
             expect(read_payload(incoming[i], bytes), received++);
-            if (kind == UDP && received % CREDIT_MESSAGES == 0)
+            if (received % CREDIT_MESSAGES == 0)
                 send_message(sizeof(word), received / CREDIT_MESSAGES);
         }
     }
@@ -86,7 +85,7 @@ static void receive_datagrams(size_t bytes, uint64_t count)
 
 static void receive_bytes(size_t bytes, uint64_t count)
 {
-    unsigned char *start = incoming[0];
+    unsigned char *start = (unsigned char *)incoming;
     size_t held = 0;
     for (uint64_t received = 0; received < count;) {
         ssize_t more = recv(fd, start + held, sizeof incoming - held, MSG_DONTWAIT);
@@ -103,7 +102,7 @@ static void receive_bytes(size_t bytes, uint64_t count)
 
 static void receive_stream(size_t bytes, uint64_t count)
 {
-    if (keeps_boundaries)
+    if (is_udp)
         receive_datagrams(bytes, count);
     else
         receive_bytes(bytes, count);
@@ -137,7 +136,7 @@ static void open_udp(int ends[2])
     struct sockaddr_in addresses[2];
     for (int i = 0; i < 2; i++) {
         ends[i] = bound_to_loopback(SOCK_DGRAM, &addresses[i]);
-        set(ends[i], SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES);
+        set(ends[i], SOL_SOCKET, SO_RCVBUF, UDP_BUFFER_BYTES);
     }
     for (int i = 0; i < 2; i++)
         check(connect(ends[i], (struct sockaddr *)&addresses[1 - i], sizeof addresses[i]), "connect");
@@ -161,23 +160,16 @@ int main(int argc, char **argv)
 {
     const char *peer = argc == 2 ? argv[1] : "";
     int ends[2];
-    if (strcmp(peer, "unix") == 0) {
-        kind = UNIX_SEQPACKET;
-        check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), "socketpair");
-    } else if (strcmp(peer, "unixs") == 0) {
-        kind = UNIX_STREAM;
+    if (strcmp(peer, "unix") == 0)
+        /* A byte stream: 5 to 15% faster than SOCK_SEQPACKET in most of the tests. */
         check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "socketpair");
-    } else if (strcmp(peer, "udp") == 0) {
-        kind = UDP;
+    else if (strcmp(peer, "udp") == 0)
         open_udp(ends);
-    } else if (strcmp(peer, "tcp") == 0) {
-        kind = TCP;
+    else if (strcmp(peer, "tcp") == 0)
         open_tcp(ends);
-    } else {
+    else
         die("usage: sockets_peer unix|udp|tcp");
-    }
-    keeps_boundaries = kind == UDP || kind == UNIX_SEQPACKET;
-    if (getenv("SB") && kind != UDP) for (int i = 0; i < 2; i++) { set(ends[i], SOL_SOCKET, SO_SNDBUF, atoi(getenv("SB"))); set(ends[i], SOL_SOCKET, SO_RCVBUF, atoi(getenv("SB"))); }
+    is_udp = strcmp(peer, "udp") == 0;
 
     /* A socket has no version but the kernel's. */
     struct utsname kernel;

@@ -132,7 +132,7 @@ impl Bell {
             let limit = limit.min(LONGEST_SLEEP);
             let limit = rustix::time::Timespec {
                 tv_sec: 0,
-                tv_nsec: i64::from(limit.subsec_nanos()).max(1).min(999_999_999),
+                tv_nsec: i64::from(limit.subsec_nanos()).clamp(1, 999_999_999),
             };
             // Woken, timed out, interrupted or changed before: the caller looks again in each case.
             let _ = futex::wait(word, futex::Flags::empty(), before, Some(&limit));

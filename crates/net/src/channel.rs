@@ -71,14 +71,22 @@ impl Channel {
         &self.peer
     }
 
-    pub(crate) fn life(&self) -> &Life {
+    pub(crate) fn life(&self) -> &Arc<Life> {
         &self.life
     }
 
     #[inline]
-    pub(crate) fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+    pub(crate) fn send(&mut self, kind: u8, message: &[u8]) -> Result<(), SendError> {
         match &mut self.link {
-            Link::Shm(link) => link.send(kind, parts),
+            Link::Shm(link) => link.send(kind, message),
+            Link::Other(link) => link.send(kind, &[message]),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        match &mut self.link {
+            Link::Shm(link) => link.send_gathered(kind, parts),
             Link::Other(link) => link.send(kind, parts),
         }
     }

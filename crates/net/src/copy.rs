@@ -102,7 +102,10 @@ mod tests {
                 // SAFETY: 32 + 300 + 13 < 400 on both sides.
                 unsafe { copy(to.as_mut_ptr().add(32), from.as_ptr().add(shift), bytes) };
                 assert_eq!(to[32..32 + bytes], from[shift..shift + bytes], "{bytes} bytes");
-                assert!(to[..32].iter().chain(&to[32 + bytes..]).all(|&b| b == 0xEE), "nothing beside {bytes}");
+                assert!(
+                    to[..32].iter().chain(&to[32 + bytes..]).all(|&b| b == 0xEE),
+                    "nothing beside {bytes}"
+                );
             }
         }
     }

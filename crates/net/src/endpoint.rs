@@ -44,6 +44,9 @@ pub struct EndpointOptions {
     pub events: bool,
     /// The size of our side of each channel.
     pub geometry: Geometry,
+    /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
+    /// of a garbled message to ourselves later. Costs up to a third of a round trip (see `docs/papers/unet.md`).
+    pub trap_wild_stores: bool,
     /// A peer that leaves messages unread for so long, and whose endpoint does not move, is taken for dead. `None`:
     /// only the end of its process is its end.
     pub silence_limit: Option<Duration>,
@@ -51,7 +54,13 @@ pub struct EndpointOptions {
 
 impl Default for EndpointOptions {
     fn default() -> Self {
-        Self { channels: 3968, events: false, geometry: Geometry::default(), silence_limit: None }
+        Self {
+            channels: 3968,
+            events: false,
+            geometry: Geometry::default(),
+            trap_wild_stores: false,
+            silence_limit: None,
+        }
     }
 }
 
@@ -179,7 +188,7 @@ impl EndpointShared {
             None => None,
             Some((set, _)) => Some(channel_event(set).map_err(RequestError::System)?),
         };
-        let (own, ring) = OwnSide::create(self.options.geometry)?;
+        let (own, ring) = OwnSide::create(self.options.geometry, self.options.trap_wild_stores)?;
         let bell_index = self.take_index()?;
         let side = Side {
             geometry: self.options.geometry,
@@ -326,7 +335,7 @@ impl Endpoint {
         let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(own, peer) {
             Ok(link) => Ok((channel, link, life)),
             Err(error) => {
-                self.agent.shared().forget_channel(channel);
+                self.agent.shared().forget_channel(channel, &life);
                 Err(error.into())
             }
         });
@@ -400,19 +409,18 @@ impl Endpoint {
     /// Sends one message, or says at once why not.
     #[inline]
     pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        self.send_gathered(channel, kind, &[message])
+        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
+        match found.send(kind, message) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.sending_failed(channel, error)),
+        }
     }
 
     /// Sends one message gathered from parts.
     #[inline]
-    pub fn send_gathered(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        parts: &[&[u8]],
-    ) -> Result<(), PostError> {
+    pub fn send_gathered(&mut self, channel: ChannelKey, kind: u8, parts: &[&[u8]]) -> Result<(), PostError> {
         let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
-        match found.send(kind, parts) {
+        match found.send_gathered(kind, parts) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.sending_failed(channel, error)),
         }
@@ -429,9 +437,9 @@ impl Endpoint {
             },
             SendError::TooLong { bytes, limit } => PostError::TooLong { bytes, limit },
             SendError::System(error) => PostError::System(error),
-            SendError::Breach(breach) => self
-                .end_channel(key, Cause::Breach(breach))
-                .map_or(PostError::NoChannel, PostError::Ended),
+            SendError::Breach(breach) => {
+                self.end_channel(key, Cause::Breach(breach)).map_or(PostError::NoChannel, PostError::Ended)
+            }
         }
     }
 
@@ -521,6 +529,9 @@ impl Endpoint {
     /// One message, from whichever channel has one, each in its turn.
     #[inline]
     fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
+        if self.channels.len() == 1 {
+            return if self.poll_channel(0, 1, deliver)? > 0 { Ok(()) } else { self.when_idle() };
+        }
         if self.channels.len() <= CHANNELS_LOOKED_AT {
             for _ in 0..self.channels.len() {
                 let index = self.turn;
@@ -633,6 +644,9 @@ impl Endpoint {
 
     #[inline]
     fn when_idle(&mut self) -> Result<(), ChannelEnded> {
+        // A poll that found nothing is mostly followed by another: without a pause the core asks for the line so often
+        // that the peer gets it later (1.25 × on the round trip here), and a sibling thread starves.
+        std::hint::spin_loop();
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
@@ -666,7 +680,9 @@ impl Endpoint {
             .channels
             .iter_mut()
             .flatten()
-            .filter_map(|channel| channel.cause().filter(|_| channel.is_idle()).map(|cause| (channel.key(), cause)))
+            .filter_map(|channel| {
+                channel.cause().filter(|_| channel.is_idle()).map(|cause| (channel.key(), cause))
+            })
             .collect();
         for (key, cause) in over {
             let ended = self.end_channel(key, cause);
@@ -678,7 +694,11 @@ impl Endpoint {
     pub(crate) fn has_something(&mut self) -> bool {
         self.shared.has_news(Ordering::Acquire)
             || !self.ended.is_empty()
-            || self.channels.iter_mut().flatten().any(|channel| !channel.is_idle() || channel.cause().is_some())
+            || self
+                .channels
+                .iter_mut()
+                .flatten()
+                .any(|channel| !channel.is_idle() || channel.cause().is_some())
     }
 
     fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
@@ -691,7 +711,7 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
-        self.agent.shared().forget_channel(channel.id());
+        self.agent.shared().forget_channel(channel.id(), channel.life());
         self.shared.release_index(key.index);
         Some(channel)
     }

@@ -25,7 +25,7 @@ mod segment;
 mod shm;
 mod sync;
 #[cfg(not(loom))]
-mod transport;
+pub mod transport;
 #[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]

@@ -107,10 +107,7 @@ mod tests {
 
     #[test]
     fn a_list_is_read_and_a_misspelt_name_is_an_error_that_lists_the_right_ones() {
-        assert_eq!(
-            parse_without(" membarrier, af_xdp,").unwrap(),
-            [Mechanism::Membarrier, Mechanism::AfXdp]
-        );
+        assert_eq!(parse_without(" membarrier, af_xdp,").unwrap(), [Mechanism::Membarrier, Mechanism::AfXdp]);
         let error = parse_without("membarier").unwrap_err().to_string();
         assert!(error.contains("membarier") && error.contains("socket_pidfd"), "{error}");
     }

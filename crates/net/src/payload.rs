@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::ring::{CONTENT_WORDS, INLINE_BYTES};
 use crate::segment::SharedRange;
 
 /// Payloads start at multiples of a cache line: a line never carries two messages.
@@ -76,10 +77,53 @@ impl PayloadArea {
 /// The bytes of a message as its receiver sees them.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// Already in private memory: nobody changes them any more.
+    /// A small message, copied out of its slot: nobody changes it any more.
+    Inline(Inline),
+    /// In private memory: nobody changes it any more.
     Private(&'a [u8]),
     /// Still in the sender's memory, which it may write at any time: copy first, then check, then use.
     Shared(SharedRange<'a>),
+}
+
+/// Up to 56 bytes, as the eight-byte words that they travelled in.
+#[derive(Clone, Copy, Debug)]
+pub struct Inline {
+    words: [u64; CONTENT_WORDS],
+    length: u8,
+}
+
+impl Inline {
+    /// `length` is at most [`INLINE_BYTES`].
+    #[inline]
+    pub(crate) fn new(words: [u64; CONTENT_WORDS], length: u8) -> Self {
+        debug_assert!(usize::from(length) <= INLINE_BYTES);
+        Self { words, length }
+    }
+
+    /// The words that hold the message; what lies behind its end is undefined.
+    #[inline]
+    pub fn words(&self) -> &[u64; CONTENT_WORDS] {
+        &self.words
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.length)
+    }
+
+    /// Word by word, as it came: a copy in other pieces than those just written waits for the store buffer.
+    #[inline]
+    fn copy_to(&self, into: &mut [u8]) {
+        assert!(into.len() <= self.len());
+        let (whole, tail) = into.as_chunks_mut::<8>();
+        let mut words = self.words.iter();
+        for (chunk, word) in whole.iter_mut().zip(&mut words) {
+            *chunk = word.to_le_bytes();
+        }
+        if let Some(word) = words.next() {
+            tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
+        }
+    }
 }
 
 impl Payload<'_> {
@@ -87,6 +131,7 @@ impl Payload<'_> {
     #[inline]
     pub fn len(&self) -> usize {
         match self {
+            Self::Inline(inline) => inline.len(),
             Self::Private(bytes) => bytes.len(),
             Self::Shared(range) => range.len(),
         }
@@ -101,6 +146,7 @@ impl Payload<'_> {
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         match self {
+            Self::Inline(inline) => inline.copy_to(into),
             Self::Private(bytes) => into.copy_from_slice(&bytes[..into.len()]),
             Self::Shared(range) => range.copy_to(into),
         }

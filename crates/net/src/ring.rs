@@ -25,7 +25,9 @@ pub(crate) const CONTENT_WORDS: usize = SLOT_WORDS - 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Breach {
     /// A slot holds a sequence number that is neither the next message's nor the one of a lap before.
-    #[error("rule broken: a slot's sequence number is {found}, where only {expected} or an older lap's may stand")]
+    #[error(
+        "rule broken: a slot's sequence number is {found}, where only {expected} or an older lap's may stand"
+    )]
     Sequence {
         /// The number of the message that the slot may hold.
         expected: u32,
@@ -44,7 +46,9 @@ pub enum Breach {
     #[error("rule broken: an inline length of {0} bytes, where a slot holds {INLINE_BYTES}")]
     InlineLength(u8),
     /// A descriptor that points outside the region it names.
-    #[error("rule broken: a descriptor of {bytes} bytes at offset {offset} leaves its region of {region_bytes}")]
+    #[error(
+        "rule broken: a descriptor of {bytes} bytes at offset {offset} leaves its region of {region_bytes}"
+    )]
     Descriptor {
         /// Alleged offset.
         offset: u32,
@@ -104,10 +108,12 @@ pub(crate) struct RingProducer<W> {
     acknowledged: u32,
 }
 
-/// The ordering that publishes a slot. A constant of its own, so that a test can run the ring with a broken one and
-/// see loom find it.
+/// The ordering that publishes a slot. On its own, so that a test can run the ring with a broken one and see loom find
+/// it.
 #[cfg(not(all(loom, test)))]
-const PUBLISH: Ordering = Ordering::Release;
+const fn publish_ordering() -> Ordering {
+    Ordering::Release
+}
 #[cfg(all(loom, test))]
 use tests::publish_ordering;
 
@@ -133,17 +139,14 @@ impl<W: Words> RingProducer<W> {
     /// Writes one message. The caller has seen `free_slots() > 0`.
     #[inline]
     pub(crate) fn post(&mut self, kind: u8, length: u8, content: &[u64], acknowledged: u16) {
-        debug_assert!(self.free_slots() > 0 && content.len() <= CONTENT_WORDS);
-        let first = (self.sent & (self.slots - 1)) as usize * SLOT_WORDS;
-        for (index, &word) in content.iter().enumerate() {
-            self.words.word(first + 1 + index).store(word, Ordering::Relaxed);
+        debug_assert!(self.free_slots() > 0);
+        let slot = self.words.slot((self.sent & (self.slots - 1)) as usize * SLOT_WORDS);
+        for (word, &value) in slot[1..].iter().zip(content) {
+            word.store(value, Ordering::Relaxed);
         }
         self.sent = self.sent.wrapping_add(1);
         let header = Header { sequence: self.sent, length, kind, acknowledged };
-        #[cfg(not(all(loom, test)))]
-        self.words.word(first).store(header.pack(), PUBLISH);
-        #[cfg(all(loom, test))]
-        self.words.word(first).store(header.pack(), publish_ordering());
+        slot[0].store(header.pack(), publish_ordering());
     }
 
     /// Takes the count of consumed messages from the peer's control words: an allegation.
@@ -181,6 +184,9 @@ pub(crate) struct Slot {
     first_word: usize,
 }
 
+/// No header: its length is beyond a slot and no descriptor.
+const NOTHING_STALE: u64 = (Header::DESCRIPTOR as u64 - 1) << 32;
+
 /// The consuming end.
 #[derive(Debug)]
 pub(crate) struct RingConsumer<W> {
@@ -188,12 +194,14 @@ pub(crate) struct RingConsumer<W> {
     slots: u32,
     /// Messages consumed so far, wrapping.
     consumed: u32,
+    /// What stands in the next slot while nothing has come: seen once, it need not be understood again.
+    stale: u64,
 }
 
 impl<W: Words> RingConsumer<W> {
     pub(crate) fn new(words: W, slots: u32) -> Self {
         assert!(slots.is_power_of_two() && slots <= 1 << 14, "geometry is checked before a ring is made");
-        Self { words, slots, consumed: 0 }
+        Self { words, slots, consumed: 0, stale: NOTHING_STALE }
     }
 
     pub(crate) fn consumed(&self) -> u32 {
@@ -201,16 +209,23 @@ impl<W: Words> RingConsumer<W> {
     }
 
     /// The next message, if it has come. Call [`RingConsumer::consume`] when done with it.
-    #[inline]
-    pub(crate) fn peek(&self) -> Result<Option<Slot>, Breach> {
+    #[inline(always)]
+    pub(crate) fn peek(&mut self) -> Result<Option<Slot>, Breach> {
         let first_word = (self.consumed & (self.slots - 1)) as usize * SLOT_WORDS;
-        let header = Header::unpack(self.words.word(first_word).load(Ordering::Acquire));
+        let word = self.words.slot(first_word)[0].load(Ordering::Acquire);
+        if word == self.stale { Ok(None) } else { self.examine(word, first_word) }
+    }
+
+    #[inline]
+    fn examine(&mut self, word: u64, first_word: usize) -> Result<Option<Slot>, Breach> {
+        let header = Header::unpack(word);
         let expected = self.consumed.wrapping_add(1);
         if header.sequence == expected {
             return Ok(Some(Slot { header, first_word }));
         }
         // What else may stand there is the message of the lap before, or nothing in the first lap.
         if header.sequence == expected.wrapping_sub(self.slots) || self.first_lap(header.sequence) {
+            self.stale = word;
             return Ok(None);
         }
         Err(Breach::Sequence { expected, found: header.sequence })
@@ -220,17 +235,18 @@ impl<W: Words> RingConsumer<W> {
         found == 0 && self.consumed < self.slots
     }
 
-    /// A content word of the message. The producer may change it under our eyes: read each word once.
+    /// The content words of the message, each read once: the producer may change them under our eyes.
     #[inline]
-    pub(crate) fn content(&self, slot: Slot, index: usize) -> u64 {
-        assert!(index < CONTENT_WORDS);
-        self.words.word(slot.first_word + 1 + index).load(Ordering::Relaxed)
+    pub(crate) fn content(&self, slot: Slot) -> [u64; CONTENT_WORDS] {
+        let words = self.words.slot(slot.first_word);
+        std::array::from_fn(|index| words[1 + index].load(Ordering::Relaxed))
     }
 
     /// Gives the slot back.
     #[inline]
     pub(crate) fn consume(&mut self) {
         self.consumed = self.consumed.wrapping_add(1);
+        self.stale = NOTHING_STALE;
     }
 }
 
@@ -263,8 +279,12 @@ mod tests {
                 while consumer.consumed() < 3 {
                     match consumer.peek().expect("a well-behaved producer") {
                         Some(slot) => {
-                            let content = consumer.content(slot, 0);
-                            assert_eq!(content, u64::from(consumer.consumed()) + 100, "content before header");
+                            let content = consumer.content(slot)[0];
+                            assert_eq!(
+                                content,
+                                u64::from(consumer.consumed()) + 100,
+                                "content before header"
+                            );
                             consumer.consume();
                             announce(their_control.word(0), consumer.consumed());
                         }
@@ -309,7 +329,7 @@ mod tests {
             let mut consumer = RingConsumer::new(their_ring, 8);
             while consumer.consumed() < MESSAGES {
                 if let Some(slot) = consumer.peek().unwrap() {
-                    assert_eq!(consumer.content(slot, 6), u64::from(consumer.consumed()));
+                    assert_eq!(consumer.content(slot)[6], u64::from(consumer.consumed()));
                     consumer.consume();
                     announce(their_control.word(0), consumer.consumed());
                 } else {
@@ -350,7 +370,7 @@ mod tests {
                 let slot = consumer.peek().unwrap_or_else(|_| None);
                 // The words start zeroed, which no lap before this one wrote: the first four may be refused.
                 if let Some(slot) = slot {
-                    assert_eq!(consumer.content(slot, 0), lap);
+                    assert_eq!(consumer.content(slot)[0], lap);
                 }
                 consumer.consume();
                 producer.acknowledge(consumer.consumed()).unwrap();

@@ -1,9 +1,8 @@
 //! Shared memory between two processes: made by one, sealed, mapped by the other after it looked at the seals.
 //!
-//! The producer of a ring creates the memory, maps it, seals it, and then hands the descriptor over. The seals are
-//! what protects both sides: SHRINK so that the consumer never meets SIGBUS, GROW so that its size is what was
-//! checked, FUTURE_WRITE so that the consumer cannot map it writable, SEAL so that this stays true. A window for
-//! direct access is written by both sides and carries all but FUTURE_WRITE.
+//! The maker creates the memory, maps it, seals it, and then hands the descriptor over. The seals are what protects
+//! the taker: SHRINK so that it never meets SIGBUS, GROW so that the size stays what was checked, SEAL so that this
+//! stays true. A window that a peer may only read has FUTURE_WRITE too, so that it cannot be mapped writable.
 #![expect(unsafe_code, reason = "maps memory that another process shares, and hands out words of it")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +18,9 @@ use crate::sync::Words;
 /// Who may write a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
-    /// Its maker alone: rings, read-only windows.
+    /// Its maker alone: the kernel sees to it.
     Maker,
-    /// Its maker and the peer that it is given to: put windows, bells.
+    /// Its maker and the peer that it is given to.
     Both,
 }
 
@@ -119,7 +118,11 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Makes a segment, maps it writable and seals it. The descriptor is for handing over.
-    pub(crate) fn create(name: &str, bytes: usize, writers: Writers) -> Result<(Self, OwnedFd), SegmentError> {
+    pub(crate) fn create(
+        name: &str,
+        bytes: usize,
+        writers: Writers,
+    ) -> Result<(Self, OwnedFd), SegmentError> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(system("create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("size"))?;
@@ -130,13 +133,22 @@ impl Segment {
     }
 
     /// Takes a segment that a peer made: an allegation until its seals and its size are seen.
-    pub(crate) fn adopt(fd: BorrowedFd<'_>, announced: u64, writers: Writers) -> Result<Self, SegmentError> {
+    pub(crate) fn adopt(
+        fd: BorrowedFd<'_>,
+        announced: u64,
+        writers: Writers,
+        writable: bool,
+    ) -> Result<Self, SegmentError> {
         let bytes = Self::inspect(fd, announced, writers)?;
-        Self::map(fd, bytes, writers == Writers::Both)
+        Self::map(fd, bytes, writable)
     }
 
     /// Looks at seals and size without mapping: what an agent does with memory that passes through it.
-    pub(crate) fn inspect(fd: BorrowedFd<'_>, announced: u64, writers: Writers) -> Result<usize, SegmentError> {
+    pub(crate) fn inspect(
+        fd: BorrowedFd<'_>,
+        announced: u64,
+        writers: Writers,
+    ) -> Result<usize, SegmentError> {
         let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| SegmentError::NotMemory)?;
         let missing = writers.seals() - found;
         if !missing.is_empty() {
@@ -210,6 +222,13 @@ impl Words for Segment {
         // MMU ends this process for it.
         unsafe { self.base.cast::<AtomicU64>().add(index).as_ref() }
     }
+
+    #[inline]
+    fn slot(&self, first: usize) -> &[AtomicU64; 8] {
+        assert!(first + 8 <= self.bytes / 8);
+        // SAFETY: as for `word`, for eight of them.
+        unsafe { self.base.cast::<AtomicU64>().add(first).cast::<[AtomicU64; 8]>().as_ref() }
+    }
 }
 
 /// A range of shared memory that a peer may be writing at this moment. It is read by raw copies only; there is never
@@ -267,7 +286,7 @@ mod tests {
     #[test]
     fn what_the_maker_writes_the_peer_reads_and_cannot_write() {
         let (own, fd) = Segment::create("comb-test", 8192, Writers::Maker).unwrap();
-        let theirs = Segment::adopt(fd.as_fd(), 8192, Writers::Maker).unwrap();
+        let theirs = Segment::adopt(fd.as_fd(), 8192, Writers::Maker, false).unwrap();
         own.word(3).store(42, Ordering::Release);
         assert_eq!(theirs.word(3).load(Ordering::Acquire), 42);
         let writable = Mapping::new(fd.as_fd(), 8192, true);
@@ -279,20 +298,23 @@ mod tests {
     fn wrong_seals_and_wrong_sizes_are_refused_before_mapping() {
         let (_own, fd) = Segment::create("comb-test", 4096, Writers::Both).unwrap();
         assert!(matches!(
-            Segment::adopt(fd.as_fd(), 4096, Writers::Maker),
+            Segment::adopt(fd.as_fd(), 4096, Writers::Maker, false),
             Err(SegmentError::Seals { missing, .. }) if missing == SealFlags::FUTURE_WRITE
         ));
         assert!(matches!(
-            Segment::adopt(fd.as_fd(), 8192, Writers::Both),
+            Segment::adopt(fd.as_fd(), 8192, Writers::Both, false),
             Err(SegmentError::Size { announced: 8192, found: 4096 })
         ));
         let unsealed = rustix::fs::memfd_create("comb-test", MemfdFlags::CLOEXEC).unwrap();
         assert!(matches!(
-            Segment::adopt(unsealed.as_fd(), 4096, Writers::Maker),
+            Segment::adopt(unsealed.as_fd(), 4096, Writers::Maker, false),
             Err(SegmentError::Seals { .. })
         ));
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(matches!(Segment::adopt(reader.as_fd(), 4096, Writers::Maker), Err(SegmentError::NotMemory)));
+        assert!(matches!(
+            Segment::adopt(reader.as_fd(), 4096, Writers::Maker, false),
+            Err(SegmentError::NotMemory)
+        ));
     }
 
     #[test]

@@ -1,12 +1,20 @@
 //! The transport within a machine: two slot rings in sealed shared memory, one each way.
 //!
-//! Each side owns one segment, which it writes and the peer maps read-only:
+//! Each side owns one segment, which it alone writes and only this one peer maps:
 //!
 //! ```text
 //! page 0   control words: identity, count of consumed messages, "I wait for credit", closed, tick, window epochs
 //! then     the slot ring of the messages that this side sends
 //! then     the payload area: what does not fit in a slot
 //! ```
+//!
+//! **Nobody reads back what it wrote here.** Each side keeps the truth about its own side in private memory. So a wild
+//! store of the reader into the writer's segment spoils what is said to that reader, and nothing else: not the writer,
+//! not a third. That is why the reader's view is writable by default. On today's AMD processors a load through a
+//! read-only page table entry leaves the line shared, where a load through a writable one takes it over whole, and
+//! the writer's next store must then ask every core instead of one: a third of a round trip, and the larger part of
+//! what copies of 1–4 KB lose. Who prefers a trap at the wild store to that third sets
+//! [`crate::EndpointOptions::trap_wild_stores`].
 //!
 //! A message of up to 56 bytes is one cache line. A longer one is a descriptor in the slot and its bytes, contiguous,
 //! in the payload area. Nothing here is a system call, except that a sleeping receiver is woken.
@@ -15,8 +23,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::bell::{Bell, Ring};
 use crate::fence::Fences;
-use crate::payload::{Payload, PayloadArea};
-use crate::ring::{Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce};
+use crate::payload::{Inline, Payload, PayloadArea};
+use crate::ring::{
+    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
+};
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -92,14 +102,19 @@ impl Geometry {
 pub(crate) struct OwnSide {
     segment: Segment,
     geometry: Geometry,
+    /// Whether we map the peer's segment read-only.
+    trap_wild_stores: bool,
 }
 
 impl OwnSide {
-    pub(crate) fn create(geometry: Geometry) -> Result<(Self, OwnedFd), SegmentError> {
-        let (segment, fd) = Segment::create("comb-ring", geometry.segment_bytes(), Writers::Maker)?;
+    pub(crate) fn create(
+        geometry: Geometry,
+        trap_wild_stores: bool,
+    ) -> Result<(Self, OwnedFd), SegmentError> {
+        let (segment, fd) = Segment::create("comb-ring", geometry.segment_bytes(), Writers::Both)?;
         segment.word(control::MAGIC).store(MAGIC, Ordering::Relaxed);
         segment.word(control::GEOMETRY).store(geometry.pack(), Ordering::Release);
-        Ok((Self { segment, geometry }, fd))
+        Ok((Self { segment, geometry, trap_wild_stores }, fd))
     }
 }
 
@@ -162,8 +177,8 @@ impl ShmLink {
     /// Checks everything that the peer handed over, then maps it.
     pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
-        let segment =
-            Segment::adopt(peer.segment.as_fd(), theirs.segment_bytes() as u64, Writers::Maker)?;
+        let bytes = theirs.segment_bytes() as u64;
+        let segment = Segment::adopt(peer.segment.as_fd(), bytes, Writers::Both, !own.trap_wild_stores)?;
         if segment.word(control::MAGIC).load(Ordering::Acquire) != MAGIC
             || segment.word(control::GEOMETRY).load(Ordering::Acquire) != theirs.pack()
         {
@@ -173,7 +188,7 @@ impl ShmLink {
             return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
-        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both)?);
+        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?);
         let ours = own.geometry;
         let payload_at = |geometry: Geometry| PAGE + geometry.ring_bytes();
         Ok(Self {
@@ -194,23 +209,36 @@ impl ShmLink {
         })
     }
 
+    /// Sends one message.
+    #[inline]
+    pub(crate) fn send(&mut self, kind: u8, message: &[u8]) -> Result<(), SendError> {
+        if message.len() > INLINE_BYTES {
+            return self.send_gathered(kind, &[message]);
+        }
+        if self.producer.free_slots() == 0 {
+            self.refresh_credit()?;
+        }
+        let mut content = [0_u64; CONTENT_WORDS];
+        let words = pack_words(message, &mut content);
+        self.post(kind, u8::try_from(message.len()).expect("at most 56"), &content[..words]);
+        Ok(())
+    }
+
     /// Sends one message, gathered from `parts`.
     #[inline]
-    pub(crate) fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+    pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         if self.producer.free_slots() == 0 {
             self.refresh_credit()?;
         }
         if bytes <= INLINE_BYTES {
-            let mut content = [0_u64; CONTENT_WORDS];
-            if let [part] = parts {
-                pack_words(part, &mut content);
-            } else {
-                pack_gathered(parts, &mut content);
+            let mut message = [0; INLINE_BYTES];
+            let mut at = 0;
+            for part in parts {
+                message[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
             }
-            let length = u8::try_from(bytes).expect("at most 56");
-            self.post(kind, length, &content[..bytes.div_ceil(8)]);
-            return Ok(());
+            return self.send(kind, &message[..bytes]);
         }
         let descriptor = self.place(parts, bytes)?;
         self.post(kind, Header::DESCRIPTOR, &[descriptor]);
@@ -247,12 +275,10 @@ impl ShmLink {
         let sequence = sent.wrapping_add(1);
         let offset = match self.area.allocate(sequence, length) {
             Some(offset) => offset,
-            None => {
-                self.refresh_credit_or(|link| {
-                    link.area.reclaim(link.producer.counts().1);
-                    link.area.allocate(sequence, length)
-                })?
-            }
+            None => self.refresh_credit_or(|link| {
+                link.area.reclaim(link.producer.counts().1);
+                link.area.allocate(sequence, length)
+            })?,
         };
         let mut at = offset as usize;
         for part in parts {
@@ -298,14 +324,9 @@ impl ShmLink {
         let header = slot.header;
         self.producer.acknowledge_short(header.acknowledged)?;
         let result = if usize::from(header.length) <= INLINE_BYTES {
-            let length = usize::from(header.length);
-            let mut bytes = [0_u8; INLINE_BYTES];
-            for (index, chunk) in bytes.chunks_exact_mut(8).take(length.div_ceil(8)).enumerate() {
-                chunk.copy_from_slice(&self.consumer.content(slot, index).to_le_bytes());
-            }
-            sink(header.kind, Payload::Private(&bytes[..length]))
+            sink(header.kind, Payload::Inline(Inline::new(self.consumer.content(slot), header.length)))
         } else if header.length == Header::DESCRIPTOR {
-            let descriptor = self.consumer.content(slot, 0);
+            let descriptor = self.consumer.content(slot)[0];
             #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]
             let (offset, bytes) = (descriptor as u32, (descriptor >> 32) as u32);
             let region_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
@@ -337,7 +358,8 @@ impl ShmLink {
     }
 
     /// Whether nothing has come.
-    pub(crate) fn is_idle(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_idle(&mut self) -> bool {
         matches!(self.consumer.peek(), Ok(None))
     }
 
@@ -365,9 +387,9 @@ impl ShmLink {
         self.peer_control.word(control::CLOSED).load(Ordering::Acquire) != 0
     }
 
-    /// Shows the peer that we are alive and look at the ring.
-    pub(crate) fn tick(&self) {
-        self.control.word(control::TICK).fetch_add(1, Ordering::Relaxed);
+    /// Shows the peer that we are alive and look at the ring. `tick` counts up.
+    pub(crate) fn tick(&self, tick: u64) {
+        self.control.word(control::TICK).store(tick, Ordering::Relaxed);
     }
 
     /// The peer's tick.
@@ -386,40 +408,34 @@ impl ShmLink {
         assert!(window < WINDOWS);
         self.peer_control.word(control::WINDOW_EPOCHS + window).load(Ordering::Acquire)
     }
-
 }
 
-/// Bytes to words, the tail padded with zeros.
+/// Bytes to words, the tail padded with zeros; how many words hold them.
 #[inline]
-fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) {
+fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) -> usize {
     let (whole, tail) = bytes.as_chunks::<8>();
     for (word, chunk) in words.iter_mut().zip(whole) {
         *word = u64::from_le_bytes(*chunk);
     }
-    if !tail.is_empty() {
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        words[whole.len()] = u64::from_le_bytes(last);
+    if tail.is_empty() {
+        return whole.len();
     }
-}
-
-fn pack_gathered(parts: &[&[u8]], words: &mut [u64; CONTENT_WORDS]) {
-    let mut bytes = [0; INLINE_BYTES];
-    let mut at = 0;
-    for part in parts {
-        bytes[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    pack_words(&bytes[..at], words);
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    words[whole.len()] = u64::from_le_bytes(last);
+    whole.len() + 1
 }
 
 impl Transport for ShmLink {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { longest_message: self.area.capacity().max(INLINE_BYTES as u32) as usize, can_lose: false }
+        Capabilities {
+            longest_message: self.area.capacity().max(INLINE_BYTES as u32) as usize,
+            can_lose: false,
+        }
     }
 
     fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
-        ShmLink::send(self, kind, parts)
+        ShmLink::send_gathered(self, kind, parts)
     }
 
     fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {

@@ -10,11 +10,17 @@ pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) trait Words {
     /// The word at `index`. Panics beyond the end: indices come from our own geometry, never from a peer.
     fn word(&self, index: usize) -> &AtomicU64;
+
+    /// The eight words of a slot, looked up at once.
+    fn slot(&self, first: usize) -> &[AtomicU64; 8];
 }
 
 impl<T: Words + ?Sized> Words for &T {
     fn word(&self, index: usize) -> &AtomicU64 {
         (**self).word(index)
+    }
+    fn slot(&self, first: usize) -> &[AtomicU64; 8] {
+        (**self).slot(first)
     }
 }
 
@@ -36,6 +42,9 @@ pub(crate) mod plain {
     impl Words for PlainWords {
         fn word(&self, index: usize) -> &AtomicU64 {
             &self.0[index]
+        }
+        fn slot(&self, first: usize) -> &[AtomicU64; 8] {
+            self.0[first..first + 8].try_into().expect("eight words")
         }
     }
 }

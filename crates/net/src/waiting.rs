@@ -1,8 +1,8 @@
 //! Waiting without burning a core for nothing: spin as long as spinning has paid off lately, then sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
@@ -59,9 +59,8 @@ fn single_core() -> bool {
 impl Endpoint {
     /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early.
     pub fn wait(&mut self, limit: Duration) {
-        let came = self.spin(|this| {
-            this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something()
-        });
+        let came =
+            self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
         if !came {
             let shared = Arc::clone(&self.shared);
             shared.bell().sleep(limit, || !self.has_something());

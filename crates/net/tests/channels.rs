@@ -31,7 +31,16 @@ fn pair() -> Pair {
 
 #[test]
 fn messages_of_every_length_arrive_whole_and_in_order() {
-    let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair();
+    every_length(pair());
+}
+
+#[test]
+fn read_only_rings_carry_the_same() {
+    every_length(pair_with(EndpointOptions { trap_wild_stores: true, ..EndpointOptions::default() }));
+}
+
+fn every_length(pair: Pair) {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair;
     let message: Vec<u8> = (0..20_480_u32).map(|i| (i * 31 + i / 251) as u8).collect();
     let mut buffer = vec![0; 20_480];
     for bytes in (0..200).chain([1000, 1016, 1024, 2047, 2048, 2049, 4096, 8191, 20_480]) {
@@ -149,6 +158,21 @@ fn a_thousand_channels_on_one_endpoint_all_deliver() {
         let got = out.receive_within(&mut buffer, SOON).unwrap().expect("a thousand answers");
         assert_eq!(got.channel, keys[usize::from_le_bytes(buffer)], "each answer on its own channel");
     }
+}
+
+#[test]
+fn a_process_talks_to_itself() {
+    let agent = InProcess::start();
+    let process = agent.connect("solo").unwrap();
+    let mut one = process.endpoint("one").unwrap();
+    let mut two = process.endpoint("two").unwrap();
+    let there = one.open("solo/two").unwrap();
+    let back = two.accept(SOON).unwrap();
+    one.send(there, 1, b"to myself").unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(two.receive_within(&mut buffer, SOON).unwrap().unwrap().bytes, 9);
+    two.close(back);
+    assert_eq!(one.receive_within(&mut buffer, SOON).unwrap_err().channel, there);
 }
 
 #[test]

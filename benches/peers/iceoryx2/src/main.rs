@@ -57,7 +57,12 @@ fn meet(output: &mut impl Write, input: &mut impl Read) -> Outcome<()> {
 }
 
 /// Opens this side's ends of all lines and joins them to the other's.
-fn open_lines(node: &Node<ipc::Service>, side: Side, output: &mut impl Write, input: &mut impl Read) -> Outcome<Lines> {
+fn open_lines(
+    node: &Node<ipc::Service>,
+    side: Side,
+    output: &mut impl Write,
+    input: &mut impl Read,
+) -> Outcome<Lines> {
     let lines = Lines::open(node, side)?;
     meet(output, input)?;
     lines.connect()?;

@@ -19,8 +19,9 @@ const STREAMS_PER_TEST: usize = 5;
 const WARM_UP_NS: u64 = 10_000_000;
 const MEASURED_NS: u64 = 90_000_000;
 
-/// One message is under way at a time; the second place keeps the sender from ever waiting for the first to be free.
-const ROUND_TRIP_DEPTH: usize = 2;
+/// One message is under way at a time, and the same memory serves again: 8% faster than with two places.
+const ROUND_TRIP_DEPTH: usize = 1;
+/// As many as the other peers have under way; 16 to 1024 make no difference.
 const STREAM_DEPTH: usize = 64;
 
 /// Every line of every test, open before the first of them runs.
@@ -31,13 +32,10 @@ pub struct Lines {
     bandwidths: Vec<Line>,
 }
 
-fn depth() -> usize { std::env::var("DEPTH").ok().and_then(|d| d.parse().ok()).unwrap_or(STREAM_DEPTH) }
-fn rtdepth() -> usize { std::env::var("RTDEPTH").ok().and_then(|d| d.parse().ok()).unwrap_or(ROUND_TRIP_DEPTH) }
-
 impl Lines {
     pub fn open(node: &Node<ipc::Service>, side: Side) -> Outcome<Lines> {
-        let round_trip = |bytes| Line::open(node, side, "round_trip", bytes / WORD_BYTES, rtdepth());
-        let stream = |bytes| Line::open(node, side, "stream", bytes / WORD_BYTES, depth());
+        let round_trip = |bytes| Line::open(node, side, "round_trip", bytes / WORD_BYTES, ROUND_TRIP_DEPTH);
+        let stream = |bytes| Line::open(node, side, "stream", bytes / WORD_BYTES, STREAM_DEPTH);
         Ok(Lines {
             control: Line::open(node, side, "control", 1, ROUND_TRIP_DEPTH)?,
             round_trips: ROUND_TRIP_BYTES.into_iter().map(round_trip).collect::<Outcome<_>>()?,
@@ -142,9 +140,8 @@ fn fitting_count(start: u64, wanted_ns: u64, mut timed: impl FnMut(u64) -> Outco
 }
 
 fn test_round_trip(control: &mut Line, line: &mut Line) -> Outcome<(f64, f64)> {
-    let batches = fitting_count(10, MEASURED_NS, |batches| {
-        Ok(time_round_trips(control, line, batches)?.iter().sum())
-    })?;
+    let batches =
+        fitting_count(10, MEASURED_NS, |batches| Ok(time_round_trips(control, line, batches)?.iter().sum()))?;
     let mut batches_ns = time_round_trips(control, line, batches.min(BATCHES_AT_MOST))?;
     announce(control, 0)?;
     batches_ns.sort_unstable();
@@ -154,8 +151,9 @@ fn test_round_trip(control: &mut Line, line: &mut Line) -> Outcome<(f64, f64)> {
 
 /// The median of several streams: one that another process disturbed does not count.
 fn messages_per_second(control: &mut Line, line: &mut Line) -> Outcome<f64> {
-    let count =
-        fitting_count(1000, MEASURED_NS / STREAMS_PER_TEST as u64, |count| time_stream(control, line, count))?;
+    let count = fitting_count(1000, MEASURED_NS / STREAMS_PER_TEST as u64, |count| {
+        time_stream(control, line, count)
+    })?;
     let mut streams_ns =
         (0..STREAMS_PER_TEST).map(|_| time_stream(control, line, count)).collect::<Outcome<Vec<_>>>()?;
     announce(control, 0)?;

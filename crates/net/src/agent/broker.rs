@@ -166,7 +166,8 @@ impl Broker {
             }
             Request::RestoreEndpoint { request, name, bell_channels, channels } => {
                 let created = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
-                let Some(Reply::EndpointCreated { endpoint, .. }) = created.first().map(|out| &out.reply) else {
+                let Some(Reply::EndpointCreated { endpoint, .. }) = created.first().map(|out| &out.reply)
+                else {
                     return Err("an endpoint was not restored".into());
                 };
                 self.restore_channels(client, *endpoint, &channels)?;
@@ -222,7 +223,9 @@ impl Broker {
             return Err(format!("this process has an endpoint {name:?} already").into());
         }
         if owned.count() >= self.limits.endpoints as usize {
-            return Err(format!("the limit of {} endpoints a process is reached", self.limits.endpoints).into());
+            return Err(
+                format!("the limit of {} endpoints a process is reached", self.limits.endpoints).into()
+            );
         }
         if bell_channels == 0 || bell_channels > self.limits.channels {
             return Err(format!(
@@ -272,9 +275,8 @@ impl Broker {
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
         self.own_endpoint(client, endpoint)?;
-        let (process, name) = to.split_once('/').ok_or_else(|| {
-            format!("{to:?} is no address: say process/endpoint")
-        })?;
+        let (process, name) =
+            to.split_once('/').ok_or_else(|| format!("{to:?} is no address: say process/endpoint"))?;
         let target = self
             .clients
             .iter()
@@ -424,7 +426,7 @@ impl Broker {
             return Err(format!("{} descriptors came where {expected} belong", with.len()).into());
         }
         let bytes = geometry.segment_bytes() as u64;
-        Segment::inspect(with[0].as_fd(), bytes, Writers::Maker)?;
+        Segment::inspect(with[0].as_fd(), bytes, Writers::Both)?;
         self.charge(client, bytes)?;
         Ok(bytes)
     }

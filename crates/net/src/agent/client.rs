@@ -137,7 +137,8 @@ pub(crate) enum Answer {
 #[derive(Debug, Default)]
 struct Book {
     endpoints: BTreeMap<EndpointId, Arc<EndpointShared>>,
-    channels: BTreeMap<ChannelId, Record>,
+    /// Two records for a channel between two endpoints of this process.
+    channels: BTreeMap<ChannelId, Vec<Record>>,
     processes: BTreeMap<u32, PeerProcess>,
 }
 
@@ -177,8 +178,7 @@ impl Agent {
         hello(&socket, name)?;
         let system = ConnectError::System;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        let stop =
-            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(system)?;
+        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(system)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(system)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN)
             .map_err(system)?;
@@ -278,8 +278,8 @@ impl Shared {
     }
 
     /// Forgets a channel: the watcher no longer watches for it.
-    pub(crate) fn forget_channel(&self, channel: ChannelId) {
-        lock(&self.book).remove_channel(&self.epoll, channel);
+    pub(crate) fn forget_channel(&self, channel: ChannelId, life: &Arc<Life>) {
+        lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
         self.tell(&Request::CloseChannel { channel }, &[]);
     }
 
@@ -390,20 +390,20 @@ impl Shared {
             }
             Reply::WindowShared { channel, window, bytes, writable } => {
                 let book = lock(&self.book);
-                if let (Some(record), Ok([memory])) =
-                    (book.channels.get(&channel), <[OwnedFd; 1]>::try_from(descriptors))
-                {
+                // Between two endpoints of this process the first record is the accepter's, who got the channel first.
+                let record = book.channels.get(&channel).and_then(|records| records.first());
+                if let (Some(record), Ok([memory])) = (record, <[OwnedFd; 1]>::try_from(descriptors)) {
                     record.life.push_window(IncomingWindow { number: window, bytes, writable, memory });
                     record.endpoint.raise_news();
                 }
             }
             Reply::PeerGone { channel, reason } => {
                 let mut book = lock(&self.book);
-                if let Some(record) = book.channels.get(&channel) {
-                    record.life.end(Cause::Left(reason));
+                for record in book.channels.get(&channel).into_iter().flatten() {
+                    record.life.end(Cause::Left(reason.clone()));
                     record.endpoint.raise_news();
                 }
-                book.remove_channel(&self.epoll, channel);
+                book.remove_channel(&self.epoll, channel, |_| true);
             }
             Reply::Welcome { .. } | Reply::Refused { request: None, .. } => {}
         }
@@ -431,8 +431,8 @@ impl Shared {
             self.tell(&Request::CloseChannel { channel }, &[]);
             Answer::Refused(reason)
         });
-        if answer.send(answered).is_err() {
-            self.forget_channel(channel);
+        if let Err(mpsc::SendError(Answer::Opened { life, .. })) = answer.send(answered) {
+            self.forget_channel(channel, &life);
         }
     }
 
@@ -457,7 +457,14 @@ impl Shared {
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
-        shared.push_incoming(Incoming { channel, index, peer: peer.to_owned(), link, life, event: event.as_ref().and_then(|e| e.try_clone().ok()) });
+        shared.push_incoming(Incoming {
+            channel,
+            index,
+            peer: peer.to_owned(),
+            link,
+            life,
+            event: event.as_ref().and_then(|e| e.try_clone().ok()),
+        });
         let mut with = vec![ring.as_fd()];
         with.extend(event.as_ref().map(AsFd::as_fd));
         self.tell(&Request::Accept { channel, side: own_side }, &with);
@@ -475,7 +482,7 @@ impl Shared {
     ) -> Result<Arc<Life>, String> {
         let life = Arc::new(Life::new(peer));
         let mut book = lock(&self.book);
-        if book.channels.contains_key(&channel) {
+        if book.channels.get(&channel).is_some_and(|ends| ends.len() >= 2 || ends[0].pid != pid) {
             return Err(format!("{channel} is in use here already"));
         }
         match book.processes.entry(pid) {
@@ -490,7 +497,7 @@ impl Shared {
             }
         }
         let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid };
-        book.channels.insert(channel, record);
+        book.channels.entry(channel).or_default().push(record);
         Ok(life)
     }
 
@@ -499,7 +506,7 @@ impl Shared {
         let Some(process) = book.processes.remove(&pid) else { return };
         let _ = epoll::delete(&self.epoll, &process.descriptor);
         for channel in process.channels {
-            if let Some(record) = book.channels.remove(&channel) {
+            for record in book.channels.remove(&channel).unwrap_or_default() {
                 record.life.end(Cause::Exited(pid));
                 record.endpoint.raise_news();
             }
@@ -513,7 +520,8 @@ impl Shared {
         if hello(&socket, &self.name).is_err() {
             return;
         }
-        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN).is_err() {
+        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN).is_err()
+        {
             return;
         }
         let socket = Arc::new(socket);
@@ -535,8 +543,9 @@ impl Shared {
         let channels = lock(&self.book)
             .channels
             .iter()
+            .flat_map(|(&channel, ends)| ends.iter().map(move |record| (channel, record)))
             .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
-            .map(|(&channel, record)| (channel, record.life.peer().to_owned()))
+            .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
         let message = Request::RestoreEndpoint {
             request,
@@ -561,13 +570,19 @@ impl Shared {
 }
 
 impl Book {
-    fn remove_channel(&mut self, epoll: &OwnedFd, channel: ChannelId) {
-        let Some(record) = self.channels.remove(&channel) else { return };
-        if let Some(process) = self.processes.get_mut(&record.pid) {
+    fn remove_channel(&mut self, epoll: &OwnedFd, channel: ChannelId, which: impl Fn(&Record) -> bool) {
+        let Some(ends) = self.channels.get_mut(&channel) else { return };
+        let Some(pid) = ends.first().map(|record| record.pid) else { return };
+        ends.retain(|record| !which(record));
+        if !ends.is_empty() {
+            return;
+        }
+        self.channels.remove(&channel);
+        if let Some(process) = self.processes.get_mut(&pid) {
             process.channels.remove(&channel);
             if process.channels.is_empty() {
                 let _ = epoll::delete(epoll, &process.descriptor);
-                self.processes.remove(&record.pid);
+                self.processes.remove(&pid);
             }
         }
     }

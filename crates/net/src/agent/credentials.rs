@@ -77,6 +77,10 @@ mod tests {
         let pid = rustix::process::getpid();
         assert!(pidfd_by_number(&one, pid).is_ok());
         drop(_two);
-        assert_eq!(pidfd_by_number(&one, pid).unwrap_err(), Errno::SRCH, "a hung-up socket vouches for nobody");
+        assert_eq!(
+            pidfd_by_number(&one, pid).unwrap_err(),
+            Errno::SRCH,
+            "a hung-up socket vouches for nobody"
+        );
     }
 }

@@ -1,0 +1,64 @@
+//! What a frame looks like on the wire.
+
+use super::PeerError;
+use comb_types::Version;
+
+/// Bytes in front of each message:
+///
+/// | bytes | content |
+/// |---|---|
+/// | 0 | version |
+/// | 1 | flags: 1 = a message follows, 2 = send again from the acknowledged number |
+/// | 2–3 | zero |
+/// | 4–7 | sequence number of the message, zero without one |
+/// | 8–11 | acknowledged: the number expected next |
+///
+/// Numbers are little-endian.
+pub const HEADER_BYTES: usize = 12;
+
+const MESSAGE: u8 = 1;
+const RESEND: u8 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    /// `None`: the frame came only to acknowledge.
+    pub(super) sequence: Option<u32>,
+    pub(super) acknowledged: u32,
+    /// The other end saw a gap, or has room again: do not wait for the timer.
+    pub(super) resend: bool,
+}
+
+impl Header {
+    /// Writes a frame and returns its length.
+    pub(super) fn write(self, message: &[u8], into: &mut [u8]) -> usize {
+        let end = HEADER_BYTES + message.len();
+        let flags = if self.sequence.is_some() { MESSAGE } else { 0 } | if self.resend { RESEND } else { 0 };
+        into[..4].copy_from_slice(&[Version::CURRENT.0, flags, 0, 0]);
+        into[4..8].copy_from_slice(&self.sequence.unwrap_or(0).to_le_bytes());
+        into[8..12].copy_from_slice(&self.acknowledged.to_le_bytes());
+        into[HEADER_BYTES..end].copy_from_slice(message);
+        end
+    }
+
+    /// Takes a frame apart. Nothing is known of its numbers yet but that they are numbers.
+    pub(super) fn read(bytes: &[u8]) -> Result<(Header, &[u8]), PeerError> {
+        let Some((header, message)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(PeerError::Truncated { bytes: bytes.len() });
+        };
+        let [version, flags, 0, 0, s0, s1, s2, s3, a0, a1, a2, a3] = *header else {
+            return Err(PeerError::ReservedBits);
+        };
+        Version::CURRENT.accept(Version(version)).map_err(PeerError::Version)?;
+        let sequence = u32::from_le_bytes([s0, s1, s2, s3]);
+        let has_message = flags & MESSAGE != 0;
+        if flags & !(MESSAGE | RESEND) != 0 || (!has_message && (sequence != 0 || !message.is_empty())) {
+            return Err(PeerError::ReservedBits);
+        }
+        let header = Header {
+            sequence: has_message.then_some(sequence),
+            acknowledged: u32::from_le_bytes([a0, a1, a2, a3]),
+            resend: flags & RESEND != 0,
+        };
+        Ok((header, message))
+    }
+}

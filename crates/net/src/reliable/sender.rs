@@ -1,0 +1,180 @@
+//! The half that keeps messages until they are acknowledged.
+
+use super::round_trip::RoundTrip;
+use super::{Config, Counters, PeerError};
+use comb_types::Time;
+use std::collections::VecDeque;
+
+/// Positions in `kept` count from the oldest message that is not acknowledged: `oldest` is the sequence
+/// number of position 0.
+#[derive(Debug)]
+pub(super) struct Sender {
+    window: u32,
+    pub(super) oldest: u32,
+    kept: VecDeque<Kept>,
+    /// Buffers of acknowledged messages. Together with `kept` never more than the window: the steady
+    /// state allocates nothing.
+    spare: Vec<Vec<u8>>,
+    /// The position to send next; everything before it is on its way.
+    next: usize,
+    /// How many have been sent at least once.
+    sent: usize,
+    round_trip: RoundTrip,
+    /// When to go back, while anything is on its way.
+    timer: Option<Time>,
+    /// When a reported gap last made us go back, and to which number.
+    went_back: Option<(Time, u32)>,
+    /// Only what concerns messages of ours.
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug)]
+struct Kept {
+    message: Vec<u8>,
+    /// When it was sent, if that was once.
+    sent_once_at: Option<Time>,
+}
+
+/// How many messages an acknowledgement covers: checked to have been sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Covered(usize);
+
+impl Sender {
+    pub(super) fn new(config: &Config) -> Sender {
+        Sender {
+            window: config.window,
+            oldest: 0,
+            kept: VecDeque::with_capacity(config.window as usize),
+            spare: Vec::with_capacity(config.window as usize),
+            next: 0,
+            sent: 0,
+            round_trip: RoundTrip::new(config),
+            timer: None,
+            went_back: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Keeps a copy of the message, for sending and for sending again. `false`: the window is full.
+    pub(super) fn take(&mut self, parts: &[&[u8]]) -> bool {
+        if self.kept.len() >= self.window as usize {
+            return false;
+        }
+        let mut message = self.spare.pop().unwrap_or_default();
+        message.clear();
+        parts.iter().for_each(|part| message.extend_from_slice(part));
+        self.kept.push_back(Kept { message, sent_once_at: None });
+        true
+    }
+
+    /// The next message to send, with its sequence number.
+    pub(super) fn poll(&mut self, now: Time) -> Option<(u32, &[u8])> {
+        let position = self.next;
+        let kept = self.kept.get_mut(position)?;
+        if position == self.sent {
+            self.sent += 1;
+            self.counters.sent += 1;
+            kept.sent_once_at = Some(now);
+        } else {
+            self.counters.retransmitted += 1;
+            kept.sent_once_at = None;
+        }
+        self.next += 1;
+        self.timer.get_or_insert_with(|| now.saturating_add(self.round_trip.timeout()));
+        Some((self.oldest.wrapping_add(number(position)), &kept.message))
+    }
+
+    /// Whether the peer can mean this: it may say again what it said before, and it may not have what we
+    /// never sent.
+    pub(super) fn check(&self, acknowledged: u32) -> Result<Covered, PeerError> {
+        let ahead = acknowledged.wrapping_sub(self.oldest);
+        if ahead > u32::MAX / 2 {
+            // Delayed by the network; a later one has been here.
+            return Ok(Covered(0));
+        }
+        if ahead as usize > self.sent {
+            let unsent = self.oldest.wrapping_add(number(self.sent));
+            return Err(PeerError::AcknowledgedUnsent { acknowledged, unsent });
+        }
+        Ok(Covered(ahead as usize))
+    }
+
+    /// Lets go of what is acknowledged. `alone`: the frame carried no message. Returns whether there
+    /// is room that was not there before.
+    pub(super) fn acknowledge(&mut self, now: Time, Covered(covered): Covered, alone: bool) -> bool {
+        if covered == 0 {
+            if alone && self.awaits_acknowledgement() {
+                self.counters.duplicate_acknowledgements += 1;
+            }
+            return false;
+        }
+        // The last one covered is what the peer answered; those before it may have waited for it.
+        let measured = self.kept[covered - 1].sent_once_at.map(|sent_at| now.since(sent_at));
+        if let Some(round_trip) = measured {
+            self.round_trip.measured(round_trip);
+            self.counters.round_trip = self.round_trip.smoothed();
+        }
+        self.spare.extend(self.kept.drain(..covered).map(|kept| kept.message));
+        self.oldest = self.oldest.wrapping_add(number(covered));
+        self.next = self.next.saturating_sub(covered);
+        self.sent -= covered;
+        self.counters.acknowledged += covered as u64;
+        self.timer = self.awaits_acknowledgement().then(|| now.saturating_add(self.round_trip.timeout()));
+        true
+    }
+
+    /// The peer misses `missing` and has seen something later. Everything on its way behind the gap will
+    /// be dropped there, so waiting for the timer gains nothing.
+    pub(super) fn gap_reported(&mut self, now: Time, missing: u32) {
+        if missing != self.oldest || !self.awaits_acknowledgement() {
+            return;
+        }
+        // Each message behind the gap makes the peer report it again; those reports are about the time before
+        // we went back. A report that comes later than a round trip is about a second loss.
+        let settled = match self.went_back {
+            Some((at, number)) if number == missing => now.since(at) >= self.round_trip.timeout(),
+            _ => true,
+        };
+        if settled {
+            self.went_back = Some((now, missing));
+            self.counters.gaps_reported += 1;
+            self.go_back(now);
+        }
+    }
+
+    pub(super) fn timeout(&mut self, now: Time) {
+        if self.timer.is_some_and(|at| at <= now) {
+            self.counters.timeouts += 1;
+            self.round_trip.back_off();
+            self.go_back(now);
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.timer
+    }
+
+    pub(super) fn awaits_acknowledgement(&self) -> bool {
+        self.sent > 0
+    }
+
+    pub(super) fn unacknowledged(&self) -> u32 {
+        number(self.kept.len())
+    }
+
+    fn go_back(&mut self, now: Time) {
+        self.next = 0;
+        self.timer = Some(now.saturating_add(self.round_trip.timeout()));
+    }
+
+    /// Where the buffers are, in use or not.
+    #[cfg(test)]
+    pub(super) fn buffers(&self) -> std::collections::BTreeSet<*const u8> {
+        self.kept.iter().map(|kept| &kept.message).chain(&self.spare).map(|buffer| buffer.as_ptr()).collect()
+    }
+}
+
+/// A position as a distance between sequence numbers.
+fn number(position: usize) -> u32 {
+    u32::try_from(position).expect("positions lie within the window")
+}
