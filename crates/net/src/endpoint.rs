@@ -500,6 +500,17 @@ impl Endpoint {
         self.poll_channels(TURN_MESSAGES, &mut deliver)
     }
 
+    /// Hands the next message, if one has come, to `deliver`, and returns whether it did.
+    #[inline]
+    pub fn poll_once(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
+        let mut came = false;
+        self.poll_one(&mut |delivery: Delivery<'_>| {
+            deliver(delivery);
+            came = true;
+        })?;
+        Ok(came)
+    }
+
     /// Copies the next message into `buffer`.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ChannelEnded> {
