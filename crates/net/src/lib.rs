@@ -13,6 +13,8 @@ mod endpoint;
 #[cfg(not(loom))]
 mod fence;
 #[cfg(not(loom))]
+pub mod kinds;
+#[cfg(not(loom))]
 mod life;
 #[cfg(not(loom))]
 pub mod mechanism;
@@ -41,5 +43,6 @@ pub use self::{
     segment::SharedRange,
     shm::Geometry,
     transport::TransportCounters,
+    window::{Access, AccessError, NotifyError, PutNotice, RemoteWindow, Window, WindowError},
 };
 pub use ring::{Breach, INLINE_BYTES};
