@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comb_net::{Access, InProcess, PutNotice};
 
 const SOON: Duration = Duration::from_secs(5);
-const PUTS: u64 = 200_000;
+const PUTS: u64 = 20_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = InProcess::start();

@@ -29,6 +29,8 @@ mod sync;
 #[cfg(not(loom))]
 pub mod transport;
 #[cfg(not(loom))]
+pub mod via;
+#[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]
 mod window;
