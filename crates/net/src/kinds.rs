@@ -18,3 +18,7 @@ const _: () = assert!(WINDOWS == VIRTUAL_INTERFACES + 0x10 && CHANNEL > WINDOWS 
 
 /// A message that its sender's window layer sends after a put: [`crate::PutNotice`].
 pub const PUT_NOTICE: u8 = WINDOWS;
+/// A component of a program tells of its window: [`crate::global`].
+pub(crate) const GLOBAL_WINDOW: u8 = WINDOWS + 1;
+/// A component of a program came to a barrier: [`crate::global`].
+pub(crate) const GLOBAL_BARRIER: u8 = WINDOWS + 2;

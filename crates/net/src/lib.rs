@@ -13,6 +13,8 @@ mod endpoint;
 #[cfg(not(loom))]
 mod fence;
 #[cfg(not(loom))]
+pub mod global;
+#[cfg(not(loom))]
 pub mod kinds;
 #[cfg(not(loom))]
 mod life;

@@ -79,7 +79,7 @@ struct Opening {
 impl Window {
     /// Its number on the channel that it was made for: what the peer takes it by.
     pub fn number(&self) -> u32 {
-        self.openings[0].terms.number
+        self.openings.first().map_or(0, |opening| opening.terms.number)
     }
 
     /// Its number on a channel; `None` if it is not open to that peer.
@@ -187,11 +187,18 @@ impl Endpoint {
         bytes: usize,
         access: Access,
     ) -> Result<Window, WindowError> {
+        let mut window = self.unopened_window(bytes, access)?;
+        self.extend_window(&mut window, channel)?;
+        Ok(window)
+    }
+
+    /// A window that is open to nobody yet.
+    pub(crate) fn unopened_window(&self, bytes: usize, access: Access) -> Result<Window, WindowError> {
         if bytes == 0 {
             return Err(WindowError::Empty);
         }
         let (memory, descriptor) = Segment::create("comb-window", bytes, access.writers())?;
-        let mut window = Window {
+        Ok(Window {
             memory,
             descriptor,
             access,
@@ -199,9 +206,7 @@ impl Endpoint {
             openings: Vec::new(),
             book: Arc::clone(&self.windows),
             agent: self.agent.clone(),
-        };
-        self.extend_window(&mut window, channel)?;
-        Ok(window)
+        })
     }
 
     /// Opens a window to one more peer, which from then on shares its bytes, and its mistakes, with the others: for the
