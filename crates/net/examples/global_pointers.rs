@@ -9,15 +9,15 @@ use comb_net::global::{GlobalError, GlobalMemory};
 
 const SOON: Duration = Duration::from_secs(20);
 const COMPONENTS: u32 = 4;
-const EACH: u64 = 250_000;
+const EACH: usize = 250_000;
 const RANGE: u64 = u64::MAX / COMPONENTS as u64 + 1;
 
 fn sort(mut memory: GlobalMemory) -> Result<(), GlobalError> {
-    let (me, all) = (memory.component(), u64::from(COMPONENTS));
+    let (me, all) = (memory.component(), COMPONENTS as usize);
     // Every component has a place for what each other sends it, and a count of it.
     let place = EACH * 8;
-    let keys = memory.make((place * all) as usize, SOON)?;
-    let counts = memory.make(all as usize * 8, SOON)?;
+    let keys = memory.make(place * all, SOON)?;
+    let counts = memory.make(all * 8, SOON)?;
 
     let started = Instant::now();
     let mut ranges: Vec<Vec<u8>> = vec![Vec::new(); COMPONENTS as usize];
@@ -27,18 +27,18 @@ fn sort(mut memory: GlobalMemory) -> Result<(), GlobalError> {
         ranges[(number / RANGE) as usize].extend(number.to_le_bytes());
     }
     for (component, range) in (0..COMPONENTS).zip(&ranges) {
-        let to = memory.pointer(component, keys, place * u64::from(me))?;
+        let to = memory.pointer(component, keys, (place * me as usize) as u64)?;
         memory.store(to, range)?;
         let count = memory.pointer(component, counts, u64::from(me) * 8)?;
         memory.store(count, &(range.len() as u64).to_le_bytes())?;
     }
 
-    memory.await_stored(counts, all * 8, SOON)?;
+    memory.await_stored(counts, all as u64 * 8, SOON)?;
     let (mut bytes, mut mine) = ([0; 8], Vec::new());
     for from in 0..all {
-        memory.get(memory.pointer(me, counts, from * 8)?, &mut bytes)?;
-        let mut block = vec![0; u64::from_le_bytes(bytes) as usize];
-        memory.get(memory.pointer(me, keys, place * from)?, &mut block)?;
+        memory.get(memory.pointer(me, counts, from as u64 * 8)?, &mut bytes)?;
+        let mut block = vec![0; usize::from_le_bytes(bytes)];
+        memory.get(memory.pointer(me, keys, (place * from) as u64)?, &mut block)?;
         mine.extend(block.as_chunks::<8>().0.iter().map(|key| u64::from_le_bytes(*key)));
     }
     mine.sort_unstable();

@@ -154,9 +154,11 @@ fn a_put_during_the_withdrawal_harms_nobody() {
     let remote = alice.window(to_bob, SOON).unwrap();
     let writer = std::thread::spawn(move || {
         let data = vec![0xAB; 1 << 20];
+        let until = std::time::Instant::now() + SOON;
         loop {
-            if let Err(error) = alice.put(&remote, 0, &data) {
-                break error;
+            match alice.put(&remote, 0, &data) {
+                Err(error) => break error,
+                Ok(()) => assert!(std::time::Instant::now() < until, "the withdrawal is never seen"),
             }
         }
     });
@@ -258,5 +260,124 @@ fn applications_cannot_send_kinds_of_layers() {
         assert_eq!(alice.send(to_bob, kind, b"x"), Err(PostError::ReservedKind(kind)));
         assert_eq!(alice.send_gathered(to_bob, kind, &[b"x"]), Err(PostError::ReservedKind(kind)));
         assert_eq!(alice.send_within(to_bob, kind, &[b"x"], AT_ONCE), Err(PostError::ReservedKind(kind)));
+    }
+}
+
+/// What a process says that does not keep to the library: straight to the broker.
+mod alleged {
+    use std::os::fd::OwnedFd;
+
+    use comb_net::Geometry;
+    use comb_net::agent::broker::{Broker, ClientId, Outgoing};
+    use comb_net::agent::protocol::{Reply, Request, Side, WindowTerms};
+    use comb_net::agent::{Limits, SameUser};
+    use rustix::fs::{MemfdFlags, SealFlags};
+
+    const ALICE: ClientId = ClientId(1);
+    const BOB: ClientId = ClientId(2);
+    const MALLORY: ClientId = ClientId(3);
+
+    fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("comb-test", flags).unwrap();
+        rustix::fs::ftruncate(&memory, bytes).unwrap();
+        rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+        memory
+    }
+
+    fn sealed(bytes: u64) -> OwnedFd {
+        memory(bytes, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+    }
+
+    fn refusal(out: &[Outgoing]) -> &str {
+        match out {
+            [Outgoing { reply: Reply::Refused { request: Some(9), reason }, .. }] => reason,
+            other => panic!("{other:?} is no refusal of request 9"),
+        }
+    }
+
+    /// A broker that knows three processes, and a channel from alice's endpoint to bob's.
+    fn broker() -> (Broker, WindowTerms) {
+        let mut broker = Broker::new(Box::new(SameUser), Limits::default(), 1);
+        let side =
+            Side { geometry: Geometry::default(), bell_index: 0, event: false, asymmetric_fences: true };
+        let ring = || vec![sealed(Geometry::default().segment_bytes() as u64)];
+        let mut endpoints = Vec::new();
+        for (client, name) in [(ALICE, "alice"), (BOB, "bob"), (MALLORY, "mallory")] {
+            broker.connect(client, 1, 1, sealed(1));
+            broker.handle(client, Request::Hello { name: name.into() }, vec![]).unwrap();
+            let create = Request::CreateEndpoint { request: 1, name: "desk".into(), bell_channels: 16 };
+            let out = broker.handle(client, create, vec![sealed(4096)]).unwrap();
+            let Reply::EndpointCreated { endpoint, .. } = out[0].reply else { panic!("{out:?}") };
+            endpoints.push(endpoint);
+        }
+        let open =
+            Request::Open { request: 2, endpoint: endpoints[0], to: "bob/desk".into(), side: side.clone() };
+        let out = broker.handle(ALICE, open, ring()).unwrap();
+        let Reply::Offer { channel, .. } = out[0].reply else { panic!("{out:?}") };
+        broker.handle(BOB, Request::Accept { channel, side }, ring()).unwrap();
+        let endpoint = endpoints[0];
+        (broker, WindowTerms { channel, endpoint, number: 0, epoch: 1, bytes: 4096, writable: true })
+    }
+
+    #[test]
+    fn the_agent_checks_a_window_before_a_peer_sees_it() {
+        let (mut broker, good) = broker();
+        let mut share = |client, window, with| {
+            broker.handle(client, Request::ShareWindow { request: 9, window }, with).unwrap()
+        };
+        let one = || vec![sealed(4096)];
+        for (client, window, with, words) in [
+            (MALLORY, good, one(), "not this process's"),
+            (BOB, good, one(), "not this process's"),
+            (ALICE, WindowTerms { number: 256, ..good }, one(), "at most 256 windows"),
+            (ALICE, WindowTerms { bytes: 8192, ..good }, one(), "announced 8192 bytes"),
+            (ALICE, WindowTerms { writable: false, ..good }, one(), "lacks the seals"),
+            (ALICE, good, vec![memory(4096, SealFlags::GROW)], "lacks the seals"),
+            (ALICE, good, vec![], "0 descriptors came where 1 belong"),
+        ] {
+            let out = share(client, window, with);
+            assert!(refusal(&out).contains(words), "{out:?}");
+        }
+        let out = share(ALICE, good, one());
+        assert!(
+            matches!(&out[..], [
+                Outgoing { to: BOB, reply: Reply::WindowShared { window }, .. },
+                Outgoing { to: ALICE, reply: Reply::WindowTaken { request: 9 }, .. },
+            ] if window.endpoint != good.endpoint && WindowTerms { endpoint: good.endpoint, ..*window } == good),
+            "{out:?}"
+        );
+        let out = share(ALICE, good, one());
+        assert!(refusal(&out).contains("open already"), "{out:?}");
+    }
+
+    #[test]
+    fn nobody_withdraws_what_is_not_theirs_and_nothing_twice() {
+        let (mut broker, good) = broker();
+        let charged = |broker: &mut Broker| {
+            let out = broker.handle(ALICE, Request::List { request: 3 }, vec![]).unwrap();
+            let Reply::Listing { processes, .. } = &out[0].reply else { panic!("{out:?}") };
+            processes[0].memory_bytes
+        };
+        let before = charged(&mut broker);
+        let share = Request::ShareWindow { request: 9, window: good };
+        broker.handle(ALICE, share, vec![sealed(4096)]).unwrap();
+        for (client, window) in [
+            (BOB, good),
+            (ALICE, WindowTerms { bytes: 4095, ..good }),
+            (ALICE, WindowTerms { epoch: 2, ..good }),
+        ] {
+            broker.handle(client, Request::WithdrawWindow { window }, vec![]).unwrap();
+            assert_eq!(charged(&mut broker), before + 4096);
+        }
+        for _ in 0..2 {
+            broker.handle(ALICE, Request::WithdrawWindow { window: good }, vec![]).unwrap();
+            assert_eq!(charged(&mut broker), before);
+        }
+        let share = Request::ShareWindow { request: 9, window: good };
+        broker.handle(ALICE, share, vec![sealed(4096)]).unwrap();
+        broker.handle(ALICE, Request::CloseChannel { channel: good.channel }, vec![]).unwrap();
+        broker.handle(ALICE, Request::WithdrawWindow { window: good }, vec![]).unwrap();
+        assert!(charged(&mut broker) < before, "the channel's end settled its windows");
     }
 }

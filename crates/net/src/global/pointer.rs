@@ -19,7 +19,7 @@ pub(super) const POINTER_BYTES: usize = 24;
 impl GlobalPointer {
     /// The pointer so many bytes further on in the same component: Split-C's local arithmetic.
     #[must_use]
-    pub fn add(self, bytes: u64) -> Self {
+    pub fn advance(self, bytes: u64) -> Self {
         // Past the end is found where the pointer is used.
         Self { offset: self.offset.saturating_add(bytes), ..self }
     }

@@ -280,17 +280,7 @@ impl Engine {
     pub(super) fn transmit(&mut self, endpoint: &mut Endpoint) {
         self.send_outbox(endpoint);
         for index in 0..self.interfaces.len() {
-            if !matches!(self.interfaces[index].state, State::Connected(_)) {
-                continue;
-            }
-            match self.transmit_one(index, endpoint) {
-                Ok(()) | Err(PostError::Full(_)) => {}
-                Err(PostError::Ended(ended)) => {
-                    self.channel_ended(ended.channel, Loss::Ended(ended.cause));
-                }
-                Err(_) => self.break_connection(index, Loss::Breach("its channel takes no messages"), false),
-            }
-            self.announce(index);
+            self.transmit_work(index, endpoint);
         }
         let (outbox, closing) = (&self.outbox, &mut self.closing);
         closing.retain(|channel| {
@@ -322,7 +312,20 @@ impl Engine {
         }
     }
 
-    fn transmit_one(&mut self, index: usize, endpoint: &mut Endpoint) -> Result<(), PostError> {
+    /// Hands over as much of one interface's work as its channel takes.
+    pub(super) fn transmit_work(&mut self, index: usize, endpoint: &mut Endpoint) {
+        if !matches!(self.interfaces[index].state, State::Connected(_)) {
+            return;
+        }
+        match self.try_work(index, endpoint) {
+            Ok(()) | Err(PostError::Full(_)) => {}
+            Err(PostError::Ended(ended)) => self.channel_ended(ended.channel, Loss::Ended(ended.cause)),
+            Err(_) => self.break_connection(index, Loss::Breach("its channel takes no messages"), false),
+        }
+        self.announce(index);
+    }
+
+    fn try_work(&mut self, index: usize, endpoint: &mut Endpoint) -> Result<(), PostError> {
         let interface = &mut self.interfaces[index];
         let Some(channel) = interface.channel() else { return Ok(()) };
         let longest = endpoint.longest_message(channel).ok_or(PostError::NoChannel)?;

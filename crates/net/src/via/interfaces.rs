@@ -260,7 +260,7 @@ impl Interfaces {
             return Err(SubmitError::WrongQueue);
         }
         let work = self.submit(interface, Side::Send, descriptor)?;
-        self.engine.transmit(&mut self.endpoint);
+        self.engine.transmit_work(interface.index as usize, &mut self.endpoint);
         Ok(work)
     }
 

@@ -31,11 +31,13 @@ pub(super) struct WorkQueue {
     depth: usize,
     /// How many entries at the head are complete and in the completion queue already.
     announced: usize,
+    /// How many entries at the head are handed to the channel, or complete without it.
+    sent: usize,
 }
 
 impl WorkQueue {
     pub(super) fn new(depth: usize) -> Self {
-        Self { entries: VecDeque::new(), next: 0, depth, announced: 0 }
+        Self { entries: VecDeque::new(), next: 0, depth, announced: 0, sent: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -62,26 +64,34 @@ impl WorkQueue {
 
     /// The first descriptor that is not complete: for receives.
     pub(super) fn first_open(&mut self) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.outcome.is_none())
+        self.entries.range_mut(self.announced..).find(|entry| entry.outcome.is_none())
     }
 
     /// The first that is not handed to the channel yet.
     pub(super) fn first_unsent(&mut self) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.outcome.is_none() && !entry.sent)
+        let waits = |entry: &Entry| entry.outcome.is_none() && !entry.sent;
+        self.sent += self.entries.range(self.sent..).take_while(|entry| !waits(entry)).count();
+        self.entries.get_mut(self.sent)
     }
 
     /// The first that is handed over and waits for the receiver's word.
     pub(super) fn first_unacknowledged(&mut self) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.outcome.is_none() && entry.sent)
+        self.entries.range_mut(self.announced..).find(|entry| entry.outcome.is_none() && entry.sent)
     }
 
     pub(super) fn entry(&mut self, work: WorkId) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.work == work)
+        let at = self.position(work)?;
+        self.entries.get_mut(at)
+    }
+
+    /// Work is numbered as it is posted, and leaves in that order.
+    fn position(&self, work: WorkId) -> Option<usize> {
+        usize::try_from(work.0.checked_sub(self.entries.front()?.work.0)?).ok()
     }
 
     pub(super) fn is_complete(&self, work: WorkId) -> bool {
         // What was posted and is no longer there was taken, and only what is complete is taken.
-        let posted = self.entries.iter().find(|entry| entry.work == work);
+        let posted = self.position(work).and_then(|at| self.entries.get(at));
         posted.map_or(work.0 < self.next, |entry| entry.outcome.is_some())
     }
 
@@ -107,6 +117,7 @@ impl WorkQueue {
         let outcome = self.entries.front()?.outcome.clone()?;
         let entry = self.entries.pop_front()?;
         self.announced = self.announced.saturating_sub(1);
+        self.sent = self.sent.saturating_sub(1);
         Some(Completion { interface, side, work: entry.work, outcome, immediate: entry.immediate })
     }
 }
