@@ -263,6 +263,64 @@ fn applications_cannot_send_kinds_of_layers() {
     }
 }
 
+/// Set in the process that owns the window in the test below; its standard input is its connection to the agent.
+const OWNER: &str = "COMB_TEST_WINDOW_OWNER";
+
+#[test]
+fn the_owners_process_when_it_is_started_as_one() {
+    use std::os::fd::AsFd;
+    if std::env::var_os(OWNER).is_none() {
+        return;
+    }
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let mut bob = comb_net::Agent::over(socket, "bob").unwrap().endpoint("desk").unwrap();
+    let to_alice = bob.accept(SOON).unwrap();
+    let own = bob.make_window(to_alice, 1 << 20, Access::Put).unwrap();
+    let until = std::time::Instant::now() + SOON;
+    // Echoes words until it is killed.
+    while std::time::Instant::now() < until {
+        own.write(8, &own.word(0).unwrap().to_le_bytes()).unwrap();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn puts_into_the_window_of_a_killed_process_hurt_nobody() {
+    let agent = InProcess::start();
+    let mut owner = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_owners_process_when_it_is_started_as_one"])
+        .env(OWNER, "1")
+        .stdin(agent.socket().unwrap())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut alice = agent.connect("alice").unwrap().endpoint("desk").unwrap();
+    let until = std::time::Instant::now() + SOON;
+    let to_bob = loop {
+        match alice.open("bob/desk") {
+            Ok(channel) => break channel,
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(AT_ONCE);
+    };
+    let remote = alice.window(to_bob, SOON).unwrap();
+    alice.put(&remote, 0, &99_u64.to_le_bytes()).unwrap();
+    let mut echo = [0; 8];
+    while u64::from_le_bytes(echo) != 99 {
+        alice.get(&remote, 8, &mut echo).unwrap();
+        assert!(std::time::Instant::now() < until, "no echo");
+        std::thread::yield_now();
+    }
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // Until we look, a put finds nothing wrong, and pages that nobody touched before are still there to be written.
+    alice.put(&remote, 4096, &vec![7; (1 << 20) - 4096]).unwrap();
+    let ended = alice.receive_within(&mut echo, SOON).unwrap_err();
+    // Whoever notices first, the watcher of the process or the agent.
+    assert!(matches!(ended.cause, comb_net::Cause::Exited(_) | comb_net::Cause::Left(_)), "{ended}");
+    assert_eq!(alice.put(&remote, 0, b"x"), Err(AccessError::Ended("bob/desk".into())));
+}
+
 /// What a process says that does not keep to the library: straight to the broker.
 mod alleged {
     use std::os::fd::OwnedFd;

@@ -471,6 +471,10 @@ impl Shared {
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
+        let mut with = vec![ring.as_fd()];
+        with.extend(event.as_ref().map(AsFd::as_fd));
+        // The agent first: once the endpoint has the channel, it may ask the agent for more on it, such as a window.
+        self.tell(&Request::Accept { channel, side: own_side }, &with);
         shared.push_incoming(Incoming {
             channel,
             index,
@@ -479,9 +483,6 @@ impl Shared {
             life,
             event: event.as_ref().and_then(|e| e.try_clone().ok()),
         });
-        let mut with = vec![ring.as_fd()];
-        with.extend(event.as_ref().map(AsFd::as_fd));
-        self.tell(&Request::Accept { channel, side: own_side }, &with);
         Ok(())
     }
 
