@@ -219,7 +219,8 @@ impl GlobalMemory {
             let Some(channel) = self.channels[component] else { continue };
             self.endpoint.extend_window(&mut own, channel)?;
             let number = own.number_on(channel).expect("just opened");
-            self.tell(component, kinds::GLOBAL_WINDOW, [u64::from(index), u64::from(number), own.epoch()])?;
+            let words = [u64::from(index), u64::from(number), own.epoch()];
+            self.tell(component, kinds::GLOBAL_WINDOW, words, until)?;
         }
         let mut remote = Vec::new();
         for component in 0..self.channels.len() {
@@ -399,7 +400,7 @@ impl GlobalMemory {
         let number = self.inbox.barrier.enter();
         for round in 0..self.inbox.barrier.rounds() {
             let (to, from) = (self.inbox.barrier.to(round), self.inbox.barrier.from(round));
-            self.tell(to as usize, kinds::GLOBAL_BARRIER, [number, u64::from(round), 0])?;
+            self.tell(to as usize, kinds::GLOBAL_BARRIER, [number, u64::from(round), 0], until)?;
             let left = until.saturating_duration_since(Instant::now());
             let what = || format!("component {from} did not come to barrier {number}");
             self.wait_for(left, limit, what, &[from as usize], |this| {
@@ -411,7 +412,13 @@ impl GlobalMemory {
 
     // ── messages ──
 
-    fn tell(&mut self, component: usize, kind: u8, words: [u64; 3]) -> Result<(), GlobalError> {
+    fn tell(
+        &mut self,
+        component: usize,
+        kind: u8,
+        words: [u64; 3],
+        until: Instant,
+    ) -> Result<(), GlobalError> {
         let mut content = [0; 24];
         for (chunk, word) in content.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *chunk = word.to_le_bytes();
@@ -425,7 +432,10 @@ impl GlobalMemory {
             match self.endpoint.post(channel, kind, &content) {
                 Ok(()) => return Ok(()),
                 // Two that tell each other must read meanwhile.
-                Err(PostError::Full(_)) => self.progress(),
+                Err(PostError::Full(_)) if Instant::now() < until => {
+                    self.progress();
+                    std::thread::yield_now();
+                }
                 Err(error) => return Err(failed(error)),
             }
         }

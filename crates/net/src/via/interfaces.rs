@@ -69,8 +69,9 @@ pub enum SubmitError {
 /// sends nor receives.
 #[derive(Debug)]
 pub struct Interfaces {
-    endpoint: Endpoint,
+    // Before the endpoint, so that windows are withdrawn before their channels close.
     engine: Engine,
+    endpoint: Endpoint,
 }
 
 impl Interfaces {
@@ -343,7 +344,9 @@ impl Interfaces {
             if let Some(done) = attempt(self) {
                 return Some(done);
             }
-            if self.progress() == 0 && !self.wait_until(until) {
+            // A peer that never stops sending does not keep us here beyond the limit.
+            let over = if self.progress() == 0 { !self.wait_until(until) } else { Instant::now() >= until };
+            if over {
                 return attempt(self);
             }
         }
