@@ -6,7 +6,7 @@ use comb_net::via::{
     Completion, Descriptor, InterfaceKey, InterfaceOptions, Interfaces, Loss, MemoryError, MemoryHandle,
     PairError, Reliability, Side, Span, SubmitError, Tag, WorkError,
 };
-use comb_net::{Access, AccessError, InProcess};
+use comb_net::{Access, AccessError, EndpointOptions, Geometry, InProcess};
 
 const SOON: Duration = Duration::from_secs(10);
 const AT_ONCE: Duration = Duration::from_millis(1);
@@ -23,7 +23,11 @@ const MEMORY_BYTES: usize = 200_000;
 
 impl Party {
     fn new(agent: &InProcess, name: &str, reliability: Reliability) -> Self {
-        let endpoint = agent.connect(name).unwrap().endpoint("desk").unwrap();
+        Self::with(agent, name, reliability, EndpointOptions::default())
+    }
+
+    fn with(agent: &InProcess, name: &str, reliability: Reliability, options: EndpointOptions) -> Self {
+        let endpoint = agent.connect(name).unwrap().endpoint_with("desk", options).unwrap();
         let mut via = Interfaces::new(endpoint);
         let tag = via.new_tag();
         let memory = via.register(vec![0; MEMORY_BYTES], tag);
@@ -107,6 +111,25 @@ fn messages_of_every_length_are_gathered_and_scattered() {
             assert_eq!((done.work, done.outcome), (work, Ok(bytes)));
         }
     }
+}
+
+#[test]
+fn a_channel_of_eight_slots_and_nothing_else_carries_long_messages() {
+    let agent = InProcess::start();
+    let geometry = Geometry { slots: 8, payload_bytes: 0 };
+    let options = EndpointOptions { geometry, ..EndpointOptions::default() };
+    let mut alice = Party::with(&agent, "alice", Reliability::Reception, options);
+    let mut bob = Party::with(&agent, "bob", Reliability::Reception, options);
+    connect(&mut alice, &mut bob);
+    alice.via.write(alice.memory, 0, &[5; 1000]).unwrap();
+    bob.receive(0, 1000);
+    alice.send(0, 1000);
+    while bob.via.take_done(bob.key, Side::Receive).is_none() {
+        alice.via.progress();
+        bob.via.progress();
+    }
+    assert_eq!(bob.content(0, 1001), [&[5; 1000][..], &[0]].concat());
+    assert_eq!(alice.done(Side::Send).outcome, Ok(1000));
 }
 
 #[test]
