@@ -192,6 +192,7 @@ impl EndpointShared {
         let bell_index = self.take_index()?;
         let side = Side {
             geometry: self.options.geometry,
+            address: own.address(),
             bell_index,
             event: event.is_some(),
             asymmetric_fences: Fences::of_this_process() == Fences::Asymmetric,
@@ -262,7 +263,7 @@ pub enum PostError {
 
 #[inline]
 fn application_kind(kind: u8) -> Result<(), PostError> {
-    if kind < crate::kinds::FIRST_RESERVED { Ok(()) } else { Err(PostError::ReservedKind(kind)) }
+    if kind <= *crate::kinds::APPLICATION.end() { Ok(()) } else { Err(PostError::ReservedKind(kind)) }
 }
 
 /// A message as [`Endpoint::poll`] hands it over.
@@ -522,7 +523,9 @@ impl Endpoint {
         }
         self.want_credit(key, true);
         let shared = Arc::clone(&self.shared);
+        let started = Instant::now();
         shared.bell.sleep(limit, || stuck(self));
+        self.learn(started.elapsed());
         self.want_credit(key, false);
         // The peer may have died; then its channel refuses the next message and says why.
         self.look_at_news();
@@ -670,16 +673,19 @@ impl Endpoint {
         Ok(messages)
     }
 
-    /// The same as [`Endpoint::has_something`], cheaply: what a spinning thread looks at.
+    /// Nearly the same, cheaply: what a spinning thread looks at. Ends are seen by the look before the sleep.
+    #[inline]
     pub(crate) fn seems_to_have_something(&mut self) -> bool {
         if self.channels.len() <= CHANNELS_LOOKED_AT {
-            return self.has_something();
+            return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
+                || self.shared.has_news(Ordering::Relaxed);
         }
         let flagged = &mut self.flagged;
         self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        !self.flagged.is_empty()
+        !self.flagged.is_empty() || self.shared.has_news(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
         let mut spin = self.spin;
         let came = spin.until(|| ready(self));
@@ -687,13 +693,14 @@ impl Endpoint {
         came
     }
 
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        self.spin.learn(waited);
+    }
+
     // ── news, ends ──
 
     #[inline]
     fn when_idle(&mut self) -> Result<(), ChannelEnded> {
-        // A poll that found nothing is mostly followed by another: without a pause the core asks for the line so often
-        // that the peer gets it later (1.25 × on the round trip here), and a sibling thread starves.
-        std::hint::spin_loop();
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {

@@ -255,8 +255,8 @@ fn one_window_can_be_opened_to_several_peers() {
 #[test]
 fn applications_cannot_send_kinds_of_layers() {
     let Pair { agent: _agent, mut alice, bob: _bob, to_bob, .. } = pair();
-    alice.send(to_bob, kinds::FIRST_RESERVED - 1, b"x").unwrap();
-    for kind in [kinds::FIRST_RESERVED, kinds::PUT_NOTICE, 0xFF] {
+    alice.send(to_bob, *kinds::APPLICATION.end(), b"x").unwrap();
+    for kind in [*kinds::ACTIVE.start(), kinds::PUT_NOTICE, 0xFF] {
         assert_eq!(alice.send(to_bob, kind, b"x"), Err(PostError::ReservedKind(kind)));
         assert_eq!(alice.send_gathered(to_bob, kind, &[b"x"]), Err(PostError::ReservedKind(kind)));
         assert_eq!(alice.send_within(to_bob, kind, &[b"x"], AT_ONCE), Err(PostError::ReservedKind(kind)));
@@ -357,8 +357,13 @@ mod alleged {
     /// A broker that knows three processes, and a channel from alice's endpoint to bob's.
     fn broker() -> (Broker, WindowTerms) {
         let mut broker = Broker::new(Box::new(SameUser), Limits::default(), 1);
-        let side =
-            Side { geometry: Geometry::default(), bell_index: 0, event: false, asymmetric_fences: true };
+        let side = Side {
+            geometry: Geometry::default(),
+            address: postcard::from_bytes(&[0]).unwrap(),
+            bell_index: 0,
+            event: false,
+            asymmetric_fences: true,
+        };
         let ring = || vec![sealed(Geometry::default().segment_bytes() as u64)];
         let mut endpoints = Vec::new();
         for (client, name) in [(ALICE, "alice"), (BOB, "bob"), (MALLORY, "mallory")] {

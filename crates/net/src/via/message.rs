@@ -1,16 +1,16 @@
 //! What two interfaces say to each other over their channel. All of it is decoded from bytes that a peer wrote.
 
 use super::interface::Reliability;
-use crate::kinds::VIRTUAL_INTERFACES;
+use crate::kinds;
 
-pub(super) const CONNECT: u8 = VIRTUAL_INTERFACES;
-pub(super) const ACCEPTED: u8 = VIRTUAL_INTERFACES + 1;
-pub(super) const REFUSED: u8 = VIRTUAL_INTERFACES + 2;
-pub(super) const DATA: u8 = VIRTUAL_INTERFACES + 3;
+pub(super) const CONNECT: u8 = *kinds::VIRTUAL_INTERFACE.start();
+pub(super) const ACCEPTED: u8 = CONNECT + 1;
+pub(super) const REFUSED: u8 = CONNECT + 2;
+pub(super) const DATA: u8 = CONNECT + 3;
 /// The oldest message that was not acknowledged is in the receiver's memory.
-pub(super) const ACKNOWLEDGED: u8 = VIRTUAL_INTERFACES + 4;
+pub(super) const ACKNOWLEDGED: u8 = CONNECT + 4;
 /// The sender of this has broken the connection; one byte says why.
-pub(super) const BROKEN: u8 = VIRTUAL_INTERFACES + 5;
+pub(super) const BROKEN: u8 = CONNECT + 5;
 
 /// Of these messages. The channel's own version is agreed on with the agent.
 const VERSION: u8 = 1;
