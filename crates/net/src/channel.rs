@@ -120,6 +120,10 @@ impl Channel {
         }
     }
 
+    pub(crate) fn longest_message(&self) -> usize {
+        self.transport().capabilities().longest_message
+    }
+
     #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {

@@ -250,12 +250,20 @@ pub enum PostError {
         /// The limit.
         limit: usize,
     },
+    /// The kind belongs to a layer above the channel; nothing was sent.
+    #[error("kind {0:#04x} is reserved: applications' messages are of kinds 0x00 to 0x7f")]
+    ReservedKind(u8),
     /// The channel has ended.
     #[error(transparent)]
     Ended(#[from] ChannelEnded),
     /// The operating system refused.
     #[error("the network refused the message: {0}")]
     System(rustix::io::Errno),
+}
+
+#[inline]
+fn application_kind(kind: u8) -> Result<(), PostError> {
+    if kind <= *crate::kinds::APPLICATION.end() { Ok(()) } else { Err(PostError::ReservedKind(kind)) }
 }
 
 /// A message as [`Endpoint::poll`] hands it over.
@@ -297,6 +305,8 @@ pub struct Endpoint {
     idle_polls: u32,
     /// Channels that are known to have something, when there are too many to look at each.
     flagged: std::collections::VecDeque<usize>,
+    /// The windows that we made.
+    pub(crate) windows: Arc<crate::window::Book>,
 }
 
 impl Endpoint {
@@ -313,6 +323,7 @@ impl Endpoint {
             arrived: Vec::new(),
             idle_polls: 0,
             flagged: std::collections::VecDeque::new(),
+            windows: Arc::default(),
         }
     }
 
@@ -405,11 +416,23 @@ impl Endpoint {
         self.channels.get_mut(key.index as usize)?.as_mut().filter(|channel| channel.key() == key)
     }
 
+    /// The longest message that a channel carries.
+    pub fn longest_message(&self, channel: ChannelKey) -> Option<usize> {
+        self.channel(channel).map(Channel::longest_message)
+    }
+
     // ── sending ──
 
     /// Sends one message, or says at once why not.
     #[inline]
     pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
+        application_kind(kind)?;
+        self.post(channel, kind, message)
+    }
+
+    /// [`Endpoint::send`] for layers: of any kind.
+    #[inline]
+    pub(crate) fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
         let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
         match found.send(kind, message) {
             Ok(()) => Ok(()),
@@ -420,6 +443,18 @@ impl Endpoint {
     /// Sends one message gathered from parts.
     #[inline]
     pub fn send_gathered(&mut self, channel: ChannelKey, kind: u8, parts: &[&[u8]]) -> Result<(), PostError> {
+        application_kind(kind)?;
+        self.post_gathered(channel, kind, parts)
+    }
+
+    /// [`Endpoint::send_gathered`] for layers: of any kind.
+    #[inline]
+    pub(crate) fn post_gathered(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
         let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
         match found.send_gathered(kind, parts) {
             Ok(()) => Ok(()),
@@ -453,9 +488,21 @@ impl Endpoint {
         parts: &[&[u8]],
         limit: Duration,
     ) -> Result<(), PostError> {
+        application_kind(kind)?;
+        self.post_within(channel, kind, parts, limit)
+    }
+
+    /// [`Endpoint::send_within`] for layers: of any kind.
+    pub(crate) fn post_within(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        parts: &[&[u8]],
+        limit: Duration,
+    ) -> Result<(), PostError> {
         let started = Instant::now();
         loop {
-            match self.send_gathered(channel, kind, parts) {
+            match self.post_gathered(channel, kind, parts) {
                 Err(PostError::Full(peer)) => {
                     let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
                     let Some(left) = left else { return Err(PostError::Full(peer)) };
@@ -682,7 +729,7 @@ impl Endpoint {
     }
 
     /// New channels.
-    fn look_at_news(&mut self) {
+    pub(crate) fn look_at_news(&mut self) {
         if self.shared.news.swap(false, Ordering::AcqRel) {
             let incoming = std::mem::take(&mut self.shared.places().incoming);
             for channel in incoming {

@@ -13,6 +13,10 @@ mod endpoint;
 #[cfg(not(loom))]
 mod fence;
 #[cfg(not(loom))]
+pub mod global;
+#[cfg(not(loom))]
+pub mod kinds;
+#[cfg(not(loom))]
 mod life;
 #[cfg(not(loom))]
 pub mod mechanism;
@@ -26,6 +30,8 @@ mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;
+#[cfg(not(loom))]
+pub mod via;
 #[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]
@@ -41,5 +47,6 @@ pub use self::{
     segment::SharedRange,
     shm::Geometry,
     transport::TransportCounters,
+    window::{Access, AccessError, NotifyError, PutNotice, RemoteWindow, Window, WindowError},
 };
 pub use ring::{Breach, INLINE_BYTES};

@@ -426,17 +426,20 @@ impl ShmLink {
         self.peer_control.word(control::TICK).load(Ordering::Relaxed)
     }
 
-    /// The epoch word of one of our windows.
-    pub(crate) fn set_window_epoch(&self, window: usize, epoch: u64) {
-        assert!(window < WINDOWS);
-        self.control.word(control::WINDOW_EPOCHS + window).store(epoch, Ordering::SeqCst);
+    /// The epoch word of one of our windows, which outlives the channel with the window's handle.
+    pub(crate) fn window_epoch(&self, window: u32) -> Segment {
+        window_epoch(&self.control, window)
     }
 
     /// The epoch word of one of the peer's windows.
-    pub(crate) fn peer_window_epoch(&self, window: usize) -> u64 {
-        assert!(window < WINDOWS);
-        self.peer_control.word(control::WINDOW_EPOCHS + window).load(Ordering::Acquire)
+    pub(crate) fn peer_window_epoch(&self, window: u32) -> Segment {
+        window_epoch(&self.peer_control, window)
     }
+}
+
+fn window_epoch(control: &Segment, window: u32) -> Segment {
+    assert!((window as usize) < WINDOWS, "the agent lets no other number through");
+    control.part((control::WINDOW_EPOCHS + window as usize) * 8, 8)
 }
 
 /// Where the next payload will probably stand: the first lines of it are asked for while its slot is polled, so that

@@ -1,8 +1,8 @@
 //! Waiting without burning a core for nothing: spin as long as spinning has paid off lately, then sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;

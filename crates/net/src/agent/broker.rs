@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use comb_types::{ChannelId, EndpointId};
 
 use super::policy::{Identity, Limits, Policy};
-use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side};
+use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side, WindowTerms};
 use crate::bell::Bell;
 use crate::segment::{Segment, Writers};
 use crate::shm::{GeometryError, WINDOWS};
@@ -70,6 +70,8 @@ struct Channel {
     /// The opener's request while it waits for an answer, and the memory that each end has charged.
     pending: Option<Pending>,
     charged_bytes: Vec<(ClientId, u64)>,
+    /// As their owners shared them; charged too.
+    windows: Vec<(ClientId, WindowTerms)>,
 }
 
 #[derive(Debug)]
@@ -145,6 +147,7 @@ impl Broker {
             Request::CreateEndpoint { request, .. }
             | Request::Open { request, .. }
             | Request::RestoreEndpoint { request, .. }
+            | Request::ShareWindow { request, .. }
             | Request::List { request } => Some(*request),
             _ => None,
         };
@@ -178,8 +181,12 @@ impl Broker {
             }
             Request::Accept { channel, side } => self.accept(client, channel, side, descriptors),
             Request::Refuse { channel, reason } => self.refuse(client, channel, &reason),
-            Request::ShareWindow { channel, window, bytes, writable } => {
-                self.share_window(client, channel, window, bytes, writable, descriptors)
+            Request::ShareWindow { request, window } => {
+                self.share_window(client, request, window, descriptors)
+            }
+            Request::WithdrawWindow { window } => {
+                self.withdraw_window(client, &window);
+                Ok(Vec::new())
             }
             Request::CloseChannel { channel } => {
                 self.end_of(client, channel)?;
@@ -255,6 +262,7 @@ impl Broker {
                 ends: Vec::new(),
                 pending: None,
                 charged_bytes: Vec::new(),
+                windows: Vec::new(),
             });
             if entry.ends.len() >= 2 {
                 return Err(format!("{channel} has two ends already").into());
@@ -308,6 +316,7 @@ impl Broker {
                 ends: vec![(client, endpoint)],
                 pending: Some(Pending { request, accepter: (target, accepter) }),
                 charged_bytes: vec![(client, charged)],
+                windows: Vec::new(),
             },
         );
         let opener = &self.endpoints[&endpoint];
@@ -373,27 +382,48 @@ impl Broker {
     fn share_window(
         &mut self,
         client: ClientId,
-        channel: ChannelId,
-        window: u32,
-        bytes: u64,
-        writable: bool,
+        request: u32,
+        window: WindowTerms,
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
-        self.end_of(client, channel)?;
-        if window as usize >= WINDOWS {
+        self.own_endpoint(client, window.endpoint)?;
+        self.end_of(client, window.channel)?;
+        if window.number as usize >= WINDOWS {
             return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
         }
+        let entry = &self.channels[&window.channel];
+        let same = |(_, open): &(ClientId, WindowTerms)| {
+            (open.endpoint, open.number) == (window.endpoint, window.number)
+        };
+        if entry.windows.iter().any(same) {
+            return Err(format!("window {} of this channel is open already", window.number).into());
+        }
+        // Told apart by endpoint, because both ends can be one process's.
+        let peer = entry.ends.iter().find(|(_, endpoint)| *endpoint != window.endpoint);
+        let &(to, endpoint) =
+            peer.ok_or("the channel has no other endpoint: it leads to itself, or is not restored yet")?;
         let [memory] = exactly(descriptors)?;
-        let writers = if writable { Writers::Both } else { Writers::Maker };
-        Segment::inspect(memory.as_fd(), bytes, writers)?;
-        self.charge(client, bytes)?;
-        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
-        entry.charged_bytes.push((client, bytes));
-        // Both ends in one process: the window goes to the other endpoint, which is the same connection.
-        let peer = entry.ends.iter().find(|(id, _)| *id != client).or(entry.ends.first());
-        let &(to, _) = peer.ok_or("the peer is not restored yet")?;
-        let reply = Reply::WindowShared { channel, window, bytes, writable };
-        Ok(vec![Outgoing { to, reply, descriptors: vec![memory] }])
+        let writers = if window.writable { Writers::Both } else { Writers::Maker };
+        Segment::inspect(memory.as_fd(), window.bytes, writers)?;
+        self.charge(client, window.bytes)?;
+        self.channels.get_mut(&window.channel).expect("checked by end_of").windows.push((client, window));
+        let shared = Reply::WindowShared { window: WindowTerms { endpoint, ..window } };
+        let taken = Reply::WindowTaken { request };
+        Ok(vec![
+            Outgoing { to, reply: shared, descriptors: vec![memory] },
+            Outgoing { to: client, reply: taken, descriptors: Vec::new() },
+        ])
+    }
+
+    /// The peer's mapping may live on. What it still writes there is charged to it by its own cgroup, so the owner's
+    /// account ends here. A window whose channel is gone was settled with the channel.
+    fn withdraw_window(&mut self, client: ClientId, window: &WindowTerms) {
+        let Some(entry) = self.channels.get_mut(&window.channel) else { return };
+        let Some(at) = entry.windows.iter().position(|open| *open == (client, *window)) else { return };
+        entry.windows.swap_remove(at);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.memory_bytes -= window.bytes;
+        }
     }
 
     fn list(&self, client: ClientId, request: u32) -> Outgoing {
@@ -499,7 +529,8 @@ impl Broker {
         out: &mut Vec<Outgoing>,
     ) {
         let Some(removed) = self.channels.remove(&channel) else { return };
-        for &(client, bytes) in &removed.charged_bytes {
+        let windows = removed.windows.iter().map(|(owner, window)| (*owner, window.bytes));
+        for (client, bytes) in removed.charged_bytes.iter().copied().chain(windows) {
             if let Some(client) = self.clients.get_mut(&client) {
                 client.memory_bytes -= bytes;
             }

@@ -11,7 +11,7 @@ use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 
 use super::policy::Identity;
-use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side};
+use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
@@ -269,6 +269,18 @@ impl Shared {
         }
     }
 
+    /// Hands a window to a channel's peer, and waits until it is on its way.
+    pub(crate) fn share_window(
+        &self,
+        window: WindowTerms,
+        memory: std::os::fd::BorrowedFd<'_>,
+    ) -> Result<(), RequestError> {
+        match self.ask(|request| Request::ShareWindow { request, window }, &[memory], None)? {
+            Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
     /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
     /// we then restore.
     pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
@@ -367,7 +379,9 @@ impl Shared {
 
     fn take(&self, reply: Reply, descriptors: Vec<OwnedFd>) {
         match reply {
-            Reply::EndpointCreated { request, .. } | Reply::Listing { request, .. } => {
+            Reply::EndpointCreated { request, .. }
+            | Reply::Listing { request, .. }
+            | Reply::WindowTaken { request } => {
                 if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
                     let _ = asked.answer.send(Answer::Reply(reply));
                 }
@@ -388,12 +402,12 @@ impl Shared {
                     self.tell(&Request::Refuse { channel, reason }, &[]);
                 }
             }
-            Reply::WindowShared { channel, window, bytes, writable } => {
+            Reply::WindowShared { window: terms } => {
                 let book = lock(&self.book);
-                // Between two endpoints of this process the first record is the accepter's, who got the channel first.
-                let record = book.channels.get(&channel).and_then(|records| records.first());
+                let mut records = book.channels.get(&terms.channel).into_iter().flatten();
+                let record = records.find(|record| record.endpoint.id() == terms.endpoint);
                 if let (Some(record), Ok([memory])) = (record, <[OwnedFd; 1]>::try_from(descriptors)) {
-                    record.life.push_window(IncomingWindow { number: window, bytes, writable, memory });
+                    record.life.push_window(IncomingWindow { terms, memory });
                     record.endpoint.raise_news();
                 }
             }
@@ -457,6 +471,10 @@ impl Shared {
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
+        let mut with = vec![ring.as_fd()];
+        with.extend(event.as_ref().map(AsFd::as_fd));
+        // The agent first: once the endpoint has the channel, it may ask the agent for more on it, such as a window.
+        self.tell(&Request::Accept { channel, side: own_side }, &with);
         shared.push_incoming(Incoming {
             channel,
             index,
@@ -465,9 +483,6 @@ impl Shared {
             life,
             event: event.as_ref().and_then(|e| e.try_clone().ok()),
         });
-        let mut with = vec![ring.as_fd()];
-        with.extend(event.as_ref().map(AsFd::as_fd));
-        self.tell(&Request::Accept { channel, side: own_side }, &with);
         Ok(())
     }
 

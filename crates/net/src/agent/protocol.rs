@@ -39,6 +39,23 @@ pub struct Side {
     pub asymmetric_fences: bool,
 }
 
+/// A window, as its owner, the agent and the peer speak of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WindowTerms {
+    /// Whose peer gets it.
+    pub channel: ChannelId,
+    /// The owner's endpoint on the way to the agent, the peer's on the way from it: both can be one process's.
+    pub endpoint: EndpointId,
+    /// The owner's number for it on the channel.
+    pub number: u32,
+    /// Which window of that number.
+    pub epoch: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether the peer may write it.
+    pub writable: bool,
+}
+
 /// From a process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -83,14 +100,10 @@ pub enum Request {
     },
     /// Hands a window to the peer of a channel. With its memory.
     ShareWindow {
-        /// Whose peer gets it.
-        channel: ChannelId,
-        /// The owner's number for it.
-        window: u32,
-        /// Its size.
-        bytes: u64,
-        /// Whether the peer may write it.
-        writable: bool,
+        /// For the answer.
+        request: u32,
+        /// What; `endpoint` is the owner's.
+        window: WindowTerms,
     },
     /// A channel is done with.
     CloseChannel {
@@ -117,6 +130,11 @@ pub enum Request {
     List {
         /// For the answer.
         request: u32,
+    },
+    /// A window is withdrawn: it no longer counts against the owner's limit.
+    WithdrawWindow {
+        /// As it was shared.
+        window: WindowTerms,
     },
 }
 
@@ -172,14 +190,8 @@ pub enum Reply {
     },
     /// The peer of a channel shares a window with us. With its memory.
     WindowShared {
-        /// On which channel.
-        channel: ChannelId,
-        /// The owner's number for it.
-        window: u32,
-        /// Its size.
-        bytes: u64,
-        /// Whether we may write it.
-        writable: bool,
+        /// What; `endpoint` is ours.
+        window: WindowTerms,
     },
     /// The peer of a channel is gone.
     PeerGone {
@@ -196,6 +208,11 @@ pub enum Reply {
         processes: Vec<Listed>,
         /// Whether more are there than fit.
         cut: bool,
+    },
+    /// Our window went to the peer.
+    WindowTaken {
+        /// As asked.
+        request: u32,
     },
 }
 
