@@ -48,14 +48,6 @@ pub struct CellOptions {
 /// Why a cell could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
-    /// It could not move into its cgroup; nothing has started.
-    #[error("cannot move into the cgroup {path}: {source}")]
-    Cgroup {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
     /// The agent is not there, or does not want us.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -75,8 +67,11 @@ pub enum SupervisorError {
 /// Runs a cell until its agent ends it, or is away for too long. To be called first thing in a process of its own.
 pub fn run(options: CellOptions) -> Result<(), SupervisorError> {
     if let Some(cgroup) = &options.cgroup {
-        std::fs::write(cgroup.join("cgroup.procs"), "0")
-            .map_err(|source| SupervisorError::Cgroup { path: cgroup.clone(), source })?;
+        if let Err(error) = std::fs::write(cgroup.join("cgroup.procs"), "0") {
+            // Where making a cgroup is allowed, moving may not be. The agent kills by process as well.
+            let who = format!("cell {}", options.number);
+            journal::write(&who, format_args!("goes on outside its cgroup {}: {error}", cgroup.display()));
+        }
     }
     let mut supervisor = Supervisor::start(options)?;
     supervisor.run()
