@@ -51,6 +51,8 @@ pub enum Order {
     Ended {
         /// Which.
         cell: u32,
+        /// Its process.
+        pid: u32,
         /// When the agent called for its end, on `CLOCK_MONOTONIC`; `None` if the agent did not.
         killed_at_ns: Option<u64>,
     },

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::{
-    Agent, ChannelEnded, ChannelKey, ConnectError, Endpoint, EndpointOptions, PostError, RequestError,
+    Agent, Cause, ChannelEnded, ChannelKey, ConnectError, Endpoint, EndpointOptions, PostError, RequestError,
 };
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, span};
 use crate::heartbeat::{BEAT_BYTES, PING, PONG, Pulse};
 use crate::journal;
 use crate::notice::Notices;
@@ -87,7 +87,7 @@ struct Peer {
 #[derive(Debug)]
 enum Superior {
     Here(OwnedFd),
-    Away(Instant),
+    Away { since: Instant, round_trips: u64 },
 }
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Supervisor {
             who: format!("cell {}", options.number),
             options,
             endpoint,
-            superior: Superior::Away(Instant::now()),
+            superior: Superior::Away { since: Instant::now(), round_trips: 0 },
             peers: BTreeMap::new(),
             present: BTreeSet::new(),
             notices: Notices::default(),
@@ -149,7 +149,7 @@ impl Supervisor {
                 next_beat = Instant::now() + BEAT_INTERVAL;
                 self.beat();
             }
-            if let Superior::Away(since) = self.superior
+            if let Superior::Away { since, .. } = self.superior
                 && since.elapsed() > ORPHAN_LIMIT
             {
                 self.say(format_args!("ends: its agent has been away for {} s", ORPHAN_LIMIT.as_secs()));
@@ -222,8 +222,8 @@ impl Supervisor {
         };
         if !good && let Some(peer) = self.peers.remove(&channel) {
             self.endpoint.close(channel);
-            let cause = "it sent what is no heartbeat, and was cut off".to_owned();
-            self.report_end(peer, cause, now_ns);
+            let cause = Cause::Left("it sent what is no heartbeat, and was cut off".to_owned());
+            self.report_end(peer, &cause, now_ns);
         }
     }
 
@@ -277,12 +277,12 @@ impl Supervisor {
 
     fn channel_ended(&mut self, ended: &ChannelEnded, now_ns: u64) {
         if let Some(peer) = self.peers.remove(&ended.channel) {
-            self.report_end(peer, ended.cause.to_string(), now_ns);
+            self.report_end(peer, &ended.cause, now_ns);
         }
     }
 
-    fn report_end(&mut self, peer: Peer, cause: String, at_ns: u64) {
-        self.report(&Report::Noticed { peer: peer.cell, at_ns, cause: cause.clone() });
+    fn report_end(&mut self, peer: Peer, cause: &Cause, at_ns: u64) {
+        self.report(&Report::Noticed { peer: peer.cell, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(peer.cell, at_ns, peer.address, cause);
     }
 
@@ -294,7 +294,7 @@ impl Supervisor {
             self.post(keys[(self.turn + step) % keys.len()], PING, &beat);
         }
         self.turn = self.turn.wrapping_add(PEERS_A_BEAT);
-        if matches!(self.superior, Superior::Away(_)) {
+        if matches!(self.superior, Superior::Away { .. }) {
             self.find_superior();
         } else if self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS) {
             let Pulse { round_trips, last_round_trip_ns, .. } = self.pulse;
@@ -311,8 +311,8 @@ impl Supervisor {
             let Superior::Here(socket) = &self.superior else { return false };
             match protocol::receive::<Order>(socket) {
                 Ok((Order::End, _)) => return true,
-                Ok((Order::Ended { cell, killed_at_ns }, _)) => {
-                    self.notices.agent_said(monotonic_ns(), cell, killed_at_ns);
+                Ok((Order::Ended { cell, pid, killed_at_ns }, _)) => {
+                    self.notices.agent_said(monotonic_ns(), cell, pid, killed_at_ns);
                 }
                 Ok((Order::Peers { cells }, _)) => {
                     self.present = cells.into_iter().collect();
@@ -337,7 +337,7 @@ impl Supervisor {
 
     fn superior_left(&mut self) {
         if matches!(self.superior, Superior::Here(_)) {
-            self.superior = Superior::Away(Instant::now());
+            self.superior = Superior::Away { since: Instant::now(), round_trips: self.pulse.round_trips };
             self.say("its agent is away; channels go on without it");
         }
     }
@@ -350,8 +350,12 @@ impl Supervisor {
             linked: self.peers.values().map(|peer| peer.cell).collect(),
         };
         if protocol::send(&socket, &hello, &[]).is_ok() {
-            if self.beats > 0 {
-                self.say("its agent is back");
+            if let Superior::Away { since, round_trips } = self.superior
+                && self.beats > 0
+            {
+                let away = span(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                let beats = self.pulse.round_trips - round_trips;
+                self.say(format_args!("its agent is back after {away}; {beats} heartbeats came back meanwhile"));
             }
             self.superior = Superior::Here(socket);
         }

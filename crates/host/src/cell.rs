@@ -97,7 +97,7 @@ fn how(status: Option<ExitStatus>) -> String {
     match (status.code(), status.signal()) {
         (Some(0), _) => "ended by itself".into(),
         (Some(code), _) => format!("failed with status {code}: see `comb log`"),
-        (None, Some(9)) => "killed (SIGKILL)".into(),
+        (None, Some(9)) => "killed by signal 9 (SIGKILL)".into(),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => "ended".into(),
     }
@@ -162,7 +162,10 @@ impl Cell {
             cgroup.kill();
             cgroup.remove();
         }
-        let how = how(status);
+        let how = match self.killed_at_ns {
+            Some(_) => "killed by its agent".to_owned(),
+            None => how(status),
+        };
         self.running = None;
         self.connection = None;
         self.linked.clear();
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn ends_are_told_in_words() {
-        assert_eq!(how(Some(ExitStatus::from_raw(9))), "killed (SIGKILL)");
+        assert_eq!(how(Some(ExitStatus::from_raw(9))), "killed by signal 9 (SIGKILL)");
         assert_eq!(how(Some(ExitStatus::from_raw(6))), "killed by signal 6");
         assert_eq!(how(Some(ExitStatus::from_raw(0))), "ended by itself");
         assert_eq!(how(Some(ExitStatus::from_raw(1 << 8))), "failed with status 1: see `comb log`");

@@ -422,7 +422,7 @@ impl Daemon {
         let killed_at_ns = monotonic_ns();
         running.kill();
         self.cells[index].killed_at_ns = Some(killed_at_ns);
-        self.tell_others(number, &Order::Ended { cell: number, killed_at_ns: Some(killed_at_ns) });
+        self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         say(format_args!("killed cell {number} (process {pid})"));
         Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new() })
     }
@@ -551,7 +551,7 @@ impl Daemon {
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
         say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
-        self.tell_others(number, &Order::Ended { cell: number, killed_at_ns });
+        self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();
     }
