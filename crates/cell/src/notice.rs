@@ -91,7 +91,8 @@ impl Notices {
                 return true;
             }
             if let Some(word) = word {
-                noticed.notice.after_ns = word.killed_at_ns.and_then(|killed| noticed.at_ns.checked_sub(killed));
+                noticed.notice.after_ns =
+                    word.killed_at_ns.and_then(|killed| noticed.at_ns.checked_sub(killed));
                 if noticed.left {
                     noticed.notice.cause = Cause::Exited(word.pid).to_string();
                 }

@@ -355,7 +355,9 @@ impl Supervisor {
             {
                 let away = span(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
                 let beats = self.pulse.round_trips - round_trips;
-                self.say(format_args!("its agent is back after {away}; {beats} heartbeats came back meanwhile"));
+                self.say(format_args!(
+                    "its agent is back after {away}; {beats} heartbeats came back meanwhile"
+                ));
             }
             self.superior = Superior::Here(socket);
         }

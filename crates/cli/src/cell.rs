@@ -79,7 +79,9 @@ fn sentence(killed: &Killed) -> String {
     let Killed { cell, pid, peers, noticed } = killed;
     let peer = if *peers == 1 { "peer" } else { "peers" };
     let when = match noticed.last() {
-        Some((_, slowest)) => format!("{} of {peers} {peer} noticed within {}", noticed.len(), span(*slowest)),
+        Some((_, slowest)) => {
+            format!("{} of {peers} {peer} noticed within {}", noticed.len(), span(*slowest))
+        }
         None if *peers == 0 => "it had no peers to notice".to_owned(),
         None => format!("none of its {peers} {peer} has noticed: see `comb log`"),
     };
@@ -114,7 +116,8 @@ mod tests {
 
     #[test]
     fn a_kill_is_told_with_the_slowest_peer() {
-        let mut killed = Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)] };
+        let mut killed =
+            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)] };
         assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
         killed.noticed.clear();
         assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));

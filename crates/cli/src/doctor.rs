@@ -106,8 +106,10 @@ fn kernel() -> Finding {
     let release = names.release().to_string_lossy().into_owned();
     let (major, minor) = OLDEST_KERNEL;
     match version(&release) {
-        Some(found) if found < OLDEST_KERNEL => Finding::new("kernel", State::Bad, format!("Linux {release}"))
-            .advise(format!("Comb needs Linux {major}.{minor} or newer")),
+        Some(found) if found < OLDEST_KERNEL => {
+            Finding::new("kernel", State::Bad, format!("Linux {release}"))
+                .advise(format!("Comb needs Linux {major}.{minor} or newer"))
+        }
         _ => Finding::new("kernel", State::Good, format!("Linux {release}, at least {major}.{minor}")),
     }
 }
@@ -138,11 +140,15 @@ fn mechanism(mechanism: Mechanism) -> Finding {
 
 fn cgroups() -> Finding {
     let without = |why: String| {
-        Finding::new("cgroups", State::Missing, format!("{why}; instead: cells are killed one process at a time"))
-            .advise(
-                "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
+        Finding::new(
+            "cgroups",
+            State::Missing,
+            format!("{why}; instead: cells are killed one process at a time"),
+        )
+        .advise(
+            "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
                  (systemd-run --user --scope -p Delegate=yes comb up)",
-            )
+        )
     };
     let Some(own) = cgroup::own() else { return without("cgroup v2 is not mounted".into()) };
     // What counts is whether it works, and permissions alone do not tell.
@@ -174,8 +180,9 @@ fn descriptors() -> Finding {
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let detail = format!("{}, can be raised to {}", number(limit.current), number(limit.maximum));
     if hard < FEW_DESCRIPTORS {
-        Finding::new("descriptors", State::Bad, detail)
-            .advise(format!("raise the hard limit to {FEW_DESCRIPTORS} or more: ulimit -Hn, /etc/security/limits.conf"))
+        Finding::new("descriptors", State::Bad, detail).advise(format!(
+            "raise the hard limit to {FEW_DESCRIPTORS} or more: ulimit -Hn, /etc/security/limits.conf"
+        ))
     } else {
         Finding::new("descriptors", State::Good, detail)
     }

@@ -45,7 +45,8 @@ fn end_agent(directory: &RuntimeDirectory) -> Result<(), Failure> {
             if let Some(running) = &running {
                 process::wait_for_end(running, AGENT_LIMIT);
             }
-            let killed = if down.killed == 0 { String::new() } else { format!(" and killed {}", down.killed) };
+            let killed =
+                if down.killed == 0 { String::new() } else { format!(" and killed {}", down.killed) };
             println!("ended {}{killed}, and their agent", cells(down.ended));
             say_if_left(directory, down.directory_removed);
             Ok(())

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comb_cell::clock::span;
+use comb_host::RuntimeDirectory;
 use comb_host::control::{self, CellCondition, CellStatus, ControlError, Reply, Request, Status};
 use comb_host::remains::{self, Found};
-use comb_host::RuntimeDirectory;
 
 use crate::cell::unexpected;
 use crate::failure::{Failure, Outcome};
@@ -51,7 +51,9 @@ pub(crate) fn without_agent(directory: &RuntimeDirectory) -> Failure {
             let living = state.cells.iter().filter_map(|cell| cell.process?.open()).count();
             let pid = state.agent.pid;
             Failure::new(match living {
-                0 => format!("the agent (process {pid}) in {directory} is dead: `comb down` clears what it left"),
+                0 => format!(
+                    "the agent (process {pid}) in {directory} is dead: `comb down` clears what it left"
+                ),
                 _ => format!(
                     "the agent (process {pid}) in {directory} is dead; {living} of its cells still run. \
                      `comb host` takes them over, `comb down` ends them"

@@ -40,12 +40,16 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest() {
-        let rows = [["CELL", "STATE"], ["1", "up"], ["12345", "ended"]].map(|row| row.map(String::from).to_vec());
+        let rows =
+            [["CELL", "STATE"], ["1", "up"], ["12345", "ended"]].map(|row| row.map(String::from).to_vec());
         assert_eq!(format(&rows), "CELL   STATE\n1      up\n12345  ended\n");
     }
 
     #[test]
     fn bytes_have_two_digits() {
-        assert_eq!([0, 1023, 1024, 3_400_000, 64 << 30].map(bytes), ["0 B", "1023 B", "1.0 KiB", "3.2 MiB", "64 GiB"]);
+        assert_eq!(
+            [0, 1023, 1024, 3_400_000, 64 << 30].map(bytes),
+            ["0 B", "1023 B", "1.0 KiB", "3.2 MiB", "64 GiB"]
+        );
     }
 }

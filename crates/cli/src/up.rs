@@ -95,7 +95,9 @@ fn sentence(cells: u32, channels: u32, took: &str) -> String {
     match (cells, channels) {
         (1, _) => format!("1 cell is up after {took}"),
         (2, _) => format!("2 cells are up, with a channel between them, after {took}"),
-        _ => format!("{cells} cells are up, each with a channel to each other ({channels} in all), after {took}"),
+        _ => format!(
+            "{cells} cells are up, each with a channel to each other ({channels} in all), after {took}"
+        ),
     }
 }
 

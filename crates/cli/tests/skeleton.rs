@@ -69,7 +69,8 @@ impl Instance {
     #[track_caller]
     fn logged(&self, text: &str, lines: usize) -> Vec<String> {
         wait_until(&format!("{lines} lines with {text:?} in the log"), || {
-            let found: Vec<String> = self.log().lines().filter(|l| l.contains(text)).map(String::from).collect();
+            let found: Vec<String> =
+                self.log().lines().filter(|l| l.contains(text)).map(String::from).collect();
             (found.len() >= lines).then_some(found)
         })
     }
@@ -157,7 +158,10 @@ fn a_cell_dies_and_the_others_carry_on() {
 
     let killed = instance.ok(&["cell", "kill", "2"]);
     let pid = &cell(&before, 2)["pid"];
-    assert!(killed.contains(&format!("cell 2 (process {pid}) killed; 3 of 3 peers noticed within ")), "{killed}");
+    assert!(
+        killed.contains(&format!("cell 2 (process {pid}) killed; 3 of 3 peers noticed within ")),
+        "{killed}"
+    );
     let notices = instance.logged("the channel to cell-2/wire ended", 3);
     for number in [1, 3, 4] {
         let own = notices.iter().find(|line| line.contains(&format!(" cell {number}: ")));
@@ -296,7 +300,8 @@ fn two_instances_do_not_know_each_other() {
 #[test]
 fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
     let instance = Instance::new("foreground");
-    let mut up = instance.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut up =
+        instance.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
     wait_until("both cells to be up", || {
         let status: Value = serde_json::from_slice(&instance.run(&["ps", "--json"]).stdout).ok()?;
         (1..=2).all(|number| cell(&status, number)["channels"] == 1).then_some(())
@@ -329,7 +334,9 @@ fn without_newer_mechanisms_all_is_the_same() {
 #[test]
 fn what_cannot_be_is_said_before_anything_starts() {
     let instance = Instance::new("cannot");
-    for arguments in [&["up", "--cells", "0"][..], &["up", "--cells", "65"], &["cell", "kill", "two"], &["fly"]] {
+    for arguments in
+        [&["up", "--cells", "0"][..], &["up", "--cells", "65"], &["cell", "kill", "two"], &["fly"]]
+    {
         let output = instance.run(arguments);
         assert_eq!(output.status.code(), Some(2), "comb {arguments:?}: {output:?}");
     }

@@ -246,7 +246,9 @@ impl Daemon {
         }
         let living = self.cells.iter().filter(|cell| cell.running.is_some()).count();
         let (pid, before) = (std::process::id(), previous.agent.pid);
-        say(format_args!("process {pid} takes over from process {before}, which is dead: {living} cells live"));
+        say(format_args!(
+            "process {pid} takes over from process {before}, which is dead: {living} cells live"
+        ));
         self.write_state();
         Ok(())
     }
@@ -413,7 +415,9 @@ impl Daemon {
         let cell = &self.cells[index];
         let Some(running) = &cell.running else {
             let how = cell.ended.clone().unwrap_or_default();
-            return Err(format!("cell {number} is not running ({how}): `comb cell start {number}` starts it"));
+            return Err(format!(
+                "cell {number} is not running ({how}): `comb cell start {number}` starts it"
+            ));
         };
         let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
         let peers = linked.map(|other| other.number).collect();
@@ -474,7 +478,10 @@ impl Daemon {
             match protocol::receive::<Report>(&known.socket) {
                 Ok((report, _)) => {
                     if let Err(misbehaviour) = self.take(connection, report) {
-                        say(format_args!("cut off process {}: {misbehaviour}", self.cell_connections[&connection].pid));
+                        say(format_args!(
+                            "cut off process {}: {misbehaviour}",
+                            self.cell_connections[&connection].pid
+                        ));
                         return self.forget_cell(connection);
                     }
                 }
@@ -496,7 +503,8 @@ impl Daemon {
     fn take(&mut self, connection: u64, report: Report) -> Result<(), String> {
         let known = self.cell_connections.get_mut(&connection).ok_or("no such connection")?;
         if let Report::Hello { cell, incarnation, linked } = report {
-            let index = self.cells.iter().position(|other| other.number == cell).ok_or("it is no cell of ours")?;
+            let index =
+                self.cells.iter().position(|other| other.number == cell).ok_or("it is no cell of ours")?;
             let record = &mut self.cells[index];
             let ours = record.running.as_ref().is_some_and(|running| running.name.pid == known.pid);
             if !ours || record.incarnation != incarnation {
@@ -539,7 +547,10 @@ impl Daemon {
         let (pid, killed_at_ns, connection) = (cell.pid, cell.killed_at_ns, cell.connection);
         let Some(how) = cell.take_end() else {
             // Not yet, whatever its descriptor says: look again.
-            let _ = self.watch(&self.cells[index].running.as_ref().expect("as above").process, Source::Process(number));
+            let _ = self.watch(
+                &self.cells[index].running.as_ref().expect("as above").process,
+                Source::Process(number),
+            );
             return;
         };
         if let Some(connection) = connection {
@@ -585,7 +596,8 @@ impl Daemon {
         say("takes everything down");
         for cell in &self.cells {
             let connection = cell.connection.and_then(|connection| self.cell_connections.get(&connection));
-            let told = connection.is_some_and(|known| protocol::send(&known.socket, &Order::End, &[]).is_ok());
+            let told =
+                connection.is_some_and(|known| protocol::send(&known.socket, &Order::End, &[]).is_ok());
             let Some(running) = &cell.running else { continue };
             let ending = self.ending.as_mut().expect("set above");
             if told {
@@ -652,6 +664,7 @@ fn may_command(socket: &OwnedFd) -> Result<(), String> {
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
 fn instance_cgroup() -> std::io::Result<Cgroup> {
     let own = cgroup::own().ok_or_else(|| std::io::Error::other("cgroup v2 is not mounted"))?;
-    let us = ProcessName::of(std::process::id()).ok_or_else(|| std::io::Error::other("/proc is not mounted"))?;
+    let us =
+        ProcessName::of(std::process::id()).ok_or_else(|| std::io::Error::other("/proc is not mounted"))?;
     Cgroup::create(&own, &format!("comb-{}-{}", us.pid, us.start_ticks))
 }

@@ -10,8 +10,8 @@ pub mod daemon;
 pub mod process;
 pub mod remains;
 mod runtime_directory;
-mod waits;
 pub mod state;
+mod waits;
 
 pub use runtime_directory::{DirectoryError, RuntimeDirectory};
 

@@ -48,7 +48,8 @@ impl Stat {
     /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let now_ms = u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000;
+        let now_ms = u64::try_from(now.tv_sec).unwrap_or(0) * 1000
+            + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000;
         let start_ms = self.start_ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second();
         Duration::from_millis(now_ms.saturating_sub(start_ms))
     }
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_line_of_proc_is_read_whatever_the_program_calls_itself() {
-        let rest = "S 1 2 3 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 123456 9000000 777 18446744073709551615 1 1";
+        let rest =
+            "S 1 2 3 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 123456 9000000 777 18446744073709551615 1 1";
         for name in ["comb", "a) R 9 9", "new\nline", "(((", ""] {
             let stat = parse_stat(&format!("42 ({name}) {rest}")).unwrap();
             let expected = Stat { state: 'S', cpu_ticks: 300, start_ticks: 123_456, resident_pages: 777 };
@@ -106,7 +108,13 @@ mod tests {
 
     #[test]
     fn a_cut_line_is_no_process() {
-        for text in ["", "42", "42 (comb)", "42 (comb) S 1 2 3", "42 (comb) S 1 2 3 0 -1 1 1 0 0 0 x 50 0 0 20 0 3 0 1 2 3"] {
+        for text in [
+            "",
+            "42",
+            "42 (comb)",
+            "42 (comb) S 1 2 3",
+            "42 (comb) S 1 2 3 0 -1 1 1 0 0 0 x 50 0 0 20 0 3 0 1 2 3",
+        ] {
             assert_eq!(parse_stat(text), None, "{text:?}");
         }
     }

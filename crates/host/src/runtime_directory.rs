@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 
 /// The names of all files that we ever make there. Nothing else is removed.
-const FILES: [&str; 7] = [
-    "agent.sock", "control.sock", "cells.sock", "agent.json", "agent.json.new", "agent.lock", "comb.log",
-];
+const FILES: [&str; 7] =
+    ["agent.sock", "control.sock", "cells.sock", "agent.json", "agent.json.new", "agent.lock", "comb.log"];
 
 /// Why there is no runtime directory.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +34,9 @@ pub enum DirectoryError {
     #[error("{0} is not a directory: remove it, or set COMB_RUNTIME_DIR to another path")]
     NoDirectory(PathBuf),
     /// Sockets in it could not be bound.
-    #[error("{path} is too long for a socket's address, by {excess} bytes: set COMB_RUNTIME_DIR to a shorter path")]
+    #[error(
+        "{path} is too long for a socket's address, by {excess} bytes: set COMB_RUNTIME_DIR to a shorter path"
+    )]
     TooLong {
         /// Which.
         path: PathBuf,
@@ -43,7 +44,9 @@ pub enum DirectoryError {
         excess: usize,
     },
     /// The system refused.
-    #[error("cannot use {path} as runtime directory: {source}. Set COMB_RUNTIME_DIR to a directory you can write")]
+    #[error(
+        "cannot use {path} as runtime directory: {source}. Set COMB_RUNTIME_DIR to a directory you can write"
+    )]
     System {
         /// Which.
         path: PathBuf,
