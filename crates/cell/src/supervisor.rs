@@ -23,7 +23,8 @@ use crate::supervision::{Order, Report, WIRE, cell_of_address, process_name};
 const BEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// Peers asked at one beat, in turn: the cost of a cell does not grow with the number of cells.
 const PEERS_A_BEAT: usize = 4;
-/// Beats between two signs of life to the agent.
+/// Beats between two signs of life to the agent, once the first have been given one by one: whoever starts cells looks
+/// at them at once.
 const BEATS_BETWEEN_REPORTS: u64 = 5;
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
@@ -66,12 +67,12 @@ pub enum SupervisorError {
 
 /// Runs a cell until its agent ends it, or is away for too long. To be called first thing in a process of its own.
 pub fn run(options: CellOptions) -> Result<(), SupervisorError> {
-    if let Some(cgroup) = &options.cgroup {
-        if let Err(error) = std::fs::write(cgroup.join("cgroup.procs"), "0") {
-            // Where making a cgroup is allowed, moving may not be. The agent kills by process as well.
-            let who = format!("cell {}", options.number);
-            journal::write(&who, format_args!("goes on outside its cgroup {}: {error}", cgroup.display()));
-        }
+    if let Some(cgroup) = &options.cgroup
+        && let Err(error) = std::fs::write(cgroup.join("cgroup.procs"), "0")
+    {
+        // Where making a cgroup is allowed, moving may not be. The agent kills by process as well.
+        let who = format!("cell {}", options.number);
+        journal::write(&who, format_args!("goes on outside its cgroup {}: {error}", cgroup.display()));
     }
     let mut supervisor = Supervisor::start(options)?;
     supervisor.run()
@@ -228,10 +229,9 @@ impl Supervisor {
     }
 
     fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) {
-        match self.endpoint.send(channel, kind, message) {
-            Err(PostError::Ended(ended)) => self.channel_ended(&ended, monotonic_ns()),
-            // A peer that does not read misses a heartbeat; nothing else is lost.
-            Ok(()) | Err(_) => {}
+        // A peer that does not read misses a heartbeat; nothing else is lost.
+        if let Err(PostError::Ended(ended)) = self.endpoint.send(channel, kind, message) {
+            self.channel_ended(&ended, monotonic_ns());
         }
     }
 
@@ -296,7 +296,7 @@ impl Supervisor {
         self.turn = self.turn.wrapping_add(PEERS_A_BEAT);
         if matches!(self.superior, Superior::Away { .. }) {
             self.find_superior();
-        } else if self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS) {
+        } else if self.beats < BEATS_BETWEEN_REPORTS || self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS) {
             let Pulse { round_trips, last_round_trip_ns, .. } = self.pulse;
             self.report(&Report::Alive { round_trips, last_round_trip_ns });
         }

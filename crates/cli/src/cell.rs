@@ -7,9 +7,10 @@ use clap::{Args, Subcommand};
 use comb_cell::clock::span;
 use comb_cell::{CellOptions, journal};
 use comb_host::RuntimeDirectory;
-use comb_host::control::{self, Killed, Reply, Request};
+use comb_host::control::{Killed, Reply, Request};
 
-use crate::failure::{Failure, Outcome};
+use crate::agent;
+use crate::failure::Outcome;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cell {
@@ -65,13 +66,13 @@ impl Cell {
 }
 
 fn kill(directory: &RuntimeDirectory, cell: u32) -> Outcome {
-    match control::ask(directory, &Request::Kill { cell })? {
+    match agent::ask(directory, &Request::Kill { cell })? {
         Reply::Killed(killed) => {
             println!("{}", sentence(&killed));
             let all = killed.noticed.len() >= killed.peers as usize;
             Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        other => Err(unexpected(other)),
+        _ => Err(agent::unexpected()),
     }
 }
 
@@ -89,7 +90,7 @@ fn sentence(killed: &Killed) -> String {
 }
 
 fn start(directory: &RuntimeDirectory, cell: u32) -> Outcome {
-    match control::ask(directory, &Request::Start { cell })? {
+    match agent::ask(directory, &Request::Start { cell })? {
         Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
             let took = span(took_ns);
             println!(
@@ -98,15 +99,7 @@ fn start(directory: &RuntimeDirectory, cell: u32) -> Outcome {
             );
             Ok(if channels >= channels_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        other => Err(unexpected(other)),
-    }
-}
-
-/// A refusal is a sentence for people; anything else is an agent of another build.
-pub(crate) fn unexpected(reply: Reply) -> Failure {
-    match reply {
-        Reply::Refused(reason) => Failure::new(reason),
-        _ => Failure::new("the agent answered something else: is it of another version? `comb down` ends it"),
+        _ => Err(agent::unexpected()),
     }
 }
 

@@ -9,11 +9,11 @@ use comb_host::control::{self, ControlError, Reply, Request};
 use comb_host::process;
 use comb_host::remains::{self, Cleared, Found};
 
-use crate::cell::unexpected;
+use crate::agent::unexpected;
 use crate::failure::{Failure, Outcome};
 
 /// The agent kills cells that do not end within two seconds. One that takes longer itself is stuck.
-const AGENT_LIMIT: Duration = Duration::from_secs(15);
+const AGENT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Down {}
@@ -51,7 +51,8 @@ fn end_agent(directory: &RuntimeDirectory) -> Result<(), Failure> {
             say_if_left(directory, down.directory_removed);
             Ok(())
         }
-        Ok(other) => Err(unexpected(other)),
+        Ok(Reply::Refused(reason)) => Err(Failure::new(reason)),
+        Ok(_) => Err(unexpected()),
         Err(error @ (ControlError::Silent(_) | ControlError::NoAgent(_) | ControlError::Protocol(_))) => {
             let Some(running) = running else { return Err(error.into()) };
             process::kill(&running);

@@ -24,7 +24,7 @@ impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         let options = daemon::Options { directory, cells: self.cells, end_with_stdin: self.end_with_stdin };
-        daemon::run(options, || {
+        daemon::run(&options, || {
             println!("{READY}");
             // Whoever waited for that word must not wait for more.
             if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {

@@ -1,5 +1,6 @@
 //! The `comb` command.
 
+mod agent;
 mod cell;
 mod doctor;
 mod down;

@@ -6,12 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
-use comb_host::control::{self, CellCondition, CellStatus, ControlError, Reply, Request, Status};
-use comb_host::remains::{self, Found};
+use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status};
 
-use crate::cell::unexpected;
-use crate::failure::{Failure, Outcome};
-use crate::table;
+use crate::failure::Outcome;
+use crate::{agent, table};
 
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
@@ -23,7 +21,9 @@ pub(crate) struct Ps {
 impl Ps {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let status = status(&directory)?;
+        let Reply::Status(status) = agent::ask(&directory, &Request::Status)? else {
+            return Err(agent::unexpected());
+        };
         let mut out = std::io::stdout().lock();
         if self.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&status)?)?;
@@ -31,37 +31,6 @@ impl Ps {
             write!(out, "{}", text(&status))?;
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Asks the agent. One that died and left its cells is said to have.
-fn status(directory: &RuntimeDirectory) -> Result<Status, Failure> {
-    match control::ask(directory, &Request::Status) {
-        Ok(Reply::Status(status)) => Ok(status),
-        Ok(other) => Err(unexpected(other)),
-        Err(ControlError::NoAgent(_)) => Err(without_agent(directory)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Why there is nobody to ask.
-pub(crate) fn without_agent(directory: &RuntimeDirectory) -> Failure {
-    match remains::look(directory) {
-        Ok(Found::Remains(Some(state))) => {
-            let living = state.cells.iter().filter_map(|cell| cell.process?.open()).count();
-            let pid = state.agent.pid;
-            Failure::new(match living {
-                0 => format!(
-                    "the agent (process {pid}) in {directory} is dead: `comb down` clears what it left"
-                ),
-                _ => format!(
-                    "the agent (process {pid}) in {directory} is dead; {living} of its cells still run. \
-                     `comb host` takes them over, `comb down` ends them"
-                ),
-            })
-        }
-        Err(error) => error.into(),
-        Ok(_) => ControlError::NoAgent(directory.to_string()).into(),
     }
 }
 
@@ -78,7 +47,7 @@ fn text(status: &Status) -> String {
         table::format(&rows),
         agent.pid,
         millis(agent.uptime_ms),
-        millis(agent.cpu_ms),
+        cpu(agent.cpu_ms),
         table::bytes(agent.memory_bytes),
         agent.directory,
     )
@@ -98,7 +67,7 @@ fn row(cell: &CellStatus, up: usize) -> Vec<String> {
     } else {
         row.push(format!("{} of {}", cell.channels, up.saturating_sub(1)));
         row.push(millis(cell.uptime_ms));
-        row.push(millis(cell.cpu_ms));
+        row.push(cpu(cell.cpu_ms));
         row.push(table::bytes(cell.memory_bytes));
         row.push(cell.round_trips.to_string());
     }
@@ -106,7 +75,12 @@ fn row(cell: &CellStatus, up: usize) -> Vec<String> {
     row
 }
 
-/// A span given in milliseconds. The kernel counts processor time in steps of 10 ms: less is not shown as nothing.
+/// The kernel counts processor time in steps of 10 ms: less is not nothing.
+fn cpu(count: u64) -> String {
+    if count == 0 { "<10 ms".to_owned() } else { millis(count) }
+}
+
+/// A span given in milliseconds.
 fn millis(count: u64) -> String {
     match count {
         0..1000 => format!("{count} ms"),

@@ -12,9 +12,8 @@ use comb_host::control::{self, Reply, Request};
 use comb_host::remains::{self, Found};
 use comb_host::{MOST_CELLS, RuntimeDirectory};
 
-use crate::cell::unexpected;
 use crate::failure::{Failure, Outcome};
-use crate::{down, host, log};
+use crate::{agent, down, host, log};
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
@@ -37,8 +36,8 @@ impl Up {
             Found::Remains(_) => println!("{}", down::describe(&remains::clear(&directory)?, &directory)),
         }
         directory.create()?;
-        let mut agent = self.start_agent(&directory)?;
-        match control::ask(&directory, &Request::AwaitUp) {
+        let mut process = self.start_agent(&directory)?;
+        match agent::ask(&directory, &Request::AwaitUp) {
             Ok(Reply::Up { channels, agent_pid }) => {
                 let took = span(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
                 println!("{}", sentence(self.cells, channels, &took));
@@ -46,14 +45,14 @@ impl Up {
                 if self.foreground {
                     println!("Ctrl-C ends them");
                     show_log(&directory)?;
-                    agent.wait()?;
+                    process.wait()?;
                 } else {
                     println!("`comb ps` shows them, `comb down` ends them");
                 }
                 Ok(ExitCode::SUCCESS)
             }
             refused => {
-                let failure = refused.map_or_else(Failure::from, unexpected);
+                let failure = refused.err().unwrap_or_else(agent::unexpected);
                 let failure = with_last_words(&directory, &failure);
                 // Half a set of cells is of no use to anybody.
                 let _ = control::ask_within(&directory, &Request::Down, Duration::from_secs(15));
@@ -102,7 +101,7 @@ fn sentence(cells: u32, channels: u32, took: &str) -> String {
 }
 
 fn running_already(directory: &RuntimeDirectory) -> Failure {
-    let who = match control::ask(directory, &Request::Status) {
+    let who = match agent::ask(directory, &Request::Status) {
         Ok(Reply::Status(status)) => {
             format!("{} cells with agent process {} are", status.cells.len(), status.agent.pid)
         }

@@ -151,7 +151,7 @@ fn a_cell_dies_and_the_others_carry_on() {
         assert_eq!(cell(&before, number)["channels"], 3);
         let own = cgroup.as_ref().map(|cgroup| cgroup.join(format!("cell-{number}/cgroup.procs")));
         let own = own.map(|procs| std::fs::read_to_string(procs).unwrap());
-        assert!(own.is_none_or(|own| own.trim() == cell(&before, number)["pid"].to_string()));
+        assert!(own.is_none_or(|own| own.trim().parse().ok() == cell(&before, number)["pid"].as_u64()));
     }
     let table = instance.ok(&["ps"]);
     assert_eq!(table.lines().count(), 6, "{table}");

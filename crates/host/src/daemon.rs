@@ -63,7 +63,7 @@ fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> DaemonE
 }
 
 /// Runs the agent until it is told to end. `ready` is called when it can be asked.
-pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let directory = options.directory.clone();
     directory.create()?;
     let lock = remains::lock(&directory).map_err(system("cannot lock the runtime directory"))?;
@@ -77,7 +77,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"comb-agent");
     raise_descriptor_limit();
-    Daemon::start(&options, lock)?.run(ready)
+    Daemon::start(options, lock)?.run(ready)
 }
 
 /// Two descriptors a channel and more: the usual 1024 are few, and every process may have as many as the hard limit.
@@ -512,7 +512,7 @@ impl Daemon {
             }
             known.cell = Some(cell);
             record.connection = Some(connection);
-            record.linked = linked.into_iter().collect();
+            record.linked = linked.into_iter().filter(|&peer| peer <= crate::MOST_CELLS).collect();
             record.seen = Some(Instant::now());
             self.tell_who_is_present();
             return Ok(());
@@ -523,6 +523,9 @@ impl Daemon {
         match report {
             Report::Hello { .. } => {}
             Report::Linked { peer } => {
+                if peer > crate::MOST_CELLS {
+                    return Err(format!("it says that it has a channel to cell {peer}"));
+                }
                 record.linked.insert(peer);
             }
             Report::Noticed { peer, at_ns, .. } => {

@@ -50,7 +50,14 @@ pub fn look(directory: &RuntimeDirectory) -> Result<Found, DirectoryError> {
 /// The lock that an agent holds as long as it lives. `None`: another one does.
 pub fn lock(directory: &RuntimeDirectory) -> std::io::Result<Option<File>> {
     let file = File::options().create(true).append(true).open(directory.lock_file())?;
-    Ok(try_lock(&file).then_some(file))
+    // More than once: somebody who only looks holds it for a moment.
+    for _ in 0..10 {
+        if try_lock(&file) {
+            return Ok(Some(file));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(None)
 }
 
 fn try_lock(file: &File) -> bool {
