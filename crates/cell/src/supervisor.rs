@@ -26,6 +26,8 @@ const PEERS_A_BEAT: usize = 4;
 /// Beats between two signs of life to the agent, once the first have been given one by one: whoever starts cells looks
 /// at them at once.
 const BEATS_BETWEEN_REPORTS: u64 = 5;
+/// An agent that does not read for so long is stopped, and what it misses is the least of its troubles.
+const MOST_UNSENT: usize = 1024;
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The agent may still hold the name of the life before, until it has seen its end.
@@ -97,6 +99,8 @@ struct Supervisor {
     who: String,
     endpoint: Endpoint,
     superior: Superior,
+    /// Reports that its queue had no room for.
+    unsent: Vec<Report>,
     peers: BTreeMap<ChannelKey, Peer>,
     /// Cells that the agent says can be opened to.
     present: BTreeSet<u32>,
@@ -120,6 +124,7 @@ impl Supervisor {
             options,
             endpoint,
             superior: Superior::Away { since: Instant::now(), round_trips: 0 },
+            unsent: Vec::new(),
             peers: BTreeMap::new(),
             present: BTreeSet::new(),
             notices: Notices::default(),
@@ -255,7 +260,7 @@ impl Supervisor {
     fn linked(&mut self, key: ChannelKey, cell: u32, address: String) {
         self.notices.channel_opened(cell);
         self.peers.insert(key, Peer { cell, address });
-        self.report(&Report::Linked { peer: cell });
+        self.report(Report::Linked { peer: cell });
     }
 
     fn open_to_lower(&mut self) {
@@ -282,7 +287,7 @@ impl Supervisor {
     }
 
     fn report_end(&mut self, peer: Peer, cause: &Cause, at_ns: u64) {
-        self.report(&Report::Noticed { peer: peer.cell, at_ns, cause: cause.to_string() });
+        self.report(Report::Noticed { peer: peer.cell, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(peer.cell, at_ns, peer.address, cause);
     }
 
@@ -297,8 +302,11 @@ impl Supervisor {
         if matches!(self.superior, Superior::Away { .. }) {
             self.find_superior();
         } else if self.beats < BEATS_BETWEEN_REPORTS || self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS) {
-            let Pulse { round_trips, last_round_trip_ns, .. } = self.pulse;
-            self.report(&Report::Alive { round_trips, last_round_trip_ns });
+            self.send_unsent();
+            if self.unsent.is_empty() {
+                let Pulse { round_trips, last_round_trip_ns, .. } = self.pulse;
+                self.report(Report::Alive { round_trips, last_round_trip_ns });
+            }
         }
         self.open_to_lower();
     }
@@ -327,16 +335,28 @@ impl Supervisor {
         }
     }
 
-    fn report(&mut self, report: &Report) {
-        if let Superior::Here(socket) = &self.superior
-            && protocol::send(socket, report, &[]).is_err()
-        {
-            self.superior_left();
+    /// Tells the agent, now or when it has read what it was told before: a queue takes as few as ten messages.
+    fn report(&mut self, report: Report) {
+        if matches!(self.superior, Superior::Here(_)) && self.unsent.len() < MOST_UNSENT {
+            self.unsent.push(report);
+            self.send_unsent();
+        }
+    }
+
+    fn send_unsent(&mut self) {
+        while let (Superior::Here(socket), Some(report)) = (&self.superior, self.unsent.first()) {
+            match protocol::send(socket, report, &[]) {
+                Ok(()) => drop(self.unsent.remove(0)),
+                Err(ProtocolError::System(Errno::AGAIN)) => return,
+                Err(_) => self.superior_left(),
+            }
         }
     }
 
     fn superior_left(&mut self) {
         if matches!(self.superior, Superior::Here(_)) {
+            // What was not said is in the next hello.
+            self.unsent.clear();
             self.superior = Superior::Away { since: Instant::now(), round_trips: self.pulse.round_trips };
             self.say("its agent is away; channels go on without it");
         }

@@ -15,6 +15,9 @@ use comb_host::{MOST_CELLS, RuntimeDirectory};
 use crate::failure::{Failure, Outcome};
 use crate::{agent, down, host, log};
 
+/// What an agent needs to die, even on a busy machine.
+const DYING_LIMIT: Duration = Duration::from_secs(3);
+
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// How many cells to start (1 to 64)
@@ -30,10 +33,12 @@ impl Up {
     pub(crate) fn run(self) -> Outcome {
         let started = Instant::now();
         let directory = RuntimeDirectory::from_environment()?;
-        match remains::look(&directory)? {
-            Found::Nothing => {}
-            Found::Agent => return Err(running_already(&directory)),
-            Found::Remains(_) => println!("{}", down::describe(&remains::clear(&directory)?, &directory)),
+        loop {
+            match remains::look(&directory)? {
+                Found::Nothing => break,
+                Found::Remains(_) => println!("{}", down::describe(&remains::clear(&directory)?, &directory)),
+                Found::Agent => wait_unless_running(&directory, started)?,
+            }
         }
         directory.create()?;
         let mut process = self.start_agent(&directory)?;
@@ -100,17 +105,22 @@ fn sentence(cells: u32, channels: u32, took: &str) -> String {
     }
 }
 
-fn running_already(directory: &RuntimeDirectory) -> Failure {
+/// An agent that was killed just now still holds its lock, and answers no more.
+fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result<(), Failure> {
     let who = match agent::ask(directory, &Request::Status) {
         Ok(Reply::Status(status)) => {
             format!("{} cells with agent process {} are", status.cells.len(), status.agent.pid)
         }
+        _ if started.elapsed() < DYING_LIMIT => {
+            std::thread::sleep(Duration::from_millis(10));
+            return Ok(());
+        }
         _ => "an agent is".to_owned(),
     };
-    Failure::new(format!(
+    Err(Failure::new(format!(
         "{who} running in {directory} already: `comb ps` shows them, `comb down` ends them; \
          another COMB_RUNTIME_DIR is another instance"
-    ))
+    )))
 }
 
 /// A start that failed takes its log with it: its last line is said here.

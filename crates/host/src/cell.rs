@@ -177,9 +177,12 @@ impl Cell {
         self.running.is_some() && self.connection.is_some()
     }
 
-    pub(crate) fn status(&self) -> CellStatus {
+    pub(crate) fn status(&self, all: &[Self]) -> CellStatus {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let stat = self.running.as_ref().and_then(|running| process::stat(running.name.pid));
+        // A channel to a cell that has ended is none, even if this one has not noticed.
+        let channels =
+            all.iter().filter(|other| other.running.is_some() && self.linked.contains(&other.number));
         let state = match (&self.ended, self.is_up()) {
             (Some(how), _) => CellCondition::Ended(how.clone()),
             (None, true) => CellCondition::Up,
@@ -190,7 +193,7 @@ impl Cell {
             incarnation: self.incarnation,
             state,
             pid: self.pid,
-            channels: u32::try_from(self.linked.len()).unwrap_or(u32::MAX),
+            channels: u32::try_from(channels.count()).unwrap_or(u32::MAX),
             uptime_ms: stat.map_or(0, |stat| millis(stat.uptime())),
             cpu_ms: stat.map_or(0, |stat| millis(stat.cpu())),
             memory_bytes: stat.map_or(0, |stat| stat.resident_bytes()),
@@ -219,6 +222,6 @@ mod tests {
         let state = CellState { cell: 3, incarnation: 2, process, ended: None };
         let cell = Cell::restore(&state, None);
         assert!(cell.running.is_none());
-        assert!(matches!(cell.status().state, CellCondition::Ended(how) if how.contains("no agent")));
+        assert!(matches!(cell.status(&[]).state, CellCondition::Ended(how) if how.contains("no agent")));
     }
 }

@@ -135,6 +135,31 @@ struct CellConnection {
     socket: OwnedFd,
     pid: u32,
     cell: Option<u32>,
+    /// Orders that its queue had no room for.
+    unsent: Vec<Order>,
+}
+
+impl CellConnection {
+    /// Tells the cell, now or when it has read what it was told before: a queue takes as few as ten messages. `false`:
+    /// not now.
+    fn tell(&mut self, order: &Order) -> bool {
+        // Only the last word on who is present counts, and on each cell's end. So the list of a cell that never reads
+        // stays short.
+        self.unsent.retain(|unsent| match (unsent, order) {
+            (Order::Peers { .. }, Order::Peers { .. }) => false,
+            (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. }) => one != other,
+            _ => true,
+        });
+        self.unsent.push(order.clone());
+        self.send_unsent()
+    }
+
+    fn send_unsent(&mut self) -> bool {
+        let sent =
+            self.unsent.iter().take_while(|order| protocol::send(&self.socket, order, &[]).is_ok()).count();
+        self.unsent.drain(..sent);
+        self.unsent.is_empty()
+    }
 }
 
 /// Everything is being taken down.
@@ -454,7 +479,7 @@ impl Daemon {
             directory: self.directory.to_string(),
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
         };
-        Status { agent, cells: self.cells.iter().map(Cell::status).collect() }
+        Status { agent, cells: self.cells.iter().map(|cell| cell.status(&self.cells)).collect() }
     }
 
     // ── cells ──
@@ -467,14 +492,16 @@ impl Daemon {
         let connection = self.next_connection;
         self.next_connection += 1;
         if self.watch(&socket, Source::Cell(connection)).is_ok() {
-            self.cell_connections.insert(connection, CellConnection { socket, pid, cell: None });
+            self.cell_connections
+                .insert(connection, CellConnection { socket, pid, cell: None, unsent: Vec::new() });
         }
     }
 
     fn hear_cell(&mut self, connection: u64) {
         // Bounded, so that one chatty cell does not keep the agent from the others.
         for _ in 0..64 {
-            let Some(known) = self.cell_connections.get(&connection) else { return };
+            let Some(known) = self.cell_connections.get_mut(&connection) else { return };
+            known.send_unsent();
             match protocol::receive::<Report>(&known.socket) {
                 Ok((report, _)) => {
                     if let Err(misbehaviour) = self.take(connection, report) {
@@ -570,18 +597,18 @@ impl Daemon {
         self.write_state();
     }
 
-    fn tell_who_is_present(&self) {
+    fn tell_who_is_present(&mut self) {
         if self.ending.is_none() {
             let cells = self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number).collect();
             self.tell_others(0, &Order::Peers { cells });
         }
     }
 
-    /// Tells all cells but one. A cell that does not read its orders misses some; its peers do not.
-    fn tell_others(&self, but: u32, order: &Order) {
-        for known in self.cell_connections.values() {
+    /// Tells all cells but one.
+    fn tell_others(&mut self, but: u32, order: &Order) {
+        for known in self.cell_connections.values_mut() {
             if known.cell.is_some_and(|cell| cell != but) {
-                let _ = protocol::send(&known.socket, order, &[]);
+                known.tell(order);
             }
         }
     }
@@ -598,9 +625,9 @@ impl Daemon {
         ending.deadline = Some(Instant::now() + END_LIMIT);
         say("takes everything down");
         for cell in &self.cells {
-            let connection = cell.connection.and_then(|connection| self.cell_connections.get(&connection));
-            let told =
-                connection.is_some_and(|known| protocol::send(&known.socket, &Order::End, &[]).is_ok());
+            let connection =
+                cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));
+            let told = connection.is_some_and(|known| known.tell(&Order::End));
             let Some(running) = &cell.running else { continue };
             let ending = self.ending.as_mut().expect("set above");
             if told {
