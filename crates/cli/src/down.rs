@@ -73,7 +73,8 @@ fn end_agent(directory: &RuntimeDirectory) -> Result<(), Failure> {
     }
 }
 
-fn cells(count: u32) -> String {
+/// So many cells, in words.
+pub(crate) fn cells(count: u32) -> String {
     if count == 1 { "1 cell".into() } else { format!("{count} cells") }
 }
 

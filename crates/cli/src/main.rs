@@ -35,7 +35,7 @@ A first look:
   comb down             end everything
 
 Environment:
-  COMB_RUNTIME_DIR      where the running instance is; another directory is another instance
+  COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
                         (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
   COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd (see comb doctor)";
 

@@ -109,17 +109,18 @@ fn sentence(cells: u32, channels: u32, took: &str) -> String {
 fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result<(), Failure> {
     let who = match agent::ask(directory, &Request::Status) {
         Ok(Reply::Status(status)) => {
-            format!("{} cells with agent process {} are", status.cells.len(), status.agent.pid)
+            let cells = down::cells(u32::try_from(status.cells.len()).unwrap_or(u32::MAX));
+            format!("an agent (process {}) with {cells}", status.agent.pid)
         }
         _ if started.elapsed() < DYING_LIMIT => {
             std::thread::sleep(Duration::from_millis(10));
             return Ok(());
         }
-        _ => "an agent is".to_owned(),
+        _ => "an agent".to_owned(),
     };
     Err(Failure::new(format!(
-        "{who} running in {directory} already: `comb ps` shows them, `comb down` ends them; \
-         another COMB_RUNTIME_DIR is another instance"
+        "{who} is running in {directory} already: `comb ps` shows it, `comb down` ends it; \
+         another COMB_RUNTIME_DIR holds another set of cells"
     )))
 }
 

@@ -9,12 +9,12 @@ use serde_json::Value;
 /// For what takes milliseconds on an idle machine. A test that runs into this has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One instance in a directory of its own; whatever a test leaves is ended when it is dropped.
-struct Instance {
+/// One cells in a directory of its own; whatever a test leaves is ended when it is dropped.
+struct Cells {
     scratch: PathBuf,
 }
 
-impl Instance {
+impl Cells {
     fn new(name: &str) -> Self {
         let scratch = std::env::temp_dir().join(format!("comb-test-{}-{name}", std::process::id()));
         std::fs::create_dir(&scratch).unwrap();
@@ -91,7 +91,7 @@ impl Instance {
         assert!(cgroup.is_none_or(|cgroup| !cgroup.exists()), "{cgroup:?} is left");
     }
 
-    /// Processes of this instance, which is in their environment. One that is dead and not reaped has none.
+    /// Processes of this cells, which is in their environment. One that is dead and not reaped has none.
     fn processes(&self) -> Vec<u32> {
         let mark = format!("COMB_RUNTIME_DIR={}\0", self.directory().display()).into_bytes();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -104,7 +104,7 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
+impl Drop for Cells {
     fn drop(&mut self) {
         let _ = self.run(&["down"]);
         let _ = std::fs::remove_dir_all(&self.scratch);
@@ -141,11 +141,11 @@ fn sleeps(pid: u64) -> u64 {
 
 #[test]
 fn a_cell_dies_and_the_others_carry_on() {
-    let instance = Instance::new("carry-on");
-    let up = instance.ok(&["up", "--cells", "4"]);
+    let cells = Cells::new("carry-on");
+    let up = cells.ok(&["up", "--cells", "4"]);
     assert!(up.contains("4 cells are up") && up.contains("6 in all"), "{up}");
-    let before = instance.status();
-    let cgroup = instance.cgroup();
+    let before = cells.status();
+    let cgroup = cells.cgroup();
     for number in 1..=4 {
         assert_eq!(cell(&before, number)["state"], "up");
         assert_eq!(cell(&before, number)["channels"], 3);
@@ -153,141 +153,141 @@ fn a_cell_dies_and_the_others_carry_on() {
         let own = own.map(|procs| std::fs::read_to_string(procs).unwrap());
         assert!(own.is_none_or(|own| own.trim().parse().ok() == cell(&before, number)["pid"].as_u64()));
     }
-    let table = instance.ok(&["ps"]);
+    let table = cells.ok(&["ps"]);
     assert_eq!(table.lines().count(), 6, "{table}");
 
-    let killed = instance.ok(&["cell", "kill", "2"]);
+    let killed = cells.ok(&["cell", "kill", "2"]);
     let pid = &cell(&before, 2)["pid"];
     assert!(
         killed.contains(&format!("cell 2 (process {pid}) killed; 3 of 3 peers noticed within ")),
         "{killed}"
     );
-    let notices = instance.logged("the channel to cell-2/wire ended", 3);
+    let notices = cells.logged("the channel to cell-2/wire ended", 3);
     for number in [1, 3, 4] {
         let own = notices.iter().find(|line| line.contains(&format!(" cell {number}: ")));
         let own = own.unwrap_or_else(|| panic!("cell {number} did not notice: {notices:?}"));
         assert!(own.ends_with(&format!("its process {pid} ended")), "{own}");
         assert!(own.contains(" ms after the kill"), "{own}");
     }
-    let after = instance.status();
+    let after = cells.status();
     assert_eq!(cell(&after, 2)["state"]["ended"], "killed by its agent");
     for number in [1, 3, 4] {
         assert_eq!(cell(&after, number)["channels"], 2);
         assert_eq!(cell(&after, number)["pid"], cell(&before, number)["pid"]);
     }
-    assert!(instance.fails(&["cell", "kill", "2"]).contains("`comb cell start 2`"));
+    assert!(cells.fails(&["cell", "kill", "2"]).contains("`comb cell start 2`"));
 
-    let started = instance.ok(&["cell", "start", "2"]);
+    let started = cells.ok(&["cell", "start", "2"]);
     assert!(started.contains("incarnation 2") && started.contains("3 of 3 channels"), "{started}");
-    assert!(instance.fails(&["cell", "start", "2"]).contains("running already"));
-    let again = instance.status();
+    assert!(cells.fails(&["cell", "start", "2"]).contains("running already"));
+    let again = cells.status();
     assert_eq!(cell(&again, 2)["incarnation"], 2);
     assert_ne!(cell(&again, 2)["pid"], cell(&before, 2)["pid"]);
     // The new life talks, and is talked to.
     wait_until("heartbeats of the new life", || {
-        (cell(&instance.status(), 2)["round_trips"].as_u64()? > 3).then_some(())
+        (cell(&cells.status(), 2)["round_trips"].as_u64()? > 3).then_some(())
     });
 
-    let down = instance.ok(&["down"]);
+    let down = cells.ok(&["down"]);
     assert!(down.contains("ended 4 cells"), "{down}");
-    instance.assert_gone(cgroup.as_deref());
-    assert!(instance.ok(&["down"]).contains("nothing is running"));
+    cells.assert_gone(cgroup.as_deref());
+    assert!(cells.ok(&["down"]).contains("nothing is running"));
 }
 
 #[test]
 fn a_cell_killed_by_somebody_else_is_missed_as_well() {
-    let instance = Instance::new("somebody");
-    instance.ok(&["up", "--cells", "3"]);
-    let pid = cell(&instance.status(), 1)["pid"].as_u64().unwrap();
+    let cells = Cells::new("somebody");
+    cells.ok(&["up", "--cells", "3"]);
+    let pid = cell(&cells.status(), 1)["pid"].as_u64().unwrap();
     kill_process(pid);
-    let notices = instance.logged("the channel to cell-1/wire ended: ", 2);
+    let notices = cells.logged("the channel to cell-1/wire ended: ", 2);
     assert!(notices.iter().all(|line| line.ends_with(&format!("its process {pid} ended"))), "{notices:?}");
-    instance.logged("killed by signal 9", 1);
-    assert!(instance.ok(&["ps"]).contains("killed by signal 9"));
-    assert!(instance.ok(&["log", "-n", "1"]).lines().count() == 1);
+    cells.logged("killed by signal 9", 1);
+    assert!(cells.ok(&["ps"]).contains("killed by signal 9"));
+    assert!(cells.ok(&["log", "-n", "1"]).lines().count() == 1);
 }
 
 #[test]
 fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
-    let instance = Instance::new("agent");
-    instance.ok(&["up", "--cells", "4"]);
-    let (before, cgroup) = (instance.status(), instance.cgroup());
+    let cells = Cells::new("agent");
+    cells.ok(&["up", "--cells", "4"]);
+    let (before, cgroup) = (cells.status(), cells.cgroup());
     let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
-    kill_process(instance.agent_pid());
-    instance.logged("its agent is away", 4);
-    let dead = instance.fails(&["ps"]);
+    kill_process(cells.agent_pid());
+    cells.logged("its agent is away", 4);
+    let dead = cells.fails(&["ps"]);
     assert!(dead.contains("is dead") && dead.contains("4 of its cells"), "{dead}");
     let asleep: Vec<u64> = pids.iter().map(|&pid| sleeps(pid)).collect();
     wait_until("life in all cells", || {
         pids.iter().zip(&asleep).all(|(&pid, before)| sleeps(pid) > before + 10).then_some(())
     });
 
-    let mut host = instance.host();
-    for line in instance.logged("its agent is back", 4) {
+    let mut host = cells.host();
+    for line in cells.logged("its agent is back", 4) {
         let (_, beats) = line.split_once("; ").unwrap();
         assert!(!beats.starts_with("0 heartbeats"), "{line}");
     }
     wait_until("all cells to be up", || {
-        let status: Value = serde_json::from_slice(&instance.run(&["ps", "--json"]).stdout).ok()?;
+        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
         (1..=4).all(|n| cell(&status, n)["state"] == "up" && cell(&status, n)["channels"] == 3).then_some(())
     });
-    let after = instance.status();
+    let after = cells.status();
     let pids_after: Vec<u64> = (1..=4).map(|number| cell(&after, number)["pid"].as_u64().unwrap()).collect();
     assert_eq!(pids, pids_after);
 
     // A watcher that once locked its own book twice, when the agent came back, never saw an end again.
-    let killed = instance.ok(&["cell", "kill", "3"]);
+    let killed = cells.ok(&["cell", "kill", "3"]);
     assert!(killed.contains("3 of 3 peers noticed"), "{killed}");
-    assert!(instance.ok(&["cell", "start", "3"]).contains("3 of 3 channels"));
-    assert!(instance.ok(&["down"]).contains("ended 4 cells"));
+    assert!(cells.ok(&["cell", "start", "3"]).contains("3 of 3 channels"));
+    assert!(cells.ok(&["down"]).contains("ended 4 cells"));
     host.wait().unwrap();
-    instance.assert_gone(cgroup.as_deref());
+    cells.assert_gone(cgroup.as_deref());
 }
 
 #[test]
 fn a_dead_agents_cells_are_cleared_by_down_and_by_up() {
-    let instance = Instance::new("cleared");
-    instance.ok(&["up", "--cells", "2"]);
-    let cgroup = instance.cgroup();
-    kill_process(instance.agent_pid());
-    let down = instance.ok(&["down"]);
+    let cells = Cells::new("cleared");
+    cells.ok(&["up", "--cells", "2"]);
+    let cgroup = cells.cgroup();
+    kill_process(cells.agent_pid());
+    let down = cells.ok(&["down"]);
     assert!(down.contains("was dead") && down.contains("2 cells"), "{down}");
-    instance.assert_gone(cgroup.as_deref());
+    cells.assert_gone(cgroup.as_deref());
 
-    instance.ok(&["up", "--cells", "2"]);
-    let cgroup = instance.cgroup();
-    kill_process(instance.agent_pid());
-    let up = instance.ok(&["up", "--cells", "3"]);
+    cells.ok(&["up", "--cells", "2"]);
+    let cgroup = cells.cgroup();
+    kill_process(cells.agent_pid());
+    let up = cells.ok(&["up", "--cells", "3"]);
     assert!(up.contains("was dead") && up.contains("3 cells are up"), "{up}");
     assert!(cgroup.is_none_or(|cgroup| !cgroup.exists()));
 }
 
 #[test]
 fn cells_that_no_agent_comes_back_for_end_by_themselves() {
-    let instance = Instance::new("orphans");
-    instance.ok(&["up", "--cells", "2"]);
-    kill_process(instance.agent_pid());
-    instance.logged("ends: its agent has been away", 2);
-    wait_until("the end of all cells", || instance.processes().is_empty().then_some(()));
-    assert!(instance.fails(&["ps"]).contains("`comb down` clears"));
-    instance.ok(&["down"]);
-    instance.assert_gone(None);
+    let cells = Cells::new("orphans");
+    cells.ok(&["up", "--cells", "2"]);
+    kill_process(cells.agent_pid());
+    cells.logged("ends: its agent has been away", 2);
+    wait_until("the end of all cells", || cells.processes().is_empty().then_some(()));
+    assert!(cells.fails(&["ps"]).contains("`comb down` clears"));
+    cells.ok(&["down"]);
+    cells.assert_gone(None);
 }
 
 #[test]
 fn up_twice_is_an_error_that_names_the_running_one() {
-    let instance = Instance::new("twice");
-    instance.ok(&["up", "--cells", "1"]);
-    let error = instance.fails(&["up"]);
-    assert!(error.contains(&instance.agent_pid().to_string()), "{error}");
-    assert!(error.contains("comb down") && error.contains(instance.directory().to_str().unwrap()), "{error}");
-    assert!(instance.fails(&["cell", "kill", "9"]).contains("there is no cell 9"));
-    assert!(instance.ok(&["cell", "kill", "1"]).contains("no peers"));
+    let cells = Cells::new("twice");
+    cells.ok(&["up", "--cells", "1"]);
+    let error = cells.fails(&["up"]);
+    assert!(error.contains(&cells.agent_pid().to_string()), "{error}");
+    assert!(error.contains("comb down") && error.contains(cells.directory().to_str().unwrap()), "{error}");
+    assert!(cells.fails(&["cell", "kill", "9"]).contains("there is no cell 9"));
+    assert!(cells.ok(&["cell", "kill", "1"]).contains("no peers"));
 }
 
 #[test]
-fn two_instances_do_not_know_each_other() {
-    let (one, two) = (Instance::new("one"), Instance::new("two"));
+fn two_sets_of_cells_do_not_know_each_other() {
+    let (one, two) = (Cells::new("one"), Cells::new("two"));
     one.ok(&["up", "--cells", "2"]);
     two.ok(&["up", "--cells", "3"]);
     one.ok(&["cell", "kill", "1"]);
@@ -299,33 +299,33 @@ fn two_instances_do_not_know_each_other() {
 
 #[test]
 fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
-    let instance = Instance::new("foreground");
+    let cells = Cells::new("foreground");
     let mut up =
-        instance.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
+        cells.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
     wait_until("both cells to be up", || {
-        let status: Value = serde_json::from_slice(&instance.run(&["ps", "--json"]).stdout).ok()?;
+        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
         (1..=2).all(|number| cell(&status, number)["channels"] == 1).then_some(())
     });
-    let cgroup = instance.cgroup();
+    let cgroup = cells.cgroup();
     up.kill().unwrap();
     up.wait().unwrap();
-    instance.assert_gone(cgroup.as_deref());
+    cells.assert_gone(cgroup.as_deref());
 }
 
 #[test]
 fn without_newer_mechanisms_all_is_the_same() {
-    let instance = Instance::new("without");
+    let cells = Cells::new("without");
     let run = |arguments: &[&str]| {
-        let mut command = instance.command(arguments);
+        let mut command = cells.command(arguments);
         command.env("COMB_WITHOUT", "membarrier,socket_pidfd").output().unwrap()
     };
     assert!(run(&["up", "--cells", "3"]).status.success());
-    assert!(instance.ok(&["cell", "kill", "3"]).contains("2 of 2 peers noticed"));
-    assert!(instance.ok(&["cell", "start", "3"]).contains("2 of 2 channels"));
+    assert!(cells.ok(&["cell", "kill", "3"]).contains("2 of 2 peers noticed"));
+    assert!(cells.ok(&["cell", "start", "3"]).contains("2 of 2 channels"));
     let doctor = String::from_utf8(run(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("switched off by COMB_WITHOUT"), "{doctor}");
 
-    let misspelt = instance.command(&["ps"]).env("COMB_WITHOUT", "membarier").output().unwrap();
+    let misspelt = cells.command(&["ps"]).env("COMB_WITHOUT", "membarier").output().unwrap();
     let text = String::from_utf8(misspelt.stderr).unwrap();
     assert_eq!(misspelt.status.code(), Some(1));
     assert!(text.contains("membarier") && text.contains("socket_pidfd"), "{text}");
@@ -333,15 +333,15 @@ fn without_newer_mechanisms_all_is_the_same() {
 
 #[test]
 fn what_cannot_be_is_said_before_anything_starts() {
-    let instance = Instance::new("cannot");
+    let cells = Cells::new("cannot");
     for arguments in
         [&["up", "--cells", "0"][..], &["up", "--cells", "65"], &["cell", "kill", "two"], &["fly"]]
     {
-        let output = instance.run(arguments);
+        let output = cells.run(arguments);
         assert_eq!(output.status.code(), Some(2), "comb {arguments:?}: {output:?}");
     }
     for arguments in [&["ps"][..], &["log"], &["cell", "kill", "1"]] {
-        assert!(instance.fails(arguments).contains("`comb up`"));
+        assert!(cells.fails(arguments).contains("`comb up`"));
     }
     let output = Command::new(env!("CARGO_BIN_EXE_comb"))
         .args(["up"])
@@ -350,7 +350,7 @@ fn what_cannot_be_is_said_before_anything_starts() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("COMB_RUNTIME_DIR"));
-    assert!(!instance.directory().exists());
-    let doctor: Value = serde_json::from_slice(&instance.run(&["doctor", "--json"]).stdout).unwrap();
+    assert!(!cells.directory().exists());
+    let doctor: Value = serde_json::from_slice(&cells.run(&["doctor", "--json"]).stdout).unwrap();
     assert!(doctor.as_array().unwrap().iter().any(|finding| finding["what"] == "membarrier"));
 }

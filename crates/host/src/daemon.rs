@@ -245,7 +245,7 @@ impl Daemon {
     /// With new cells.
     fn begin(&mut self, cells: u32) {
         let pid = std::process::id();
-        self.cgroup = match instance_cgroup() {
+        self.cgroup = match common_cgroup() {
             Ok(cgroup) => Some(cgroup),
             Err(error) => {
                 say(format_args!("no cgroups ({error}): cells are killed one process at a time"));
@@ -692,7 +692,7 @@ fn may_command(socket: &OwnedFd) -> Result<(), String> {
 }
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
-fn instance_cgroup() -> std::io::Result<Cgroup> {
+fn common_cgroup() -> std::io::Result<Cgroup> {
     let own = cgroup::own().ok_or_else(|| std::io::Error::other("cgroup v2 is not mounted"))?;
     let us =
         ProcessName::of(std::process::id()).ok_or_else(|| std::io::Error::other("/proc is not mounted"))?;

@@ -1,7 +1,7 @@
 //! The agent of a host: starts cells, introduces them to each other, notices their ends at once, kills.
 //!
-//! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where all of one
-//! instance is, [`remains`] what a dead agent leaves and how it is cleared, [`process`] and [`cgroup`] the system's side.
+//! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where it is
+//! found, [`remains`] what a dead agent leaves and how it is cleared, [`process`] and [`cgroup`] the system's side.
 
 mod cell;
 pub mod cgroup;

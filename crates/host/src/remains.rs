@@ -83,7 +83,7 @@ pub fn clear(directory: &RuntimeDirectory) -> Result<Cleared, DirectoryError> {
     Ok(Cleared { agent_pid: state.map(|state| state.agent.pid), ended_cells, directory_removed })
 }
 
-/// Removes an instance's cgroup and those of its cells. What is in them is killed.
+/// Removes an agent's cgroup and those of its cells. What is in them is killed.
 pub fn remove_cgroups(parent: &Cgroup) {
     let children = std::fs::read_dir(parent.path()).into_iter().flatten().flatten();
     for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

@@ -1,4 +1,4 @@
-//! Where everything of one instance is: sockets, state, lock, log. Whoever may write here may command the agent, so
+//! Where everything of one agent is: sockets, state, lock, log. Whoever may write here may command the agent, so
 //! the directory is the user's own and closed to all others.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};

@@ -84,14 +84,16 @@ impl Wait {
             Awaited::Killed { cell, pid, peers, noticed, .. } => {
                 let (cell, pid) = (*cell, *pid);
                 let gone = cells.iter().all(|other| other.number != cell || other.running.is_none());
-                let all = peers.iter().all(|peer| {
-                    let lives = cells.iter().any(|other| other.number == *peer && other.running.is_some());
-                    !lives || noticed.iter().any(|(known, _)| known == peer)
+                let unaware = peers.iter().filter(|peer| {
+                    let lives = cells.iter().any(|other| other.number == **peer && other.running.is_some());
+                    lives && noticed.iter().all(|(known, _)| known != *peer)
                 });
-                (late || gone && all).then(|| {
+                let unaware = unaware.count();
+                (late || gone && unaware == 0).then(|| {
                     let mut noticed = noticed.clone();
                     noticed.sort_by_key(|(_, after)| *after);
-                    let peers = u32::try_from(peers.len()).unwrap_or(u32::MAX);
+                    // Peers that died meanwhile have nothing to notice any more.
+                    let peers = u32::try_from(noticed.len() + unaware).unwrap_or(u32::MAX);
                     Reply::Killed(Killed { cell, pid, peers, noticed })
                 })
             }
