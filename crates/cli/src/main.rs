@@ -19,7 +19,7 @@ use crate::failure::Failure;
 
 /// One computer made of many cells: what breaks is lost, the rest carries on.
 #[derive(Debug, Parser)]
-#[command(version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "comb", version, after_help = AFTER_HELP, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
