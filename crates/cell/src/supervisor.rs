@@ -69,6 +69,9 @@ pub enum SupervisorError {
 
 /// Runs a cell until its agent ends it, or is away for too long. To be called first thing in a process of its own.
 pub fn run(options: CellOptions) -> Result<(), SupervisorError> {
+    // Else the kernel sends a cell that is stopped, by a debugger say, SIGHUP when its agent dies: its process group is
+    // an orphan then.
+    let _ = rustix::process::setsid();
     if let Some(cgroup) = &options.cgroup
         && let Err(error) = std::fs::write(cgroup.join("cgroup.procs"), "0")
     {
@@ -335,7 +338,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the agent, now or when it has read what it was told before: a queue takes as few as ten messages.
+    /// Tells the agent, now or when it has read what it was told before: a queue takes a few hundred messages.
     fn report(&mut self, report: Report) {
         if matches!(self.superior, Superior::Here(_)) && self.unsent.len() < MOST_UNSENT {
             self.unsent.push(report);

@@ -127,9 +127,13 @@ fn cell(status: &Value, number: usize) -> &Value {
     &status["cells"][number - 1]
 }
 
-fn kill_process(pid: u64) {
-    let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+fn signal(signal: &str, pid: u64) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
     assert!(status.success());
+}
+
+fn kill_process(pid: u64) {
+    signal("-KILL", pid);
 }
 
 /// How often a process gave up its core of itself: grows while it works and sleeps in turn.
@@ -213,7 +217,12 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     cells.ok(&["up", "--cells", "4"]);
     let (before, cgroup) = (cells.status(), cells.cgroup());
     let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
-    kill_process(cells.agent_pid());
+    // One is stopped when the agent dies. It was once in the agent's session, and the kernel sent it SIGHUP.
+    let agent = cells.agent_pid();
+    signal("-STOP", pids[3]);
+    signal("-KILL", agent);
+    cells.logged("its agent is away", 3);
+    signal("-CONT", pids[3]);
     cells.logged("its agent is away", 4);
     let dead = cells.fails(&["ps"]);
     assert!(dead.contains("is dead") && dead.contains("4 of its cells"), "{dead}");

@@ -58,8 +58,8 @@ impl Running {
             command.arg("--cgroup").arg(cgroup.path());
         }
         command.env("COMB_RUNTIME_DIR", directory.path());
-        // A group of its own: what the terminal tells the agent's is not meant for cells.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
+        // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn()?;
         let gone = || std::io::Error::other("the new process is gone already");
         // Not reaped yet, so that the number is still its own.

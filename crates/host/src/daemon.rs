@@ -140,7 +140,7 @@ struct CellConnection {
 }
 
 impl CellConnection {
-    /// Tells the cell, now or when it has read what it was told before: a queue takes as few as ten messages. `false`:
+    /// Tells the cell, now or when it has read what it was told before: a queue takes a few hundred messages. `false`:
     /// not now.
     fn tell(&mut self, order: &Order) -> bool {
         // Only the last word on who is present counts, and on each cell's end. So the list of a cell that never reads
