@@ -540,7 +540,9 @@ impl Shared {
             return;
         }
         let socket = Arc::new(socket);
-        for (number, endpoint) in std::mem::take(&mut lock(&self.book).endpoints).into_values().enumerate() {
+        // Taken before the loop: a guard in the loop's head would be held through its body, which locks the book too.
+        let endpoints = std::mem::take(&mut lock(&self.book).endpoints);
+        for (number, endpoint) in endpoints.into_values().enumerate() {
             let restored = self.restore(&socket, u32::try_from(number).unwrap_or(0), &endpoint);
             let id = restored.unwrap_or_else(|_| endpoint.id());
             endpoint.set_id(id);
