@@ -147,12 +147,6 @@ impl Channel {
 
     /// Why the channel has ended, if it has.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        if self.life.has_ended() {
-            self.life.cause()
-        } else if self.transport().peer_closed() {
-            Some(Cause::Left("it closed the channel".into()))
-        } else {
-            None
-        }
+        if self.life.has_ended() { self.life.cause() } else { self.transport().cause() }
     }
 }

@@ -9,16 +9,26 @@ mod channel;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
+pub mod datagram;
+#[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod fence;
 #[cfg(not(loom))]
+pub mod hosts;
+#[cfg(not(loom))]
 mod life;
+#[cfg(not(loom))]
+pub mod lossy;
 #[cfg(not(loom))]
 pub mod mechanism;
 #[cfg(not(loom))]
 mod payload;
+#[cfg(not(loom))]
+pub mod reliable;
 mod ring;
+#[cfg(not(loom))]
+pub mod seal;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
@@ -26,6 +36,8 @@ mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;
+#[cfg(not(loom))]
+pub mod udp;
 #[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]
@@ -39,7 +51,7 @@ pub use self::{
     life::Cause,
     payload::Payload,
     segment::SharedRange,
-    shm::Geometry,
+    shm::{Geometry, pair_for_tests},
     transport::TransportCounters,
 };
 pub use ring::{Breach, INLINE_BYTES};
