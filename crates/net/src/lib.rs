@@ -42,6 +42,8 @@ pub mod udp;
 mod waiting;
 #[cfg(not(loom))]
 mod window;
+#[cfg(all(not(loom), feature = "xdp"))]
+pub mod xdp;
 
 #[cfg(not(loom))]
 pub use self::{

@@ -3,6 +3,10 @@
 mod conformance;
 mod garbage;
 mod lossy;
+#[cfg(feature = "xdp")]
+mod namespaces;
+#[cfg(feature = "xdp")]
+mod xdp;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
