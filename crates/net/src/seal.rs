@@ -138,6 +138,11 @@ impl SealKey {
         Some(LessSafeKey::new(key))
     }
 
+    #[cfg(test)]
+    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
+        &self.secret
+    }
+
     fn nonce(direction: Direction, counter: u64) -> Nonce {
         let mut nonce = [0; aead::NONCE_LEN];
         nonce[0] = direction as u8;

@@ -27,7 +27,7 @@ use crate::payload::{Inline, Payload, PayloadArea};
 use crate::ring::{
     Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
 };
-use crate::segment::{Segment, SegmentError, Writers};
+use crate::segment::{Address, Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
@@ -116,12 +116,17 @@ impl OwnSide {
         segment.word(control::GEOMETRY).store(geometry.pack(), Ordering::Release);
         Ok((Self { segment, geometry, trap_wild_stores }, fd))
     }
+
+    pub(crate) fn address(&self) -> Address {
+        self.segment.address()
+    }
 }
 
 /// What one side gets to know of the other when a channel is made.
 #[derive(Debug)]
 pub(crate) struct PeerSide {
     pub(crate) segment: OwnedFd,
+    pub(crate) address: Address,
     pub(crate) geometry: Geometry,
     pub(crate) bell: OwnedFd,
     pub(crate) bell_channels: u32,
@@ -166,6 +171,9 @@ pub(crate) struct ShmLink {
     /// The count in our control word.
     announced: u32,
     announce_every: u32,
+    /// Payload bytes consumed since then, and how many are worth an announcement.
+    unannounced_bytes: u32,
+    announce_bytes: u32,
     bell: Bell,
     bell_index: usize,
     event: Option<OwnedFd>,
@@ -178,7 +186,13 @@ impl ShmLink {
     pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
         let bytes = theirs.segment_bytes() as u64;
-        let segment = Segment::adopt(peer.segment.as_fd(), bytes, Writers::Both, !own.trap_wild_stores)?;
+        let segment = Segment::adopt(
+            peer.segment.as_fd(),
+            bytes,
+            Writers::Both,
+            !own.trap_wild_stores,
+            Some(peer.address),
+        )?;
         if segment.word(control::MAGIC).load(Ordering::Acquire) != MAGIC
             || segment.word(control::GEOMETRY).load(Ordering::Acquire) != theirs.pack()
         {
@@ -188,7 +202,7 @@ impl ShmLink {
             return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
-        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?);
+        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true, None)?);
         let ours = own.geometry;
         let payload_at = |geometry: Geometry| PAGE + geometry.ring_bytes();
         Ok(Self {
@@ -201,6 +215,8 @@ impl ShmLink {
             peer_control: segment.part(0, PAGE),
             announced: 0,
             announce_every: theirs.slots / 4,
+            unannounced_bytes: 0,
+            announce_bytes: theirs.payload_bytes / 4,
             bell,
             bell_index: peer.bell_index as usize,
             event: peer.event,
@@ -281,6 +297,11 @@ impl ShmLink {
             })?,
         };
         let mut at = offset as usize;
+        if self.producer.outstanding() > 0 {
+            // A stream: the reader had these lines last. Asking for all at once makes it a quarter faster; in a
+            // request and its answer they would only be asked for twice.
+            self.payload.range(at, bytes).expect("allocated within the area").prefetch_for_writing();
+        }
         for part in parts {
             let range = self.payload.range(at, part.len()).expect("allocated within the area");
             range.copy_from(part);
@@ -333,7 +354,9 @@ impl ShmLink {
             let breach = Breach::Descriptor { offset, bytes, region_bytes };
             let aligned = offset.is_multiple_of(8);
             let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
-            sink(header.kind, Payload::Shared(range.ok_or(breach)?))
+            let range = range.ok_or(breach)?;
+            self.unannounced_bytes += bytes;
+            sink(header.kind, Payload::Shared(range))
         } else {
             return Err(Breach::InlineLength(header.length));
         };
@@ -348,8 +371,10 @@ impl ShmLink {
     fn give_credit(&mut self, worthwhile: u32) {
         let consumed = self.consumer.consumed();
         let wanted = self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed) != 0;
-        if wanted || consumed.wrapping_sub(self.announced) >= worthwhile {
+        let messages = consumed.wrapping_sub(self.announced);
+        if wanted || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
             self.announced = consumed;
+            self.unannounced_bytes = 0;
             announce(self.control.word(control::CONSUMED), consumed);
             if wanted {
                 self.ring_bell();
