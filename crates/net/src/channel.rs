@@ -106,6 +106,10 @@ impl Channel {
         }
     }
 
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.link, Link::Other(_))
+    }
+
     fn transport(&self) -> &dyn Transport {
         match &self.link {
             Link::Shm(link) => link,

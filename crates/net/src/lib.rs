@@ -26,6 +26,8 @@ pub mod mechanism;
 mod payload;
 #[cfg(not(loom))]
 pub mod reliable;
+#[cfg(not(loom))]
+mod remote;
 mod ring;
 #[cfg(not(loom))]
 pub mod seal;

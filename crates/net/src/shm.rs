@@ -492,8 +492,9 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
         let (_, bell) = Bell::create(1).expect("memory");
         (own, ring, bell)
     };
-    let peer = |(segment, bell)| PeerSide {
+    let peer = |(segment, address, bell)| PeerSide {
         segment,
+        address,
         geometry,
         bell,
         bell_channels: 1,
@@ -503,6 +504,10 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     };
     let (ours, our_ring, our_bell) = side();
     let (theirs, their_ring, their_bell) = side();
+    let (our_address, their_address) = (ours.address(), theirs.address());
     let link = |own, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
-    (Box::new(link(ours, (their_ring, their_bell))), Box::new(link(theirs, (our_ring, our_bell))))
+    (
+        Box::new(link(ours, (their_ring, their_address, their_bell))),
+        Box::new(link(theirs, (our_ring, our_address, our_bell))),
+    )
 }

@@ -21,8 +21,10 @@ pub mod client;
 pub(crate) mod credentials;
 pub mod policy;
 pub mod protocol;
+pub mod remote;
 pub mod server;
 
 pub use client::{Agent, ConnectError, RequestError};
 pub use policy::{Identity, Limits, Policy, SameUser};
+pub use remote::Hosts;
 pub use server::{InProcess, Server};
