@@ -211,7 +211,7 @@ impl Dice {
     }
 
     fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from((self.next() >> 32) * u64::from(bound) >> 32).expect("below a u32")
+        u32::try_from(((self.next() >> 32) * u64::from(bound)) >> 32).expect("below a u32")
     }
 
     /// Whether this is one of the `chances` in a thousand. No chance takes no throw, so that faults which are switched

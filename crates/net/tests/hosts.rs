@@ -10,7 +10,6 @@ use comb_net::agent::{Hosts, Identity, Limits, Policy, SameUser};
 use comb_net::hosts::{HostKey, KnownHosts};
 use comb_net::{Cause, ChannelKey, Endpoint, EndpointOptions, InProcess, PostError, RequestError};
 
-#[expect(dead_code, reason = "the transports' tests use more of it")]
 #[path = "transports/namespaces.rs"]
 mod namespaces;
 

@@ -5,30 +5,32 @@ use std::time::{Duration, Instant};
 
 use comb_net::transport::{SendError, Transport};
 
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// Two connected ends, and what must live as long as they do.
-pub struct Pair {
-    pub a: Box<dyn Transport>,
-    pub b: Box<dyn Transport>,
-    pub keep: Box<dyn Any>,
+pub(crate) struct Pair {
+    pub(crate) a: Box<dyn Transport>,
+    pub(crate) b: Box<dyn Transport>,
+    pub(crate) keep: Box<dyn Any>,
 }
 
 impl Pair {
-    pub fn new(a: impl Transport + 'static, b: impl Transport + 'static) -> Self {
+    pub(crate) fn new(a: impl Transport + 'static, b: impl Transport + 'static) -> Self {
         Self { a: Box::new(a), b: Box::new(b), keep: Box::new(()) }
     }
 }
 
 /// Runs every case on a new pair.
-pub fn conforms(backend: &str, mut make: impl FnMut() -> Pair) {
+pub(crate) fn conforms(backend: &str, mut make: impl FnMut() -> Pair) {
     for (name, case) in CASES {
         println!("{backend}: {name}");
         case(make());
     }
 }
 
-const CASES: &[(&str, fn(Pair))] = &[
+type Case = (&'static str, fn(Pair));
+
+const CASES: &[Case] = &[
     ("lengths and order", lengths_and_order),
     ("the limit holds to the byte", the_limit_holds_to_the_byte),
     ("parts are gathered", parts_are_gathered),
@@ -40,11 +42,11 @@ const CASES: &[(&str, fn(Pair))] = &[
 ];
 
 /// The next message, however long it takes within reason.
-pub fn next(transport: &mut dyn Transport) -> (u8, Vec<u8>) {
+pub(crate) fn next(transport: &mut dyn Transport) -> (u8, Vec<u8>) {
     within(transport, SOON).expect("a message was sent")
 }
 
-pub fn within(transport: &mut dyn Transport, limit: Duration) -> Option<(u8, Vec<u8>)> {
+pub(crate) fn within(transport: &mut dyn Transport, limit: Duration) -> Option<(u8, Vec<u8>)> {
     let started = Instant::now();
     let mut got = None;
     while !transport.receive(&mut |kind, payload| got = Some((kind, payload.to_vec()))).unwrap() {

@@ -19,10 +19,10 @@ use comb_net::{Geometry, pair_for_tests};
 use comb_types::ChannelId;
 use conformance::{Pair, conforms};
 
-pub const CHANNEL: ChannelId = ChannelId(77);
+pub(crate) const CHANNEL: ChannelId = ChannelId(77);
 
 /// Two sockets that are connected to each other over the loopback.
-pub fn sockets() -> (OwnedFd, OwnedFd) {
+pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let (a, at_a) = udp::bind(any).unwrap();
     let (b, at_b) = udp::bind(any).unwrap();
@@ -32,7 +32,7 @@ pub fn sockets() -> (OwnedFd, OwnedFd) {
 }
 
 /// One end's session; keys as a handshake would have derived them.
-pub fn session(suite: Suite, direction: Direction) -> Session {
+pub(crate) fn session(suite: Suite, direction: Direction) -> Session {
     let key = |direction| SealKey::new(suite, direction, [direction as u8 + 1; 32]);
     let other = match direction {
         Direction::FromConnector => Direction::FromAcceptor,

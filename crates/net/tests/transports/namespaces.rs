@@ -5,16 +5,16 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 
 /// The address at each end.
-pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-pub const CABLE: &str = "v0";
+pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+pub(crate) const CABLE: &str = "v0";
 
-pub struct Namespaces {
+pub(crate) struct Namespaces {
     ends: [OwnedFd; 2],
 }
 
 impl Namespaces {
     /// `Err`: this machine does not let us, and why.
-    pub fn make() -> Result<Self, String> {
+    pub(crate) fn make() -> Result<Self, String> {
         let ends = [unshared()?, unshared()?];
         let made = Self { ends };
         let other = std::os::fd::AsRawFd::as_raw_fd(&made.ends[1]);
@@ -40,7 +40,7 @@ impl Namespaces {
     }
 
     /// Runs `work` on a thread in one of the two.
-    pub fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let inside = || {
                 self.enter(end);
@@ -51,13 +51,13 @@ impl Namespaces {
     }
 
     /// Moves this thread there for good.
-    pub fn enter(&self, end: usize) {
+    pub(crate) fn enter(&self, end: usize) {
         let kind = Some(rustix::thread::LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&self.ends[end]), kind)
             .expect("a namespace that we made");
     }
 
-    pub fn ip(&self, end: usize, arguments: &[&str]) -> Result<String, String> {
+    pub(crate) fn ip(&self, end: usize, arguments: &[&str]) -> Result<String, String> {
         self.within(end, || {
             let output = Command::new("ip").args(arguments).output().map_err(|e| format!("ip: {e}"))?;
             if output.status.success() {

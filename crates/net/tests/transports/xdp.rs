@@ -144,6 +144,50 @@ fn the_program_goes_with_its_owner() {
     assert!(!attached());
 }
 
+const PEER: &str = "COMB_TEST_XDP_PEER";
+
+/// Run by the test below as a process of its own, to be killed.
+#[test]
+#[ignore = "the other half of a_killed_owner_leaves_nothing_behind"]
+fn an_owner_that_will_be_killed() {
+    let Ok(peer) = std::env::var(PEER) else { return };
+    let (socket, _) = udp::bind(format!("{}:0", ADDRESSES[0]).parse().unwrap()).unwrap();
+    udp::connect(&socket, peer.parse().unwrap()).unwrap();
+    let _wire = XdpWire::open(&socket).unwrap();
+    println!("attached");
+    std::thread::sleep(SOON);
+}
+
+#[test]
+fn a_killed_owner_leaves_nothing_behind() {
+    use std::io::BufRead;
+    let Some(namespaces) = namespaces() else { return };
+    let attached = || namespaces.ip(0, &["-d", "link", "show", CABLE]).unwrap().contains("prog/xdp");
+    let [_, b] = sockets(&namespaces);
+    match xdp(&namespaces, 1, &b, Suite::Plain) {
+        Err(XdpError::Unavailable) => return println!("skipped: this kernel has no AF_XDP"),
+        probe => drop(probe.unwrap()),
+    }
+    let peer = SocketAddr::try_from(rustix::net::getsockname(&b).unwrap()).unwrap();
+    let mut owner = namespaces.within(0, || {
+        std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "xdp::an_owner_that_will_be_killed", "--ignored", "--nocapture"])
+            .env(PEER, peer.to_string())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let mut said = std::io::BufReader::new(owner.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("attached")), "it came up");
+    assert!(attached(), "or this test shows nothing");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let started = Instant::now();
+    while attached() {
+        assert!(started.elapsed() < SOON, "the program outlived its owner");
+    }
+}
+
 #[test]
 fn the_loopback_has_no_af_xdp_and_says_so() {
     let (a, _b) = crate::sockets();
