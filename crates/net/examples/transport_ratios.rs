@@ -5,8 +5,8 @@
 //! cargo run --release -p comb-net --example transport_ratios -- veth        AF_XDP as well, over a virtual cable (root)
 //! ```
 //!
-//! All ways take turns in short blocks, so that what else the machine does hits all of them alike. Shown are the
-//! median of the blocks and the fastest tenth: on a busy machine the latter is nearer to the truth.
+//! All ways take turns in short blocks, so that what else the machine does hits all of them alike. Every round trip is
+//! timed. Shown are the median and the fastest tenth: on a busy machine the latter is nearer to the truth.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,23 +25,22 @@ const MESSAGE: [u8; 32] = [7; 32];
 const STOP: u8 = 0xff;
 const DIRECTIONS: [Direction; 2] = [Direction::FromConnector, Direction::FromAcceptor];
 
-/// One way of making round trips: a block of them, timed.
+/// One way of making round trips: a block of them, each timed.
 struct Way {
     name: &'static str,
-    block: Box<dyn FnMut() -> Duration>,
+    block: Box<dyn FnMut() -> Vec<Duration>>,
     taken: Vec<Duration>,
 }
 
 impl Way {
-    fn new(name: &'static str, block: impl FnMut() -> Duration + 'static) -> Self {
+    fn new(name: &'static str, block: impl FnMut() -> Vec<Duration> + 'static) -> Self {
         Self { name, block: Box::new(block), taken: Vec::new() }
     }
 
-    /// Microseconds a round trip, at a tenth and at half of the blocks.
+    /// Microseconds, at a tenth and at half of all round trips.
     fn quantiles(&mut self) -> [f64; 2] {
         self.taken.sort();
-        [self.taken.len() / 10, self.taken.len() / 2]
-            .map(|at| self.taken[at].as_secs_f64() * 1e6 / f64::from(ROUNDS))
+        [self.taken.len() / 10, self.taken.len() / 2].map(|at| self.taken[at].as_secs_f64() * 1e6)
     }
 }
 
@@ -60,7 +59,7 @@ fn main() {
     for _ in 0..BLOCKS {
         for way in &mut ways {
             let taken = (way.block)();
-            way.taken.push(taken);
+            way.taken.extend(taken);
         }
     }
     let first = ways[0].quantiles();
@@ -119,12 +118,10 @@ fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
         });
         pin(0);
         let mut buffer = [0; 2048];
-        let started = Instant::now();
-        for _ in 0..ROUNDS {
+        let taken = timed(|| {
             send_raw(&a, &MESSAGE);
             receive_raw(&a, &mut buffer);
-        }
-        let taken = started.elapsed();
+        });
         send_raw(&a, &[STOP]);
         echo.join().expect("the echo");
         taken
@@ -168,12 +165,10 @@ fn transports(name: &'static str, mut a: impl Transport + 'static, b: impl Trans
         });
         pin(0);
         let mut buffer = [0; 2048];
-        let started = Instant::now();
-        for _ in 0..ROUNDS {
+        let taken = timed(|| {
             a.send(1, &[&MESSAGE]).expect("room");
             receive(&mut a, &mut buffer);
-        }
-        let taken = started.elapsed();
+        });
         a.send(STOP, &[]).expect("room");
         b = Some(echo.join().expect("the echo"));
         taken
@@ -193,6 +188,15 @@ fn receive(end: &mut impl Transport, into: &mut [u8]) -> (u8, usize) {
         }
         std::hint::spin_loop();
     }
+}
+
+fn timed(mut round: impl FnMut()) -> Vec<Duration> {
+    let one = |_| {
+        let started = Instant::now();
+        round();
+        started.elapsed()
+    };
+    (0..ROUNDS).map(one).collect()
 }
 
 fn pin(core: usize) {

@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
+use super::Attach;
+
 /// An attached program. The kernel detaches it when the link's descriptor is closed, by us or by our end.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -28,6 +30,9 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 const FUNC_REDIRECT_MAP: i32 = 51;
 const XDP_PASS: i32 = 2;
+// linux/if_link.h
+const FLAG_GENERIC: u32 = 1 << 1;
+const FLAG_DRIVER: u32 = 1 << 2;
 
 #[repr(C)]
 struct MapCreate {
@@ -72,7 +77,12 @@ struct LinkCreate {
 
 impl Program {
     /// From now on datagrams to `port` that come in by queue 0 go to `socket`.
-    pub(super) fn attach(interface: u32, port: u16, socket: BorrowedFd<'_>) -> Result<Self, Failure> {
+    pub(super) fn attach(
+        interface: u32,
+        port: u16,
+        socket: BorrowedFd<'_>,
+        attach: Attach,
+    ) -> Result<Self, Failure> {
         let name_step = |step| move |error| (step, error);
         let map = MapCreate { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries: 1 };
         let sockets = descriptor(bpf(MAP_CREATE, &map)).map_err(name_step("a map of sockets"))?;
@@ -106,8 +116,10 @@ impl Program {
             program: number(&program),
             interface,
             attach_type: ATTACH_TYPE_XDP,
-            // The kernel takes the driver's own way where it has one.
-            flags: 0,
+            flags: match attach {
+                Attach::Generic => FLAG_GENERIC,
+                Attach::Driver => FLAG_DRIVER,
+            },
         };
         let link = descriptor(bpf(LINK_CREATE, &link)).map_err(name_step("attaching to the interface"))?;
         Ok(Self { _link: link, _program: program, _sockets: sockets })

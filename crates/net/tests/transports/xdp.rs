@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use comb_net::seal::{Direction, Suite};
 use comb_net::transport::Transport;
 use comb_net::udp::{self, UdpTransport};
-use comb_net::xdp::{XdpError, XdpTransport, XdpWire, fastest};
+use comb_net::xdp::{Attach, XdpError, XdpTransport, XdpWire, fastest};
 
 use crate::conformance::{Pair, SOON, conforms, next};
 use crate::namespaces::{ADDRESSES, CABLE, Namespaces};
@@ -44,7 +44,7 @@ fn xdp(
     socket: &OwnedFd,
     suite: Suite,
 ) -> Result<XdpTransport, XdpError> {
-    xdp_within(namespaces, end, socket, suite, SOON)
+    xdp_within(namespaces, end, socket, suite, Attach::default(), SOON)
 }
 
 fn xdp_within(
@@ -52,11 +52,12 @@ fn xdp_within(
     end: usize,
     socket: &OwnedFd,
     suite: Suite,
+    attach: Attach,
     patience: Duration,
 ) -> Result<XdpTransport, XdpError> {
     let started = Instant::now();
     let wire = loop {
-        match namespaces.within(end, || XdpWire::open(socket)) {
+        match namespaces.within(end, || XdpWire::open_at(socket, attach)) {
             // On a machine with much else to do the kernel takes long to give a queue back.
             Err(XdpError::System { error, .. })
                 if error == rustix::io::Errno::BUSY && started.elapsed() < patience => {}
@@ -66,9 +67,12 @@ fn xdp_within(
     Ok(XdpTransport::new(wire, session(suite, DIRECTIONS[end])))
 }
 
-fn pair(namespaces: &Arc<Namespaces>, suite: Suite) -> Result<Pair, XdpError> {
+fn pair(namespaces: &Arc<Namespaces>, suite: Suite, attach: Attach) -> Result<Pair, XdpError> {
     let [a, b] = sockets(namespaces);
-    let mut pair = Pair::new(xdp(namespaces, 0, &a, suite)?, xdp(namespaces, 1, &b, suite)?);
+    let mut pair = Pair::new(
+        xdp_within(namespaces, 0, &a, suite, attach, SOON)?,
+        xdp_within(namespaces, 1, &b, suite, attach, SOON)?,
+    );
     pair.keep = Box::new(Arc::clone(namespaces));
     Ok(pair)
 }
@@ -76,12 +80,12 @@ fn pair(namespaces: &Arc<Namespaces>, suite: Suite) -> Result<Pair, XdpError> {
 #[test]
 fn af_xdp_conforms() {
     let Some(namespaces) = namespaces() else { return };
-    for suite in [Suite::Plain, Suite::preferred()] {
-        match pair(&namespaces, suite) {
+    for (suite, attach) in [(Suite::Plain, Attach::Driver), (Suite::preferred(), Attach::Generic)] {
+        match pair(&namespaces, suite, attach) {
             Err(XdpError::Unavailable) => return println!("skipped: this kernel has no AF_XDP"),
             probe => drop(probe.unwrap()),
         }
-        conforms(&format!("AF_XDP {suite:?}"), || pair(&namespaces, suite).unwrap());
+        conforms(&format!("AF_XDP {suite:?} {attach:?}"), || pair(&namespaces, suite, attach).unwrap());
     }
 }
 
@@ -118,7 +122,7 @@ fn the_second_channel_on_an_interface_falls_back_to_udp() {
         holder => holder.unwrap(),
     };
     let [a, b] = sockets(&namespaces);
-    let second = xdp_within(&namespaces, 0, &a, Suite::Plain, Duration::ZERO);
+    let second = xdp_within(&namespaces, 0, &a, Suite::Plain, Attach::default(), Duration::ZERO);
     assert!(matches!(second, Err(XdpError::System { .. })));
     let mut a = namespaces.within(0, || fastest(a, session(Suite::Plain, DIRECTIONS[0])).unwrap());
     let mut b = UdpTransport::new(b, session(Suite::Plain, DIRECTIONS[1])).unwrap();
