@@ -9,7 +9,7 @@ use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::ring::Breach;
 use crate::shm::ShmLink;
-use crate::transport::{SendError, Transport, TransportCounters};
+use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 /// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -115,6 +115,10 @@ impl Channel {
             Link::Shm(link) => link,
             Link::Other(link) => &**link,
         }
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.transport().capabilities()
     }
 
     fn transport_mut(&mut self) -> &mut dyn Transport {

@@ -10,10 +10,10 @@ use rustix::event::epoll;
 use crate::agent::client::RequestError;
 use crate::agent::remote::SHORTEST_SILENCE_MS;
 use crate::bell::LONGEST_SLEEP;
-use crate::channel::{ChannelKey, Link};
+use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
 use crate::life::Life;
-use crate::transport::Transport;
+use crate::transport::{Capabilities, Transport};
 
 /// Between hosts nobody tells of a process's end, only its silence does; so there is a limit even if the options name
 /// none. Long, because who computes for so long without polling is silent too.
@@ -41,6 +41,11 @@ impl EndpointShared {
 }
 
 impl Endpoint {
+    /// What a channel promises. One to another host can lose messages; [`crate::reliable`] makes that good.
+    pub fn capabilities(&self, channel: ChannelKey) -> Option<Capabilities> {
+        self.channel(channel).map(Channel::capabilities)
+    }
+
     pub(crate) fn open_remote(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
         if self.shared.event_set().is_none() {
             return Err(RequestError::NeedsEvents);

@@ -369,3 +369,68 @@ impl Headers {
         (ours && whole).then_some(NETWORK_HEADER_BYTES..NETWORK_HEADER_BYTES + bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    fn ends() -> (Headers, Headers) {
+        let address = |last, port| SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, last), port);
+        let (a, b) = (address(1, 4000), address(2, 5000));
+        (Headers::new([1; 6], [2; 6], a, b), Headers::new([2; 6], [1; 6], b, a))
+    }
+
+    fn packet(from: &Headers, frame_bytes: usize) -> Vec<u8> {
+        let mut packet = vec![7; NETWORK_HEADER_BYTES + frame_bytes];
+        from.write(frame_bytes, &mut packet);
+        packet
+    }
+
+    #[test]
+    fn headers_are_what_routers_and_the_peer_expect() {
+        let (a, b) = ends();
+        for bytes in [0, 1, 16, 1000, 1472] {
+            let packet = packet(&a, bytes);
+            assert_eq!(packet[..14], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 8, 0]);
+            // RFC 1071: the sum over a right header is all ones.
+            let sum =
+                packet[14..34].chunks(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum::<u32>();
+            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "{bytes} bytes");
+            let frame = b.frame_in(&packet).expect("addressed to it");
+            assert_eq!((frame.len(), frame.end), (bytes, packet.len()));
+            assert_eq!(a.frame_in(&packet), None, "its own packet is not for it");
+        }
+    }
+
+    #[test]
+    fn short_packets_are_padded_on_the_way_and_cut_ones_refused() {
+        let (a, b) = ends();
+        let mut padded = packet(&a, 3);
+        padded.resize(60, 0);
+        assert_eq!(b.frame_in(&padded).map(|frame| frame.len()), Some(3));
+        let whole = packet(&a, 100);
+        for bytes in 0..whole.len() {
+            assert_eq!(b.frame_in(&whole[..bytes]), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_does_harm(packet in prop::collection::vec(any::<u8>(), 0..200), lengths in any::<(u16, u16)>()) {
+            let (a, b) = ends();
+            let _ = b.frame_in(&packet);
+            // The same with addresses that pass, so that the lengths are looked at.
+            let mut close = packet;
+            if close.len() >= NETWORK_HEADER_BYTES {
+                a.write(0, &mut close);
+                close[16..18].copy_from_slice(&lengths.0.to_be_bytes());
+                close[38..40].copy_from_slice(&lengths.1.to_be_bytes());
+                if let Some(frame) = b.frame_in(&close) {
+                    prop_assert!(frame.end <= close.len() && frame.start <= frame.end);
+                }
+            }
+        }
+    }
+}

@@ -160,6 +160,45 @@ fn a_sleeper_is_woken_and_local_channels_beside_it_too() {
 }
 
 #[test]
+fn an_event_loop_hears_of_another_host() {
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let mut buffer = [0; 8];
+    for number in 0..20 {
+        assert_eq!(bob.receive(&mut buffer), Ok(None));
+        while !bob.arm() {
+            assert_eq!(bob.receive(&mut buffer), Ok(None), "only news can be there");
+        }
+        alice.send(to_bob, 0, &[number]).unwrap();
+        let descriptor = bob.event_descriptor().unwrap();
+        let mut waiting = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+        let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut waiting, Some(&limit)), Ok(1));
+        bob.disarm();
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("it was announced");
+        assert_eq!((got.bytes, buffer[0]), (1, number));
+    }
+}
+
+#[test]
+fn two_that_wait_for_each_other_in_vain_do_not_take_each_other_for_dead() {
+    let (alpha, beta) = two_hosts();
+    let options = EndpointOptions { silence_limit: Some(Duration::from_millis(400)), ..EVENTS };
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, options);
+    let wait = |end: &mut Endpoint| end.receive_within(&mut [0; 8], Duration::from_millis(1500));
+    let waiting = std::thread::spawn(move || {
+        let heard = wait(&mut bob);
+        (bob, heard)
+    });
+    assert_eq!(wait(&mut alice), Ok(None));
+    let (mut bob, heard) = waiting.join().unwrap();
+    assert_eq!(heard, Ok(None));
+    alice.send(to_bob, 0, b"still here").unwrap();
+    assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().bytes, 10);
+    assert!(alice.capabilities(to_bob).unwrap().can_lose, "and says what it cannot promise");
+}
+
+#[test]
 fn many_channels_to_another_host_all_deliver() {
     let (alpha, beta) = two_hosts();
     let mut hub = beta.connect("hub").unwrap().endpoint_with("in", EVENTS).unwrap();
