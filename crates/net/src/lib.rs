@@ -8,13 +8,13 @@ mod bell;
 mod channel;
 #[cfg(not(loom))]
 mod copy;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "hosts"))]
 pub mod datagram;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod fence;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "hosts"))]
 pub mod hosts;
 #[cfg(not(loom))]
 mod life;
@@ -29,7 +29,7 @@ pub mod reliable;
 #[cfg(not(loom))]
 mod remote;
 mod ring;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "hosts"))]
 pub mod seal;
 #[cfg(not(loom))]
 mod segment;
@@ -38,7 +38,7 @@ mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "hosts"))]
 pub mod udp;
 #[cfg(not(loom))]
 mod waiting;

@@ -251,6 +251,12 @@ impl Segment {
         unsafe { self.base.cast::<AtomicU32>().add(index * 2).as_ref() }
     }
 
+    /// Asks for the cache line at `offset`, wherever that is.
+    #[inline]
+    pub(crate) fn prefetch_for_reading(&self, offset: usize) {
+        crate::copy::prefetch_for_reading(self.base.as_ptr().wrapping_add(offset));
+    }
+
     /// The byte at `index`.
     pub(crate) fn byte(&self, index: usize) -> &AtomicU8 {
         assert!(index < self.bytes);

@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
 use crate::life::{Cause, Life};
 use crate::shm::{AdoptError, PeerSide, ShmLink};
-use crate::udp::UdpTransport;
+use crate::transport::Transport;
 use crate::window::IncomingWindow;
 
 /// An agent answers from memory: what takes longer is an agent that is stopped or gone.
@@ -130,11 +130,10 @@ struct Asked {
 }
 
 /// The answer to a request. An opened channel is watched already when it comes.
-#[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Reply),
     Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
-    RemoteOpened { channel: ChannelId, transport: Box<UdpTransport> },
+    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport> },
     Refused(String),
     AgentAway,
 }
@@ -281,7 +280,7 @@ impl Shared {
         endpoint: EndpointId,
         to: &str,
         silence_limit_ms: u32,
-    ) -> Result<(ChannelId, Box<UdpTransport>), RequestError> {
+    ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
         let to = to.to_owned();
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
         match self.ask(request, &[], None)? {
@@ -649,10 +648,9 @@ impl Book {
 }
 
 /// A channel's socket and what was agreed for it.
-fn transport(session: RemoteSession, descriptors: Vec<OwnedFd>) -> Result<Box<UdpTransport>, String> {
+fn transport(session: RemoteSession, descriptors: Vec<OwnedFd>) -> Result<Box<dyn Transport>, String> {
     let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| "the socket is missing")?;
-    let transport = UdpTransport::new(socket, session.into_session()?);
-    transport.map(Box::new).map_err(|error| format!("the channel's socket: {error}"))
+    session.into_transport(socket)
 }
 
 /// Ring, eventfd if announced, bell, process: as the agent sends them.

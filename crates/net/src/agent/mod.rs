@@ -21,6 +21,7 @@ pub mod client;
 pub(crate) mod credentials;
 pub mod policy;
 pub mod protocol;
+#[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]
 pub mod remote;
 pub mod server;
 

@@ -15,7 +15,6 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use super::policy::Identity;
-use crate::seal::SECRET_BYTES;
 use crate::segment::Address;
 use crate::shm::Geometry;
 
@@ -52,9 +51,9 @@ pub struct RemoteSession {
     /// Whether our side opened it.
     pub connector: bool,
     /// What we seal with.
-    pub send_secret: [u8; SECRET_BYTES],
+    pub send_secret: [u8; 32],
     /// What the peer seals with.
-    pub receive_secret: [u8; SECRET_BYTES],
+    pub receive_secret: [u8; 32],
     /// Bytes of the longest message.
     pub longest_message: u32,
     /// A peer that is silent for longer is taken for dead.

@@ -37,7 +37,8 @@ use super::server::{Command, Outbox};
 use crate::datagram::{DEFAULT_LONGEST_MESSAGE, Session};
 use crate::hosts::{HostKey, KnownHosts, SecureStream, Terms};
 use crate::seal::{Direction, SECRET_BYTES, SealKey, Suite};
-use crate::udp;
+use crate::transport::Transport;
+use crate::udp::{self, UdpTransport};
 
 // Together below the ten seconds that a process waits for its agent.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -289,8 +290,13 @@ fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result
 }
 
 impl RemoteSession {
-    /// For the process: the session that its transport runs by.
-    pub(crate) fn into_session(self) -> Result<Session, String> {
+    /// For the process: the channel's own end.
+    pub(crate) fn into_transport(self, socket: OwnedFd) -> Result<Box<dyn Transport>, String> {
+        let transport = UdpTransport::new(socket, self.into_session()?);
+        Ok(Box::new(transport.map_err(|error| format!("the channel's socket: {error}"))?))
+    }
+
+    fn into_session(self) -> Result<Session, String> {
         let suite = Suite::from_byte(self.suite).ok_or("the agent named a suite that we do not know")?;
         let (ours, theirs) = if self.connector {
             (Direction::FromConnector, Direction::FromAcceptor)

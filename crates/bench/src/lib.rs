@@ -1,0 +1,6 @@
+//! Measures Comb beside its peers.
+
+mod bare;
+mod endpoint_way;
+pub mod side;
+mod workload;
