@@ -12,8 +12,9 @@ pub(super) struct Interface {
     pub(super) address: [u8; 6],
 }
 
-/// How long a neighbour may take to say its hardware address.
-const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(1);
+/// How long a neighbour may take to say its hardware address. The kernel asks again after a second, which a link that has
+/// just come up needs.
+const NEIGHBOUR_LIMIT: Duration = Duration::from_millis(2500);
 /// "Discard" (RFC 863): nobody listens, and the question alone makes the kernel ask for the address.
 const DISCARD_PORT: u16 = 9;
 

@@ -53,7 +53,8 @@ pub(crate) fn within(transport: &mut dyn Transport, limit: Duration) -> Option<(
         if started.elapsed() > limit {
             return None;
         }
-        std::hint::spin_loop();
+        // The other end may need this core.
+        std::thread::yield_now();
     }
     got
 }
