@@ -128,8 +128,12 @@ impl Channel {
         }
     }
 
+    #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
-        self.transport_mut().is_idle()
+        match &mut self.link {
+            Link::Shm(link) => link.is_idle(),
+            Link::Other(link) => link.is_idle(),
+        }
     }
 
     pub(crate) fn close(&mut self) {

@@ -484,7 +484,9 @@ impl Endpoint {
         }
         self.want_credit(key, true);
         let shared = Arc::clone(&self.shared);
+        let started = Instant::now();
         shared.bell.sleep(limit, || stuck(self));
+        self.learn(started.elapsed());
         self.want_credit(key, false);
         // The peer may have died; then its channel refuses the next message and says why.
         self.look_at_news();
@@ -504,6 +506,17 @@ impl Endpoint {
     #[inline]
     pub fn poll(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<usize, ChannelEnded> {
         self.poll_channels(TURN_MESSAGES, &mut deliver)
+    }
+
+    /// Hands the next message, if one has come, to `deliver`, and returns whether it did.
+    #[inline]
+    pub fn poll_once(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
+        let mut came = false;
+        self.poll_one(&mut |delivery: Delivery<'_>| {
+            deliver(delivery);
+            came = true;
+        })?;
+        Ok(came)
     }
 
     /// Copies the next message into `buffer`.
@@ -637,16 +650,19 @@ impl Endpoint {
         Ok(messages)
     }
 
-    /// The same as [`Endpoint::has_something`], cheaply: what a spinning thread looks at.
+    /// Nearly the same, cheaply: what a spinning thread looks at. Ends are seen by the look before the sleep.
+    #[inline]
     pub(crate) fn seems_to_have_something(&mut self) -> bool {
         if self.looks_at_each() {
-            return self.has_something();
+            return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
+                || self.shared.has_news(Ordering::Relaxed);
         }
         let flagged = &mut self.flagged;
         self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        !self.flagged.is_empty()
+        !self.flagged.is_empty() || self.shared.has_news(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
         let mut spin = self.spin;
         let came = spin.until(|| ready(self));
@@ -654,13 +670,14 @@ impl Endpoint {
         came
     }
 
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        self.spin.learn(waited);
+    }
+
     // ── news, ends ──
 
     #[inline]
     fn when_idle(&mut self) -> Result<(), ChannelEnded> {
-        // A poll that found nothing is mostly followed by another: without a pause the core asks for the line so often
-        // that the peer gets it later (1.25 × on the round trip here), and a sibling thread starves.
-        std::hint::spin_loop();
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {

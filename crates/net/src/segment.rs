@@ -345,6 +345,15 @@ impl SharedRange<'_> {
         crate::copy::prefetch_for_writing(self.base.as_ptr(), self.bytes);
     }
 
+    /// Its whole 64-bit words in order, each read once.
+    #[inline]
+    pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.bytes / 8).map(|index| {
+            // SAFETY: within the range; see `word`.
+            unsafe { self.base.cast::<u64>().add(index).read_volatile() }
+        })
+    }
+
     /// Copies `from` in. Panics if it is longer than the range or the mapping is read-only.
     #[inline]
     pub(crate) fn copy_from(&self, from: &[u8]) {

@@ -1,8 +1,8 @@
 //! Waiting without burning a core for nothing: spin as long as spinning has paid off lately, then sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
@@ -12,48 +12,67 @@ const LONGEST_SPIN: Duration = Duration::from_micros(40);
 /// Below this a spin cannot even catch an answer that is under way.
 const SHORTEST_SPIN: Duration = Duration::from_micros(2);
 
-/// How long the next spin may take; learnt from the last ones.
+/// So many spins in a row that ended just before the answer came say that we held the core that it needed.
+const FAILURES_BEFORE_REST: u32 = 4;
+/// After that so many waits do not spin, then spinning gets another try.
+const RESTING_WAITS: u32 = 256;
+
+/// How long the next spin may take; learnt from the last waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
     budget: Duration,
+    failures: u32,
+    resting: u32,
 }
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { budget: LONGEST_SPIN }
+        Self { budget: LONGEST_SPIN, failures: 0, resting: 0 }
     }
 }
 
 impl Spin {
-    /// Spins until `ready`, or until the budget is used up: `false`. A spin that paid off doubles the next budget, one
-    /// that did not halves it. On a single core nothing can come while we spin.
+    /// Spins until `ready`, or until the budget is used up: `false`.
+    #[inline]
     pub(crate) fn until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;
         }
-        if single_core() {
+        if self.resting > 0 {
+            self.resting -= 1;
             return false;
         }
         let started = Instant::now();
         loop {
             for _ in 0..64 {
                 if ready() {
-                    self.budget = (self.budget * 2).min(LONGEST_SPIN);
+                    self.failures = 0;
                     return true;
                 }
                 std::hint::spin_loop();
             }
             if started.elapsed() >= self.budget {
-                self.budget = (self.budget / 2).max(SHORTEST_SPIN);
                 return false;
             }
         }
     }
-}
 
-fn single_core() -> bool {
-    static SINGLE: OnceLock<bool> = OnceLock::new();
-    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1))
+    /// Learns from a wait that ended in sleep. Had it been a spin, it would have ended earlier by two wake-ups, ours
+    /// and perhaps the peer's: a wait that was short even so was worth a spin. (To learn from failed spins alone is a
+    /// trap: once both sides sleep, every answer takes longer than any budget.) But when the longest spins fail again
+    /// and again and answers come as soon as we sleep, the peer runs where we spin.
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        if waited > 3 * LONGEST_SPIN {
+            self.budget = (self.budget / 2).max(SHORTEST_SPIN);
+        } else if self.budget < LONGEST_SPIN {
+            self.budget = LONGEST_SPIN;
+        } else {
+            self.failures += 1;
+            if self.failures >= FAILURES_BEFORE_REST {
+                (self.failures, self.resting) = (0, RESTING_WAITS);
+            }
+        }
+    }
 }
 
 impl Endpoint {
@@ -88,5 +107,36 @@ impl Endpoint {
     /// [`crate::EndpointOptions::events`].
     pub fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.shared.event_set().map(AsFd::as_fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_fell_asleep_learns_to_spin_again() {
+        let mut spin = Spin::default();
+        for _ in 0..20 {
+            spin.learn(Duration::from_millis(50));
+        }
+        assert_eq!(spin.budget, SHORTEST_SPIN, "long waits are not spun for");
+        spin.learn(Duration::from_micros(60));
+        assert_eq!(spin.budget, LONGEST_SPIN, "an answer after two wake-ups is one to spin for");
+    }
+
+    #[test]
+    fn who_spins_on_the_peers_core_stops() {
+        let mut spin = Spin::default();
+        for _ in 0..FAILURES_BEFORE_REST {
+            assert!(!spin.until(|| false));
+            spin.learn(Duration::from_micros(60));
+        }
+        let mut looks = 0;
+        assert!(!spin.until(|| {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, 1, "no spin, one look");
     }
 }
