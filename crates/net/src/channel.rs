@@ -9,7 +9,7 @@ use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::ring::Breach;
 use crate::shm::ShmLink;
-use crate::transport::{SendError, Transport, TransportCounters};
+use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 /// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -106,11 +106,19 @@ impl Channel {
         }
     }
 
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.link, Link::Other(_))
+    }
+
     fn transport(&self) -> &dyn Transport {
         match &self.link {
             Link::Shm(link) => link,
             Link::Other(link) => &**link,
         }
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.transport().capabilities()
     }
 
     fn transport_mut(&mut self) -> &mut dyn Transport {
@@ -155,12 +163,6 @@ impl Channel {
 
     /// Why the channel has ended, if it has.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        if self.life.has_ended() {
-            self.life.cause()
-        } else if self.transport().peer_closed() {
-            Some(Cause::Left("it closed the channel".into()))
-        } else {
-            None
-        }
+        if self.life.has_ended() { self.life.cause() } else { self.transport().cause() }
     }
 }

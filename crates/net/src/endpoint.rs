@@ -91,7 +91,7 @@ pub(crate) struct Incoming {
     pub(crate) channel: ChannelId,
     pub(crate) index: u32,
     pub(crate) peer: String,
-    pub(crate) link: ShmLink,
+    pub(crate) link: Link,
     pub(crate) life: Arc<Life>,
     pub(crate) event: Option<OwnedFd>,
 }
@@ -163,7 +163,7 @@ impl EndpointShared {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_index(&self) -> Result<u32, RequestError> {
+    pub(crate) fn take_index(&self) -> Result<u32, RequestError> {
         let mut places = self.places();
         let free = places.taken.iter().position(|taken| !taken);
         let index = free.unwrap_or(places.taken.len());
@@ -295,6 +295,8 @@ pub struct Endpoint {
     pub(crate) shared: Arc<EndpointShared>,
     channels: Vec<Option<Channel>>,
     live: usize,
+    /// How many of them lead to other hosts. These raise no flags and ring no bell.
+    pub(crate) remote: usize,
     /// Whose turn it is.
     turn: usize,
     /// The epoch of the next channel: keys of earlier ones are stale.
@@ -316,6 +318,7 @@ impl Endpoint {
             shared,
             channels: Vec::new(),
             live: 0,
+            remote: 0,
             turn: 0,
             epoch: 0,
             spin: Spin::default(),
@@ -337,8 +340,11 @@ impl Endpoint {
         format!("{}/{}", self.agent.name(), self.shared.name())
     }
 
-    /// Opens a channel to `process/endpoint`. The peer need not be polling.
+    /// Opens a channel to `process/endpoint`, or to `host:process/endpoint`. The peer need not be polling.
     pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
+        if to.contains(':') {
+            return self.open_remote(to);
+        }
         let (own, side, ring, event) = self.shared.new_side()?;
         let index = side.bell_index;
         let mut with = vec![&ring];
@@ -353,7 +359,7 @@ impl Endpoint {
         });
         let (channel, link, life) = linked.inspect_err(|_| self.shared.release_index(index))?;
         let peer = to.to_owned();
-        Ok(self.install(Incoming { channel, index, peer, link, life, event }))
+        Ok(self.install(Incoming { channel, index, peer, link: Link::Shm(link), life, event }))
     }
 
     /// Waits for a peer to open a channel to us.
@@ -365,23 +371,25 @@ impl Endpoint {
                 return Some(self.arrived.remove(0));
             }
             let left = until.checked_duration_since(Instant::now())?;
+            self.keep_up();
             let news = &self.shared.news;
             self.shared.bell.sleep(left, || !news.load(Ordering::Acquire));
         }
     }
 
-    fn install(&mut self, incoming: Incoming) -> ChannelKey {
+    pub(crate) fn install(&mut self, incoming: Incoming) -> ChannelKey {
         let index = incoming.index as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);
         }
         self.epoch = self.epoch.wrapping_add(1);
         let key = ChannelKey { index: incoming.index, epoch: self.epoch };
+        self.remote += usize::from(matches!(incoming.link, Link::Other(_)));
         self.channels[index] = Some(Channel::new(
             key,
             incoming.channel,
             incoming.peer,
-            Link::Shm(incoming.link),
+            incoming.link,
             incoming.life,
             incoming.event,
         ));
@@ -587,13 +595,18 @@ impl Endpoint {
         }
     }
 
+    #[inline]
+    fn looks_at_each(&self) -> bool {
+        self.channels.len() <= CHANNELS_LOOKED_AT || self.remote > 0
+    }
+
     /// One message, from whichever channel has one, each in its turn.
     #[inline]
     fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
         if self.channels.len() == 1 {
             return if self.poll_channel(0, 1, deliver)? > 0 { Ok(()) } else { self.when_idle() };
         }
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
+        if self.looks_at_each() {
             for _ in 0..self.channels.len() {
                 let index = self.turn;
                 self.turn = if index + 1 >= self.channels.len() { 0 } else { index + 1 };
@@ -612,7 +625,7 @@ impl Endpoint {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
         let mut messages = 0;
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
+        if self.looks_at_each() {
             for index in 0..self.channels.len() {
                 messages += self.poll_channel(index, turn, deliver)?;
             }
@@ -687,7 +700,7 @@ impl Endpoint {
     /// Nearly the same, cheaply: what a spinning thread looks at. Ends are seen by the look before the sleep.
     #[inline]
     pub(crate) fn seems_to_have_something(&mut self) -> bool {
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
+        if self.looks_at_each() {
             return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
                 || self.shared.has_news(Ordering::Relaxed);
         }
@@ -776,6 +789,7 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
+        self.remote -= usize::from(channel.is_remote());
         self.agent.shared().forget_channel(channel.id(), channel.life());
         self.shared.release_index(key.index);
         Some(channel)

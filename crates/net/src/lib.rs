@@ -8,10 +8,14 @@ mod bell;
 mod channel;
 #[cfg(not(loom))]
 mod copy;
+#[cfg(all(not(loom), feature = "hosts"))]
+pub mod datagram;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod fence;
+#[cfg(all(not(loom), feature = "hosts"))]
+pub mod hosts;
 #[cfg(not(loom))]
 pub mod global;
 #[cfg(not(loom))]
@@ -19,10 +23,18 @@ pub mod kinds;
 #[cfg(not(loom))]
 mod life;
 #[cfg(not(loom))]
+pub mod lossy;
+#[cfg(not(loom))]
 pub mod mechanism;
 #[cfg(not(loom))]
 mod payload;
+#[cfg(not(loom))]
+pub mod reliable;
+#[cfg(not(loom))]
+mod remote;
 mod ring;
+#[cfg(all(not(loom), feature = "hosts"))]
+pub mod seal;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
@@ -30,12 +42,16 @@ mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;
+#[cfg(all(not(loom), feature = "hosts"))]
+pub mod udp;
 #[cfg(not(loom))]
 pub mod via;
 #[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]
 mod window;
+#[cfg(all(not(loom), feature = "xdp"))]
+pub mod xdp;
 
 #[cfg(not(loom))]
 pub use self::{
@@ -45,7 +61,7 @@ pub use self::{
     life::Cause,
     payload::Payload,
     segment::SharedRange,
-    shm::Geometry,
+    shm::{Geometry, pair_for_tests},
     transport::TransportCounters,
     window::{Access, AccessError, NotifyError, PutNotice, RemoteWindow, Window, WindowError},
 };

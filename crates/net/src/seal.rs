@@ -138,7 +138,7 @@ impl SealKey {
         Some(LessSafeKey::new(key))
     }
 
-    #[cfg(test)]
+    /// For the one process that is to seal or open with it; whoever hands it on forgets it.
     pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
         &self.secret
     }

@@ -517,3 +517,31 @@ impl Transport for ShmLink {
         TransportCounters { outstanding: self.producer.outstanding(), ..self.counters }
     }
 }
+
+/// Two ends of a channel without endpoints and an agent: for the conformance suite, which runs over bare transports.
+#[doc(hidden)]
+pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transport>) {
+    let side = || {
+        let (own, ring) = OwnSide::create(geometry, false).expect("memory");
+        let (_, bell) = Bell::create(1).expect("memory");
+        (own, ring, bell)
+    };
+    let peer = |(segment, address, bell)| PeerSide {
+        segment,
+        address,
+        geometry,
+        bell,
+        bell_channels: 1,
+        bell_index: 0,
+        event: None,
+        fences: Fences::Full,
+    };
+    let (ours, our_ring, our_bell) = side();
+    let (theirs, their_ring, their_bell) = side();
+    let (our_address, their_address) = (ours.address(), theirs.address());
+    let link = |own, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
+    (
+        Box::new(link(ours, (their_ring, their_address, their_bell))),
+        Box::new(link(theirs, (our_ring, our_address, our_bell))),
+    )
+}

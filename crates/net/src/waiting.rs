@@ -76,11 +76,14 @@ impl Spin {
 }
 
 impl Endpoint {
-    /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early.
+    /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early. With
+    /// channels to other hosts it waits for events, and an endpoint that was armed is not afterwards.
     pub fn wait(&mut self, limit: Duration) {
         let came =
             self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
-        if !came {
+        if !came && self.remote > 0 {
+            self.wait_for_events(limit);
+        } else if !came {
             let shared = Arc::clone(&self.shared);
             shared.bell().sleep(limit, || !self.has_something());
         }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use comb_types::{ChannelId, EndpointId};
 
 use super::policy::{Identity, Limits, Policy};
-use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side, WindowTerms};
+use super::protocol::{LONGEST_NAME, Listed, RemoteSession, Reply, Request, Side, WindowTerms};
 use crate::bell::Bell;
 use crate::segment::{Segment, Writers};
 use crate::shm::{GeometryError, WINDOWS};
@@ -72,7 +72,40 @@ struct Channel {
     charged_bytes: Vec<(ClientId, u64)>,
     /// As their owners shared them; charged too.
     windows: Vec<(ClientId, WindowTerms)>,
+    /// Set if the other end is on another host.
+    remote: Option<Remote>,
 }
+
+/// How far a channel to another host has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Remote {
+    /// The other host has been asked, for this request of our client.
+    Asked(u32),
+    /// Our client has been asked.
+    Offered,
+    /// Both have it.
+    Open,
+}
+
+/// A channel that another host is to be asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Departure {
+    /// Its number here.
+    pub channel: ChannelId,
+    /// Which host.
+    pub host: String,
+    /// `process/endpoint` there.
+    pub to: String,
+    /// Who opens it.
+    pub from: Identity,
+    /// The opener's endpoint.
+    pub from_endpoint: String,
+    /// Of both sides.
+    pub silence_limit_ms: u32,
+}
+
+/// What our client said to a channel from another host.
+pub type Verdict = (ChannelId, Result<(), String>);
 
 #[derive(Debug)]
 struct Pending {
@@ -88,6 +121,8 @@ pub struct Broker {
     endpoints: BTreeMap<EndpointId, Endpoint>,
     channels: BTreeMap<ChannelId, Channel>,
     next_number: u32,
+    departures: Vec<Departure>,
+    verdicts: Vec<Verdict>,
 }
 
 impl std::fmt::Debug for Broker {
@@ -109,6 +144,8 @@ impl Broker {
             endpoints: BTreeMap::new(),
             channels: BTreeMap::new(),
             next_number: first_number,
+            departures: Vec::new(),
+            verdicts: Vec::new(),
         }
     }
 
@@ -148,6 +185,7 @@ impl Broker {
             | Request::Open { request, .. }
             | Request::RestoreEndpoint { request, .. }
             | Request::ShareWindow { request, .. }
+            | Request::OpenRemote { request, .. }
             | Request::List { request } => Some(*request),
             _ => None,
         };
@@ -203,6 +241,10 @@ impl Broker {
                 Ok(out)
             }
             Request::List { request } => Ok(vec![self.list(client, request)]),
+            Request::OpenRemote { request, endpoint, to, silence_limit_ms } => {
+                self.open_remote(client, request, endpoint, &to, silence_limit_ms)
+            }
+            Request::AcceptRemote { channel } => self.accept_remote(client, channel),
         }
     }
 
@@ -263,6 +305,7 @@ impl Broker {
                 pending: None,
                 charged_bytes: Vec::new(),
                 windows: Vec::new(),
+                remote: None,
             });
             if entry.ends.len() >= 2 {
                 return Err(format!("{channel} has two ends already").into());
@@ -283,28 +326,12 @@ impl Broker {
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
         self.own_endpoint(client, endpoint)?;
-        let (process, name) =
-            to.split_once('/').ok_or_else(|| format!("{to:?} is no address: say process/endpoint"))?;
-        let target = self
-            .clients
-            .iter()
-            .find(|(_, c)| c.name.as_deref() == Some(process))
-            .map(|(&id, _)| id)
-            .ok_or_else(|| format!("no process {process:?} is known to this agent"))?;
-        let (&accepter, _) = self
-            .endpoints
-            .iter()
-            .find(|(_, e)| e.owner == target && e.name == name)
-            .ok_or_else(|| format!("process {process:?} has no endpoint {name:?}"))?;
+        let (target, accepter, name) = self.find(to)?;
         let from = self.identity(client).ok_or("not connected")?;
         let peer = self.identity(target).ok_or("not connected")?;
         self.policy.may_open(&from, &peer, name).map_err(Refusal)?;
-        for party in [client, target] {
-            if self.clients[&party].channels >= self.limits.channels {
-                let whose = if party == client { "this process's" } else { "the peer's" };
-                return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
-            }
-        }
+        self.has_place(client, "this process's")?;
+        self.has_place(target, "the peer's")?;
         let charged = self.check_side(client, &side, &descriptors)?;
         let channel = ChannelId(self.fresh_number());
         for party in [client, target] {
@@ -317,6 +344,7 @@ impl Broker {
                 pending: Some(Pending { request, accepter: (target, accepter) }),
                 charged_bytes: vec![(client, charged)],
                 windows: Vec::new(),
+                remote: None,
             },
         );
         let opener = &self.endpoints[&endpoint];
@@ -367,6 +395,9 @@ impl Broker {
 
     fn refuse(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
         let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        if entry.remote.is_some() {
+            return self.refuse_remote(client, channel, reason);
+        }
         let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
         if pending.accepter.0 != client {
             return Err("the channel was offered to somebody else".into());
@@ -388,6 +419,9 @@ impl Broker {
     ) -> Outcome {
         self.own_endpoint(client, window.endpoint)?;
         self.end_of(client, window.channel)?;
+        if self.channels[&window.channel].remote.is_some() {
+            return Err("a window cannot be shared with another host".into());
+        }
         if window.number as usize >= WINDOWS {
             return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
         }
@@ -541,6 +575,9 @@ impl Broker {
                 client.channels -= 1;
             }
         }
+        if removed.remote == Some(Remote::Offered) {
+            self.verdicts.push((channel, Err(reason.to_owned())));
+        }
         let Some(leaver) = leaver else { return };
         for &(to, _) in removed.ends.iter().filter(|(to, _)| *to != leaver) {
             let reason = reason.to_owned();
@@ -550,6 +587,31 @@ impl Broker {
             };
             out.push(Outgoing { to, reply, descriptors: Vec::new() });
         }
+    }
+
+    /// The process and endpoint that an address on this host names.
+    fn find<'a>(&self, to: &'a str) -> Result<(ClientId, EndpointId, &'a str), Refusal> {
+        let (process, name) =
+            to.split_once('/').ok_or_else(|| format!("{to:?} is no address: say process/endpoint"))?;
+        let target = self
+            .clients
+            .iter()
+            .find(|(_, c)| c.name.as_deref() == Some(process))
+            .map(|(&id, _)| id)
+            .ok_or_else(|| format!("no process {process:?} is known to this agent"))?;
+        let (&accepter, _) = self
+            .endpoints
+            .iter()
+            .find(|(_, e)| e.owner == target && e.name == name)
+            .ok_or_else(|| format!("process {process:?} has no endpoint {name:?}"))?;
+        Ok((target, accepter, name))
+    }
+
+    fn has_place(&self, client: ClientId, whose: &str) -> Result<(), Refusal> {
+        if self.clients[&client].channels >= self.limits.channels {
+            return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
+        }
+        Ok(())
     }
 
     fn identity(&self, client: ClientId) -> Option<Identity> {
@@ -574,6 +636,133 @@ impl Broker {
                 return number;
             }
         }
+    }
+}
+
+/// Channels to other hosts: the broker keeps the book; who carries the question over is the server's business.
+impl Broker {
+    fn open_remote(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        endpoint: EndpointId,
+        address: &str,
+        silence_limit_ms: u32,
+    ) -> Outcome {
+        self.own_endpoint(client, endpoint)?;
+        let parts = address.split_once(':').filter(|(host, to)| !host.is_empty() && to.contains('/'));
+        let (host, to) =
+            parts.ok_or_else(|| format!("{address:?} is no address: say host:process/endpoint"))?;
+        let from = self.identity(client).ok_or("not connected")?;
+        self.policy.may_leave(&from, host, to).map_err(Refusal)?;
+        self.has_place(client, "this process's")?;
+        let channel = self.new_remote(client, endpoint, Remote::Asked(request));
+        self.departures.push(Departure {
+            channel,
+            host: host.to_owned(),
+            to: to.to_owned(),
+            from,
+            from_endpoint: self.endpoints[&endpoint].name.clone(),
+            silence_limit_ms,
+        });
+        Ok(Vec::new())
+    }
+
+    /// The hosts that are to be asked since the last call.
+    pub fn take_departures(&mut self) -> Vec<Departure> {
+        std::mem::take(&mut self.departures)
+    }
+
+    /// What became of a departure: the line to the other host, or why there is none. A client that has left meanwhile
+    /// gets nothing, and the line is closed.
+    pub fn arrived(
+        &mut self,
+        channel: ChannelId,
+        outcome: Result<(RemoteSession, OwnedFd), String>,
+    ) -> Vec<Outgoing> {
+        let Some(entry) = self.channels.get_mut(&channel) else { return Vec::new() };
+        let Some(Remote::Asked(request)) = entry.remote else { return Vec::new() };
+        let to = entry.ends[0].0;
+        entry.remote = Some(Remote::Open);
+        match outcome {
+            Ok((session, socket)) => {
+                let reply = Reply::RemoteOpened { request, channel, session };
+                vec![Outgoing { to, reply, descriptors: vec![socket] }]
+            }
+            Err(reason) => {
+                self.remove_channel(channel, None, "", &mut Vec::new());
+                let reply = Reply::Refused { request: Some(request), reason };
+                vec![Outgoing { to, reply, descriptors: Vec::new() }]
+            }
+        }
+    }
+
+    /// A process on another host opens a channel to `to`, says the agent of `host`. What our process says to it comes
+    /// as a verdict.
+    pub fn offer_remote(
+        &mut self,
+        host: &str,
+        from: &Identity,
+        from_endpoint: &str,
+        to: &str,
+        line: (RemoteSession, OwnedFd),
+    ) -> Result<(ChannelId, Vec<Outgoing>), String> {
+        let offered = || -> Result<_, Refusal> {
+            check_name(&from.name)?;
+            check_name(from_endpoint)?;
+            let (target, endpoint, name) = self.find(to)?;
+            let peer = self.identity(target).ok_or("not connected")?;
+            self.policy.may_enter(host, from, &peer, name).map_err(Refusal)?;
+            self.has_place(target, "the peer's")?;
+            Ok((target, endpoint))
+        };
+        let (target, endpoint) = offered().map_err(|Refusal(reason)| reason)?;
+        let channel = self.new_remote(target, endpoint, Remote::Offered);
+        let (session, socket) = line;
+        let from = format!("{host}:{}/{from_endpoint}", from.name);
+        let reply = Reply::RemoteOffer { channel, endpoint, from, session };
+        Ok((channel, vec![Outgoing { to: target, reply, descriptors: vec![socket] }]))
+    }
+
+    /// The verdicts since the last call.
+    pub fn take_verdicts(&mut self) -> Vec<Verdict> {
+        std::mem::take(&mut self.verdicts)
+    }
+
+    fn accept_remote(&mut self, client: ClientId, channel: ChannelId) -> Outcome {
+        self.end_of(client, channel)?;
+        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
+        if entry.remote != Some(Remote::Offered) {
+            return Err("the channel was not offered by another host".into());
+        }
+        entry.remote = Some(Remote::Open);
+        self.verdicts.push((channel, Ok(())));
+        Ok(Vec::new())
+    }
+
+    fn refuse_remote(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
+        self.end_of(client, channel)?;
+        let reason: String = reason.chars().take(1000).collect();
+        let reason = format!("{} refused: {reason}", self.full_name(client));
+        // The verdict is given where the offer is removed.
+        self.remove_channel(channel, Some(client), &reason, &mut Vec::new());
+        Ok(Vec::new())
+    }
+
+    fn new_remote(&mut self, client: ClientId, endpoint: EndpointId, remote: Remote) -> ChannelId {
+        let channel = ChannelId(self.fresh_number());
+        self.clients.get_mut(&client).expect("it owns the endpoint").channels += 1;
+        self.channels.insert(
+            channel,
+            Channel {
+                ends: vec![(client, endpoint)],
+                pending: None,
+                charged_bytes: Vec::new(),
+                windows: Vec::new(),
+                remote: Some(remote),
+            },
+        );
+        channel
     }
 }
 

@@ -11,12 +11,16 @@ use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 
 use super::policy::Identity;
-use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side, WindowTerms};
+use super::protocol::{
+    self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
+};
 use super::server::connect_socket;
+use crate::channel::Link;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
 use crate::life::{Cause, Life};
 use crate::shm::{AdoptError, PeerSide, ShmLink};
+use crate::transport::Transport;
 use crate::window::IncomingWindow;
 
 /// An agent answers from memory: what takes longer is an agent that is stopped or gone.
@@ -67,6 +71,9 @@ pub enum RequestError {
     /// A geometry outside the limits.
     #[error(transparent)]
     Geometry(#[from] crate::shm::GeometryError),
+    /// Channels to other hosts are waited for by events.
+    #[error("an endpoint for channels between hosts is to be made with EndpointOptions::events")]
+    NeedsEvents,
     /// The endpoint has no free place for one more channel.
     #[error("the endpoint has all of its {0} channels; make it with more (EndpointOptions::channels)")]
     NoPlace(u32),
@@ -125,10 +132,10 @@ struct Asked {
 }
 
 /// The answer to a request. An opened channel is watched already when it comes.
-#[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Reply),
     Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
+    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport> },
     Refused(String),
     AgentAway,
 }
@@ -281,6 +288,21 @@ impl Shared {
         }
     }
 
+    /// Opens a channel to another host.
+    pub(crate) fn open_remote(
+        &self,
+        endpoint: EndpointId,
+        to: &str,
+        silence_limit_ms: u32,
+    ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
+        let to = to.to_owned();
+        let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
+        match self.ask(request, &[], None)? {
+            Answer::RemoteOpened { channel, transport } => Ok((channel, transport)),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
     /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
     /// we then restore.
     pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
@@ -292,6 +314,11 @@ impl Shared {
     /// Forgets a channel: the watcher no longer watches for it.
     pub(crate) fn forget_channel(&self, channel: ChannelId, life: &Arc<Life>) {
         lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
+        self.close_channel(channel);
+    }
+
+    /// Tells the agent that we have no such channel any more.
+    pub(crate) fn close_channel(&self, channel: ChannelId) {
         self.tell(&Request::CloseChannel { channel }, &[]);
     }
 
@@ -402,6 +429,25 @@ impl Shared {
                     self.tell(&Request::Refuse { channel, reason }, &[]);
                 }
             }
+            Reply::RemoteOpened { request, channel, session } => {
+                let asked = lock(&self.waiting).answers.remove(&request);
+                let answer = match transport(session, descriptors) {
+                    Ok(transport) => Answer::RemoteOpened { channel, transport },
+                    Err(reason) => Answer::Refused(reason),
+                };
+                let usable = matches!(answer, Answer::RemoteOpened { .. });
+                let heard = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
+                if !(usable && heard) {
+                    self.tell(&Request::CloseChannel { channel }, &[]);
+                }
+            }
+            Reply::RemoteOffer { channel, endpoint, from, session } => {
+                let answer = match self.offered_remotely(channel, endpoint, from, session, descriptors) {
+                    Ok(()) => Request::AcceptRemote { channel },
+                    Err(reason) => Request::Refuse { channel, reason },
+                };
+                self.tell(&answer, &[]);
+            }
             Reply::WindowShared { window: terms } => {
                 let book = lock(&self.book);
                 let mut records = book.channels.get(&terms.channel).into_iter().flatten();
@@ -479,10 +525,25 @@ impl Shared {
             channel,
             index,
             peer: peer.to_owned(),
-            link,
+            link: Link::Shm(link),
             life,
             event: event.as_ref().and_then(|e| e.try_clone().ok()),
         });
+        Ok(())
+    }
+
+    fn offered_remotely(
+        &self,
+        channel: ChannelId,
+        endpoint: EndpointId,
+        from: String,
+        session: RemoteSession,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
+        let transport = transport(session, descriptors)?;
+        let incoming = shared.remote_channel(channel, from, transport).map_err(|error| error.to_string())?;
+        shared.push_incoming(incoming);
         Ok(())
     }
 
@@ -603,6 +664,12 @@ impl Book {
             }
         }
     }
+}
+
+/// A channel's socket and what was agreed for it.
+fn transport(session: RemoteSession, descriptors: Vec<OwnedFd>) -> Result<Box<dyn Transport>, String> {
+    let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| "the socket is missing")?;
+    session.into_transport(socket)
 }
 
 /// Ring, eventfd if announced, bell, process: as the agent sends them.

@@ -56,6 +56,34 @@ pub struct WindowTerms {
     pub writable: bool,
 }
 
+/// What two hosts agreed on for one channel. Goes with its socket, which is connected to the other host's.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteSession {
+    /// The channel's number in frames; each agent has a number of its own for it besides.
+    pub wire_channel: ChannelId,
+    /// As the agents' handshake settled it.
+    pub version: u8,
+    /// How frames are sealed.
+    pub suite: u8,
+    /// Whether our side opened it.
+    pub connector: bool,
+    /// What we seal with.
+    pub send_secret: [u8; 32],
+    /// What the peer seals with.
+    pub receive_secret: [u8; 32],
+    /// Bytes of the longest message.
+    pub longest_message: u32,
+    /// A peer that is silent for longer is taken for dead.
+    pub silence_limit_ms: u32,
+}
+
+impl std::fmt::Debug for RemoteSession {
+    /// Keeps the secrets out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteSession").field("wire_channel", &self.wire_channel).finish_non_exhaustive()
+    }
+}
+
 /// From a process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -136,6 +164,22 @@ pub enum Request {
         /// As it was shared.
         window: WindowTerms,
     },
+    /// Opens a channel to another host.
+    OpenRemote {
+        /// For the answer.
+        request: u32,
+        /// Ours.
+        endpoint: EndpointId,
+        /// `host:process/endpoint`.
+        to: String,
+        /// Of both sides.
+        silence_limit_ms: u32,
+    },
+    /// Has taken an offered channel from another host.
+    AcceptRemote {
+        /// As offered.
+        channel: ChannelId,
+    },
 }
 
 /// From an agent to a process.
@@ -213,6 +257,26 @@ pub enum Reply {
     WindowTaken {
         /// As asked.
         request: u32,
+    },
+    /// A process on another host opens a channel to us. With its socket.
+    RemoteOffer {
+        /// Its number.
+        channel: ChannelId,
+        /// Ours.
+        endpoint: EndpointId,
+        /// `host:process/endpoint` of the opener.
+        from: String,
+        /// As the two agents agreed.
+        session: RemoteSession,
+    },
+    /// The other host took our channel. With its socket.
+    RemoteOpened {
+        /// As asked.
+        request: u32,
+        /// Its number.
+        channel: ChannelId,
+        /// As the two agents agreed.
+        session: RemoteSession,
     },
 }
 
