@@ -7,9 +7,10 @@ use comb_types::ChannelId;
 
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
-use crate::ring::Breach;
+use crate::retransmit::{Closed, Reliable};
+use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
-use crate::transport::{SendError, Transport, TransportCounters};
+use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 /// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -88,6 +89,49 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => link.send_gathered(kind, parts),
             Link::Other(link) => link.send(kind, parts),
+        }
+    }
+
+    /// Up to seven words as one message.
+    #[inline]
+    pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
+        match &mut self.link {
+            Link::Shm(link) => link.send_words(kind, words),
+            Link::Other(link) => {
+                let mut bytes = [0; INLINE_BYTES];
+                for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                    *chunk = word.to_le_bytes();
+                }
+                link.send(kind, &[&bytes[..words.len() * 8]])
+            }
+        }
+    }
+
+    /// How many bytes the next message has; of a transport that cannot tell, how many it has at most.
+    pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        match &mut self.link {
+            Link::Shm(link) => link.next_length(),
+            Link::Other(link) => Ok((!link.is_idle()).then(|| link.capabilities().longest_message)),
+        }
+    }
+
+    pub(crate) fn is_almost_full(&self) -> bool {
+        match &self.link {
+            Link::Shm(link) => link.is_almost_full(),
+            Link::Other(_) => false,
+        }
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.transport().capabilities()
+    }
+
+    pub(crate) fn make_reliable(&mut self) {
+        if let Link::Other(link) = &mut self.link
+            && link.capabilities().can_lose
+        {
+            let losing = std::mem::replace(link, Box::new(Closed));
+            *link = Box::new(Reliable::over(losing));
         }
     }
 

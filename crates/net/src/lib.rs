@@ -1,6 +1,8 @@
 //! Messages between processes from user space.
 
 #[cfg(not(loom))]
+pub mod active;
+#[cfg(not(loom))]
 pub mod agent;
 #[cfg(not(loom))]
 mod bell;
@@ -12,12 +14,17 @@ mod copy;
 mod endpoint;
 #[cfg(not(loom))]
 mod fence;
+pub mod kinds;
 #[cfg(not(loom))]
 mod life;
 #[cfg(not(loom))]
 pub mod mechanism;
 #[cfg(not(loom))]
 mod payload;
+#[cfg(not(loom))]
+pub mod reliable;
+#[cfg(not(loom))]
+mod retransmit;
 mod ring;
 #[cfg(not(loom))]
 mod segment;
@@ -36,6 +43,7 @@ pub use self::{
     agent::{Agent, ConnectError, InProcess, RequestError},
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
+    active::{ActiveError, ActiveMessages, ActiveOptions},
     life::Cause,
     payload::Payload,
     segment::SharedRange,

@@ -13,6 +13,7 @@ use rustix::event::epoll;
 use super::policy::Identity;
 use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side};
 use super::server::connect_socket;
+use crate::channel::Link;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
 use crate::life::{Cause, Life};
@@ -461,7 +462,7 @@ impl Shared {
             channel,
             index,
             peer: peer.to_owned(),
-            link,
+            link: Link::Shm(link),
             life,
             event: event.as_ref().and_then(|e| e.try_clone().ok()),
         });
