@@ -299,6 +299,8 @@ pub struct Endpoint {
     idle_polls: u32,
     /// Channels that are known to have something, when there are too many to look at each.
     flagged: std::collections::VecDeque<usize>,
+    /// Whether there was ever a channel whose peer cannot ring the bell.
+    pub(crate) has_silent: bool,
 }
 
 impl Endpoint {
@@ -315,6 +317,7 @@ impl Endpoint {
             arrived: Vec::new(),
             idle_polls: 0,
             flagged: std::collections::VecDeque::new(),
+            has_silent: false,
         }
     }
 
@@ -350,6 +353,7 @@ impl Endpoint {
     /// Makes a channel of a transport that was set up by other means; `peer` is what errors call its other end.
     pub fn attach(&mut self, peer: &str, transport: Box<dyn Transport>) -> Result<ChannelKey, RequestError> {
         let index = self.shared.take_index()?;
+        self.has_silent = true;
         Ok(self.install(Incoming {
             channel: ATTACHED,
             index,

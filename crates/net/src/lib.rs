@@ -27,6 +27,8 @@ pub mod reliable;
 mod retransmit;
 mod ring;
 #[cfg(not(loom))]
+pub mod rpc;
+#[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 mod shm;

@@ -12,6 +12,9 @@ const LONGEST_SPIN: Duration = Duration::from_micros(40);
 /// Below this a spin cannot even catch an answer that is under way.
 const SHORTEST_SPIN: Duration = Duration::from_micros(2);
 
+/// With a channel whose transport rings no bell: looks come as often as its timers need.
+const LONGEST_SLEEP_WITHOUT_BELL: Duration = Duration::from_micros(200);
+
 /// How long the next spin may take; learnt from the last ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
@@ -62,6 +65,7 @@ impl Endpoint {
         let came =
             self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
         if !came {
+            let limit = if self.has_silent { limit.min(LONGEST_SLEEP_WITHOUT_BELL) } else { limit };
             let shared = Arc::clone(&self.shared);
             shared.bell().sleep(limit, || !self.has_something());
         }

@@ -45,7 +45,19 @@ impl<'a> Request<'a> {
     /// # Panics
     /// With more than four arguments.
     #[inline]
-    pub fn reply(self, handler: u16, arguments: &[u64], payload: &[u8]) -> Result<(), PostError> {
+    pub fn reply(mut self, handler: u16, arguments: &[u64], payload: &[u8]) -> Result<(), PostError> {
+        self.try_reply(handler, arguments, payload)
+    }
+
+    /// As [`Request::reply`]; for who has another answer when this one is too long.
+    #[inline]
+    pub(crate) fn try_reply(
+        &mut self,
+        handler: u16,
+        arguments: &[u64],
+        payload: &[u8],
+    ) -> Result<(), PostError> {
+        debug_assert!(!*self.replied, "one reply a request");
         let head = Head { number: handler, arguments: count(arguments), ..Head::default() };
         self.peers.reply(self.from, REPLY, head, arguments, payload)?;
         *self.replied = true;

@@ -289,14 +289,9 @@ impl<S> ActiveMessages<S> {
         let mut rounds = 0_u32;
         while !done(self) {
             rounds += 1;
-            let outcome = self.poll_all();
-            match outcome {
-                Err(ended) if ended.channel == channel => return Err(ended.into()),
-                Err(ended) => self.peers.ended.push_back(ended),
-                Ok(_) => {}
-            }
-            if let Some(ours) = self.peers.ended.iter().position(|ended| ended.channel == channel) {
-                return Err(self.peers.ended.remove(ours).expect("it was just found").into());
+            self.poll_for(channel)?;
+            if self.peers.endpoint.channel(channel).is_none() {
+                return Err(ActiveError::NoChannel);
             }
             if rounds > POLLS_BEFORE_SLEEP {
                 let Some(left) = until.checked_duration_since(Instant::now()) else {
@@ -376,8 +371,29 @@ impl<S> ActiveMessages<S> {
         outcome.map(|()| messages)
     }
 
+    /// As [`ActiveMessages::poll`], for who waits for one peer: only its end is told, those of others later.
+    #[inline]
+    pub(crate) fn poll_for(&mut self, channel: ChannelKey) -> Result<usize, ChannelEnded> {
+        let outcome = self.poll_all();
+        if outcome.is_ok() && self.peers.ended.is_empty() { outcome } else { self.note_ends(channel, outcome) }
+    }
+
+    #[cold]
+    fn note_ends(
+        &mut self,
+        channel: ChannelKey,
+        outcome: Result<usize, ChannelEnded>,
+    ) -> Result<usize, ChannelEnded> {
+        let messages = outcome.unwrap_or_else(|ended| {
+            self.peers.ended.push_back(ended);
+            0
+        });
+        let ours = self.peers.ended.iter().position(|ended| ended.channel == channel);
+        ours.and_then(|ours| self.peers.ended.remove(ours)).map_or(Ok(messages), Err)
+    }
+
     /// Sleeps until something comes. What waits for room is tried again soon.
-    fn rest(&mut self, limit: Duration) {
+    pub(crate) fn rest(&mut self, limit: Duration) {
         let limit = if self.peers.is_unsettled() { limit.min(Duration::from_millis(1)) } else { limit };
         self.peers.endpoint.wait(limit);
     }
