@@ -107,6 +107,14 @@ impl Channel {
         }
     }
 
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.post_words(kind, bytes, words),
+            Link::Other(_) => false,
+        }
+    }
+
     /// How many bytes the next message has; of a transport that cannot tell, how many it has at most.
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         match &mut self.link {
@@ -164,8 +172,12 @@ impl Channel {
         }
     }
 
+    #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
-        self.transport_mut().is_idle()
+        match &mut self.link {
+            Link::Shm(link) => link.is_idle(),
+            Link::Other(link) => link.is_idle(),
+        }
     }
 
     pub(crate) fn close(&mut self) {

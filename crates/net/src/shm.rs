@@ -236,6 +236,16 @@ impl ShmLink {
         Ok(())
     }
 
+    /// Sends one message if a slot is known to be free.
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        if self.producer.free_slots() == 0 {
+            return false;
+        }
+        self.post(kind, bytes, words);
+        true
+    }
+
     /// Sends one message, gathered from `parts`.
     #[inline]
     pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {

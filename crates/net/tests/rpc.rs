@@ -56,7 +56,7 @@ fn values_of_every_size_go_and_come() {
     for _ in 0..100 {
         client.call::<(), ()>(*server, 0, &(), SOON).unwrap();
     }
-    assert_eq!(client.call::<_, u32>(*server, 1, &(2, 3), SOON), Ok(5));
+    assert_eq!(client.call::<_, u32>(*server, 1, &(2_u32, 3_u32), SOON), Ok(5));
     for length in (0..100).chain([1000, 10_000]) {
         let mut account = Account { name: "x".repeat(length), balance: -7, history: vec![1, 2] };
         let returned: Account = client.call(*server, 300, &account, SOON).unwrap();

@@ -217,6 +217,9 @@ impl<S> ActiveMessages<S> {
         payload: &[u8],
     ) -> Result<(), ActiveError> {
         let head = Head { number: handler, arguments: count(arguments), ..Head::default() };
+        if payload.is_empty() && self.peers.request_small(channel, head, arguments) {
+            return Ok(());
+        }
         self.post_request(channel, wire::REQUEST, head, arguments, payload)
     }
 
@@ -240,7 +243,7 @@ impl<S> ActiveMessages<S> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn post_request(
         &mut self,
         channel: ChannelKey,
@@ -354,6 +357,9 @@ impl<S> ActiveMessages<S> {
                 Ok(Some(taken)) => {
                     bytes += taken;
                     messages += 1;
+                    if !self.peers.endpoint.has_more() {
+                        break;
+                    }
                 }
                 Ok(None) => break,
                 Err(ended) => {
@@ -399,19 +405,22 @@ impl<S> ActiveMessages<S> {
     }
 
     /// Handles one message, and says how long it was.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self) -> Result<Option<usize>, ChannelEnded> {
-        let mut taken = None;
+        let channel = ChannelKey { index: u32::MAX, epoch: 0 };
+        let mut taken = Taken { channel, kind: 0, bytes: 0, words: [0; CONTENT_WORDS] };
         let long = &mut self.long;
-        self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
+        let came = self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
             let bytes = payload.len();
             let words = match payload {
                 Payload::Inline(inline) => *inline.words(),
                 longer => copy_out(&longer, long),
             };
-            taken = Some(Taken { channel, kind, bytes, words });
+            taken = Taken { channel, kind, bytes, words };
         })?;
-        let Some(taken) = taken else { return Ok(None) };
+        if !came {
+            return Ok(None);
+        }
         match self.dispatch(&taken) {
             Ok(()) => Ok(Some(taken.bytes)),
             Err(breach) => Err(self.broke_a_rule(taken.channel, breach)),
@@ -425,7 +434,7 @@ impl<S> ActiveMessages<S> {
         ended.or_else(|| self.peers.ended.pop_back()).expect("a channel that spoke has an end")
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch(&mut self, taken: &Taken) -> Result<(), Breach> {
         if taken.bytes < 8 {
             return Err(Breach::Form("an active message is shorter than its first word"));

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::wire::{ACKNOWLEDGEMENT, ARGUMENTS, Head};
+use super::wire::{ACKNOWLEDGEMENT, ARGUMENTS, Head, REPLY, REQUEST};
 use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Endpoint, PostError};
 use crate::life::Cause;
@@ -100,6 +100,28 @@ impl Peers {
         self.endpoint.send_gathered(key, kind, &[bytes[..all.len()].as_flattened(), data])
     }
 
+    /// What most messages are: arguments and no data, room in the window and in the ring. `false`: nothing was sent.
+    #[inline]
+    fn post_small(&mut self, key: ChannelKey, kind: u8, head: Head, arguments: &[u64]) -> bool {
+        let mut words = [head.pack(), 0, 0, 0, 0];
+        for (word, &argument) in words[1..].iter_mut().zip(arguments) {
+            *word = argument;
+        }
+        self.endpoint.post_words(key, kind, 8 + head.arguments * 8, &words)
+    }
+
+    /// Sends one request that needs nothing but a slot. `false`: nothing was sent.
+    #[inline]
+    pub(super) fn request_small(&mut self, key: ChannelKey, head: Head, arguments: &[u64]) -> bool {
+        match self.books.get(key.index as usize) {
+            Some(book) if book.key == key && book.outstanding < self.window && book.owed == 0 => {}
+            _ => return false,
+        }
+        let posted = self.post_small(key, REQUEST, head, arguments);
+        self.books[key.index as usize].outstanding += u32::from(posted);
+        posted
+    }
+
     /// Sends one request, if the window has room. `Ok(false)`: it has not.
     #[inline]
     pub(super) fn request(
@@ -131,6 +153,23 @@ impl Peers {
     /// be sent.
     #[inline]
     pub(super) fn reply(
+        &mut self,
+        key: ChannelKey,
+        kind: u8,
+        head: Head,
+        words: &[u64],
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        let Some(book) = self.book(key) else { return Ok(()) };
+        if kind == REPLY && data.is_empty() && book.owed == 0 && book.outbox.is_empty() && self.post_small(key, kind, head, words)
+        {
+            return Ok(());
+        }
+        self.reply_slowly(key, kind, head, words, data)
+    }
+
+    #[inline(never)]
+    fn reply_slowly(
         &mut self,
         key: ChannelKey,
         kind: u8,
