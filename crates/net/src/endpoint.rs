@@ -564,7 +564,7 @@ impl Endpoint {
         self.want_credit(key, false);
     }
 
-    fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
+    pub(crate) fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
         if let Some(channel) = self.channel_mut(key) {
             channel.want_credit(wanted);
         }

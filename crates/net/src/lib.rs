@@ -4,12 +4,16 @@
 pub mod active;
 #[cfg(not(loom))]
 pub mod agent;
+#[cfg(all(not(loom), feature = "tokio"))]
+pub mod asynchronous;
 #[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
 mod copy;
+#[cfg(not(loom))]
+pub mod emulated;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
@@ -21,6 +25,8 @@ mod life;
 pub mod mechanism;
 #[cfg(not(loom))]
 mod payload;
+#[cfg(not(loom))]
+pub mod queues;
 #[cfg(not(loom))]
 pub mod reliable;
 #[cfg(not(loom))]
@@ -35,6 +41,8 @@ mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;
+#[cfg(not(loom))]
+pub mod upcall;
 #[cfg(not(loom))]
 mod waiting;
 #[cfg(not(loom))]
