@@ -283,6 +283,7 @@ impl EmulatedEndpoint {
         let mut host = self.host.lock();
         if host.ours(&self.name, channel).is_some() {
             host.close(channel);
+            host.resident(&self.name).inbox.retain(|(of, ..)| *of != channel);
         }
     }
 }
@@ -449,6 +450,10 @@ impl Host {
         let key = ChannelKey { index: address >> 16, epoch: address & 0xFFFF };
         let Some(channel) = self.channel(key) else {
             self.strays += 1;
+            // Who gave up waiting leaves no channel behind at the other side.
+            if kind == OPENED {
+                self.tell(real, CLOSE, rest.to_vec());
+            }
             return Ok(());
         };
         if channel.real != real {
