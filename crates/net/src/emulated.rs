@@ -227,7 +227,9 @@ impl EmulatedEndpoint {
                 // Told here, so not once more by the next poll.
                 let resident = host.resident(&self.name);
                 let told = resident.ended.iter().position(|ended| ended.channel == channel);
-                Err(told.and_then(|told| resident.ended.remove(told)).map_or(PostError::NoChannel, PostError::Ended))
+                Err(told
+                    .and_then(|told| resident.ended.remove(told))
+                    .map_or(PostError::NoChannel, PostError::Ended))
             }
             Err(error) => Err(error),
         }

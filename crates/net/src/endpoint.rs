@@ -617,10 +617,7 @@ impl Endpoint {
     /// One message, from whichever channel has one, each in its turn. Who calls this looks around
     /// ([`Endpoint::when_idle`]) when nothing came.
     #[inline]
-    pub(crate) fn take_one(
-        &mut self,
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) -> Result<bool, ChannelEnded> {
+    pub(crate) fn take_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
         if self.channels.len() == 1 {
             return Ok(self.poll_channel(0, 1, deliver)? > 0);
         }
@@ -696,7 +693,9 @@ impl Endpoint {
                 let key = channel.key();
                 let came = match channel.next_length() {
                     Ok(Some(bytes)) if accepts(to, bytes) => {
-                        let take = |kind, payload: Payload<'_>| deliver(to, Delivery { channel: key, kind, payload });
+                        let take = |kind, payload: Payload<'_>| {
+                            deliver(to, Delivery { channel: key, kind, payload })
+                        };
                         channel.receive(take)
                     }
                     Ok(_) => Ok(false),

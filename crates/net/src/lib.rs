@@ -50,10 +50,10 @@ mod window;
 
 #[cfg(not(loom))]
 pub use self::{
+    active::{ActiveError, ActiveMessages, ActiveOptions},
     agent::{Agent, ConnectError, InProcess, RequestError},
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
-    active::{ActiveError, ActiveMessages, ActiveOptions},
     life::Cause,
     payload::Payload,
     segment::SharedRange,

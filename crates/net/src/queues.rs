@@ -187,7 +187,10 @@ pub struct Queues {
 
 impl std::fmt::Debug for Queues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queues").field("endpoint", &self.endpoint).field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Queues")
+            .field("endpoint", &self.endpoint)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 
@@ -370,7 +373,9 @@ impl Queues {
             if !self.receiving.queue.is_empty() {
                 return Ok(true);
             }
-            let Some(left) = until.checked_duration_since(std::time::Instant::now()) else { return Ok(false) };
+            let Some(left) = until.checked_duration_since(std::time::Instant::now()) else {
+                return Ok(false);
+            };
             // What waits for room is looked at again soon.
             self.wait_for_any(left);
         }

@@ -409,9 +409,8 @@ fn serve(calls: &mut Calls, request: Request<'_>) {
     let Some(&word) = request.arguments().first() else { return };
     let (call, number) = (word & u64::from(u32::MAX), word >> 32);
     let method = usize::try_from(number).ok().and_then(|index| calls.methods.get_mut(index)?.as_mut());
-    let outcome = method.map_or(Outcome::Not(Status::NoMethod), |method| {
-        method(request.payload(), &mut calls.results)
-    });
+    let outcome =
+        method.map_or(Outcome::Not(Status::NoMethod), |method| method(request.payload(), &mut calls.results));
     let (status, bytes) = match outcome {
         Outcome::Small(bytes) => (Status::Done, &calls.results.small[..bytes]),
         Outcome::Large => (Status::Done, &calls.results.large[..]),

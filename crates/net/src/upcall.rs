@@ -139,7 +139,10 @@ pub struct Upcalls<Q> {
 
 impl<Q: std::fmt::Debug> std::fmt::Debug for Upcalls<Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Upcalls").field("queue", &self.queue).field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("Upcalls")
+            .field("queue", &self.queue)
+            .field("gate", &self.gate)
+            .finish_non_exhaustive()
     }
 }
 

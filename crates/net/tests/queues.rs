@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use comb_net::queues::{Buffer, Content, PushError, Queues, QueuesOptions, SendDescriptor, SendState, Ticket};
+use comb_net::queues::{
+    Buffer, Content, PushError, Queues, QueuesOptions, SendDescriptor, SendState, Ticket,
+};
 use comb_net::upcall::Upcalls;
 use comb_net::{ChannelKey, Endpoint, InProcess};
 

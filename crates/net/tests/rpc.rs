@@ -118,7 +118,8 @@ fn no_answer_is_waited_for_beyond_the_limit_and_a_late_one_is_dropped() {
     assert_eq!(late, Err(RpcError::Late { peer: "bank/calls".into(), method: 5, limit }));
     // The answer to call 1, while call 2 waits, then the one to call 2.
     let reply = *kinds::ACTIVE.start() + 1;
-    let answer = |call: u64, value: u8| [&(1_u64 << 32).to_le_bytes()[..], &call.to_le_bytes(), &[value]].concat();
+    let answer =
+        |call: u64, value: u8| [&(1_u64 << 32).to_le_bytes()[..], &call.to_le_bytes(), &[value]].concat();
     raw.send(back, reply, &answer(1, 11)).unwrap();
     raw.send(back, reply, &answer(2, 22)).unwrap();
     assert_eq!(client.call::<u32, u32>(server, 5, &1, SOON), Ok(22));

@@ -152,7 +152,11 @@ impl<S> ActiveMessages<S> {
         // slots alone, what a slot has left.
         let whole = if longest / 4 > 2 * words * 8 { longest / 4 } else { longest };
         let fragment = whole.saturating_sub(words * 8);
-        if fragment == 0 { Err(ActiveError::TooLong { bytes: words * 8 + 1, limit: longest }) } else { Ok(fragment) }
+        if fragment == 0 {
+            Err(ActiveError::TooLong { bytes: words * 8 + 1, limit: longest })
+        } else {
+            Ok(fragment)
+        }
     }
 }
 
@@ -201,7 +205,8 @@ pub(super) fn asked<S>(
         .ok_or(Breach::Form("a get from a region that is not there for it"))?;
     let [_, offset, length, tag, ..] = taken.words;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let bytes = range(offset, length, region.bytes.len()).ok_or(Breach::Form("a get that leaves its region"))?;
+    let bytes =
+        range(offset, length, region.bytes.len()).ok_or(Breach::Form("a get that leaves its region"))?;
     match peers.reply(taken.channel, GOT, Head::default(), &[tag], &region.bytes[bytes]) {
         Err(PostError::TooLong { .. }) => Err(Breach::Form("a get of more than the channel takes at once")),
         _ => Ok(true),

@@ -117,7 +117,10 @@ pub struct ActiveMessages<S = ()> {
 
 impl<S: std::fmt::Debug> std::fmt::Debug for ActiveMessages<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ActiveMessages").field("peers", &self.peers).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("ActiveMessages")
+            .field("peers", &self.peers)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
@@ -381,7 +384,11 @@ impl<S> ActiveMessages<S> {
     #[inline]
     pub(crate) fn poll_for(&mut self, channel: ChannelKey) -> Result<usize, ChannelEnded> {
         let outcome = self.poll_all();
-        if outcome.is_ok() && self.peers.ended.is_empty() { outcome } else { self.note_ends(channel, outcome) }
+        if outcome.is_ok() && self.peers.ended.is_empty() {
+            outcome
+        } else {
+            self.note_ends(channel, outcome)
+        }
     }
 
     #[cold]
@@ -410,14 +417,15 @@ impl<S> ActiveMessages<S> {
         let channel = ChannelKey { index: u32::MAX, epoch: 0 };
         let mut taken = Taken { channel, kind: 0, bytes: 0, words: [0; CONTENT_WORDS] };
         let long = &mut self.long;
-        let came = self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
-            let bytes = payload.len();
-            let words = match payload {
-                Payload::Inline(inline) => *inline.words(),
-                longer => copy_out(&longer, long),
-            };
-            taken = Taken { channel, kind, bytes, words };
-        })?;
+        let came =
+            self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
+                let bytes = payload.len();
+                let words = match payload {
+                    Payload::Inline(inline) => *inline.words(),
+                    longer => copy_out(&longer, long),
+                };
+                taken = Taken { channel, kind, bytes, words };
+            })?;
         if !came {
             return Ok(None);
         }
@@ -464,10 +472,14 @@ impl<S> ActiveMessages<S> {
             wire::REQUEST => {
                 self.peers.may_request(channel)?;
                 let handler = self.requests.get(head.number);
-                let handler = handler.ok_or(Breach::Form("a request for a handler that is not registered"))?;
+                let handler =
+                    handler.ok_or(Breach::Form("a request for a handler that is not registered"))?;
                 let mut replied = false;
                 let peers = &mut self.peers;
-                handler(&mut self.state, Request { peers, from: channel, arguments, payload, replied: &mut replied });
+                handler(
+                    &mut self.state,
+                    Request { peers, from: channel, arguments, payload, replied: &mut replied },
+                );
                 if !replied {
                     self.peers.owe(channel);
                 }

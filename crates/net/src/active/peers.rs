@@ -161,7 +161,11 @@ impl Peers {
         data: &[u8],
     ) -> Result<(), PostError> {
         let Some(book) = self.book(key) else { return Ok(()) };
-        if kind == REPLY && data.is_empty() && book.owed == 0 && book.outbox.is_empty() && self.post_small(key, kind, head, words)
+        if kind == REPLY
+            && data.is_empty()
+            && book.owed == 0
+            && book.outbox.is_empty()
+            && self.post_small(key, kind, head, words)
         {
             return Ok(());
         }
@@ -180,8 +184,11 @@ impl Peers {
         let Some(book) = self.book(key) else { return Ok(()) };
         let completes = book.take_owed();
         let head = Head { completes, ..head };
-        let outcome =
-            if book.outbox.is_empty() { self.post(key, kind, head, words, data) } else { Err(PostError::Full(String::new())) };
+        let outcome = if book.outbox.is_empty() {
+            self.post(key, kind, head, words, data)
+        } else {
+            Err(PostError::Full(String::new()))
+        };
         match outcome {
             Ok(()) => Ok(()),
             Err(PostError::Full(_)) => {
