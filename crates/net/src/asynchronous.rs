@@ -51,7 +51,7 @@ impl AsyncEndpoint {
     /// If the endpoint has no events, or there is no runtime.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
         let descriptor = endpoint.event_descriptor().expect("EndpointOptions::events was not set");
-        let readiness = AsyncFd::new(descriptor.try_clone_to_owned()?)?;
+        let readiness = AsyncFd::register(descriptor.try_clone_to_owned()?)?;
         Ok(Self { endpoint, readiness })
     }
 

@@ -124,6 +124,7 @@ impl Drop for Disabled {
     }
 }
 
+type EndUpcall<Q> = Option<Box<dyn FnMut(&mut Q, ChannelEnded) + Send>>;
 type Upcall<Q> = Option<Box<dyn FnMut(&mut Q) + Send>>;
 
 /// A receive queue with its upcalls.
@@ -132,7 +133,7 @@ pub struct Upcalls<Q> {
     gate: Gate,
     non_empty: Upcall<Q>,
     almost_full: Upcall<Q>,
-    ended: Option<Box<dyn FnMut(&mut Q, ChannelEnded) + Send>>,
+    ended: EndUpcall<Q>,
     /// Told once each time that it becomes true.
     was_almost_full: bool,
 }
