@@ -51,7 +51,11 @@ impl AsyncEndpoint {
     /// If the endpoint has no events, or there is no runtime.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
         let descriptor = endpoint.event_descriptor().expect("EndpointOptions::events was not set");
-        let readiness = AsyncFd::register(descriptor.try_clone_to_owned()?)?;
+        #[expect(
+            deprecated,
+            reason = "what replaces it is unsafe, and an OwnedFd that stays put is what it asks for"
+        )]
+        let readiness = AsyncFd::new(descriptor.try_clone_to_owned()?)?;
         Ok(Self { endpoint, readiness })
     }
 
