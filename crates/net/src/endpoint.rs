@@ -697,7 +697,7 @@ impl Endpoint {
                 let came = match channel.next_length() {
                     Ok(Some(bytes)) if accepts(to, bytes) => {
                         let take = |kind, payload: Payload<'_>| {
-                            deliver(to, Delivery { channel: key, kind, payload })
+                            deliver(to, Delivery { channel: key, kind, payload });
                         };
                         channel.receive(take)
                     }

@@ -1,4 +1,5 @@
 //! Typed calls: what comes back, and what a caller is told when nothing does.
+#![expect(clippy::cast_possible_truncation, reason = "byte patterns are cut out of counters")]
 
 use std::time::Duration;
 

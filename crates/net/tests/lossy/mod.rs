@@ -1,13 +1,13 @@
 //! A transport between two threads that loses one frame in ten, doubles one in twenty and swaps neighbours, by seed.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use comb_net::transport::{Capabilities, SendError, Transport, TransportCounters};
 use comb_net::{Breach, Payload};
 
 type Frame = (u8, Vec<u8>);
 
-pub struct Lossy {
+pub(crate) struct Lossy {
     out: Sender<Frame>,
     inbox: Receiver<Frame>,
     next: Option<Frame>,
@@ -15,7 +15,7 @@ pub struct Lossy {
     random: u64,
 }
 
-pub fn pair(seed: u64) -> (Lossy, Lossy) {
+pub(crate) fn pair(seed: u64) -> (Lossy, Lossy) {
     let ((here, from_here), (there, from_there)) = (channel(), channel());
     let end = |out, inbox, random| Lossy { out, inbox, next: None, held: None, random };
     (end(here, from_there, seed | 1), end(there, from_here, !seed | 1))
@@ -31,10 +31,7 @@ impl Lossy {
 
     fn look(&mut self) {
         if self.next.is_none() {
-            self.next = match self.inbox.try_recv() {
-                Ok(frame) => Some(frame),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-            };
+            self.next = self.inbox.try_recv().ok();
         }
     }
 }
