@@ -7,7 +7,8 @@ use comb_types::ChannelId;
 
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
-use crate::ring::Breach;
+use crate::retransmit::{Closed, Reliable};
+use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
@@ -91,6 +92,53 @@ impl Channel {
         }
     }
 
+    /// Up to seven words as one message.
+    #[inline]
+    pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
+        match &mut self.link {
+            Link::Shm(link) => link.send_words(kind, words),
+            Link::Other(link) => {
+                let mut bytes = [0; INLINE_BYTES];
+                for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                    *chunk = word.to_le_bytes();
+                }
+                link.send(kind, &[&bytes[..words.len() * 8]])
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.post_words(kind, bytes, words),
+            Link::Other(_) => false,
+        }
+    }
+
+    /// How many bytes the next message has; of a transport that cannot tell, how many it has at most.
+    pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        match &mut self.link {
+            Link::Shm(link) => link.next_length(),
+            Link::Other(link) => Ok((!link.is_idle()).then(|| link.capabilities().longest_message)),
+        }
+    }
+
+    pub(crate) fn is_almost_full(&self) -> bool {
+        match &self.link {
+            Link::Shm(link) => link.is_almost_full(),
+            Link::Other(_) => false,
+        }
+    }
+
+    pub(crate) fn make_reliable(&mut self) {
+        if let Link::Other(link) = &mut self.link
+            && link.capabilities().can_lose
+        {
+            let losing = std::mem::replace(link, Box::new(Closed));
+            *link = Box::new(Reliable::over(losing));
+        }
+    }
+
     #[inline]
     pub(crate) fn receive(&mut self, mut sink: impl FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
         match &mut self.link {
@@ -126,10 +174,6 @@ impl Channel {
             Link::Shm(link) => link,
             Link::Other(link) => &mut **link,
         }
-    }
-
-    pub(crate) fn longest_message(&self) -> usize {
-        self.transport().capabilities().longest_message
     }
 
     #[inline]

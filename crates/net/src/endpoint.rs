@@ -20,7 +20,7 @@ use crate::fence::Fences;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::shm::{Geometry, OwnSide, ShmLink};
-use crate::transport::{SendError, TransportCounters};
+use crate::transport::{SendError, Transport, TransportCounters};
 use crate::waiting::Spin;
 
 /// Beyond so many channels the endpoint no longer looks at each, but at the flags on its bell board: 16 rings are 16
@@ -34,6 +34,9 @@ const TURN_MESSAGES: usize = 16;
 /// A spinning endpoint looks whether peers have closed once in so many empty polls, which is every few microseconds:
 /// the word that tells is on another cache line than the ring.
 const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
+
+/// The number of channels that the agent does not know of. Its own count from 1.
+const ATTACHED: ChannelId = ChannelId(0);
 
 /// How an endpoint is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -309,6 +312,8 @@ pub struct Endpoint {
     flagged: std::collections::VecDeque<usize>,
     /// The windows that we made.
     pub(crate) windows: Arc<crate::window::Book>,
+    /// Whether there was ever a channel whose peer cannot ring the bell.
+    pub(crate) has_silent: bool,
 }
 
 impl Endpoint {
@@ -327,6 +332,7 @@ impl Endpoint {
             idle_polls: 0,
             flagged: std::collections::VecDeque::new(),
             windows: Arc::default(),
+            has_silent: false,
         }
     }
 
@@ -360,6 +366,33 @@ impl Endpoint {
         let (channel, link, life) = linked.inspect_err(|_| self.shared.release_index(index))?;
         let peer = to.to_owned();
         Ok(self.install(Incoming { channel, index, peer, link: Link::Shm(link), life, event }))
+    }
+
+    /// Makes a channel of a transport that was set up by other means; `peer` is what errors call its other end.
+    pub fn attach(&mut self, peer: &str, transport: Box<dyn Transport>) -> Result<ChannelKey, RequestError> {
+        let index = self.shared.take_index()?;
+        self.has_silent = true;
+        Ok(self.install(Incoming {
+            channel: ATTACHED,
+            index,
+            peer: peer.to_owned(),
+            link: Link::Other(transport),
+            life: Arc::new(Life::new(peer.to_owned())),
+            event: None,
+        }))
+    }
+
+    /// Puts retransmission under every channel that can lose and has none yet. Both ends must do so before the first
+    /// message.
+    pub(crate) fn make_reliable(&mut self) {
+        self.channels.iter_mut().flatten().for_each(Channel::make_reliable);
+        // Retransmission has timers, which nobody rings for.
+        self.has_silent |= self.remote > 0;
+    }
+
+    /// Bytes of the longest message that the channel takes.
+    pub fn longest_message(&self, channel: ChannelKey) -> Option<usize> {
+        self.channel(channel).map(|channel| channel.capabilities().longest_message)
     }
 
     /// Waits for a peer to open a channel to us.
@@ -424,11 +457,6 @@ impl Endpoint {
         self.channels.get_mut(key.index as usize)?.as_mut().filter(|channel| channel.key() == key)
     }
 
-    /// The longest message that a channel carries.
-    pub fn longest_message(&self, channel: ChannelKey) -> Option<usize> {
-        self.channel(channel).map(Channel::longest_message)
-    }
-
     // ── sending ──
 
     /// Sends one message, or says at once why not.
@@ -467,6 +495,44 @@ impl Endpoint {
         match found.send_gathered(kind, parts) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.sending_failed(channel, error)),
+        }
+    }
+
+    /// Sends one message of up to seven words, without packing bytes first.
+    #[inline]
+    pub(crate) fn send_words(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        words: &[u64],
+    ) -> Result<(), PostError> {
+        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
+        match found.send_words(kind, words) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.sending_failed(channel, error)),
+        }
+    }
+
+    /// Sends one message whose first words are `words`, if that can be done at once. `false`: nothing was sent, and
+    /// who wants to know why takes [`Endpoint::send_words`]. An answer of one byte costs the callers on the way less
+    /// than a `Result` of ten words, which is some nanoseconds of a round trip.
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(
+        &mut self,
+        channel: ChannelKey,
+        kind: u8,
+        bytes: u8,
+        words: &[u64; N],
+    ) -> bool {
+        self.channel_mut(channel).is_some_and(|found| found.post_words(kind, bytes, words))
+    }
+
+    /// Whether more messages are there, as far as few loads can tell.
+    #[inline]
+    pub(crate) fn has_more(&mut self) -> bool {
+        match &mut self.channels[..] {
+            [Some(channel)] => !channel.is_idle(),
+            several => several.len() > 1,
         }
     }
 
@@ -539,7 +605,23 @@ impl Endpoint {
         self.look_at_news();
     }
 
-    fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
+    /// Waits until a refused send may succeed, or something came that is to be read first.
+    pub(crate) fn wait_for_room_or_message(&mut self, key: ChannelKey, limit: Duration) {
+        let stuck = |this: &mut Self| {
+            this.channel_mut(key).is_some_and(|channel| !channel.has_room()) && !this.has_something()
+        };
+        if self.spin(|this| !stuck(this)) {
+            return;
+        }
+        self.want_credit(key, true);
+        let shared = Arc::clone(&self.shared);
+        let started = Instant::now();
+        shared.bell.sleep(limit, || stuck(self));
+        self.learn(started.elapsed());
+        self.want_credit(key, false);
+    }
+
+    pub(crate) fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
         if let Some(channel) = self.channel_mut(key) {
             channel.want_credit(wanted);
         }
@@ -600,23 +682,32 @@ impl Endpoint {
         self.channels.len() <= CHANNELS_LOOKED_AT || self.remote > 0
     }
 
-    /// One message, from whichever channel has one, each in its turn.
     #[inline]
     fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
-        if self.channels.len() == 1 {
-            return if self.poll_channel(0, 1, deliver)? > 0 { Ok(()) } else { self.when_idle() };
+        if self.take_one(deliver)? { Ok(()) } else { self.when_idle() }
+    }
+
+    /// One message, from whichever channel has one, each in its turn. Who calls this looks around
+    /// ([`Endpoint::when_idle`]) when nothing came.
+    #[inline]
+    pub(crate) fn take_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
+        if let [Some(channel)] = &mut self.channels[..] {
+            // By far the most common endpoint; the loop of `poll_channel` is some nanoseconds of a round trip.
+            let key = channel.key();
+            let came = channel.receive(|kind, payload| deliver(Delivery { channel: key, kind, payload }));
+            return came.map_err(|breach| self.broke_a_rule(key, breach));
         }
         if self.looks_at_each() {
             for _ in 0..self.channels.len() {
                 let index = self.turn;
                 self.turn = if index + 1 >= self.channels.len() { 0 } else { index + 1 };
                 if self.poll_channel(index, 1, deliver)? > 0 {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
-            return self.when_idle();
+            return Ok(false);
         }
-        self.poll_flagged(1, 1, deliver).map(drop)
+        Ok(self.poll_flagged(1, 1, deliver)? > 0)
     }
 
     fn poll_channels(
@@ -629,12 +720,13 @@ impl Endpoint {
             for index in 0..self.channels.len() {
                 messages += self.poll_channel(index, turn, deliver)?;
             }
-            if messages == 0 {
-                self.when_idle()?;
-            }
-            return Ok(messages);
+        } else {
+            messages = self.poll_flagged(turn, usize::MAX, deliver)?;
         }
-        self.poll_flagged(turn, usize::MAX, deliver)
+        if messages == 0 {
+            self.when_idle()?;
+        }
+        Ok(messages)
     }
 
     #[inline]
@@ -660,6 +752,47 @@ impl Endpoint {
     #[cold]
     fn broke_a_rule(&mut self, key: ChannelKey, breach: crate::ring::Breach) -> ChannelEnded {
         self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
+    }
+
+    /// As [`Endpoint::poll`], but leaves a message in its ring, and all behind it on that channel, for which
+    /// `accepts`, given its length, is false.
+    pub(crate) fn poll_accepting<T>(
+        &mut self,
+        to: &mut T,
+        accepts: impl Fn(&mut T, usize) -> bool,
+        mut deliver: impl FnMut(&mut T, Delivery<'_>),
+    ) -> Result<usize, ChannelEnded> {
+        let mut messages = 0;
+        for index in 0..self.channels.len() {
+            for _ in 0..TURN_MESSAGES {
+                let Some(channel) = &mut self.channels[index] else { break };
+                let key = channel.key();
+                let came = match channel.next_length() {
+                    Ok(Some(bytes)) if accepts(to, bytes) => {
+                        let take = |kind, payload: Payload<'_>| {
+                            deliver(to, Delivery { channel: key, kind, payload });
+                        };
+                        channel.receive(take)
+                    }
+                    Ok(_) => Ok(false),
+                    Err(breach) => Err(breach),
+                };
+                match came {
+                    Ok(true) => messages += 1,
+                    Ok(false) => break,
+                    Err(breach) => return Err(self.broke_a_rule(key, breach)),
+                }
+            }
+        }
+        if messages == 0 {
+            self.when_idle()?;
+        }
+        Ok(messages)
+    }
+
+    /// Whether some channel has three quarters of its ring unread. Its sender is soon refused. (Thesis §2.3.1)
+    pub fn is_almost_full(&mut self) -> bool {
+        self.channels.iter_mut().flatten().any(|channel| channel.is_almost_full())
     }
 
     /// The channels whose flags are up, and one more in turn: flags are hints, and no channel waits for ever because
@@ -691,9 +824,6 @@ impl Endpoint {
                 break;
             }
         }
-        if messages == 0 {
-            self.when_idle()?;
-        }
         Ok(messages)
     }
 
@@ -724,7 +854,7 @@ impl Endpoint {
     // ── news, ends ──
 
     #[inline]
-    fn when_idle(&mut self) -> Result<(), ChannelEnded> {
+    pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
@@ -779,7 +909,7 @@ impl Endpoint {
                 .any(|channel| !channel.is_idle() || channel.cause().is_some())
     }
 
-    fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
+    pub(crate) fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
         let mut channel = self.take_channel(key)?;
         channel.close();
         Some(ChannelEnded { channel: key, peer: channel.peer().to_owned(), cause })
@@ -790,7 +920,9 @@ impl Endpoint {
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
         self.remote -= usize::from(channel.is_remote());
-        self.agent.shared().forget_channel(channel.id(), channel.life());
+        if channel.id() != ATTACHED {
+            self.agent.shared().forget_channel(channel.id(), channel.life());
+        }
         self.shared.release_index(key.index);
         Some(channel)
     }

@@ -1,7 +1,11 @@
 //! Messages between processes from user space.
 
 #[cfg(not(loom))]
+pub mod active;
+#[cfg(not(loom))]
 pub mod agent;
+#[cfg(all(not(loom), feature = "tokio"))]
+pub mod asynchronous;
 #[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]
@@ -11,13 +15,15 @@ mod copy;
 #[cfg(all(not(loom), feature = "hosts"))]
 pub mod datagram;
 #[cfg(not(loom))]
+pub mod emulated;
+#[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod fence;
-#[cfg(all(not(loom), feature = "hosts"))]
-pub mod hosts;
 #[cfg(not(loom))]
 pub mod global;
+#[cfg(all(not(loom), feature = "hosts"))]
+pub mod hosts;
 #[cfg(not(loom))]
 pub mod kinds;
 #[cfg(not(loom))]
@@ -29,10 +35,16 @@ pub mod mechanism;
 #[cfg(not(loom))]
 mod payload;
 #[cfg(not(loom))]
+pub mod queues;
+#[cfg(not(loom))]
 pub mod reliable;
 #[cfg(not(loom))]
 mod remote;
+#[cfg(not(loom))]
+mod retransmit;
 mod ring;
+#[cfg(not(loom))]
+pub mod rpc;
 #[cfg(all(not(loom), feature = "hosts"))]
 pub mod seal;
 #[cfg(not(loom))]
@@ -45,6 +57,8 @@ pub mod transport;
 #[cfg(all(not(loom), feature = "hosts"))]
 pub mod udp;
 #[cfg(not(loom))]
+pub mod upcall;
+#[cfg(not(loom))]
 pub mod via;
 #[cfg(not(loom))]
 mod waiting;
@@ -55,6 +69,7 @@ pub mod xdp;
 
 #[cfg(not(loom))]
 pub use self::{
+    active::{ActiveError, ActiveMessages, ActiveOptions},
     agent::{Agent, ConnectError, InProcess, RequestError},
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},

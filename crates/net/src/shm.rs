@@ -242,6 +242,28 @@ impl ShmLink {
         Ok(())
     }
 
+    /// Sends one message of up to seven words.
+    #[inline]
+    pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
+        debug_assert!(words.len() <= CONTENT_WORDS);
+        if self.producer.free_slots() == 0 {
+            self.refresh_credit()?;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
+        self.post(kind, (words.len() * 8) as u8, words);
+        Ok(())
+    }
+
+    /// Sends one message if a slot is known to be free.
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        if self.producer.free_slots() == 0 {
+            return false;
+        }
+        self.post(kind, bytes, words);
+        true
+    }
+
     /// Sends one message, gathered from `parts`.
     #[inline]
     pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -368,6 +390,27 @@ impl ShmLink {
         self.counters.received += 1;
         self.give_credit(self.announce_every);
         Ok(Some(result))
+    }
+
+    /// How many bytes the next message alleges to have. What is delivered is checked and may differ: the sender can
+    /// write to its ring at any time.
+    pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        let Some(slot) = self.consumer.peek()? else {
+            // As in `receive`: an idle receiver owes nothing.
+            if self.announced != self.consumer.consumed() {
+                self.give_credit(0);
+            }
+            return Ok(None);
+        };
+        Ok(Some(match slot.header.length {
+            Header::DESCRIPTOR => (self.consumer.content(slot)[0] >> 32) as usize,
+            inline => usize::from(inline),
+        }))
+    }
+
+    /// Whether three quarters of the peer's ring are unread.
+    pub(crate) fn is_almost_full(&self) -> bool {
+        self.consumer.has_at_least_quarters(3)
     }
 
     /// Announces what was consumed, if that is at least `worthwhile` messages or the peer waits for it.

@@ -12,6 +12,9 @@ const LONGEST_SPIN: Duration = Duration::from_micros(40);
 /// Below this a spin cannot even catch an answer that is under way.
 const SHORTEST_SPIN: Duration = Duration::from_micros(2);
 
+/// With a channel whose transport rings no bell: looks come as often as its timers need.
+const LONGEST_SLEEP_WITHOUT_BELL: Duration = Duration::from_micros(200);
+
 /// So many spins in a row that ended just before the answer came say that we held the core that it needed.
 const FAILURES_BEFORE_REST: u32 = 4;
 /// After that so many waits do not spin, then spinning gets another try.
@@ -79,13 +82,17 @@ impl Endpoint {
     /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early. With
     /// channels to other hosts it waits for events, and an endpoint that was armed is not afterwards.
     pub fn wait(&mut self, limit: Duration) {
-        let came =
-            self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
-        if !came && self.remote > 0 {
-            self.wait_for_events(limit);
-        } else if !came {
-            let shared = Arc::clone(&self.shared);
-            shared.bell().sleep(limit, || !self.has_something());
+        let came = self.spin(Self::seems_to_have_something);
+        if !came {
+            let started = Instant::now();
+            let limit = if self.has_silent { limit.min(LONGEST_SLEEP_WITHOUT_BELL) } else { limit };
+            if self.remote > 0 && self.shared.event_set().is_some() {
+                self.wait_for_events(limit);
+            } else {
+                let shared = Arc::clone(&self.shared);
+                shared.bell().sleep(limit, || !self.has_something());
+            }
+            self.learn(started.elapsed());
         }
     }
 

@@ -11,9 +11,7 @@ use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 
 use super::policy::Identity;
-use super::protocol::{
-    self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
-};
+use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
 use crate::channel::Link;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
