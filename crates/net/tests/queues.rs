@@ -217,6 +217,20 @@ fn one_upcall_takes_all_that_is_pending_and_almost_full_is_told_once() {
 }
 
 #[test]
+fn almost_full_is_told_once_for_as_long_as_it_lasts() {
+    let options = QueuesOptions { almost_full: 3, ..QueuesOptions::default() };
+    let Pair { agent: _agent, queues, mut peer, to_queues, .. } = pair_with(options);
+    let (told, calls) = mpsc::channel();
+    let mut upcalls = Upcalls::new(queues);
+    upcalls.on_almost_full(move |queues| told.send(queues.state().received).unwrap());
+    for _ in 0..5 {
+        peer.send(to_queues, 0, b"x").unwrap();
+        upcalls.poll().unwrap();
+    }
+    assert_eq!(calls.try_iter().collect::<Vec<_>>(), [3]);
+}
+
+#[test]
 fn an_endpoint_has_upcalls_too() {
     let Pair { agent: _agent, mut queues, peer, to_peer, .. } = pair();
     let (told, calls) = mpsc::channel();
