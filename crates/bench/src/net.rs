@@ -79,7 +79,7 @@ pub fn run(full: bool, json: bool) {
 impl Measured {
     fn round(&mut self, priority: Priority, label: &str, quiet: bool) {
         let mut before = bare(priority);
-        for name in ["comb", "trapping"].into_iter().chain(PEERS) {
+        for name in ["comb", "trapping", "layers"].into_iter().chain(PEERS) {
             if self.missing.contains_key(name) {
                 continue;
             }
@@ -150,6 +150,10 @@ impl Measured {
             rows.push(self.against_best(placement, "bandwidth", bytes, 1.0));
         }
         rows.push(self.against_best(placement, "rate", 64, 1.2));
+        rows.push(self.layer(placement, "put 8 B and see it", "put", "bare", Goal::AtMost(1.1)));
+        rows.push(self.layer(placement, "active message and its reply", "active", "raw", Goal::AtMost(1.09)));
+        rows.push(self.layer(placement, "typed null call", "call", "raw", Goal::AtMost(1.5)));
+        rows.push(self.layer(placement, "one of 1000 channels", "thousand", "raw", Goal::AtMost(2.0)));
         for bytes in [8, 1024] {
             rows.push(self.against_bare(placement, "trapping", bytes, Goal::None));
         }
@@ -170,6 +174,24 @@ impl Measured {
             ratio,
             goal,
             note: self.why_nothing(placement, ratio.is_none(), program),
+        }
+    }
+
+    /// A layer over what it stands on, both of one pair of processes.
+    fn layer(&self, placement: Placement, claim: &str, test: &str, under: &str, goal: Goal) -> Row {
+        let ours = self.value(placement, "layers", test, 8);
+        let theirs = self.value(placement, "layers", under, 8);
+        let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+        let peer = if under == "bare" { "bare ping-pong" } else { "raw endpoint" };
+        Row {
+            claim: format!("{} {claim}", placement.name()),
+            ours,
+            unit: "ns",
+            peer: peer.to_owned(),
+            theirs,
+            ratio,
+            goal,
+            note: self.why_nothing(placement, ratio.is_none(), "layers"),
         }
     }
 
