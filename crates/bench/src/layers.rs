@@ -15,6 +15,8 @@ const ROUNDS: u64 = 2000;
 const BATCH: u64 = 100;
 const SOON: Duration = Duration::from_secs(10);
 pub(crate) const MANY: usize = 1000;
+/// Other lengths of the raw endpoint's round trip, besides 8.
+const LONGER_BYTES: [usize; 2] = [32, 56];
 const HANDLER: u16 = 0;
 const STOP: u16 = 1;
 
@@ -37,7 +39,8 @@ pub(crate) struct Asking<'a> {
 impl<'a> Asking<'a> {
     /// Meets the other side, layer by layer.
     pub(crate) fn meet(agent: &Agent, bare: &'a Bare) -> Result<Self, Box<dyn std::error::Error>> {
-        let accept = |endpoint: &mut Endpoint| endpoint.accept(SOON).ok_or("the answering process did not come");
+        let accept =
+            |endpoint: &mut Endpoint| endpoint.accept(SOON).ok_or("the answering process did not come");
         let mut raw = agent.endpoint("raw")?;
         let mut active = ActiveMessages::new(agent.endpoint("active")?, 0_u64);
         let mut calls = Rpc::new(agent.endpoint("calls")?);
@@ -65,6 +68,7 @@ impl<'a> Asking<'a> {
     /// Runs all blocks; a JSON line a layer.
     pub(crate) fn run(&mut self) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
         let mut times: [Vec<f64>; 6] = Default::default();
+        let mut longer: [Vec<f64>; 2] = Default::default();
         let mut buffer = [0; 64];
         for block in 0..BLOCKS {
             let base = block * ROUNDS;
@@ -75,6 +79,13 @@ impl<'a> Asking<'a> {
                 endpoint.send(*channel, 0, &round.to_le_bytes()).expect("room");
                 while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
             }));
+            for (times, bytes) in longer.iter_mut().zip(LONGER_BYTES) {
+                let message = [7; 64];
+                times.extend(batches(rounds.clone(), |_| {
+                    endpoint.send(*channel, 0, &message[..bytes]).expect("room");
+                    while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
+                }));
+            }
             let (theirs, ours) = &self.windows;
             times[2].extend(batches(rounds.clone(), |round| {
                 endpoint.put(theirs, 0, &round.to_le_bytes()).expect("a live window");
@@ -109,14 +120,11 @@ impl<'a> Asking<'a> {
             times[times.len() / 2]
         };
         let medians = times.each_mut().map(median);
+        let line = |name: &str, bytes: usize, ns: f64| json!({"peer": "layers", "test": name, "bytes": bytes, "median_ns": ns, "bare_ns": medians[0]});
         let names = ["bare", "raw", "put", "active", "call", "thousand"];
-        Ok(names
-            .iter()
-            .zip(medians)
-            .map(|(name, ns)| {
-                json!({"peer": "layers", "test": name, "bytes": 8, "median_ns": ns, "bare_ns": medians[0]})
-            })
-            .collect())
+        let layers = names.iter().zip(medians).map(|(name, ns)| line(name, 8, ns));
+        let longer = LONGER_BYTES.iter().zip(longer.each_mut().map(median));
+        Ok(layers.chain(longer.map(|(&bytes, ns)| line("raw", bytes, ns))).collect())
     }
 }
 
@@ -170,6 +178,12 @@ pub(crate) fn answer(
         for round in rounds.clone() {
             while raw.receive(&mut buffer)?.is_none() {}
             raw.send(channel, 0, &round.to_le_bytes())?;
+        }
+        for bytes in LONGER_BYTES {
+            for _ in rounds.clone() {
+                while raw.receive(&mut buffer)?.is_none() {}
+                raw.send(channel, 0, &buffer[..bytes])?;
+            }
         }
         for round in rounds.clone() {
             while ours.word(0)? != round {
