@@ -7,4 +7,5 @@ pub mod net;
 mod program;
 mod report;
 pub mod side;
+mod transports;
 mod workload;

@@ -82,7 +82,7 @@ pub fn run(full: bool, json: bool) {
 impl Measured {
     fn round(&mut self, priority: Priority, label: &str, quiet: bool) {
         let mut before = bare(priority);
-        for name in ["comb", "trapping", "layers"].into_iter().chain(PEERS) {
+        for name in ["comb", "trapping", "layers", "loopback", "veth"].into_iter().chain(PEERS) {
             if self.missing.contains_key(name) {
                 continue;
             }
@@ -90,6 +90,8 @@ impl Measured {
                 eprint!("\r{label}: {name:20}");
             }
             let ours = !PEERS.contains(&name);
+            let through_kernel = matches!(name, "loopback" | "veth");
+            let priority = if through_kernel { Priority::ordinary() } else { priority };
             let outcome = if ours { priority.ours(name) } else { priority.peer(name) };
             let after = bare(priority);
             match outcome {
@@ -128,7 +130,43 @@ impl Measured {
     }
 
     fn rows(&self) -> Vec<Row> {
-        [Placement::Far, Placement::Near].into_iter().flat_map(|placement| self.rows_of(placement)).collect()
+        let placed =
+            [Placement::Far, Placement::Near].into_iter().flat_map(|placement| self.rows_of(placement));
+        placed.chain(self.rows_between_hosts()).collect()
+    }
+
+    /// Ways through the kernel: how near the cores are hardly matters, so the placements are taken together.
+    fn rows_between_hosts(&self) -> Vec<Row> {
+        let row = |claim: &str, program: &str, test: &str, under: &str, goal| {
+            let ours = self.anywhere(program, test);
+            let theirs = self.anywhere(program, under);
+            let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+            Row {
+                claim: claim.to_owned(),
+                ours,
+                unit: "ns",
+                peer: if under == "raw" { "raw spinning UDP".into() } else { "UDP, same cable".into() },
+                theirs,
+                ratio,
+                goal,
+                note: self
+                    .missing
+                    .get(program)
+                    .map_or_else(String::new, |reason| format!("missing: {reason}")),
+            }
+        };
+        vec![
+            row("UDP transport, unencrypted", "loopback", "udp", "raw", Goal::AtMost(1.1)),
+            row("UDP transport, AES-256-GCM", "loopback", "udp_aes", "raw", Goal::None),
+            row("UDP transport, ChaCha20-Poly1305", "loopback", "udp_chacha", "raw", Goal::None),
+            row("AF_XDP over veth, unencrypted", "veth", "xdp", "udp", Goal::AtMost(0.6)),
+            row("AF_XDP over veth, AES-256-GCM", "veth", "xdp_aes", "udp_aes", Goal::None),
+        ]
+    }
+
+    fn anywhere(&self, program: &str, test: &str) -> Option<f64> {
+        let all = self.values.iter().filter(|(key, _)| key.1 == program && key.2 == test);
+        median(&all.flat_map(|(_, values)| values.iter().copied()).collect::<Vec<_>>())
     }
 
     fn rows_of(&self, placement: Placement) -> Vec<Row> {

@@ -37,6 +37,11 @@ impl Priority {
         Self { real_time: tried.is_ok_and(|status| status.success()) }
     }
 
+    /// For ways through the kernel: its own threads have to run as well, on the cores where ours spin.
+    pub(crate) fn ordinary() -> Self {
+        Self { real_time: false }
+    }
+
     pub(crate) fn describe(self) -> &'static str {
         if self.real_time { "real-time priority" } else { "ordinary priority" }
     }

@@ -23,8 +23,20 @@ const ROUND_TRIP_BYTES: [usize; 7] = [8, 32, 56, 64, 256, 1024, 4096];
 /// Lengths of streams.
 const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
 
+/// The sides that are a pair of processes.
+const PAIRS: [&str; 4] = ["bare", "comb", "trapping", "layers"];
+
 /// Runs the asking side. Prints JSON lines.
 pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    if let "loopback" | "veth" = name {
+        for line in crate::transports::run(name) {
+            println!("{line}");
+        }
+        return Ok(());
+    }
+    if !PAIRS.contains(&name) {
+        return Err(format!("{name:?} is no side: {}, loopback, veth", PAIRS.join(", ")).into());
+    }
     let room = Room::create()?;
     let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
     let (bare, memory) = Bare::create()?;

@@ -1,15 +1,12 @@
-//! What the transports cost, as ratios within one run: round trips of 32 bytes, both ends spinning on a core each.
-//!
-//! ```text
-//! cargo run --release -p comb-net --example transport_ratios                over the loopback
-//! cargo run --release -p comb-net --example transport_ratios -- veth        AF_XDP as well, over a virtual cable (root)
-//! ```
+//! What the transports between hosts cost: round trips of 32 bytes, both ends spinning on a core each, over the loopback
+//! and, where namespaces are allowed, over a virtual cable (veth), AF_XDP as well.
 //!
 //! All ways take turns in short blocks, so that what else the machine does hits all of them alike. Every round trip is
-//! timed. Shown are the median and the fastest tenth: on a busy machine the latter is nearer to the truth.
+//! timed.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use comb_net::datagram::Session;
@@ -17,8 +14,10 @@ use comb_net::seal::{Direction, SealKey, Suite};
 use comb_net::transport::Transport;
 use comb_net::udp::{self, UdpTransport};
 use comb_types::ChannelId;
+use rustix::net::{RecvFlags, SendFlags};
+use serde_json::{Value, json};
 
-const BLOCKS: usize = 240;
+const BLOCKS: usize = 40;
 const ROUNDS: u32 = 100;
 const MESSAGE: [u8; 32] = [7; 32];
 /// Ends the echo.
@@ -37,21 +36,21 @@ impl Way {
         Self { name, block: Box::new(block), taken: Vec::new() }
     }
 
-    /// Microseconds, at a tenth and at half of all round trips.
+    /// Nanoseconds, at a tenth and at half of all round trips.
     fn quantiles(&mut self) -> [f64; 2] {
         self.taken.sort();
-        [self.taken.len() / 10, self.taken.len() / 2].map(|at| self.taken[at].as_secs_f64() * 1e6)
+        [self.taken.len() / 10, self.taken.len() / 2].map(|at| self.taken[at].as_secs_f64() * 1e9)
     }
 }
 
-fn main() {
-    let mut ways = match std::env::args().nth(1).as_deref() {
-        None => loopback(),
-        Some("veth") => veth::ways(),
-        Some(other) => {
-            eprintln!("{other:?}: say veth, or nothing");
-            std::process::exit(2);
-        }
+/// A JSON line a way; what cannot be measured here is said to be missing.
+pub(crate) fn run(over: &str) -> Vec<Value> {
+    let mut ways = match over {
+        "loopback" => loopback(),
+        _ => match veth::ways() {
+            Ok(ways) => ways,
+            Err(reason) => return vec![json!({"peer": over, "missing": reason})],
+        },
     };
     for way in &mut ways {
         (way.block)();
@@ -62,17 +61,11 @@ fn main() {
             way.taken.extend(taken);
         }
     }
-    let first = ways[0].quantiles();
-    println!("{:<24} {:>21} {:>21}", "", "fastest tenth", "median");
-    for way in &mut ways {
-        let [tenth, half] = way.quantiles();
-        println!(
-            "{:<24} {tenth:8.2} µs   {:5.2} ×   {half:8.2} µs   {:5.2} ×",
-            way.name,
-            tenth / first[0],
-            half / first[1]
-        );
-    }
+    let line = |way: &mut Way| {
+        let [p10, median] = way.quantiles();
+        json!({"peer": over, "test": way.name, "bytes": 32, "median_ns": median, "p10_ns": p10})
+    };
+    ways.iter_mut().map(line).collect()
 }
 
 fn loopback() -> Vec<Way> {
@@ -84,10 +77,10 @@ fn loopback() -> Vec<Way> {
         [a, b]
     };
     vec![
-        raw("raw UDP, spinning", pair()),
-        over_udp("UDP plain", pair(), Suite::Plain),
-        over_udp("UDP AES-256-GCM", pair(), Suite::Aes256Gcm),
-        over_udp("UDP ChaCha20-Poly1305", pair(), Suite::ChaCha20Poly1305),
+        raw("raw", pair()),
+        over_udp("udp", pair(), Suite::Plain),
+        over_udp("udp_aes", pair(), Suite::Aes256Gcm),
+        over_udp("udp_chacha", pair(), Suite::ChaCha20Poly1305),
     ]
 }
 
@@ -105,8 +98,10 @@ fn session(suite: Suite, end: usize) -> Session {
 fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
     Way::new(name, move || {
         let echo_socket = b.try_clone().expect("a descriptor");
+        let (ready, meet) = meeting();
         let echo = std::thread::spawn(move || {
             pin(1);
+            ready.wait();
             let mut buffer = [0; 2048];
             loop {
                 let came = receive_raw(&echo_socket, &mut buffer);
@@ -116,6 +111,7 @@ fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
                 send_raw(&echo_socket, &buffer[..came]);
             }
         });
+        meet.wait();
         pin(0);
         let mut buffer = [0; 2048];
         let taken = timed(|| {
@@ -128,20 +124,13 @@ fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
     })
 }
 
-#[expect(unsafe_code, reason = "the opponent is the bare system call, through nothing of ours")]
 fn send_raw(socket: &OwnedFd, bytes: &[u8]) {
-    // SAFETY: the kernel reads `bytes.len()` bytes from `bytes` and keeps nothing.
-    unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+    let _ = rustix::net::send(socket, bytes, SendFlags::DONTWAIT);
 }
 
-#[expect(unsafe_code, reason = "the opponent is the bare system call, through nothing of ours")]
 fn receive_raw(socket: &OwnedFd, into: &mut [u8]) -> usize {
     loop {
-        // SAFETY: the kernel writes at most `into.len()` bytes to `into`.
-        let came = unsafe {
-            libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT)
-        };
-        if let Ok(came) = usize::try_from(came) {
+        if let Ok((came, _)) = rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
             return came;
         }
         std::hint::spin_loop();
@@ -152,8 +141,10 @@ fn transports(name: &'static str, mut a: impl Transport + 'static, b: impl Trans
     let mut b = Some(Box::new(b));
     Way::new(name, move || {
         let mut end = b.take().expect("it came back from the last block");
+        let (ready, meet) = meeting();
         let echo = std::thread::spawn(move || {
             pin(1);
+            ready.wait();
             let mut buffer = [0; 2048];
             loop {
                 let (kind, came) = receive(&mut *end, &mut buffer);
@@ -163,6 +154,7 @@ fn transports(name: &'static str, mut a: impl Transport + 'static, b: impl Trans
                 end.send(kind, &[&buffer[..came]]).expect("room");
             }
         });
+        meet.wait();
         pin(0);
         let mut buffer = [0; 2048];
         let taken = timed(|| {
@@ -190,6 +182,13 @@ fn receive(end: &mut impl Transport, into: &mut [u8]) -> (u8, usize) {
     }
 }
 
+/// Where two threads wait, asleep, until both are on their cores: at real-time priority one that spins would keep the
+/// other from ever leaving its core.
+fn meeting() -> (Arc<Barrier>, Arc<Barrier>) {
+    let barrier = Arc::new(Barrier::new(2));
+    (Arc::clone(&barrier), barrier)
+}
+
 fn timed(mut round: impl FnMut()) -> Vec<Duration> {
     let one = |_| {
         let started = Instant::now();
@@ -206,19 +205,9 @@ fn pin(core: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-#[cfg(feature = "xdp")]
-#[path = "../tests/transports/namespaces.rs"]
+#[path = "../../net/tests/transports/namespaces.rs"]
 mod namespaces;
 
-#[cfg(not(feature = "xdp"))]
-mod veth {
-    pub(crate) fn ways() -> Vec<super::Way> {
-        eprintln!("built without the feature xdp");
-        std::process::exit(2);
-    }
-}
-
-#[cfg(feature = "xdp")]
 mod veth {
     use comb_net::xdp::{XdpTransport, XdpWire};
 
@@ -237,11 +226,8 @@ mod veth {
         [a, b]
     }
 
-    pub(crate) fn ways() -> Vec<Way> {
-        let place = Namespaces::make().unwrap_or_else(|reason| {
-            eprintln!("{reason}");
-            std::process::exit(2);
-        });
+    pub(crate) fn ways() -> Result<Vec<Way>, String> {
+        let place = Namespaces::make()?;
         // AF_XDP's program changes the way of all packets on the cable, so it has one of its own.
         let other = Namespaces::make().expect("one was made before");
         let xdp_pair = |suite: Suite, place: &Namespaces| {
@@ -256,12 +242,12 @@ mod veth {
         let third = Namespaces::make().expect("one was made before");
         let (c, d) = xdp_pair(Suite::Aes256Gcm, &third);
         // The namespaces live as long as the sockets in them.
-        vec![
-            raw("raw UDP, spinning", pair(&place)),
-            over_udp("UDP plain", pair(&place), Suite::Plain),
-            over_udp("UDP AES-256-GCM", pair(&place), Suite::Aes256Gcm),
-            transports("AF_XDP plain", a, b),
-            transports("AF_XDP AES-256-GCM", c, d),
-        ]
+        Ok(vec![
+            raw("raw", pair(&place)),
+            over_udp("udp", pair(&place), Suite::Plain),
+            over_udp("udp_aes", pair(&place), Suite::Aes256Gcm),
+            transports("xdp", a, b),
+            transports("xdp_aes", c, d),
+        ])
     }
 }
