@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use comb_types::ChannelId;
 
@@ -43,7 +44,33 @@ pub(crate) struct Channel {
     link: Link,
     life: Arc<Life>,
     /// Ours, in the endpoint's epoll set for as long as the channel lives.
-    _event: Option<OwnedFd>,
+    _event: Option<ChannelEvent>,
+}
+
+/// The eventfd of one channel, in its endpoint's epoll set. The peer has a copy of the descriptor, so closing ours does
+/// not take it out of the set: a former peer could wake us for ever.
+#[derive(Debug)]
+pub(crate) struct ChannelEvent {
+    event: OwnedFd,
+    set: Arc<OwnedFd>,
+}
+
+impl ChannelEvent {
+    /// `event` is in `set`.
+    pub(crate) fn new(event: OwnedFd, set: Arc<OwnedFd>) -> Self {
+        Self { event, set }
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.event
+    }
+}
+
+impl Drop for ChannelEvent {
+    fn drop(&mut self) {
+        // It is in the set, and the set is open: this cannot fail.
+        let _ = rustix::event::epoll::delete(&*self.set, &self.event);
+    }
 }
 
 impl Channel {
@@ -53,7 +80,7 @@ impl Channel {
         peer: String,
         link: Link,
         life: Arc<Life>,
-        event: Option<OwnedFd>,
+        event: Option<ChannelEvent>,
     ) -> Self {
         Self { key, id, peer, link, life, _event: event }
     }
@@ -136,6 +163,19 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => link.has_room(),
             Link::Other(_) => true,
+        }
+    }
+
+    pub(crate) fn tick(&self, tick: u64) {
+        if let Link::Shm(link) = &self.link {
+            link.tick(tick);
+        }
+    }
+
+    pub(crate) fn is_silent(&mut self, now: Instant, limit: Duration) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.is_silent(now, limit),
+            Link::Other(_) => false,
         }
     }
 

@@ -15,7 +15,7 @@ use rustix::event::epoll;
 use crate::agent::client::{Agent, RequestError};
 use crate::agent::protocol::Side;
 use crate::bell::Bell;
-use crate::channel::{Channel, ChannelKey, Link};
+use crate::channel::{Channel, ChannelEvent, ChannelKey, Link};
 use crate::fence::Fences;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
@@ -35,6 +35,9 @@ const TURN_MESSAGES: usize = 16;
 /// the word that tells is on another cache line than the ring.
 const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
 
+/// A busy endpoint looks as well, once in so many polls: rarer, because each of them is a message.
+const POLLS_BETWEEN_LOOKS: u32 = 1024;
+
 /// How an endpoint is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointOptions {
@@ -47,8 +50,10 @@ pub struct EndpointOptions {
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
     /// of a garbled message to ourselves later. Costs up to a third of a round trip (see `docs/papers/unet.md`).
     pub trap_wild_stores: bool,
-    /// A peer that leaves messages unread for so long, and whose endpoint does not move, is taken for dead. `None`:
-    /// only the end of its process is its end.
+    /// A peer that leaves messages unread for so long, and whose endpoint does not move meanwhile, is taken for dead
+    /// ([`Cause::Silent`]). An endpoint moves when its program polls, waits or receives: choose a limit well above the
+    /// longest time that a healthy peer computes between two polls. Found while this endpoint itself is polled or
+    /// waits. `None`: only the end of its process is its end.
     pub silence_limit: Option<Duration>,
 }
 
@@ -75,7 +80,7 @@ pub(crate) struct EndpointShared {
     bell_descriptor: Option<OwnedFd>,
     news: AtomicBool,
     /// The epoll set of an endpoint with events, and the eventfd in it for news.
-    events: Option<(OwnedFd, OwnedFd)>,
+    events: Option<(Arc<OwnedFd>, OwnedFd)>,
     places: Mutex<Places>,
 }
 
@@ -83,6 +88,8 @@ pub(crate) struct EndpointShared {
 struct Places {
     taken: Vec<bool>,
     incoming: Vec<Incoming>,
+    /// The endpoint is gone: nothing comes in any more.
+    closed: bool,
 }
 
 /// A channel that a peer opened, ready for use.
@@ -93,7 +100,7 @@ pub(crate) struct Incoming {
     pub(crate) peer: String,
     pub(crate) link: ShmLink,
     pub(crate) life: Arc<Life>,
-    pub(crate) event: Option<OwnedFd>,
+    pub(crate) event: Option<ChannelEvent>,
 }
 
 impl EndpointShared {
@@ -156,7 +163,7 @@ impl EndpointShared {
     }
 
     pub(crate) fn event_set(&self) -> Option<&OwnedFd> {
-        self.events.as_ref().map(|(set, _)| set)
+        self.events.as_ref().map(|(set, _)| &**set)
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -183,10 +190,13 @@ impl EndpointShared {
     }
 
     /// Our side of one more channel: memory, what the handshake says of it, its descriptor, and its eventfd.
-    pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<OwnedFd>), RequestError> {
+    pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<ChannelEvent>), RequestError> {
         let event = match &self.events {
             None => None,
-            Some((set, _)) => Some(channel_event(set).map_err(RequestError::System)?),
+            Some((set, _)) => {
+                let event = channel_event(set).map_err(RequestError::System)?;
+                Some(ChannelEvent::new(event, Arc::clone(set)))
+            }
         };
         let (own, ring) = OwnSide::create(self.options.geometry, self.options.trap_wild_stores)?;
         let bell_index = self.take_index()?;
@@ -199,14 +209,21 @@ impl EndpointShared {
         Ok((own, side, ring, event))
     }
 
-    pub(crate) fn push_incoming(&self, incoming: Incoming) {
-        self.places().incoming.push(incoming);
+    /// Leaves a channel for the endpoint to find; gives it back if the endpoint is gone.
+    pub(crate) fn push_incoming(&self, incoming: Incoming) -> Result<(), Box<Incoming>> {
+        let mut places = self.places();
+        if places.closed {
+            return Err(Box::new(incoming));
+        }
+        places.incoming.push(incoming);
+        drop(places);
         self.raise_news();
+        Ok(())
     }
 }
 
-fn event_set() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+fn event_set() -> Result<(Arc<OwnedFd>, OwnedFd), rustix::io::Errno> {
+    let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
     let news = channel_event(&set)?;
     Ok((set, news))
 }
@@ -284,7 +301,7 @@ pub struct Received {
 pub struct Endpoint {
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<EndpointShared>,
-    channels: Vec<Option<Channel>>,
+    pub(crate) channels: Vec<Option<Channel>>,
     live: usize,
     /// Whose turn it is.
     turn: usize,
@@ -294,8 +311,45 @@ pub struct Endpoint {
     ended: Vec<ChannelEnded>,
     arrived: Vec<ChannelKey>,
     idle_polls: u32,
-    /// Channels that are known to have something, when there are too many to look at each.
-    flagged: std::collections::VecDeque<usize>,
+    polls: u32,
+    /// What peers see of our moving; see [`crate::silence`].
+    pub(crate) ticks: u64,
+    flagged: Flagged,
+}
+
+/// Channels that are known to have something, when there are too many to look at each.
+#[derive(Debug, Default)]
+struct Flagged {
+    queue: std::collections::VecDeque<usize>,
+    /// Which are in the queue: each once, however often its flag comes up.
+    queued: Vec<bool>,
+    /// Taken from the queue since the board was last looked at.
+    taken: usize,
+    /// Whether peers were told to raise flags.
+    demanded: bool,
+}
+
+impl Flagged {
+    fn push(&mut self, index: usize) {
+        if self.queued.len() <= index {
+            self.queued.resize(index + 1, false);
+        }
+        if !std::mem::replace(&mut self.queued[index], true) {
+            self.queue.push_back(index);
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let index = self.queue.pop_front()?;
+        self.queued[index] = false;
+        self.taken += 1;
+        Some(index)
+    }
+
+    /// Whether it is time to look at the board: a queue that busy channels keep filled must not hide it.
+    fn is_stale(&self) -> bool {
+        self.queue.is_empty() || self.taken >= CHANNELS_LOOKED_AT
+    }
 }
 
 impl Endpoint {
@@ -311,7 +365,9 @@ impl Endpoint {
             ended: Vec::new(),
             arrived: Vec::new(),
             idle_polls: 0,
-            flagged: std::collections::VecDeque::new(),
+            polls: 0,
+            ticks: 0,
+            flagged: Flagged::default(),
         }
     }
 
@@ -329,8 +385,9 @@ impl Endpoint {
     pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
         let (own, side, ring, event) = self.shared.new_side()?;
         let index = side.bell_index;
+        let abandonment = own.abandonment();
         let mut with = vec![&ring];
-        with.extend(event.as_ref());
+        with.extend(event.as_ref().map(ChannelEvent::descriptor));
         let opened = self.agent.shared().open(&self.shared, to, side, &with);
         let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(own, peer) {
             Ok(link) => Ok((channel, link, life)),
@@ -339,26 +396,33 @@ impl Endpoint {
                 Err(error.into())
             }
         });
-        let (channel, link, life) = linked.inspect_err(|_| self.shared.release_index(index))?;
+        let (channel, link, life) = linked.inspect_err(|_| {
+            abandonment.declare();
+            self.shared.release_index(index);
+        })?;
         let peer = to.to_owned();
         Ok(self.install(Incoming { channel, index, peer, link, life, event }))
     }
 
     /// Waits for a peer to open a channel to us.
     pub fn accept(&mut self, limit: Duration) -> Option<ChannelKey> {
-        let until = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             self.look_at_news();
             if !self.arrived.is_empty() {
                 return Some(self.arrived.remove(0));
             }
-            let left = until.checked_duration_since(Instant::now())?;
+            let left = limit.checked_sub(started.elapsed())?;
+            self.tick();
             let news = &self.shared.news;
             self.shared.bell.sleep(left, || !news.load(Ordering::Acquire));
         }
     }
 
-    fn install(&mut self, incoming: Incoming) -> ChannelKey {
+    fn install(&mut self, mut incoming: Incoming) -> ChannelKey {
+        if self.shared.options.silence_limit.is_some() {
+            incoming.link.watch_silence();
+        }
         let index = incoming.index as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);
@@ -374,7 +438,9 @@ impl Endpoint {
             incoming.event,
         ));
         self.live += 1;
-        if self.channels.len() == CHANNELS_LOOKED_AT + 1 {
+        // Not "exactly one more": places can be filled out of order, and then that number is never met.
+        if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.demanded {
+            self.flagged.demanded = true;
             self.shared.bell.demand_flags();
         }
         key
@@ -431,7 +497,12 @@ impl Endpoint {
         let Some(channel) = self.channel_mut(key) else { return PostError::NoChannel };
         match error {
             SendError::Full => match channel.cause() {
-                // A dead peer reads nothing any more: the room will never come.
+                // A dead peer reads nothing any more: the room will never come. What it sent before is still there to
+                // be received; then the channel stays, and its end is told once more, to the receiver.
+                Some(cause) if !channel.is_idle() => {
+                    let peer = channel.peer().to_owned();
+                    PostError::Ended(ChannelEnded { channel: key, peer, cause })
+                }
                 Some(cause) => self.end_channel(key, cause).map_or(PostError::NoChannel, PostError::Ended),
                 None => PostError::Full(channel.peer().to_owned()),
             },
@@ -466,6 +537,8 @@ impl Endpoint {
     }
 
     fn wait_for_room(&mut self, key: ChannelKey, limit: Duration) {
+        // First, or news about others would keep this from ever sleeping.
+        self.look_at_news();
         let stuck = |this: &mut Self| {
             !this.shared.has_news(Ordering::Acquire)
                 && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
@@ -475,10 +548,12 @@ impl Endpoint {
         }
         self.want_credit(key, true);
         let shared = Arc::clone(&self.shared);
+        self.tick();
         shared.bell.sleep(limit, || stuck(self));
+        self.tick();
         self.want_credit(key, false);
-        // The peer may have died; then its channel refuses the next message and says why.
-        self.look_at_news();
+        // The peer may have died or fallen silent; then its channel refuses the next message and says why.
+        self.look_for_silence();
     }
 
     fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
@@ -516,12 +591,12 @@ impl Endpoint {
         buffer: &mut [u8],
         limit: Duration,
     ) -> Result<Option<Received>, ChannelEnded> {
-        let until = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             if let Some(received) = self.receive(buffer)? {
                 return Ok(Some(received));
             }
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return Ok(None) };
+            let Some(left) = limit.checked_sub(started.elapsed()) else { return Ok(None) };
             self.wait(left);
         }
     }
@@ -529,6 +604,7 @@ impl Endpoint {
     /// One message, from whichever channel has one, each in its turn.
     #[inline]
     fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
+        self.before_poll()?;
         if self.channels.len() == 1 {
             return if self.poll_channel(0, 1, deliver)? > 0 { Ok(()) } else { self.when_idle() };
         }
@@ -550,6 +626,7 @@ impl Endpoint {
         turn: usize,
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
+        self.before_poll()?;
         let mut messages = 0;
         if self.channels.len() <= CHANNELS_LOOKED_AT {
             for index in 0..self.channels.len() {
@@ -588,8 +665,8 @@ impl Endpoint {
         self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
     }
 
-    /// The channels whose flags are up, and one more in turn: flags are hints, and no channel waits for ever because
-    /// one was lost.
+    /// The channels whose flags are up, and one more in turn with each look at the board: flags are hints, and no
+    /// channel waits for ever because one was lost or because others are busy.
     fn poll_flagged(
         &mut self,
         turn: usize,
@@ -597,20 +674,18 @@ impl Endpoint {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
         let mut messages = 0;
-        if self.flagged.is_empty() {
-            let flagged = &mut self.flagged;
-            self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        }
-        if self.flagged.is_empty() {
+        if self.flagged.is_stale() {
+            self.flagged.taken = 0;
+            self.take_flags();
             self.turn = (self.turn + 1) % self.channels.len();
-            self.flagged.push_back(self.turn);
+            self.flagged.push(self.turn);
         }
-        for _ in 0..self.flagged.len() {
-            let Some(index) = self.flagged.pop_front() else { break };
+        for _ in 0..self.flagged.queue.len() {
+            let Some(index) = self.flagged.pop() else { break };
             let came = self.poll_channel(index, turn, deliver)?;
             if came == turn {
                 // There may be more, and the sender does not flag what it has flagged.
-                self.flagged.push_back(index);
+                self.flagged.push(index);
             }
             messages += came;
             if messages >= most {
@@ -628,9 +703,13 @@ impl Endpoint {
         if self.channels.len() <= CHANNELS_LOOKED_AT {
             return self.has_something();
         }
+        self.take_flags();
+        !self.flagged.queue.is_empty()
+    }
+
+    fn take_flags(&mut self) {
         let flagged = &mut self.flagged;
-        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        !self.flagged.is_empty()
+        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push(index));
     }
 
     pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
@@ -641,6 +720,19 @@ impl Endpoint {
     }
 
     // ── news, ends ──
+
+    /// Now and then even if every poll finds a message: one busy peer must not hide that another came, left or died.
+    /// Before the poll, because an end that is told after it would take the place of a message.
+    #[inline]
+    fn before_poll(&mut self) -> Result<(), ChannelEnded> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_BETWEEN_LOOKS) { self.look_around() } else { Ok(()) }
+    }
+
+    /// The next poll that finds nothing looks around.
+    pub(crate) fn look_soon(&mut self) {
+        self.idle_polls = u32::MAX;
+    }
 
     #[inline]
     fn when_idle(&mut self) -> Result<(), ChannelEnded> {
@@ -658,7 +750,9 @@ impl Endpoint {
 
     #[cold]
     fn look_around(&mut self) -> Result<(), ChannelEnded> {
+        self.tick();
         self.look_at_news();
+        self.look_for_silence();
         self.look_for_ends();
         if self.ended.is_empty() { Ok(()) } else { Err(self.ended.remove(0)) }
     }
@@ -711,6 +805,8 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
+        // Nobody needs to be told of a channel that has come and gone.
+        self.arrived.retain(|arrived| *arrived != key);
         self.agent.shared().forget_channel(channel.id(), channel.life());
         self.shared.release_index(key.index);
         Some(channel)
@@ -726,9 +822,14 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.shared.places().closed = true;
+        // What came and was never looked at has a peer too, who is to be told.
+        self.shared.news.store(true, Ordering::Relaxed);
+        self.look_at_news();
         for channel in self.channels.iter_mut().flatten() {
             channel.close();
+            self.agent.shared().unwatch_channel(channel.id(), channel.life());
         }
-        self.agent.shared().forget_endpoint(self.shared.id());
+        self.agent.shared().forget_endpoint(&self.shared);
     }
 }

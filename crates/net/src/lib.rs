@@ -23,6 +23,8 @@ mod ring;
 mod segment;
 #[cfg(not(loom))]
 mod shm;
+#[cfg(not(loom))]
+mod silence;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;

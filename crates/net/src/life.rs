@@ -59,7 +59,11 @@ impl Life {
 
     /// A window that the peer shares; the endpoint maps it when it is asked to.
     pub(crate) fn push_window(&self, window: IncomingWindow) {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner).push(window);
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        // A number shared again replaces what was not taken: a peer that repeats itself must not fill our table of
+        // descriptors.
+        windows.retain(|waiting| waiting.number != window.number);
+        windows.push(window);
     }
 
     pub(crate) fn take_windows(&self) -> Vec<IncomingWindow> {

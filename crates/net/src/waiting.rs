@@ -63,7 +63,10 @@ impl Endpoint {
             self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
         if !came {
             let shared = Arc::clone(&self.shared);
+            self.tick();
             shared.bell().sleep(limit, || !self.has_something());
+            self.tick();
+            self.look_soon();
         }
     }
 

@@ -61,6 +61,8 @@ struct Endpoint {
     name: String,
     bell: OwnedFd,
     bell_channels: u32,
+    /// Whether it came back with its process after this agent's start: then more of its channels may follow.
+    restored: bool,
 }
 
 /// A channel and its ends; the second is missing while it is only offered, or not restored yet.
@@ -70,6 +72,8 @@ struct Channel {
     /// The opener's request while it waits for an answer, and the memory that each end has charged.
     pending: Option<Pending>,
     charged_bytes: Vec<(ClientId, u64)>,
+    /// While only one end has been restored: its own address, and the one that may claim the other end.
+    half: Option<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -165,13 +169,7 @@ impl Broker {
                 self.create_endpoint(client, request, name, bell_channels, descriptors)
             }
             Request::RestoreEndpoint { request, name, bell_channels, channels } => {
-                let created = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
-                let Some(Reply::EndpointCreated { endpoint, .. }) = created.first().map(|out| &out.reply)
-                else {
-                    return Err("an endpoint was not restored".into());
-                };
-                self.restore_channels(client, *endpoint, &channels)?;
-                Ok(created)
+                self.restore_endpoint(client, request, name, bell_channels, &channels, descriptors)
             }
             Request::Open { request, endpoint, to, side } => {
                 self.open(client, request, endpoint, &to, side, descriptors)
@@ -185,7 +183,8 @@ impl Broker {
                 self.end_of(client, channel)?;
                 let name = self.full_name(client);
                 let mut out = Vec::new();
-                self.remove_channel(channel, Some(client), &format!("{name} closed the channel"), &mut out);
+                let reason = format!("{name} closed the channel");
+                self.remove_channel(channel, &|(id, _)| id != client, &reason, &mut out);
                 Ok(out)
             }
             Request::CloseEndpoint { endpoint } => {
@@ -239,30 +238,75 @@ impl Broker {
         Segment::inspect(bell.as_fd(), bytes, Writers::Both)?;
         self.charge(client, bytes)?;
         let endpoint = EndpointId(self.fresh_number());
-        self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels });
+        let restored = false;
+        self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels, restored });
         let reply = Reply::EndpointCreated { request, endpoint };
         Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
     }
 
-    fn restore_channels(
+    /// An endpoint of a process that outlived the agent before. All of it or nothing.
+    fn restore_endpoint(
         &mut self,
         client: ClientId,
-        endpoint: EndpointId,
+        request: u32,
+        name: String,
+        bell_channels: u32,
         channels: &[(ChannelId, String)],
-    ) -> Result<(), Refusal> {
-        for (channel, _) in channels {
-            let entry = self.channels.entry(*channel).or_insert_with(|| Channel {
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        let process = self.identity(client).ok_or("not connected")?.name;
+        let own = format!("{process}/{name}");
+        let mut ends_here = BTreeMap::new();
+        for (channel, peer) in channels {
+            self.may_restore(*channel, &own, peer)?;
+            let ends: &mut u32 = ends_here.entry(*channel).or_default();
+            *ends += 1;
+            if *ends > 1 + u32::from(*peer == own) {
+                return Err(format!("{channel} is named more often than it has ends").into());
+            }
+        }
+        let held = self.clients[&client].channels as usize + channels.len();
+        if held > self.limits.channels as usize {
+            return Err(format!("this process's limit of {} channels is reached", self.limits.channels).into());
+        }
+        let mut known = self.endpoints.iter().filter(|(_, e)| e.owner == client && e.name == name && e.restored);
+        let (endpoint, out) = if let Some((&endpoint, _)) = known.next() {
+            let reply = Reply::EndpointCreated { request, endpoint };
+            (endpoint, vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
+        } else {
+            let out = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
+            let Some(Reply::EndpointCreated { endpoint, .. }) = out.first().map(|out| &out.reply) else {
+                return Err("an endpoint was not restored".into());
+            };
+            (*endpoint, out)
+        };
+        self.endpoints.get_mut(&endpoint).expect("just found or made").restored = true;
+        for (channel, peer) in channels {
+            let fresh = || Channel {
                 ends: Vec::new(),
                 pending: None,
                 charged_bytes: Vec::new(),
-            });
-            if entry.ends.len() >= 2 {
-                return Err(format!("{channel} has two ends already").into());
-            }
+                half: Some((own.clone(), peer.clone())),
+            };
+            let entry = self.channels.entry(*channel).or_insert_with(fresh);
             entry.ends.push((client, endpoint));
-            self.clients.get_mut(&client).ok_or("not connected")?.channels += 1;
+            if entry.ends.len() == 2 {
+                entry.half = None;
+            }
         }
-        Ok(())
+        let added = u32::try_from(channels.len()).expect("within the limit");
+        self.clients.get_mut(&client).expect("identified above").channels += added;
+        Ok(out)
+    }
+
+    /// A channel's number is easy to guess. Only who the other end names may claim what that one has restored, and
+    /// nobody what was made here.
+    fn may_restore(&self, channel: ChannelId, own: &str, peer: &str) -> Result<(), Refusal> {
+        match self.channels.get(&channel).map(|entry| &entry.half) {
+            None => Ok(()),
+            Some(Some((restorer, named))) if own == named && peer == restorer => Ok(()),
+            Some(_) => Err(format!("{channel} is not this endpoint's to restore").into()),
+        }
     }
 
     fn open(
@@ -297,7 +341,10 @@ impl Broker {
                 return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
             }
         }
-        let charged = self.check_side(client, &side, &descriptors)?;
+        let geometry_bytes = self.check_side(client, &side, &descriptors)?;
+        // What can fail comes before what changes the book.
+        let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
+        self.charge(client, geometry_bytes)?;
         let channel = ChannelId(self.fresh_number());
         for party in [client, target] {
             self.clients.get_mut(&party).expect("looked up above").channels += 1;
@@ -307,7 +354,8 @@ impl Broker {
             Channel {
                 ends: vec![(client, endpoint)],
                 pending: Some(Pending { request, accepter: (target, accepter) }),
-                charged_bytes: vec![(client, charged)],
+                charged_bytes: vec![(client, geometry_bytes)],
+                half: None,
             },
         );
         let opener = &self.endpoints[&endpoint];
@@ -319,7 +367,6 @@ impl Broker {
             side,
             bell_channels: opener.bell_channels,
         };
-        let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
         Ok(vec![Outgoing { to: target, reply, descriptors }])
     }
 
@@ -330,16 +377,32 @@ impl Broker {
         side: Side,
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
-        let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        let Some(entry) = self.channels.get(&channel) else {
+            // The opener left, or gave up, before the answer. The accepter holds a channel that nobody is on.
+            let reason = "the offer is no longer there".to_owned();
+            let reply = Reply::PeerGone { channel, reason };
+            return Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }]);
+        };
         let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
         if pending.accepter.0 != client {
             return Err("the channel was offered to somebody else".into());
         }
         let (request, accepter) = (pending.request, pending.accepter);
         let opener = entry.ends[0].0;
-        let charged = match self.check_side(client, &side, &descriptors) {
-            Ok(charged) => charged,
-            Err(Refusal(reason)) => return self.refuse(client, channel, &reason),
+        let taken = self.check_side(client, &side, &descriptors).and_then(|bytes| {
+            let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
+            self.charge(client, bytes)?;
+            Ok((bytes, descriptors))
+        });
+        let (charged, descriptors) = match taken {
+            Ok(taken) => taken,
+            Err(Refusal(reason)) => {
+                // Both are told: the accepter thought it had the channel.
+                let mut out = self.refuse(client, channel, &reason)?;
+                let reply = Reply::PeerGone { channel, reason };
+                out.push(Outgoing { to: client, reply, descriptors: Vec::new() });
+                return Ok(out);
+            }
         };
         let entry = self.channels.get_mut(&channel).expect("looked up above");
         entry.pending = None;
@@ -352,7 +415,6 @@ impl Broker {
             side,
             bell_channels: self.endpoints[&accepter.1].bell_channels,
         };
-        let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
         Ok(vec![Outgoing { to: opener, reply, descriptors }])
     }
 
@@ -365,7 +427,7 @@ impl Broker {
         let (request, opener) = (pending.request, entry.ends[0].0);
         let reason: String = reason.chars().take(1000).collect();
         let name = self.full_name(client);
-        self.remove_channel(channel, None, "", &mut Vec::new());
+        self.remove_channel(channel, &|_| false, "", &mut Vec::new());
         let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };
         Ok(vec![Outgoing { to: opener, reply, descriptors: Vec::new() }])
     }
@@ -383,15 +445,18 @@ impl Broker {
         if window as usize >= WINDOWS {
             return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
         }
+        let entry = &self.channels[&channel];
+        if entry.ends.len() < 2 {
+            return Err("the peer has not taken the channel yet".into());
+        }
+        // Both ends in one process: the window goes to the other endpoint, which is the same connection.
+        let to = entry.ends.iter().find(|(id, _)| *id != client).map_or(client, |&(id, _)| id);
         let [memory] = exactly(descriptors)?;
         let writers = if writable { Writers::Both } else { Writers::Maker };
         Segment::inspect(memory.as_fd(), bytes, writers)?;
         self.charge(client, bytes)?;
         let entry = self.channels.get_mut(&channel).expect("checked by end_of");
         entry.charged_bytes.push((client, bytes));
-        // Both ends in one process: the window goes to the other endpoint, which is the same connection.
-        let peer = entry.ends.iter().find(|(id, _)| *id != client).or(entry.ends.first());
-        let &(to, _) = peer.ok_or("the peer is not restored yet")?;
         let reply = Reply::WindowShared { channel, window, bytes, writable };
         Ok(vec![Outgoing { to, reply, descriptors: vec![memory] }])
     }
@@ -418,8 +483,8 @@ impl Broker {
         Outgoing { to: client, reply: Reply::Listing { request, processes, cut }, descriptors: Vec::new() }
     }
 
-    /// Checks the ring that comes with a side and charges its memory.
-    fn check_side(&mut self, client: ClientId, side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
+    /// Checks the ring that comes with a side; what it will charge.
+    fn check_side(&self, client: ClientId, side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
         let geometry = side.geometry.check().map_err(|error: GeometryError| error)?;
         let expected = 1 + usize::from(side.event);
         if with.len() != expected {
@@ -427,7 +492,6 @@ impl Broker {
         }
         let bytes = geometry.segment_bytes() as u64;
         Segment::inspect(with[0].as_fd(), bytes, Writers::Both)?;
-        self.charge(client, bytes)?;
         Ok(bytes)
     }
 
@@ -486,15 +550,15 @@ impl Broker {
             .map(|(&id, _)| id)
             .collect();
         for channel in touched {
-            self.remove_channel(channel, Some(removed.owner), reason, out);
+            self.remove_channel(channel, &|(_, end)| end != endpoint, reason, out);
         }
     }
 
-    /// Removes a channel and tells every end but `leaver`'s.
+    /// Removes a channel and tells those of its ends that are to be told.
     fn remove_channel(
         &mut self,
         channel: ChannelId,
-        leaver: Option<ClientId>,
+        is_told: &dyn Fn((ClientId, EndpointId)) -> bool,
         reason: &str,
         out: &mut Vec<Outgoing>,
     ) {
@@ -510,8 +574,7 @@ impl Broker {
                 client.channels -= 1;
             }
         }
-        let Some(leaver) = leaver else { return };
-        for &(to, _) in removed.ends.iter().filter(|(to, _)| *to != leaver) {
+        for &(to, _) in removed.ends.iter().filter(|end| is_told(**end)) {
             let reason = reason.to_owned();
             let reply = match pending {
                 Some(pending) => Reply::Refused { request: Some(pending.request), reason },
