@@ -475,7 +475,7 @@ impl Endpoint {
     /// Sends one message, or says at once why not.
     #[inline]
     pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
+        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
         match found.send(kind, message) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.sending_failed(channel, error)),
@@ -485,11 +485,18 @@ impl Endpoint {
     /// Sends one message gathered from parts.
     #[inline]
     pub fn send_gathered(&mut self, channel: ChannelKey, kind: u8, parts: &[&[u8]]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
+        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
         match found.send_gathered(kind, parts) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.sending_failed(channel, error)),
         }
+    }
+
+    /// A channel whose end waits to be told to the receiver is gone already: the sender is told the same.
+    #[cold]
+    fn no_channel(&self, key: ChannelKey) -> PostError {
+        let ended = self.ended.iter().find(|ended| ended.channel == key);
+        ended.map_or(PostError::NoChannel, |ended| PostError::Ended(ended.clone()))
     }
 
     #[cold]

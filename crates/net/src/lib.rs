@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 pub mod agent;
+mod attention;
 #[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]

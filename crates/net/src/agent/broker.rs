@@ -341,7 +341,7 @@ impl Broker {
                 return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
             }
         }
-        let geometry_bytes = self.check_side(client, &side, &descriptors)?;
+        let geometry_bytes = Self::check_side(&side, &descriptors)?;
         // What can fail comes before what changes the book.
         let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
         self.charge(client, geometry_bytes)?;
@@ -389,7 +389,7 @@ impl Broker {
         }
         let (request, accepter) = (pending.request, pending.accepter);
         let opener = entry.ends[0].0;
-        let taken = self.check_side(client, &side, &descriptors).and_then(|bytes| {
+        let taken = Self::check_side(&side, &descriptors).and_then(|bytes| {
             let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
             self.charge(client, bytes)?;
             Ok((bytes, descriptors))
@@ -484,7 +484,7 @@ impl Broker {
     }
 
     /// Checks the ring that comes with a side; what it will charge.
-    fn check_side(&self, client: ClientId, side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
+    fn check_side(side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
         let geometry = side.geometry.check().map_err(|error: GeometryError| error)?;
         let expected = 1 + usize::from(side.event);
         if with.len() != expected {
@@ -626,3 +626,6 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Re
     <[OwnedFd; N]>::try_from(descriptors)
         .map_err(|_| Refusal(format!("{came} descriptors came where {N} belong")))
 }
+
+#[cfg(test)]
+mod tests;
