@@ -103,6 +103,13 @@ impl Bell {
         self.announce(MANY);
     }
 
+    /// As [`Bell::demand_flags`], after that: repairs the demand if somebody wiped it.
+    pub(crate) fn keep_demanding_flags(&self) {
+        if self.board.word(ATTENTION_WORD).load(Ordering::Relaxed) & MANY == 0 {
+            self.demand_flags();
+        }
+    }
+
     /// Takes the flags that are set and calls `visit` with their channels.
     #[inline]
     pub(crate) fn take_flags(&self, channels: usize, mut visit: impl FnMut(usize)) {

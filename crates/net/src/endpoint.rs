@@ -79,9 +79,21 @@ pub(crate) struct EndpointShared {
     /// Handed to the agent, and again after it was restarted.
     bell_descriptor: Option<OwnedFd>,
     news: AtomicBool,
-    /// The epoll set of an endpoint with events, and the eventfd in it for news.
-    events: Option<(Arc<OwnedFd>, OwnedFd)>,
+    /// Of an endpoint with events.
+    events: Option<Events>,
     places: Mutex<Places>,
+}
+
+/// What an event loop waits for.
+#[derive(Debug)]
+struct Events {
+    /// The epoll set: all of the others are in it.
+    set: Arc<OwnedFd>,
+    /// An eventfd, written by our watcher.
+    news: OwnedFd,
+    /// A peer that scribbles on the board can keep the others from writing their events. So an armed endpoint looks for
+    /// itself after a while, as a sleeping one does.
+    timer: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -149,8 +161,8 @@ impl EndpointShared {
     pub(crate) fn raise_news(&self) {
         self.news.store(true, Ordering::Release);
         self.bell.wake();
-        if let Some((_, event)) = &self.events {
-            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        if let Some(events) = &self.events {
+            let _ = rustix::io::write(&events.news, &1_u64.to_ne_bytes());
         }
     }
 
@@ -163,7 +175,18 @@ impl EndpointShared {
     }
 
     pub(crate) fn event_set(&self) -> Option<&OwnedFd> {
-        self.events.as_ref().map(|(set, _)| &**set)
+        self.events.as_ref().map(|events| &*events.set)
+    }
+
+    /// The event descriptor becomes readable after this time, come what may.
+    pub(crate) fn start_event_timer(&self, after: Duration) {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        let Some(events) = &self.events else { return };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(after).expect("a fraction of a second");
+        let once = Itimerspec { it_interval: never, it_value };
+        let set = timerfd_settime(&events.timer, TimerfdTimerFlags::empty(), &once);
+        debug_assert!(set.is_ok(), "a timer of ours and a valid time");
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -193,7 +216,7 @@ impl EndpointShared {
     pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<ChannelEvent>), RequestError> {
         let event = match &self.events {
             None => None,
-            Some((set, _)) => {
+            Some(Events { set, .. }) => {
                 let event = channel_event(set).map_err(RequestError::System)?;
                 Some(ChannelEvent::new(event, Arc::clone(set)))
             }
@@ -222,10 +245,14 @@ impl EndpointShared {
     }
 }
 
-fn event_set() -> Result<(Arc<OwnedFd>, OwnedFd), rustix::io::Errno> {
+fn event_set() -> Result<Events, rustix::io::Errno> {
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
     let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
     let news = channel_event(&set)?;
-    Ok((set, news))
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&*set, &timer, epoll::EventData::new_u64(0), flags)?;
+    Ok(Events { set, news, timer })
 }
 
 fn channel_event(set: &OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
@@ -758,6 +785,10 @@ impl Endpoint {
     #[cold]
     fn look_around(&mut self) -> Result<(), ChannelEnded> {
         self.tick();
+        if self.flagged.demanded {
+            // A peer may have wiped the demand.
+            self.shared.bell.keep_demanding_flags();
+        }
         self.look_at_news();
         self.look_for_silence();
         self.look_for_ends();

@@ -132,7 +132,15 @@ use tests::publish_ordering;
 impl<W: Words> RingProducer<W> {
     pub(crate) fn new(words: W, slots: u32) -> Self {
         assert!(slots.is_power_of_two() && slots <= MOST_SLOTS, "geometry is checked before a ring is made");
-        Self { words, slots, sent: 0, acknowledged: 0, moved_by_control: 0, old_headers: 0, opposite_slots: MOST_SLOTS }
+        Self {
+            words,
+            slots,
+            sent: 0,
+            acknowledged: 0,
+            moved_by_control: 0,
+            old_headers: 0,
+            opposite_slots: MOST_SLOTS,
+        }
     }
 
     /// Says how many slots the opposite ring has, on which short acknowledgements come.

@@ -451,7 +451,7 @@ impl ShmLink {
     }
 
     fn longest_message(&self) -> usize {
-        self.area.capacity().max(INLINE_BYTES as u32) as usize
+        (self.area.capacity() as usize).max(INLINE_BYTES)
     }
 
     /// Tells the peer that no message will follow.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::bell::LONGEST_SLEEP;
 use crate::endpoint::Endpoint;
 
 /// A cross-core wake-up costs 15–30 µs here, so spinning for longer than that costs more than it can save.
@@ -72,9 +73,13 @@ impl Endpoint {
 
     /// Prepares for waiting in an event loop: from now on [`Endpoint::event_descriptor`] becomes readable when
     /// something comes. `false`: something is there already, poll first and arm again. Only with
-    /// [`crate::EndpointOptions::events`].
+    /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for a tenth of a
+    /// second: then poll, which looks for what no event tells, and arm again.
     pub fn arm(&mut self) -> bool {
         assert!(self.shared.options().events, "EndpointOptions::events was not set");
+        self.tick();
+        self.look_soon();
+        self.shared.start_event_timer(LONGEST_SLEEP);
         self.shared.bell().demand_events();
         !self.has_something()
     }

@@ -234,6 +234,90 @@ fn a_busy_channel_among_many_does_not_starve_one_whose_flag_was_wiped() {
     panic!("the quiet one was never heard");
 }
 
+/// An event loop whose peers' events were suppressed by a scribble of a third waited for ever.
+#[test]
+fn a_wiped_board_does_not_leave_an_event_loop_asleep() {
+    let agent = InProcess::start();
+    let options = EndpointOptions { events: true, ..EndpointOptions::default() };
+    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
+    let mut bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+    let to_alice = bob.open("alice/desk").unwrap();
+    alice.accept(SOON).unwrap();
+    let mallory = EvilPeer::connect(&agent, "mallory");
+    let board = mallory.open("alice/desk").their_bell;
+    alice.accept(SOON).unwrap();
+    let mut buffer = [0; 8];
+    let wait = |alice: &Endpoint| {
+        let descriptor = alice.event_descriptor().unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); 4];
+        let limit = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let (events, _) = rustix::event::epoll::wait(descriptor, &mut space, Some(&limit)).unwrap();
+        assert!(!events.is_empty(), "the event loop slept over a message");
+    };
+    while alice.receive(&mut buffer).unwrap().is_some() || !alice.arm() {}
+    wait(&alice);
+    while !alice.arm() {
+        assert_eq!(alice.receive(&mut buffer), Ok(None));
+    }
+    board.store(0, 0);
+    bob.send(to_alice, 1, b"hello").unwrap();
+    wait(&alice);
+    assert_eq!(alice.receive(&mut buffer).unwrap().unwrap().bytes, 5);
+}
+
+/// The demand for flags is on the board, where any peer can wipe it. It is made again.
+#[test]
+fn a_wiped_demand_for_flags_is_repaired() {
+    const MANY: u64 = 2;
+    let agent = InProcess::start();
+    let mut hub = agent.connect("hub").unwrap().endpoint("desk").unwrap();
+    let mut spokes = agent.connect("spokes").unwrap().endpoint("desk").unwrap();
+    let keys: Vec<_> = (0..100).map(|_| spokes.open("hub/desk").unwrap()).collect();
+    for _ in &keys {
+        hub.accept(SOON).unwrap();
+    }
+    let mallory = EvilPeer::connect(&agent, "mallory");
+    let board = mallory.open("hub/desk").their_bell;
+    hub.accept(SOON).unwrap();
+    assert_eq!(board.load(0) & MANY, MANY, "flags are demanded");
+    let mut buffer = [0; 8];
+    for (round, &key) in keys.iter().enumerate() {
+        for word in 0..board.words() {
+            board.store(word, 0);
+        }
+        spokes.send(key, 1, &round.to_le_bytes()).unwrap();
+        let got = hub.receive_within(&mut buffer, SOON).unwrap().expect("found without its flag");
+        assert_eq!((got.bytes, usize::from_le_bytes(buffer)), (8, round));
+    }
+    let started = Instant::now();
+    while board.load(0) & MANY == 0 {
+        assert!(started.elapsed() < SOON, "the demand is not repaired");
+        assert_eq!(hub.receive(&mut buffer), Ok(None));
+    }
+}
+
+/// An open that failed while another channel came in left a gap, and the number at which flags were demanded was jumped
+/// over.
+#[test]
+fn flags_are_demanded_though_places_fill_out_of_order() {
+    const MANY: u64 = 2;
+    let agent = InProcess::start();
+    let mut hub = agent.connect("hub").unwrap().endpoint("desk").unwrap();
+    let (mallory, trent) = (EvilPeer::connect(&agent, "mallory"), EvilPeer::connect(&agent, "trent"));
+    let _first: Vec<_> = (0..16).map(|_| mallory.open("hub/desk")).collect();
+    for _ in 0..16 {
+        hub.accept(SOON).unwrap();
+    }
+    let opening = std::thread::spawn(move || (hub.open("trent/desk").is_err(), hub));
+    let (Reply::Offer { channel, .. }, _) = trent.hear() else { panic!("no offer") };
+    let came = mallory.open("hub/desk");
+    trent.tell(&Request::Refuse { channel, reason: "no".into() }, &[]);
+    let (refused, mut hub) = opening.join().unwrap();
+    assert!(refused);
+    hub.accept(SOON).unwrap();
+    assert_eq!(came.their_bell.load(0) & MANY, MANY);
+}
+
 // ── what comes by the handshake ──
 
 /// Mallory opens with this ring and is refused with these words.
@@ -305,9 +389,15 @@ fn rings_whose_first_words_say_something_else() {
 #[test]
 fn geometries_out_of_range() {
     let ring = good_ring(Geometry::default());
-    for (slots, payload_bytes) in
-        [(0, 4096), (4, 4096), (63, 4096), (1 << 15, 4096), (64, 4095), (64, (256 << 20) + 4096), (u32::MAX, u32::MAX)]
-    {
+    for (slots, payload_bytes) in [
+        (0, 4096),
+        (4, 4096),
+        (63, 4096),
+        (1 << 15, 4096),
+        (64, 4095),
+        (64, (256 << 20) + 4096),
+        (u32::MAX, u32::MAX),
+    ] {
         refused_ring(Geometry { slots, payload_bytes }, &ring.fd, "outside the limits");
     }
 }
@@ -453,7 +543,10 @@ fn a_window_on_a_channel_that_is_only_offered_goes_nowhere() {
     mallory.ask_open("trent/desk", mallory.side(geometry), &[ring.fd.as_fd()]);
     let (Reply::Offer { channel, .. }, _) = trent.hear() else { panic!("no offer") };
     let memory = Memory::create(4096, BOTH);
-    mallory.tell(&Request::ShareWindow { channel, window: 0, bytes: 4096, writable: true }, &[memory.fd.as_fd()]);
+    mallory.tell(
+        &Request::ShareWindow { channel, window: 0, bytes: 4096, writable: true },
+        &[memory.fd.as_fd()],
+    );
     refused(&mallory, "has not taken the channel yet");
 }
 
@@ -472,10 +565,7 @@ fn limits_are_kept_and_named() {
     let other = agent.connect("bob").unwrap();
     says(other.endpoint("desk").unwrap_err(), "1 to 3 channels");
     let mut bob = other.endpoint_with("desk", few).unwrap();
-    let large = EndpointOptions {
-        geometry: Geometry { slots: 64, payload_bytes: 256 << 10 },
-        ..few
-    };
+    let large = EndpointOptions { geometry: Geometry { slots: 64, payload_bytes: 256 << 10 }, ..few };
     let mut greedy = other.endpoint_with("greedy", large).unwrap();
     says(greedy.open("alice/one").unwrap_err(), "bytes of shared memory a process is reached");
     // What was refused is not charged.
@@ -561,10 +651,7 @@ fn a_connection_starts_with_one_hello() {
     let mallory = EvilPeer::connect(&agent, "mallory");
     mallory.tell(&Request::Hello { name: "again".into() }, &[]);
     refused(&mallory, "starts with one Hello");
-    assert!(matches!(
-        protocol::receive::<Reply>(&mallory.socket),
-        Err(protocol::ProtocolError::Ended)
-    ));
+    assert!(matches!(protocol::receive::<Reply>(&mallory.socket), Err(protocol::ProtocolError::Ended)));
 }
 
 #[test]
@@ -607,7 +694,8 @@ fn a_client_that_never_reads_does_not_stop_the_agent() {
     while Instant::now() < until {
         let mut none = rustix::net::SendAncillaryBuffer::default();
         let parts = [std::io::IoSlice::new(&list)];
-        if rustix::net::sendmsg(&mallory.socket, &parts, &mut none, rustix::net::SendFlags::NOSIGNAL).is_err() {
+        if rustix::net::sendmsg(&mallory.socket, &parts, &mut none, rustix::net::SendFlags::NOSIGNAL).is_err()
+        {
             break;
         }
         sent += 1;
@@ -631,11 +719,8 @@ fn a_peer_that_never_answers_is_named_to_the_opener_who_then_goes_on() {
     assert_eq!(late.theirs.load(CLOSED), 1);
     assert_eq!(alice.channels().count(), 0);
     process.set_answer_limit(SOON);
-    let accepting = std::thread::spawn(move || {
-        // The late answer is answered first.
-        while !matches!(mallory.hear().0, Reply::PeerGone { .. }) {}
-        mallory.accept()
-    });
+    assert!(matches!(mallory.hear().0, Reply::PeerGone { .. }), "the late answer is answered");
+    let accepting = std::thread::spawn(move || mallory.accept());
     alice.open("mallory/desk").unwrap();
     accepting.join().unwrap();
 }

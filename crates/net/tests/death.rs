@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::{Limits, SameUser, Server};
-use comb_net::{
-    Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError,
-};
+use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError};
 use rustix::process::{Pid, Signal};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -133,7 +131,11 @@ fn descriptors() -> usize {
 }
 
 fn mappings() -> usize {
-    std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("memfd:comb-")).count()
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains("memfd:comb-"))
+        .count()
 }
 
 impl Scene {
@@ -184,6 +186,7 @@ impl Scene {
 // ── checked traffic ──
 
 /// Message `number` of a stream: its number, then bytes that follow from it; lengths on both sides of the slot's limit.
+#[expect(clippy::cast_possible_truncation, reason = "filler, cut on purpose")]
 fn message(number: u64) -> Vec<u8> {
     let filler = [0, 8, 48, 49, 200, 1000, 2500][(number % 7) as usize];
     let mut bytes = number.to_le_bytes().to_vec();
@@ -231,7 +234,12 @@ impl Talk {
                 Ok(Some(got)) => {
                     // A channel that came just now, if it is not known.
                     let stream = self.streams.entry(got.channel).or_default();
-                    assert!(buffer[..got.bytes] == message(stream.1), "message {} of {:?}", stream.1, got.channel);
+                    assert!(
+                        buffer[..got.bytes] == message(stream.1),
+                        "message {} of {:?}",
+                        stream.1,
+                        got.channel
+                    );
                     stream.1 += 1;
                 }
                 Ok(None) => {

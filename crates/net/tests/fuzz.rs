@@ -2,6 +2,7 @@
 //! channel ends with a breach or works on, and other channels of the same endpoint lose nothing.
 //!
 //! `COMB_FUZZ_SECONDS` is the time of each test (2), `COMB_FUZZ_SEED` replays one. A failure prints its seed.
+#![expect(clippy::cast_possible_truncation, reason = "random numbers and fillers, cut on purpose")]
 
 mod evil_peer;
 
@@ -11,9 +12,14 @@ use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{self, LONGEST_MESSAGE, ProtocolError, Reply, Request, Side};
 use comb_net::agent::{Identity, RequestError};
-use comb_net::{Agent, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, PostError};
+use comb_net::{
+    Agent, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, PostError,
+};
 use comb_types::{ChannelId, EndpointId};
-use evil_peer::{BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, board_bytes, good_ring, pack};
+use evil_peer::{
+    BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, board_bytes, good_ring,
+    pack,
+};
 use rustix::fs::SealFlags;
 
 /// What is slower than this hangs.
@@ -162,9 +168,14 @@ impl Victim {
 }
 
 /// A few stores into the memory of a channel that the enemy may write.
-fn scribble(fuzz: &mut Fuzz, enemy: &mut EvilChannel) {
+fn scribble(fuzz: &mut Fuzz, mallory: &EvilPeer, enemy: &mut EvilChannel) {
     for _ in 0..=fuzz.below(4) {
-        match fuzz.below(8) {
+        match fuzz.below(9) {
+            // Its own board, which the victim reads after each send.
+            8 => {
+                let (word, value) = (fuzz.below(mallory.bell().words()), fuzz.word());
+                mallory.bell().store([word, 0][fuzz.below(2)], value);
+            }
             // A header, mostly right.
             0..=2 => {
                 let sequence = if fuzz.chance(4) { fuzz.number() } else { enemy.sent.wrapping_add(1) };
@@ -202,7 +213,8 @@ fn scribble(fuzz: &mut Fuzz, enemy: &mut EvilChannel) {
             }
             // The victim's board: attention, futex word, flags.
             _ => {
-                let word = if fuzz.chance(2) { [0, 8][fuzz.below(2)] } else { fuzz.below(enemy.their_bell.words()) };
+                let word =
+                    if fuzz.chance(2) { [0, 8][fuzz.below(2)] } else { fuzz.below(enemy.their_bell.words()) };
                 let value = fuzz.word();
                 enemy.their_bell.store(word, value);
             }
@@ -225,7 +237,7 @@ fn shared_memory(name: &str, channels: usize) {
         let key = victim.endpoint.accept(HANG).unwrap();
         let mut ended = None;
         for _ in 0..50 {
-            scribble(&mut fuzz, &mut enemy);
+            scribble(&mut fuzz, &mallory, &mut enemy);
             for _ in 0..fuzz.below(3) {
                 let length = [4, 56, 100][fuzz.below(3)];
                 match victim.endpoint.send(key, 1, &vec![1; length]) {
@@ -348,7 +360,8 @@ fn any_side(fuzz: &mut Fuzz) -> Side {
 
 fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) -> Request {
     let request = fuzz.number();
-    let channel = if fuzz.chance(3) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
+    let channel =
+        if fuzz.chance(3) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
     let endpoint = if fuzz.chance(4) { EndpointId(fuzz.number()) } else { endpoint };
     let bell_channels = if fuzz.chance(4) { fuzz.number() } else { 64 };
     match fuzz.below(12) {
@@ -484,9 +497,14 @@ impl Victim {
 
 fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: EndpointId) -> Reply {
     let request = if fuzz.chance(4) { fuzz.number() } else { request };
-    let channel = if fuzz.chance(4) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
+    let channel =
+        if fuzz.chance(4) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
     let endpoint = if fuzz.chance(4) { EndpointId(fuzz.number()) } else { endpoint };
-    let who = Identity { name: any_name(fuzz), pid: if fuzz.chance(2) { std::process::id() } else { fuzz.number() }, uid: 0 };
+    let who = Identity {
+        name: any_name(fuzz),
+        pid: if fuzz.chance(2) { std::process::id() } else { fuzz.number() },
+        uid: 0,
+    };
     let bell_channels = if fuzz.chance(4) { fuzz.number() } else { 64 };
     match fuzz.below(9) {
         0 => Reply::Welcome { you: who },
@@ -544,7 +562,8 @@ fn what_an_agent_says_to_a_client() {
 fn evil_agent(socket: &OwnedFd, seed: u64) {
     let mut fuzz = Fuzz { seed, state: seed, until: Instant::now(), rounds: 0 };
     let things = Things::new();
-    let process = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
+    let process =
+        rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
     let channels: Vec<_> = (0..4).map(ChannelId).collect();
     let endpoint = EndpointId(9);
     let mut asked = 0;
@@ -614,11 +633,8 @@ fn what_a_peer_hands_over_at_the_handshake() {
         let geometry = any_geometry(&mut fuzz);
         let size = geometry.check().map_or(PAGE * 4, Geometry::segment_bytes).min(1 << 22);
         let size = if fuzz.chance(4) { PAGE * (1 + fuzz.below(16)) } else { size };
-        let seals = if fuzz.chance(4) {
-            SealFlags::from_bits_truncate(fuzz.next() as u32 & 0x1F)
-        } else {
-            BOTH
-        };
+        let seals =
+            if fuzz.chance(4) { SealFlags::from_bits_truncate(fuzz.next() as u32 & 0x1F) } else { BOTH };
         // A write seal needs that nothing is mapped writable; the test's own mapping is.
         let ring = Memory::create(size, seals - SealFlags::WRITE);
         if !fuzz.chance(4) {

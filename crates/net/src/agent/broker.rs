@@ -267,9 +267,12 @@ impl Broker {
         }
         let held = self.clients[&client].channels as usize + channels.len();
         if held > self.limits.channels as usize {
-            return Err(format!("this process's limit of {} channels is reached", self.limits.channels).into());
+            return Err(
+                format!("this process's limit of {} channels is reached", self.limits.channels).into()
+            );
         }
-        let mut known = self.endpoints.iter().filter(|(_, e)| e.owner == client && e.name == name && e.restored);
+        let mut known =
+            self.endpoints.iter().filter(|(_, e)| e.owner == client && e.name == name && e.restored);
         let (endpoint, out) = if let Some((&endpoint, _)) = known.next() {
             let reply = Reply::EndpointCreated { request, endpoint };
             (endpoint, vec![Outgoing { to: client, reply, descriptors: Vec::new() }])

@@ -122,11 +122,8 @@ fn every_open_that_is_refused() {
 #[test]
 fn every_endpoint_that_is_refused() {
     let mut book = book();
-    let create = |name: &str, bell_channels| Request::CreateEndpoint {
-        request: 1,
-        name: name.into(),
-        bell_channels,
-    };
+    let create =
+        |name: &str, bell_channels| Request::CreateEndpoint { request: 1, name: name.into(), bell_channels };
     let large = || vec![memory(4096, Writers::Both), memory(4096, Writers::Both)];
     for (request, with, words) in [
         (create("", 4), board(), "is no name"),
@@ -157,7 +154,12 @@ fn every_answer_to_an_offer_that_is_refused() {
     book.ask(BOB, accept(), ring());
     book.refuses(BOB, accept(), ring(), "accepted already");
     book.refuses(BOB, refuse(), Vec::new(), "accepted already");
-    book.refuses(BOB, Request::Refuse { channel: ChannelId(1), reason: "no".into() }, Vec::new(), "no longer there");
+    book.refuses(
+        BOB,
+        Request::Refuse { channel: ChannelId(1), reason: "no".into() },
+        Vec::new(),
+        "no longer there",
+    );
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn an_offer_that_is_gone_or_badly_accepted_leaves_no_ghost_on_either_side() {
 fn channels_and_memory_are_limited_and_given_back() {
     let mut book = book();
     let before = book.charges();
-    // 128 KB: a board of 4 and three rings of 28; then there are channels left, but no memory.
+    // 128 KB: a board of 4, four rings of 28, and then 12 are left.
     let channels: Vec<_> = (0..4).map(|_| book.opened()).collect();
     let open = book.open("bob/desk");
     book.refuses(ALICE, open, ring(), "limit of 4 channels");
