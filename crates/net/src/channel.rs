@@ -1,11 +1,11 @@
 //! A channel: one peer, one way of carrying messages, one life.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_types::ChannelId;
 
+use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::ring::Breach;
@@ -45,32 +45,6 @@ pub(crate) struct Channel {
     life: Arc<Life>,
     /// Ours, in the endpoint's epoll set for as long as the channel lives.
     _event: Option<ChannelEvent>,
-}
-
-/// The eventfd of one channel, in its endpoint's epoll set. The peer has a copy of the descriptor, so closing ours does
-/// not take it out of the set: a former peer could wake us for ever.
-#[derive(Debug)]
-pub(crate) struct ChannelEvent {
-    event: OwnedFd,
-    set: Arc<OwnedFd>,
-}
-
-impl ChannelEvent {
-    /// `event` is in `set`.
-    pub(crate) fn new(event: OwnedFd, set: Arc<OwnedFd>) -> Self {
-        Self { event, set }
-    }
-
-    pub(crate) fn descriptor(&self) -> &OwnedFd {
-        &self.event
-    }
-}
-
-impl Drop for ChannelEvent {
-    fn drop(&mut self) {
-        // It is in the set, and the set is open: this cannot fail.
-        let _ = rustix::event::epoll::delete(&*self.set, &self.event);
-    }
 }
 
 impl Channel {

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_types::{ChannelId, EndpointId};
-use rustix::event::epoll;
 
 use crate::agent::client::{Agent, RequestError};
 use crate::agent::protocol::Side;
 use crate::bell::Bell;
-use crate::channel::{Channel, ChannelEvent, ChannelKey, Link};
+use crate::channel::{Channel, ChannelKey, Link};
+use crate::events::{ChannelEvent, Events};
 use crate::fence::Fences;
+use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::shm::{Geometry, OwnSide, ShmLink};
@@ -25,7 +26,7 @@ use crate::waiting::Spin;
 
 /// Beyond so many channels the endpoint no longer looks at each, but at the flags on its bell board: 16 rings are 16
 /// cache lines, about what one look at the board costs.
-const CHANNELS_LOOKED_AT: usize = 16;
+pub(crate) const CHANNELS_LOOKED_AT: usize = 16;
 
 /// Messages taken from one channel before the next has its turn. Small, so that eight greedy senders share one
 /// receiver evenly; large enough to amortise the walk.
@@ -84,18 +85,6 @@ pub(crate) struct EndpointShared {
     places: Mutex<Places>,
 }
 
-/// What an event loop waits for.
-#[derive(Debug)]
-struct Events {
-    /// The epoll set: all of the others are in it.
-    set: Arc<OwnedFd>,
-    /// An eventfd, written by our watcher.
-    news: OwnedFd,
-    /// A peer that scribbles on the board can keep the others from writing their events. So an armed endpoint looks for
-    /// itself after a while, as a sleeping one does.
-    timer: OwnedFd,
-}
-
 #[derive(Debug, Default)]
 struct Places {
     taken: Vec<bool>,
@@ -118,7 +107,8 @@ pub(crate) struct Incoming {
 impl EndpointShared {
     pub(crate) fn create(name: &str, options: EndpointOptions) -> Result<(Self, OwnedFd), RequestError> {
         let (bell, descriptor) = Bell::create(options.channels)?;
-        let events = if options.events { Some(event_set().map_err(RequestError::System)?) } else { None };
+        let events =
+            if options.events { Some(Events::create().map_err(RequestError::System)?) } else { None };
         let shared = Self {
             id: AtomicU32::new(0),
             name: name.to_owned(),
@@ -162,7 +152,7 @@ impl EndpointShared {
         self.news.store(true, Ordering::Release);
         self.bell.wake();
         if let Some(events) = &self.events {
-            let _ = rustix::io::write(&events.news, &1_u64.to_ne_bytes());
+            events.raise_news();
         }
     }
 
@@ -175,18 +165,14 @@ impl EndpointShared {
     }
 
     pub(crate) fn event_set(&self) -> Option<&OwnedFd> {
-        self.events.as_ref().map(|events| &*events.set)
+        self.events.as_ref().map(Events::set)
     }
 
     /// The event descriptor becomes readable after this time, come what may.
     pub(crate) fn start_event_timer(&self, after: Duration) {
-        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        let Some(events) = &self.events else { return };
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec::try_from(after).expect("a fraction of a second");
-        let once = Itimerspec { it_interval: never, it_value };
-        let set = timerfd_settime(&events.timer, TimerfdTimerFlags::empty(), &once);
-        debug_assert!(set.is_ok(), "a timer of ours and a valid time");
+        if let Some(events) = &self.events {
+            events.start_timer(after);
+        }
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -214,13 +200,7 @@ impl EndpointShared {
 
     /// Our side of one more channel: memory, what the handshake says of it, its descriptor, and its eventfd.
     pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<ChannelEvent>), RequestError> {
-        let event = match &self.events {
-            None => None,
-            Some(Events { set, .. }) => {
-                let event = channel_event(set).map_err(RequestError::System)?;
-                Some(ChannelEvent::new(event, Arc::clone(set)))
-            }
-        };
+        let event = self.events.as_ref().map(Events::channel).transpose().map_err(RequestError::System)?;
         let (own, ring) = OwnSide::create(self.options.geometry, self.options.trap_wild_stores)?;
         let bell_index = self.take_index()?;
         let side = Side {
@@ -243,25 +223,6 @@ impl EndpointShared {
         self.raise_news();
         Ok(())
     }
-}
-
-fn event_set() -> Result<Events, rustix::io::Errno> {
-    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-    let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-    let news = channel_event(&set)?;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(&*set, &timer, epoll::EventData::new_u64(0), flags)?;
-    Ok(Events { set, news, timer })
-}
-
-fn channel_event(set: &OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
-    use rustix::event::EventfdFlags;
-    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    // Edge-triggered: one wake-up an event, nothing to be read back from a thousand descriptors.
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(set, &event, epoll::EventData::new_u64(0), flags)?;
-    Ok(event)
 }
 
 /// A channel is done with. What had come before was delivered; what was under way is lost.
@@ -342,41 +303,6 @@ pub struct Endpoint {
     /// What peers see of our moving; see [`crate::silence`].
     pub(crate) ticks: u64,
     flagged: Flagged,
-}
-
-/// Channels that are known to have something, when there are too many to look at each.
-#[derive(Debug, Default)]
-struct Flagged {
-    queue: std::collections::VecDeque<usize>,
-    /// Which are in the queue: each once, however often its flag comes up.
-    queued: Vec<bool>,
-    /// Taken from the queue since the board was last looked at.
-    taken: usize,
-    /// Whether peers were told to raise flags.
-    demanded: bool,
-}
-
-impl Flagged {
-    fn push(&mut self, index: usize) {
-        if self.queued.len() <= index {
-            self.queued.resize(index + 1, false);
-        }
-        if !std::mem::replace(&mut self.queued[index], true) {
-            self.queue.push_back(index);
-        }
-    }
-
-    fn pop(&mut self) -> Option<usize> {
-        let index = self.queue.pop_front()?;
-        self.queued[index] = false;
-        self.taken += 1;
-        Some(index)
-    }
-
-    /// Whether it is time to look at the board: a queue that busy channels keep filled must not hide it.
-    fn is_stale(&self) -> bool {
-        self.queue.is_empty() || self.taken >= CHANNELS_LOOKED_AT
-    }
 }
 
 impl Endpoint {

@@ -12,7 +12,11 @@ mod copy;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod events;
+#[cfg(not(loom))]
 mod fence;
+#[cfg(not(loom))]
+mod flagged;
 #[cfg(not(loom))]
 mod life;
 #[cfg(not(loom))]

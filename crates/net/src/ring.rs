@@ -403,7 +403,7 @@ mod tests {
             consumer.consumed = start;
             for lap in 0..12_u64 {
                 producer.post(0, 8, &[lap], 0);
-                let slot = consumer.peek().unwrap_or_else(|_| None);
+                let slot = consumer.peek().unwrap_or(None);
                 // The words start zeroed, which no lap before this one wrote: the first four may be refused.
                 if let Some(slot) = slot {
                     assert_eq!(consumer.content(slot)[0], lap);
