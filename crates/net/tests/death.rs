@@ -532,6 +532,71 @@ fn an_agent_comes_and_goes_and_channels_stay() {
     scene.end();
 }
 
+/// Channels open and close while the agent dies and comes back: what was under way when it died is given up by both sides,
+/// and nothing stays on the new agent's book that nobody has any more.
+#[test]
+fn an_agent_that_comes_and_goes_among_busy_openers_ends_with_a_clean_book() {
+    let mut scene = Scene::new("restarts");
+    let stop = Arc::new(AtomicBool::new(false));
+    let (one, two) = (scene.connect("alice"), scene.connect("bob"));
+    let opened = Arc::new(AtomicU64::new(0));
+    let opening = {
+        let (one, stop, opened) = (one.clone(), Arc::clone(&stop), Arc::clone(&opened));
+        std::thread::spawn(move || {
+            let mut alice = one.endpoint("desk").unwrap();
+            let mut keys = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                match alice.open("bob/desk") {
+                    Ok(key) => {
+                        opened.fetch_add(1, Ordering::Relaxed);
+                        keys.push(key);
+                    }
+                    // Away, or back, but bob is not yet.
+                    Err(RequestError::AgentAway | RequestError::Refused(_)) => {}
+                    Err(other) => panic!("{other}"),
+                }
+                if keys.len() > 5 {
+                    alice.close(keys.remove(0));
+                }
+                let _ = alice.receive(&mut [0; 8]);
+            }
+            for key in keys {
+                alice.close(key);
+            }
+            alice
+        })
+    };
+    let accepting = {
+        let (two, stop) = (two.clone(), Arc::clone(&stop));
+        std::thread::spawn(move || {
+            let mut bob = two.endpoint("desk").unwrap();
+            // Until every channel is told to have ended, those whose opener gave up among them.
+            while !stop.load(Ordering::Relaxed) || bob.channels().count() > 0 {
+                let _ = bob.receive_within(&mut [0; 8], Duration::from_millis(1));
+                while bob.accept(Duration::ZERO).is_some() {}
+            }
+            bob
+        })
+    };
+    for _ in 0..6 {
+        let before = opened.load(Ordering::Relaxed);
+        wait_until("channels are opened", || opened.load(Ordering::Relaxed) > before + 20);
+        scene.server = None;
+        scene.start_agent();
+    }
+    let before = opened.load(Ordering::Relaxed);
+    wait_until("channels are opened after the last restart", || opened.load(Ordering::Relaxed) > before);
+    stop.store(true, Ordering::Relaxed);
+    let alice = Waiting::on(move || opening.join().unwrap()).told();
+    let bob = Waiting::on(move || accepting.join().unwrap()).told();
+    wait_until("nobody's channels are on the book", || {
+        let list = one.list().unwrap();
+        list.len() == 2 && list.iter().all(|listed| (listed.endpoints, listed.channels) == (1, 0))
+    });
+    drop((alice, bob, one, two));
+    scene.end_soon();
+}
+
 #[test]
 fn a_stopped_peer_is_silent_and_a_slow_one_is_not() {
     let scene = Scene::new("silence");

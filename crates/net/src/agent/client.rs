@@ -579,11 +579,11 @@ impl Shared {
         if limit_waiting(&socket).is_err() || hello(&socket, &self.name).is_err() {
             return;
         }
-        let mut meanwhile = Vec::new();
+        let (mut meanwhile, mut restored) = (Vec::new(), Vec::new());
         // A copy of the list: the book must not be locked while we wait for the agent.
         let endpoints: Vec<_> = lock(&self.book).endpoints.values().cloned().collect();
         for endpoint in &endpoints {
-            match self.restore(&socket, endpoint, &mut meanwhile) {
+            match self.restore(&socket, endpoint, &mut restored, &mut meanwhile) {
                 Ok(id) => endpoint.set_id(id),
                 // The agent knows better: its limits are smaller now, or another process has a channel's number. What
                 // is open goes on; nobody can open more to this endpoint.
@@ -609,6 +609,12 @@ impl Shared {
         for (reply, descriptors) in meanwhile {
             self.take(reply, descriptors);
         }
+        // Channels that were closed after the agent was told of them, and before it could be told that.
+        for channel in restored {
+            if !lock(&self.book).channels.contains_key(&channel) {
+                self.tell(&Request::CloseChannel { channel }, &[]);
+            }
+        }
     }
 
     /// Tells the agent of one endpoint and its channels, in as many messages as they need. What else comes meanwhile,
@@ -617,6 +623,7 @@ impl Shared {
         &self,
         socket: &OwnedFd,
         endpoint: &Arc<EndpointShared>,
+        restored: &mut Vec<ChannelId>,
         meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
     ) -> Result<EndpointId, ProtocolError> {
         let channels: Vec<(ChannelId, String)> = lock(&self.book)
@@ -626,6 +633,7 @@ impl Shared {
             .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
             .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
+        restored.extend(channels.iter().map(|&(channel, _)| channel));
         let mut left = channels.as_slice();
         loop {
             let (now, later) = left.split_at(left.len().min(protocol::MOST_RESTORED));
