@@ -267,6 +267,34 @@ fn a_wiped_board_does_not_leave_an_event_loop_asleep() {
     assert_eq!(alice.receive(&mut buffer).unwrap().unwrap().bytes, 5);
 }
 
+/// The eventfd of a closed channel stayed in the endpoint's set, because the peer had a copy of it.
+#[test]
+fn a_former_peer_wakes_no_event_loop() {
+    let agent = InProcess::start();
+    let options = EndpointOptions { events: true, ..EndpointOptions::default() };
+    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
+    let mallory = EvilPeer::connect(&agent, "mallory");
+    let ring = good_ring(Geometry::default());
+    mallory.ask_open("alice/desk", mallory.side(Geometry::default()), &[ring.fd.as_fd()]);
+    let (Reply::Opened { side, .. }, with) = mallory.hear() else { panic!("not opened") };
+    assert!(side.event);
+    let key = alice.accept(SOON).unwrap();
+    let events = |alice: &Endpoint| {
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut space = [std::mem::MaybeUninit::uninit(); 4];
+        rustix::event::epoll::wait(alice.event_descriptor().unwrap(), &mut space, Some(&none))
+            .unwrap()
+            .0
+            .len()
+    };
+    events(&alice);
+    rustix::io::write(&with[1], &1_u64.to_ne_bytes()).unwrap();
+    assert_eq!(events(&alice), 1, "as long as it is a peer");
+    alice.close(key);
+    rustix::io::write(&with[1], &1_u64.to_ne_bytes()).unwrap();
+    assert_eq!(events(&alice), 0);
+}
+
 /// The demand for flags is on the board, where any peer can wipe it. It is made again.
 #[test]
 fn a_wiped_demand_for_flags_is_repaired() {

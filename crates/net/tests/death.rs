@@ -472,10 +472,12 @@ impl Scene {
 fn an_agent_comes_and_goes_and_channels_stay() {
     let mut scene = Scene::new("agent");
     let (one, two) = (scene.connect("alice"), scene.connect("bob"));
-    let mut alice = one.endpoint("desk").unwrap();
-    let mut bob = two.endpoint("desk").unwrap();
     // More than one message can restore.
-    let keys: Vec<_> = (0..250).map(|_| alice.open("bob/desk").unwrap()).collect();
+    let desk = "d".repeat(128);
+    let (alice_address, bob_address) = (format!("alice/{desk}"), format!("bob/{desk}"));
+    let mut alice = one.endpoint(&desk).unwrap();
+    let mut bob = two.endpoint(&desk).unwrap();
+    let keys: Vec<_> = (0..250).map(|_| alice.open(&bob_address).unwrap()).collect();
     let theirs: Vec<_> = keys.iter().map(|_| bob.accept(SOON).unwrap()).collect();
     let mut elsewhere = one.endpoint("elsewhere").unwrap();
     let mut echo = Process::start("echo", "echo", &scene.path());
@@ -499,7 +501,7 @@ fn an_agent_comes_and_goes_and_channels_stay() {
             assert!(theirs.contains(&got.channel));
         }
         wait_until("alice knows that it is away", || {
-            matches!(alice.open("bob/desk"), Err(RequestError::AgentAway))
+            matches!(alice.open(&bob_address), Err(RequestError::AgentAway))
         });
         scene.start_agent();
         wait_until("everything is known again", || {
@@ -508,7 +510,7 @@ fn an_agent_comes_and_goes_and_channels_stay() {
                 && channels_of(&one, "echo") == Some(1)
         });
         // New channels work, and so does their end.
-        let fresh = alice.open("bob/desk").unwrap();
+        let fresh = alice.open(&bob_address).unwrap();
         let back = bob.accept(SOON).unwrap();
         bob.send(back, 2, b"new").unwrap();
         assert_eq!(alice.receive_within(&mut buffer, SOON).unwrap().unwrap().channel, fresh);
@@ -519,13 +521,13 @@ fn an_agent_comes_and_goes_and_channels_stay() {
     }
     // Restored channels end as others do: by a close, by a death, and with an endpoint.
     alice.close(keys[7]);
-    assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, "alice/desk");
+    assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, alice_address);
     wait_until("the agent knows of the close", || channels_of(&one, "bob") == Some(249));
     echo.kill();
     assert_eq!(elsewhere.receive_within(&mut buffer, SOON).unwrap_err().peer, "echo/desk");
     drop(alice);
     for _ in 0..249 {
-        assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, "alice/desk");
+        assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, alice_address);
     }
     wait_until("the agent knows of the end", || channels_of(&two, "bob") == Some(0));
     drop((bob, elsewhere, one, two));
@@ -675,7 +677,7 @@ fn a_slow_reader_is_not_declared_dead() {
 #[test]
 fn channels_that_come_and_go_leave_nothing() {
     let scene = Scene::new("churn");
-    let agent = scene.connect("alice");
+    let (agent, other) = (scene.connect("alice"), scene.connect("bob"));
     for events in [false, true] {
         let options = EndpointOptions { events, ..EndpointOptions::default() };
         let mut alice = agent.endpoint_with("desk", options).unwrap();
@@ -683,8 +685,8 @@ fn channels_that_come_and_go_leave_nothing() {
         let mut held = None;
         for round in 0..20 {
             // The last owner leaves in three ways: it closes, its endpoint is dropped, or it is dropped unseen.
-            let mut bob = agent.endpoint_with("chair", options).unwrap();
-            keys.push(alice.open("alice/chair").unwrap());
+            let mut bob = other.endpoint_with("chair", options).unwrap();
+            keys.push(alice.open("bob/chair").unwrap());
             if round % 3 != 2 {
                 let key = bob.accept(SOON).unwrap();
                 bob.send(key, 0, b"x").unwrap();
@@ -711,6 +713,6 @@ fn channels_that_come_and_go_leave_nothing() {
             });
         }
     }
-    drop(agent);
+    drop((agent, other));
     scene.end();
 }
