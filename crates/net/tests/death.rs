@@ -523,8 +523,16 @@ fn an_agent_comes_and_goes_and_channels_stay() {
     alice.close(keys[7]);
     assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, alice_address);
     wait_until("the agent knows of the close", || channels_of(&one, "bob") == Some(249));
+    // A death needs no agent to be told.
+    scene.server = None;
+    let pid = echo.child.id();
     echo.kill();
-    assert_eq!(elsewhere.receive_within(&mut buffer, SOON).unwrap_err().peer, "echo/desk");
+    let ended = elsewhere.receive_within(&mut buffer, SOON).unwrap_err();
+    assert_eq!((ended.peer.as_str(), ended.cause), ("echo/desk", Cause::Exited(pid)));
+    scene.start_agent();
+    wait_until("what is left is known again", || {
+        channels_of(&one, "alice") == Some(249) && channels_of(&one, "bob") == Some(249)
+    });
     drop(alice);
     for _ in 0..249 {
         assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().peer, alice_address);
