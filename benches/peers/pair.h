@@ -22,7 +22,8 @@ static void leave_with_answerer(int signal, siginfo_t *death, void *unused)
 
 static struct pair split_in_two(void)
 {
-    struct sigaction on_death = {.sa_sigaction = leave_with_answerer, .sa_flags = SA_SIGINFO | SA_NOCLDSTOP | SA_RESTART};
+    struct sigaction on_death = {.sa_sigaction = leave_with_answerer,
+                                 .sa_flags = SA_SIGINFO | SA_NOCLDSTOP | SA_RESTART};
     sigaction(SIGCHLD, &on_death, NULL);
     int lines[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lines) != 0)

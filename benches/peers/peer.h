@@ -3,9 +3,9 @@
  * travels. A program includes this file, defines the four functions below and calls `run_asker` in one process and
  * `run_answerer` in the other.
  *
- * A payload is a run of 8-byte words: first, first + 1, first + 2 … The sender writes it in full for each message, the
- * receiver adds it up in full and stops the program if the sum is wrong. Both compile to the same plain loops as on
- * Comb's side (-O3, no -march), so what is left between two numbers is the way the message went.
+ * A payload is a run of 8-byte words: first, first + 1, first + 2 … The sender writes it in full for each message,
+ * the receiver adds it up in full and stops the program if the sum is wrong. These loops are compiled for the
+ * baseline instruction set (-O3, no -march), as Rust's are, so that they cost every peer the same.
  */
 #ifndef PEER_H
 #define PEER_H
@@ -157,6 +157,12 @@ static int by_value(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* The part that all lines begin with. */
+static void print_line(const char *peer, const char *version, const char *test, size_t bytes)
+{
+    printf("{\"peer\":\"%s\",\"version\":\"%s\",\"test\":\"%s\",\"bytes\":%zu,", peer, version, test, bytes);
+}
+
 static uint64_t batches_ns[BATCHES_AT_MOST];
 
 static void test_round_trip(const char *peer, const char *version, size_t bytes)
@@ -168,8 +174,8 @@ static void test_round_trip(const char *peer, const char *version, size_t bytes)
     time_round_trips(bytes, batches * ROUND_TRIPS_PER_BATCH, batches_ns);
     announce(0);
     qsort(batches_ns, batches, sizeof *batches_ns, by_value);
-    printf("{\"peer\":\"%s\",\"version\":\"%s\",\"test\":\"round_trip\",\"bytes\":%zu,\"median_ns\":%.1f,\"p10_ns\":%.1f}\n",
-           peer, version, bytes, (double)batches_ns[batches / 2] / ROUND_TRIPS_PER_BATCH,
+    print_line(peer, version, "round_trip", bytes);
+    printf("\"median_ns\":%.1f,\"p10_ns\":%.1f}\n", (double)batches_ns[batches / 2] / ROUND_TRIPS_PER_BATCH,
            (double)batches_ns[batches / 10] / ROUND_TRIPS_PER_BATCH);
 }
 
@@ -193,12 +199,14 @@ static void run_asker(const char *peer, const char *version)
 {
     for (int i = 0; i < ROUND_TRIP_TESTS; i++)
         test_round_trip(peer, version, ROUND_TRIP_BYTES[i]);
-    printf("{\"peer\":\"%s\",\"version\":\"%s\",\"test\":\"rate\",\"bytes\":%d,\"per_second\":%.0f}\n", peer, version,
-           RATE_BYTES, messages_per_second(RATE_BYTES));
+    double per_second = messages_per_second(RATE_BYTES);
+    print_line(peer, version, "rate", RATE_BYTES);
+    printf("\"per_second\":%.0f}\n", per_second);
     for (int i = 0; i < BANDWIDTH_TESTS; i++) {
         size_t bytes = BANDWIDTH_BYTES[i];
-        printf("{\"peer\":\"%s\",\"version\":\"%s\",\"test\":\"bandwidth\",\"bytes\":%zu,\"bytes_per_second\":%.0f}\n",
-               peer, version, bytes, messages_per_second(bytes) * (double)bytes);
+        double bytes_per_second = messages_per_second(bytes) * (double)bytes;
+        print_line(peer, version, "bandwidth", bytes);
+        printf("\"bytes_per_second\":%.0f}\n", bytes_per_second);
     }
     fflush(stdout);
 }

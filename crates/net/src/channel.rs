@@ -8,9 +8,10 @@ use comb_types::ChannelId;
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
-use crate::ring::Breach;
+use crate::retransmit::{Closed, Reliable};
+use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
-use crate::transport::{SendError, Transport, TransportCounters};
+use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 /// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,6 +25,15 @@ pub struct ChannelKey {
 pub(crate) enum Link {
     Shm(ShmLink),
     Other(Box<dyn Transport>),
+}
+
+impl Link {
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Shm(link) => link.close(),
+            Self::Other(link) => link.close(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Link {
@@ -92,6 +102,53 @@ impl Channel {
         }
     }
 
+    /// Up to seven words as one message.
+    #[inline]
+    pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
+        match &mut self.link {
+            Link::Shm(link) => link.send_words(kind, words),
+            Link::Other(link) => {
+                let mut bytes = [0; INLINE_BYTES];
+                for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                    *chunk = word.to_le_bytes();
+                }
+                link.send(kind, &[&bytes[..words.len() * 8]])
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.post_words(kind, bytes, words),
+            Link::Other(_) => false,
+        }
+    }
+
+    /// How many bytes the next message has; of a transport that cannot tell, how many it has at most.
+    pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        match &mut self.link {
+            Link::Shm(link) => link.next_length(),
+            Link::Other(link) => Ok((!link.is_idle()).then(|| link.capabilities().longest_message)),
+        }
+    }
+
+    pub(crate) fn is_almost_full(&self) -> bool {
+        match &self.link {
+            Link::Shm(link) => link.is_almost_full(),
+            Link::Other(_) => false,
+        }
+    }
+
+    pub(crate) fn make_reliable(&mut self) {
+        if let Link::Other(link) = &mut self.link
+            && link.capabilities().can_lose
+        {
+            let losing = std::mem::replace(link, Box::new(Closed));
+            *link = Box::new(Reliable::over(losing));
+        }
+    }
+
     #[inline]
     pub(crate) fn receive(&mut self, mut sink: impl FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
         match &mut self.link {
@@ -107,6 +164,10 @@ impl Channel {
         }
     }
 
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.link, Link::Other(_))
+    }
+
     fn transport(&self) -> &dyn Transport {
         match &self.link {
             Link::Shm(link) => link,
@@ -114,19 +175,20 @@ impl Channel {
         }
     }
 
-    fn transport_mut(&mut self) -> &mut dyn Transport {
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.transport().capabilities()
+    }
+
+    #[inline]
+    pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
-            Link::Shm(link) => link,
-            Link::Other(link) => &mut **link,
+            Link::Shm(link) => link.is_idle(),
+            Link::Other(link) => link.is_idle(),
         }
     }
 
-    pub(crate) fn is_idle(&mut self) -> bool {
-        self.transport_mut().is_idle()
-    }
-
     pub(crate) fn close(&mut self) {
-        self.transport_mut().close();
+        self.link.close();
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
@@ -161,12 +223,6 @@ impl Channel {
 
     /// Why the channel has ended, if it has.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        if self.life.has_ended() {
-            self.life.cause()
-        } else if self.transport().peer_closed() {
-            Some(Cause::Left("it closed the channel".into()))
-        } else {
-            None
-        }
+        if self.life.has_ended() { self.life.cause() } else { self.transport().cause() }
     }
 }

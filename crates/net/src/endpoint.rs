@@ -21,7 +21,7 @@ use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::shm::{Geometry, OwnSide, ShmLink};
-use crate::transport::{SendError, TransportCounters};
+use crate::transport::{Transport, TransportCounters};
 use crate::waiting::Spin;
 
 /// Beyond so many channels the endpoint no longer looks at each, but at the flags on its bell board: 16 rings are 16
@@ -38,6 +38,8 @@ const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
 
 /// A busy endpoint looks as well, once in so many polls: rarer, because each of them is a message.
 const POLLS_BETWEEN_LOOKS: u32 = 1024;
+/// The number of channels that the agent does not know of. Its own count from 1.
+const ATTACHED: ChannelId = ChannelId(0);
 
 /// How an endpoint is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +101,7 @@ pub(crate) struct Incoming {
     pub(crate) channel: ChannelId,
     pub(crate) index: u32,
     pub(crate) peer: String,
-    pub(crate) link: ShmLink,
+    pub(crate) link: Link,
     pub(crate) life: Arc<Life>,
     pub(crate) event: Option<ChannelEvent>,
 }
@@ -179,7 +181,7 @@ impl EndpointShared {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_index(&self) -> Result<u32, RequestError> {
+    pub(crate) fn take_index(&self) -> Result<u32, RequestError> {
         let mut places = self.places();
         let free = places.taken.iter().position(|taken| !taken);
         let index = free.unwrap_or(places.taken.len());
@@ -205,6 +207,7 @@ impl EndpointShared {
         let bell_index = self.take_index()?;
         let side = Side {
             geometry: self.options.geometry,
+            address: own.address(),
             bell_index,
             event: event.is_some(),
             asymmetric_fences: Fences::of_this_process() == Fences::Asymmetric,
@@ -254,6 +257,9 @@ pub enum PostError {
         /// The limit.
         limit: usize,
     },
+    /// The kind belongs to a layer above the channel; nothing was sent.
+    #[error("kind {0:#04x} is reserved: applications' messages are of kinds 0x00 to 0x7f")]
+    ReservedKind(u8),
     /// The channel has ended.
     #[error(transparent)]
     Ended(#[from] ChannelEnded),
@@ -291,18 +297,24 @@ pub struct Endpoint {
     pub(crate) shared: Arc<EndpointShared>,
     pub(crate) channels: Vec<Option<Channel>>,
     live: usize,
+    /// How many of them lead to other hosts. These raise no flags and ring no bell.
+    pub(crate) remote: usize,
     /// Whose turn it is.
     turn: usize,
     /// The epoch of the next channel: keys of earlier ones are stale.
     epoch: u32,
     spin: Spin,
-    ended: Vec<ChannelEnded>,
+    pub(crate) ended: Vec<ChannelEnded>,
     arrived: Vec<ChannelKey>,
     idle_polls: u32,
     polls: u32,
     /// What peers see of our moving; see [`crate::silence`].
     pub(crate) ticks: u64,
     flagged: Flagged,
+    /// The windows that we made.
+    pub(crate) windows: Arc<crate::window::Book>,
+    /// Whether there was ever a channel whose peer cannot ring the bell.
+    pub(crate) has_silent: bool,
 }
 
 impl Endpoint {
@@ -312,6 +324,7 @@ impl Endpoint {
             shared,
             channels: Vec::new(),
             live: 0,
+            remote: 0,
             turn: 0,
             epoch: 0,
             spin: Spin::default(),
@@ -321,6 +334,8 @@ impl Endpoint {
             polls: 0,
             ticks: 0,
             flagged: Flagged::default(),
+            windows: Arc::default(),
+            has_silent: false,
         }
     }
 
@@ -334,8 +349,11 @@ impl Endpoint {
         format!("{}/{}", self.agent.name(), self.shared.name())
     }
 
-    /// Opens a channel to `process/endpoint`. The peer need not be polling.
+    /// Opens a channel to `process/endpoint`, or to `host:process/endpoint`. The peer need not be polling.
     pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
+        if to.contains(':') {
+            return self.open_remote(to);
+        }
         let (own, side, ring, event) = self.shared.new_side()?;
         let index = side.bell_index;
         let abandonment = own.abandonment();
@@ -354,7 +372,34 @@ impl Endpoint {
             self.shared.release_index(index);
         })?;
         let peer = to.to_owned();
-        Ok(self.install(Incoming { channel, index, peer, link, life, event }))
+        Ok(self.install(Incoming { channel, index, peer, link: Link::Shm(link), life, event }))
+    }
+
+    /// Makes a channel of a transport that was set up by other means; `peer` is what errors call its other end.
+    pub fn attach(&mut self, peer: &str, transport: Box<dyn Transport>) -> Result<ChannelKey, RequestError> {
+        let index = self.shared.take_index()?;
+        self.has_silent = true;
+        Ok(self.install(Incoming {
+            channel: ATTACHED,
+            index,
+            peer: peer.to_owned(),
+            link: Link::Other(transport),
+            life: Arc::new(Life::new(peer.to_owned())),
+            event: None,
+        }))
+    }
+
+    /// Puts retransmission under every channel that can lose and has none yet. Both ends must do so before the first
+    /// message.
+    pub(crate) fn make_reliable(&mut self) {
+        self.channels.iter_mut().flatten().for_each(Channel::make_reliable);
+        // Retransmission has timers, which nobody rings for.
+        self.has_silent |= self.remote > 0;
+    }
+
+    /// Bytes of the longest message that the channel takes.
+    pub fn longest_message(&self, channel: ChannelKey) -> Option<usize> {
+        self.channel(channel).map(|channel| channel.capabilities().longest_message)
     }
 
     /// Waits for a peer to open a channel to us.
@@ -366,15 +411,16 @@ impl Endpoint {
                 return Some(self.arrived.remove(0));
             }
             let left = limit.checked_sub(started.elapsed())?;
-            self.tick();
-            let news = &self.shared.news;
-            self.shared.bell.sleep(left, || !news.load(Ordering::Acquire));
+            self.keep_up();
+            self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
         }
     }
 
-    fn install(&mut self, mut incoming: Incoming) -> ChannelKey {
-        if self.shared.options.silence_limit.is_some() {
-            incoming.link.watch_silence();
+    pub(crate) fn install(&mut self, mut incoming: Incoming) -> ChannelKey {
+        if self.shared.options.silence_limit.is_some()
+            && let Link::Shm(link) = &mut incoming.link
+        {
+            link.watch_silence();
         }
         let index = incoming.index as usize;
         if self.channels.len() <= index {
@@ -382,11 +428,12 @@ impl Endpoint {
         }
         self.epoch = self.epoch.wrapping_add(1);
         let key = ChannelKey { index: incoming.index, epoch: self.epoch };
+        self.remote += usize::from(matches!(incoming.link, Link::Other(_)));
         self.channels[index] = Some(Channel::new(
             key,
             incoming.channel,
             incoming.peer,
-            Link::Shm(incoming.link),
+            incoming.link,
             incoming.life,
             incoming.event,
         ));
@@ -423,105 +470,6 @@ impl Endpoint {
         self.channels.get_mut(key.index as usize)?.as_mut().filter(|channel| channel.key() == key)
     }
 
-    // ── sending ──
-
-    /// Sends one message, or says at once why not.
-    #[inline]
-    pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
-        match found.send(kind, message) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
-    }
-
-    /// Sends one message gathered from parts.
-    #[inline]
-    pub fn send_gathered(&mut self, channel: ChannelKey, kind: u8, parts: &[&[u8]]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
-        match found.send_gathered(kind, parts) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
-    }
-
-    /// A channel whose end waits to be told to the receiver is gone already: the sender is told the same.
-    #[cold]
-    fn no_channel(&self, key: ChannelKey) -> PostError {
-        let ended = self.ended.iter().find(|ended| ended.channel == key);
-        ended.map_or(PostError::NoChannel, |ended| PostError::Ended(ended.clone()))
-    }
-
-    #[cold]
-    fn sending_failed(&mut self, key: ChannelKey, error: SendError) -> PostError {
-        let Some(channel) = self.channel_mut(key) else { return PostError::NoChannel };
-        match error {
-            SendError::Full => match channel.cause() {
-                // A dead peer reads nothing any more: the room will never come. What it sent before is still there to
-                // be received; then the channel stays, and its end is told once more, to the receiver.
-                Some(cause) if !channel.is_idle() => {
-                    let peer = channel.peer().to_owned();
-                    PostError::Ended(ChannelEnded { channel: key, peer, cause })
-                }
-                Some(cause) => self.end_channel(key, cause).map_or(PostError::NoChannel, PostError::Ended),
-                None => PostError::Full(channel.peer().to_owned()),
-            },
-            SendError::TooLong { bytes, limit } => PostError::TooLong { bytes, limit },
-            SendError::System(error) => PostError::System(error),
-            SendError::Breach(breach) => {
-                self.end_channel(key, Cause::Breach(breach)).map_or(PostError::NoChannel, PostError::Ended)
-            }
-        }
-    }
-
-    /// Sends one message; waits for room if it has to. Incoming messages stay where they are meanwhile: a pair that
-    /// only sends to each other this way fills both rings and gets [`PostError::Full`] on both sides.
-    pub fn send_within(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        parts: &[&[u8]],
-        limit: Duration,
-    ) -> Result<(), PostError> {
-        let started = Instant::now();
-        loop {
-            match self.send_gathered(channel, kind, parts) {
-                Err(PostError::Full(peer)) => {
-                    let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
-                    let Some(left) = left else { return Err(PostError::Full(peer)) };
-                    self.wait_for_room(channel, left);
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn wait_for_room(&mut self, key: ChannelKey, limit: Duration) {
-        // First, or news about others would keep this from ever sleeping.
-        self.look_at_news();
-        let stuck = |this: &mut Self| {
-            !this.shared.has_news(Ordering::Acquire)
-                && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
-        };
-        if self.spin(|this| !stuck(this)) {
-            return;
-        }
-        self.want_credit(key, true);
-        let shared = Arc::clone(&self.shared);
-        self.tick();
-        shared.bell.sleep(limit, || stuck(self));
-        self.tick();
-        self.want_credit(key, false);
-        // The peer may have died or fallen silent; then its channel refuses the next message and says why.
-        self.look_for_silence();
-    }
-
-    fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
-        if let Some(channel) = self.channel_mut(key) {
-            channel.want_credit(wanted);
-        }
-    }
-
     // ── receiving ──
 
     /// Hands every message that has come to `deliver`, up to a turn's worth from each channel, and returns how many.
@@ -530,6 +478,17 @@ impl Endpoint {
     #[inline]
     pub fn poll(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<usize, ChannelEnded> {
         self.poll_channels(TURN_MESSAGES, &mut deliver)
+    }
+
+    /// Hands the next message, if one has come, to `deliver`, and returns whether it did.
+    #[inline]
+    pub fn poll_once(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
+        let mut came = false;
+        self.poll_one(&mut |delivery: Delivery<'_>| {
+            deliver(delivery);
+            came = true;
+        })?;
+        Ok(came)
     }
 
     /// Copies the next message into `buffer`.
@@ -561,24 +520,38 @@ impl Endpoint {
         }
     }
 
-    /// One message, from whichever channel has one, each in its turn.
+    #[inline]
+    fn looks_at_each(&self) -> bool {
+        self.channels.len() <= CHANNELS_LOOKED_AT || self.remote > 0
+    }
+
     #[inline]
     fn poll_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<(), ChannelEnded> {
+        if self.take_one(deliver)? { Ok(()) } else { self.when_idle() }
+    }
+
+    /// One message, from whichever channel has one, each in its turn. Who calls this looks around
+    /// ([`Endpoint::when_idle`]) when nothing came.
+    #[inline]
+    pub(crate) fn take_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
         self.before_poll()?;
-        if self.channels.len() == 1 {
-            return if self.poll_channel(0, 1, deliver)? > 0 { Ok(()) } else { self.when_idle() };
+        if let [Some(channel)] = &mut self.channels[..] {
+            // By far the most common endpoint; the loop of `poll_channel` is some nanoseconds of a round trip.
+            let key = channel.key();
+            let came = channel.receive(|kind, payload| deliver(Delivery { channel: key, kind, payload }));
+            return came.map_err(|breach| self.broke_a_rule(key, breach));
         }
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
+        if self.looks_at_each() {
             for _ in 0..self.channels.len() {
                 let index = self.turn;
                 self.turn = if index + 1 >= self.channels.len() { 0 } else { index + 1 };
                 if self.poll_channel(index, 1, deliver)? > 0 {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
-            return self.when_idle();
+            return Ok(false);
         }
-        self.poll_flagged(1, 1, deliver).map(drop)
+        Ok(self.poll_flagged(1, 1, deliver)? > 0)
     }
 
     fn poll_channels(
@@ -588,16 +561,17 @@ impl Endpoint {
     ) -> Result<usize, ChannelEnded> {
         self.before_poll()?;
         let mut messages = 0;
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
+        if self.looks_at_each() {
             for index in 0..self.channels.len() {
                 messages += self.poll_channel(index, turn, deliver)?;
             }
-            if messages == 0 {
-                self.when_idle()?;
-            }
-            return Ok(messages);
+        } else {
+            messages = self.poll_flagged(turn, usize::MAX, deliver)?;
         }
-        self.poll_flagged(turn, usize::MAX, deliver)
+        if messages == 0 {
+            self.when_idle()?;
+        }
+        Ok(messages)
     }
 
     #[inline]
@@ -623,6 +597,48 @@ impl Endpoint {
     #[cold]
     fn broke_a_rule(&mut self, key: ChannelKey, breach: crate::ring::Breach) -> ChannelEnded {
         self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
+    }
+
+    /// As [`Endpoint::poll`], but leaves a message in its ring, and all behind it on that channel, for which
+    /// `accepts`, given its length, is false.
+    pub(crate) fn poll_accepting<T>(
+        &mut self,
+        to: &mut T,
+        accepts: impl Fn(&mut T, usize) -> bool,
+        mut deliver: impl FnMut(&mut T, Delivery<'_>),
+    ) -> Result<usize, ChannelEnded> {
+        self.before_poll()?;
+        let mut messages = 0;
+        for index in 0..self.channels.len() {
+            for _ in 0..TURN_MESSAGES {
+                let Some(channel) = &mut self.channels[index] else { break };
+                let key = channel.key();
+                let came = match channel.next_length() {
+                    Ok(Some(bytes)) if accepts(to, bytes) => {
+                        let take = |kind, payload: Payload<'_>| {
+                            deliver(to, Delivery { channel: key, kind, payload });
+                        };
+                        channel.receive(take)
+                    }
+                    Ok(_) => Ok(false),
+                    Err(breach) => Err(breach),
+                };
+                match came {
+                    Ok(true) => messages += 1,
+                    Ok(false) => break,
+                    Err(breach) => return Err(self.broke_a_rule(key, breach)),
+                }
+            }
+        }
+        if messages == 0 {
+            self.when_idle()?;
+        }
+        Ok(messages)
+    }
+
+    /// Whether some channel has three quarters of its ring unread. Its sender is soon refused. (Thesis §2.3.1)
+    pub fn is_almost_full(&mut self) -> bool {
+        self.channels.iter_mut().flatten().any(|channel| channel.is_almost_full())
     }
 
     /// The channels whose flags are up, and one more in turn with each look at the board: flags are hints, and no
@@ -652,19 +668,18 @@ impl Endpoint {
                 break;
             }
         }
-        if messages == 0 {
-            self.when_idle()?;
-        }
         Ok(messages)
     }
 
-    /// The same as [`Endpoint::has_something`], cheaply: what a spinning thread looks at.
+    /// Nearly the same, cheaply: what a spinning thread looks at. Ends are seen by the look before the sleep.
+    #[inline]
     pub(crate) fn seems_to_have_something(&mut self) -> bool {
-        if self.channels.len() <= CHANNELS_LOOKED_AT {
-            return self.has_something();
+        if self.looks_at_each() {
+            return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
+                || self.shared.has_news(Ordering::Relaxed);
         }
         self.take_flags();
-        !self.flagged.queue.is_empty()
+        !self.flagged.queue.is_empty() || self.shared.has_news(Ordering::Relaxed)
     }
 
     fn take_flags(&mut self) {
@@ -672,11 +687,16 @@ impl Endpoint {
         self.shared.bell.take_flags(self.channels.len(), |index| flagged.push(index));
     }
 
+    #[inline]
     pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
         let mut spin = self.spin;
         let came = spin.until(|| ready(self));
         self.spin = spin;
         came
+    }
+
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        self.spin.learn(waited);
     }
 
     // ── news, ends ──
@@ -695,10 +715,7 @@ impl Endpoint {
     }
 
     #[inline]
-    fn when_idle(&mut self) -> Result<(), ChannelEnded> {
-        // A poll that found nothing is mostly followed by another: without a pause the core asks for the line so often
-        // that the peer gets it later (1.25 × on the round trip here), and a sibling thread starves.
-        std::hint::spin_loop();
+    pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
@@ -722,7 +739,7 @@ impl Endpoint {
     }
 
     /// New channels.
-    fn look_at_news(&mut self) {
+    pub(crate) fn look_at_news(&mut self) {
         if self.shared.news.swap(false, Ordering::AcqRel) {
             let incoming = std::mem::take(&mut self.shared.places().incoming);
             for channel in incoming {
@@ -759,7 +776,7 @@ impl Endpoint {
                 .any(|channel| !channel.is_idle() || channel.cause().is_some())
     }
 
-    fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
+    pub(crate) fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
         let mut channel = self.take_channel(key)?;
         channel.close();
         Some(ChannelEnded { channel: key, peer: channel.peer().to_owned(), cause })
@@ -769,9 +786,12 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
+        self.remote -= usize::from(channel.is_remote());
         // Nobody needs to be told of a channel that has come and gone.
         self.arrived.retain(|arrived| *arrived != key);
-        self.agent.shared().forget_channel(channel.id(), channel.life());
+        if channel.id() != ATTACHED {
+            self.agent.shared().forget_channel(channel.id(), channel.life());
+        }
         self.shared.release_index(key.index);
         Some(channel)
     }

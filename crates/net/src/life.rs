@@ -57,16 +57,19 @@ impl Life {
         self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A window that the peer shares; the endpoint maps it when it is asked to.
+    /// A window that the peer shares; the endpoint maps it when it is asked to. One that was never asked for makes
+    /// place for the next of its number: a peer that shares and withdraws for ever costs us [`crate::shm::WINDOWS`]
+    /// descriptors at most.
     pub(crate) fn push_window(&self, window: IncomingWindow) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        // A number shared again replaces what was not taken: a peer that repeats itself must not fill our table of
-        // descriptors.
-        windows.retain(|waiting| waiting.number != window.number);
+        windows.retain(|older| older.terms.number != window.terms.number);
         windows.push(window);
     }
 
-    pub(crate) fn take_windows(&self) -> Vec<IncomingWindow> {
-        std::mem::take(&mut self.windows.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The oldest window that is `wanted`.
+    pub(crate) fn take_window(&self, wanted: impl Fn(&IncomingWindow) -> bool) -> Option<IncomingWindow> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = windows.iter().position(wanted)?;
+        Some(windows.remove(at))
     }
 }

@@ -10,7 +10,7 @@
 //! [`GoBackN`] is one end of one channel, both directions: acknowledgements ride on messages of the other
 //! direction, or travel alone when there are none. It is pure: time and frames go in, frames and events come
 //! out, and the caller owns sockets, clocks and threads. It knows nothing of keys: frames from the network go
-//! through [`seal`](crate::seal) first, so whatever is wrong with one here is the peer's own doing.
+//! through the module `seal` first, so whatever is wrong with one here is the peer's own doing.
 //!
 //! It bounds memory at both ends and keeps one peer from overrunning the other. What to do about congestion
 //! in between is not its business. (Thesis §2.5.1; see `comb-congestion`)

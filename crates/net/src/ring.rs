@@ -278,6 +278,15 @@ impl<W: Words> RingConsumer<W> {
         std::array::from_fn(|index| words[1 + index].load(Ordering::Relaxed))
     }
 
+    /// Whether so many quarters of the ring hold messages that were not consumed yet. A hint: messages come in order,
+    /// so one slot tells, and what a peer puts there to deceive us is found out when its turn comes.
+    pub(crate) fn has_at_least_quarters(&self, quarters: u32) -> bool {
+        let last = self.consumed.wrapping_add(self.slots / 4 * quarters - 1);
+        let word =
+            self.words.slot((last & (self.slots - 1)) as usize * SLOT_WORDS)[0].load(Ordering::Acquire);
+        Header::unpack(word).sequence == last.wrapping_add(1)
+    }
+
     /// Gives the slot back.
     #[inline]
     pub(crate) fn consume(&mut self) {

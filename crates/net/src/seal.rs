@@ -138,6 +138,11 @@ impl SealKey {
         Some(LessSafeKey::new(key))
     }
 
+    /// For the one process that is to seal or open with it; whoever hands it on forgets it.
+    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
+        &self.secret
+    }
+
     fn nonce(direction: Direction, counter: u64) -> Nonce {
         let mut nonce = [0; aead::NONCE_LEN];
         nonce[0] = direction as u8;

@@ -28,7 +28,7 @@ use crate::payload::{Inline, Payload, PayloadArea};
 use crate::ring::{
     Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
 };
-use crate::segment::{Segment, SegmentError, Writers};
+use crate::segment::{Address, Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
@@ -124,6 +124,10 @@ impl OwnSide {
         Ok((Self { segment, geometry, trap_wild_stores }, fd))
     }
 
+    pub(crate) fn address(&self) -> Address {
+        self.segment.address()
+    }
+
     /// For an opener that gives up: the accepter may have taken the channel already, and would otherwise wait for a
     /// peer that never comes.
     pub(crate) fn abandonment(&self) -> Abandonment {
@@ -145,6 +149,7 @@ impl Abandonment {
 #[derive(Debug)]
 pub(crate) struct PeerSide {
     pub(crate) segment: OwnedFd,
+    pub(crate) address: Address,
     pub(crate) geometry: Geometry,
     pub(crate) bell: OwnedFd,
     pub(crate) bell_channels: u32,
@@ -192,6 +197,10 @@ pub(crate) struct ShmLink {
     /// The count in our control word.
     announced: u32,
     announce_every: u32,
+    /// Payload bytes consumed since then, and how many are worth an announcement.
+    unannounced_bytes: u32,
+    announce_bytes: u32,
+    read_ahead: ReadAhead,
     bell: Bell,
     bell_index: usize,
     event: Option<OwnedFd>,
@@ -215,7 +224,13 @@ impl ShmLink {
     pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
         let bytes = theirs.segment_bytes() as u64;
-        let segment = Segment::adopt(peer.segment.as_fd(), bytes, Writers::Both, !own.trap_wild_stores)?;
+        let segment = Segment::adopt(
+            peer.segment.as_fd(),
+            bytes,
+            Writers::Both,
+            !own.trap_wild_stores,
+            Some(peer.address),
+        )?;
         if segment.word(control::MAGIC).load(Ordering::Acquire) != MAGIC
             || segment.word(control::GEOMETRY).load(Ordering::Acquire) != theirs.pack()
         {
@@ -225,7 +240,7 @@ impl ShmLink {
             return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
-        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?);
+        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true, None)?);
         if let Some(event) = &peer.event {
             check_event(event.as_fd())?;
         }
@@ -242,6 +257,9 @@ impl ShmLink {
             peer_control: segment.part(0, PAGE),
             announced: 0,
             announce_every: theirs.slots / 4,
+            unannounced_bytes: 0,
+            announce_bytes: theirs.payload_bytes / 4,
+            read_ahead: ReadAhead::default(),
             bell,
             bell_index: peer.bell_index as usize,
             event: peer.event,
@@ -265,6 +283,28 @@ impl ShmLink {
         let words = pack_words(message, &mut content);
         self.post(kind, u8::try_from(message.len()).expect("at most 56"), &content[..words]);
         Ok(())
+    }
+
+    /// Sends one message of up to seven words.
+    #[inline]
+    pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
+        debug_assert!(words.len() <= CONTENT_WORDS);
+        if self.producer.free_slots() == 0 {
+            self.refresh_credit()?;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
+        self.post(kind, (words.len() * 8) as u8, words);
+        Ok(())
+    }
+
+    /// Sends one message if a slot is known to be free.
+    #[inline]
+    pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
+        if self.producer.free_slots() == 0 {
+            return false;
+        }
+        self.post(kind, bytes, words);
+        true
     }
 
     /// Sends one message, gathered from `parts`.
@@ -324,6 +364,11 @@ impl ShmLink {
             })?,
         };
         let mut at = offset as usize;
+        if self.producer.outstanding() > 0 {
+            // A stream: the reader had these lines last. Asking for all at once makes it a quarter faster; in a
+            // request and its answer they would only be asked for twice.
+            self.payload.range(at, bytes).expect("allocated within the area").prefetch_for_writing();
+        }
         for part in parts {
             let range = self.payload.range(at, part.len()).expect("allocated within the area");
             range.copy_from(part);
@@ -362,6 +407,7 @@ impl ShmLink {
             if self.announced != self.consumer.consumed() {
                 self.give_credit(0);
             }
+            self.read_ahead.prefetch(&self.peer_payload);
             return Ok(None);
         };
         let header = slot.header;
@@ -376,7 +422,10 @@ impl ShmLink {
             let breach = Breach::Descriptor { offset, bytes, region_bytes };
             let aligned = offset.is_multiple_of(8);
             let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
-            sink(header.kind, Payload::Shared(range.ok_or(breach)?))
+            let range = range.ok_or(breach)?;
+            self.unannounced_bytes += bytes;
+            self.read_ahead = ReadAhead::after(offset, bytes);
+            sink(header.kind, Payload::Shared(range))
         } else {
             return Err(Breach::InlineLength(header.length));
         };
@@ -386,13 +435,36 @@ impl ShmLink {
         Ok(Some(result))
     }
 
+    /// How many bytes the next message alleges to have. What is delivered is checked and may differ: the sender can
+    /// write to its ring at any time.
+    pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        let Some(slot) = self.consumer.peek()? else {
+            // As in `receive`: an idle receiver owes nothing.
+            if self.announced != self.consumer.consumed() {
+                self.give_credit(0);
+            }
+            return Ok(None);
+        };
+        Ok(Some(match slot.header.length {
+            Header::DESCRIPTOR => (self.consumer.content(slot)[0] >> 32) as usize,
+            inline => usize::from(inline),
+        }))
+    }
+
+    /// Whether three quarters of the peer's ring are unread.
+    pub(crate) fn is_almost_full(&self) -> bool {
+        self.consumer.has_at_least_quarters(3)
+    }
+
     /// Announces what was consumed, if that is at least `worthwhile` messages or the peer waits for it.
     #[inline]
     fn give_credit(&mut self, worthwhile: u32) {
         let consumed = self.consumer.consumed();
         let wants = || self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed);
-        if wants() != 0 || consumed.wrapping_sub(self.announced) >= worthwhile {
+        let messages = consumed.wrapping_sub(self.announced);
+        if wants() != 0 || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
             self.announced = consumed;
+            self.unannounced_bytes = 0;
             announce(self.control.word(control::CONSUMED), consumed);
             // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
             // either seen this one or is seen here.
@@ -475,16 +547,46 @@ impl ShmLink {
         self.peer_control.word(control::TICK).load(Ordering::Relaxed)
     }
 
-    /// The epoch word of one of our windows.
-    pub(crate) fn set_window_epoch(&self, window: usize, epoch: u64) {
-        assert!(window < WINDOWS);
-        self.control.word(control::WINDOW_EPOCHS + window).store(epoch, Ordering::SeqCst);
+    /// The epoch word of one of our windows, which outlives the channel with the window's handle.
+    pub(crate) fn window_epoch(&self, window: u32) -> Segment {
+        window_epoch(&self.control, window)
     }
 
     /// The epoch word of one of the peer's windows.
-    pub(crate) fn peer_window_epoch(&self, window: usize) -> u64 {
-        assert!(window < WINDOWS);
-        self.peer_control.word(control::WINDOW_EPOCHS + window).load(Ordering::Acquire)
+    pub(crate) fn peer_window_epoch(&self, window: u32) -> Segment {
+        window_epoch(&self.peer_control, window)
+    }
+}
+
+fn window_epoch(control: &Segment, window: u32) -> Segment {
+    assert!((window as usize) < WINDOWS, "the agent lets no other number through");
+    control.part((control::WINDOW_EPOCHS + window as usize) * 8, 8)
+}
+
+/// Where the next payload will probably stand: the first lines of it are asked for while its slot is polled, so that
+/// the two travel side by side. Saves a quarter of the round trip of 64–256 bytes; a wrong guess costs a line.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReadAhead {
+    offset: u32,
+    lines: u32,
+}
+
+impl ReadAhead {
+    /// Beyond that the hardware's own prefetcher has understood.
+    const MOST_LINES: u32 = 4;
+
+    #[inline]
+    fn after(offset: u32, bytes: u32) -> Self {
+        // A sender whose payloads are all read starts over at 0; else the next stands behind this one.
+        let next = if offset == 0 { 0 } else { offset.saturating_add(bytes).next_multiple_of(64) };
+        Self { offset: next, lines: (bytes / 64).clamp(1, Self::MOST_LINES) }
+    }
+
+    #[inline]
+    fn prefetch(self, payload: &Segment) {
+        for line in 0..self.lines {
+            payload.prefetch_for_reading((self.offset + line * 64) as usize);
+        }
     }
 }
 
@@ -542,4 +644,32 @@ impl Transport for ShmLink {
     fn counters(&self) -> TransportCounters {
         TransportCounters { outstanding: self.producer.outstanding(), ..self.counters }
     }
+}
+
+/// Two ends of a channel without endpoints and an agent: for the conformance suite, which runs over bare transports.
+#[doc(hidden)]
+pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transport>) {
+    let side = || {
+        let (own, ring) = OwnSide::create(geometry, false).expect("memory");
+        let (_, bell) = Bell::create(1).expect("memory");
+        (own, ring, bell)
+    };
+    let peer = |(segment, address, bell)| PeerSide {
+        segment,
+        address,
+        geometry,
+        bell,
+        bell_channels: 1,
+        bell_index: 0,
+        event: None,
+        fences: Fences::Full,
+    };
+    let (ours, our_ring, our_bell) = side();
+    let (theirs, their_ring, their_bell) = side();
+    let (our_address, their_address) = (ours.address(), theirs.address());
+    let link = |own, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
+    (
+        Box::new(link(ours, (their_ring, their_address, their_bell))),
+        Box::new(link(theirs, (our_ring, our_address, our_bell))),
+    )
 }

@@ -7,6 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use crate::life::Cause;
 use crate::payload::Payload;
 use crate::ring::Breach;
 
@@ -76,11 +77,54 @@ pub trait Transport: Send {
     /// Whether the peer is known to have closed.
     fn peer_closed(&self) -> bool;
 
+    /// Why the peer is taken for gone, once [`Transport::peer_closed`] says so.
+    fn cause(&self) -> Option<Cause> {
+        self.peer_closed().then(|| Cause::Left("it closed the channel".into()))
+    }
+
     /// What it counted.
     fn counters(&self) -> TransportCounters;
 
     /// A descriptor that becomes readable when something comes, for transports that have one.
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        (**self).send(kind, parts)
+    }
+
+    fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        (**self).receive(sink)
+    }
+
+    fn is_idle(&mut self) -> bool {
+        (**self).is_idle()
+    }
+
+    fn close(&mut self) {
+        (**self).close();
+    }
+
+    fn peer_closed(&self) -> bool {
+        (**self).peer_closed()
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        (**self).cause()
+    }
+
+    fn counters(&self) -> TransportCounters {
+        (**self).counters()
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        (**self).readable()
     }
 }

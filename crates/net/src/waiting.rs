@@ -1,8 +1,7 @@
 //! Waiting without burning a core for nothing: spin as long as spinning has paid off lately, then sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::bell::LONGEST_SLEEP;
@@ -13,62 +12,96 @@ const LONGEST_SPIN: Duration = Duration::from_micros(40);
 /// Below this a spin cannot even catch an answer that is under way.
 const SHORTEST_SPIN: Duration = Duration::from_micros(2);
 
-/// How long the next spin may take; learnt from the last ones.
+/// With a channel whose transport rings no bell: looks come as often as its timers need.
+const LONGEST_SLEEP_WITHOUT_BELL: Duration = Duration::from_micros(200);
+
+/// So many spins in a row that ended just before the answer came say that we held the core that it needed.
+const FAILURES_BEFORE_REST: u32 = 4;
+/// After that so many waits do not spin, then spinning gets another try.
+const RESTING_WAITS: u32 = 256;
+
+/// How long the next spin may take; learnt from the last waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
     budget: Duration,
+    failures: u32,
+    resting: u32,
 }
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { budget: LONGEST_SPIN }
+        Self { budget: LONGEST_SPIN, failures: 0, resting: 0 }
     }
 }
 
 impl Spin {
-    /// Spins until `ready`, or until the budget is used up: `false`. A spin that paid off doubles the next budget, one
-    /// that did not halves it. On a single core nothing can come while we spin.
+    /// Spins until `ready`, or until the budget is used up: `false`.
+    #[inline]
     pub(crate) fn until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;
         }
-        if single_core() {
+        if self.resting > 0 {
+            self.resting -= 1;
             return false;
         }
         let started = Instant::now();
         loop {
             for _ in 0..64 {
                 if ready() {
-                    self.budget = (self.budget * 2).min(LONGEST_SPIN);
+                    self.failures = 0;
                     return true;
                 }
                 std::hint::spin_loop();
             }
             if started.elapsed() >= self.budget {
-                self.budget = (self.budget / 2).max(SHORTEST_SPIN);
                 return false;
+            }
+        }
+    }
+
+    /// Learns from a wait that ended in sleep. Had it been a spin, it would have ended earlier by two wake-ups, ours
+    /// and perhaps the peer's: a wait that was short even so was worth a spin. (To learn from failed spins alone is a
+    /// trap: once both sides sleep, every answer takes longer than any budget.) But when the longest spins fail again
+    /// and again and answers come as soon as we sleep, the peer runs where we spin.
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        if waited > 3 * LONGEST_SPIN {
+            self.budget = (self.budget / 2).max(SHORTEST_SPIN);
+        } else if self.budget < LONGEST_SPIN {
+            self.budget = LONGEST_SPIN;
+        } else {
+            self.failures += 1;
+            if self.failures >= FAILURES_BEFORE_REST {
+                (self.failures, self.resting) = (0, RESTING_WAITS);
             }
         }
     }
 }
 
-fn single_core() -> bool {
-    static SINGLE: OnceLock<bool> = OnceLock::new();
-    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1))
-}
-
 impl Endpoint {
-    /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early.
+    /// Waits until there is something to poll, at most `limit`. Returns at once if there is; may return early. With
+    /// channels to other hosts it waits for events, and an endpoint that was armed is not afterwards.
     pub fn wait(&mut self, limit: Duration) {
-        let came =
-            self.spin(|this| this.shared.has_news(Ordering::Relaxed) || this.seems_to_have_something());
+        let came = self.spin(Self::seems_to_have_something);
         if !came {
-            let shared = Arc::clone(&self.shared);
-            self.tick();
-            shared.bell().sleep(limit, || !self.has_something());
-            self.tick();
-            self.look_soon();
+            let started = Instant::now();
+            let limit = if self.has_silent { limit.min(LONGEST_SLEEP_WITHOUT_BELL) } else { limit };
+            if self.remote > 0 && self.shared.event_set().is_some() {
+                self.wait_for_events(limit);
+            } else {
+                self.sleep_while(limit, |this| !this.has_something());
+            }
+            self.learn(started.elapsed());
         }
+    }
+
+    /// Sleeps if `idle`, until the bell rings. Peers see that we moved, and the next look tells of those that did not.
+    pub(crate) fn sleep_while(&mut self, limit: Duration, mut idle: impl FnMut(&mut Self) -> bool) {
+        let shared = Arc::clone(&self.shared);
+        self.tick();
+        shared.bell().sleep(limit, || idle(self));
+        self.tick();
+        self.look_soon();
     }
 
     /// Prepares for waiting in an event loop: from now on [`Endpoint::event_descriptor`] becomes readable when
@@ -93,5 +126,36 @@ impl Endpoint {
     /// [`crate::EndpointOptions::events`].
     pub fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.shared.event_set().map(AsFd::as_fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_fell_asleep_learns_to_spin_again() {
+        let mut spin = Spin::default();
+        for _ in 0..20 {
+            spin.learn(Duration::from_millis(50));
+        }
+        assert_eq!(spin.budget, SHORTEST_SPIN, "long waits are not spun for");
+        spin.learn(Duration::from_micros(60));
+        assert_eq!(spin.budget, LONGEST_SPIN, "an answer after two wake-ups is one to spin for");
+    }
+
+    #[test]
+    fn who_spins_on_the_peers_core_stops() {
+        let mut spin = Spin::default();
+        for _ in 0..FAILURES_BEFORE_REST {
+            assert!(!spin.until(|| false));
+            spin.learn(Duration::from_micros(60));
+        }
+        let mut looks = 0;
+        assert!(!spin.until(|| {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, 1, "no spin, one look");
     }
 }

@@ -517,10 +517,9 @@ fn what_belongs_to_others_is_not_mallorys_to_take() {
     refused(mallory, "was offered to somebody else");
     mallory.tell(&Request::CloseChannel { channel: offered }, &[]);
     refused(mallory, "is not this process's");
-    let share = |channel, window| Request::ShareWindow { channel, window, bytes: 4096, writable: true };
-    mallory.tell(&share(offered, 0), &[fd]);
+    mallory.tell(&mallory.share_window(offered, 0), &[fd]);
     refused(mallory, "is not this process's");
-    mallory.tell(&share(scene.channel.id, 256), &[fd]);
+    mallory.tell(&mallory.share_window(scene.channel.id, 256), &[fd]);
     refused(mallory, "at most 256 windows");
     mallory.tell(&Request::CloseEndpoint { endpoint: trent.endpoint }, &[]);
     refused(mallory, "is not this process's");
@@ -573,10 +572,7 @@ fn a_window_on_a_channel_that_is_only_offered_goes_nowhere() {
     mallory.ask_open("trent/desk", mallory.side(geometry), &[ring.fd.as_fd()]);
     let (Reply::Offer { channel, .. }, _) = trent.hear() else { panic!("no offer") };
     let memory = Memory::create(4096, BOTH);
-    mallory.tell(
-        &Request::ShareWindow { channel, window: 0, bytes: 4096, writable: true },
-        &[memory.fd.as_fd()],
-    );
+    mallory.tell(&mallory.share_window(channel, 0), &[memory.fd.as_fd()]);
     refused(&mallory, "has not taken the channel yet");
 }
 

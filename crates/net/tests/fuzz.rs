@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use comb_net::agent::protocol::{self, LONGEST_MESSAGE, ProtocolError, Reply, Request, Side};
+use comb_net::agent::protocol::{
+    self, LONGEST_MESSAGE, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
+};
 use comb_net::agent::{Identity, RequestError};
 use comb_net::{
     Agent, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, PostError,
@@ -349,9 +351,39 @@ fn any_geometry(fuzz: &mut Fuzz) -> Geometry {
     }
 }
 
+/// An address on the wire: any number, one that is acceptable, and zero.
+fn any_address(fuzz: &mut Fuzz) -> Vec<u8> {
+    let address = match fuzz.below(3) {
+        0 => fuzz.next(),
+        1 => 0x5000_0000_0000 + (fuzz.next() % (4 << 40)) / 4096 * 4096,
+        _ => 0,
+    };
+    postcard::to_allocvec(&address).unwrap()
+}
+
+fn any_window(fuzz: &mut Fuzz, channel: ChannelId, endpoint: EndpointId) -> WindowTerms {
+    let number = if fuzz.chance(2) { fuzz.number() % 4 } else { fuzz.number() };
+    let bytes = if fuzz.chance(4) { fuzz.next() } else { 4096 };
+    WindowTerms { channel, endpoint, number, epoch: fuzz.next(), bytes, writable: fuzz.chance(2) }
+}
+
+fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
+    RemoteSession {
+        wire_channel: ChannelId(fuzz.number()),
+        version: fuzz.next() as u8 % 4,
+        suite: fuzz.next() as u8 % 4,
+        connector: fuzz.chance(2),
+        send_secret: [fuzz.next() as u8; 32],
+        receive_secret: [fuzz.next() as u8; 32],
+        longest_message: fuzz.number(),
+        silence_limit_ms: fuzz.number(),
+    }
+}
+
 fn any_side(fuzz: &mut Fuzz) -> Side {
     Side {
         geometry: any_geometry(fuzz),
+        address: postcard::from_bytes(&any_address(fuzz)).unwrap(),
         bell_index: if fuzz.chance(2) { 0 } else { fuzz.number() },
         event: fuzz.chance(4),
         asymmetric_fences: fuzz.chance(2),
@@ -364,7 +396,7 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
         if fuzz.chance(3) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
     let endpoint = if fuzz.chance(4) { EndpointId(fuzz.number()) } else { endpoint };
     let bell_channels = if fuzz.chance(4) { fuzz.number() } else { 64 };
-    match fuzz.below(12) {
+    match fuzz.below(15) {
         0 => Request::Hello { name: any_name(fuzz) },
         1 => Request::CreateEndpoint { request, name: any_name(fuzz), bell_channels },
         2 | 3 => {
@@ -373,7 +405,7 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
         }
         4 | 5 => Request::Accept { channel, side: any_side(fuzz) },
         6 => Request::Refuse { channel, reason: any_name(fuzz) },
-        7 => Request::ShareWindow { channel, window: fuzz.number(), bytes: 4096, writable: fuzz.chance(2) },
+        7 => Request::ShareWindow { request, window: any_window(fuzz, channel, endpoint) },
         8 => Request::CloseChannel { channel },
         9 => Request::CloseEndpoint { endpoint },
         10 => {
@@ -381,6 +413,12 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
             let channels = restored.collect();
             Request::RestoreEndpoint { request, name: any_name(fuzz), bell_channels, channels }
         }
+        11 => Request::WithdrawWindow { window: any_window(fuzz, channel, endpoint) },
+        12 => {
+            let to = if fuzz.chance(2) { "there:victim/desk".into() } else { any_name(fuzz) };
+            Request::OpenRemote { request, endpoint, to, silence_limit_ms: fuzz.number() }
+        }
+        13 => Request::AcceptRemote { channel },
         _ => Request::List { request },
     }
 }
@@ -506,7 +544,7 @@ fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: En
         uid: 0,
     };
     let bell_channels = if fuzz.chance(4) { fuzz.number() } else { 64 };
-    match fuzz.below(9) {
+    match fuzz.below(12) {
         0 => Reply::Welcome { you: who },
         1 => Reply::EndpointCreated { request, endpoint },
         2 | 3 => {
@@ -515,8 +553,14 @@ fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: En
         }
         4 => Reply::Opened { request, channel, peer: who, side: any_side(fuzz), bell_channels },
         5 => Reply::Refused { request: Some(request), reason: any_name(fuzz) },
-        6 => Reply::WindowShared { channel, window: fuzz.number(), bytes: 4096, writable: fuzz.chance(2) },
+        6 => Reply::WindowShared { window: any_window(fuzz, channel, endpoint) },
         7 => Reply::PeerGone { channel, reason: any_name(fuzz) },
+        8 => Reply::WindowTaken { request },
+        9 => Reply::RemoteOpened { request, channel, session: any_session(fuzz) },
+        10 => {
+            let (from, session) = (any_name(fuzz), any_session(fuzz));
+            Reply::RemoteOffer { channel, endpoint, from, session }
+        }
         _ => Reply::Listing { request, processes: Vec::new(), cut: fuzz.chance(2) },
     }
 }

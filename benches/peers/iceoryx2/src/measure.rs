@@ -51,24 +51,23 @@ impl Lines {
 
     /// Says how many messages come, times them, prints.
     pub fn ask(&mut self, version: &str) -> Outcome<()> {
+        let print = |test: &str, bytes: usize, results: String| {
+            println!(
+                r#"{{"peer":"iceoryx2","version":"{version}","test":"{test}","bytes":{bytes},{results}}}"#
+            );
+        };
         let control = &mut self.control;
         for line in &mut self.round_trips {
             let (median_ns, p10_ns) = test_round_trip(control, line)?;
-            println!(
-                r#"{{"peer":"iceoryx2","version":"{version}","test":"round_trip","bytes":{},"median_ns":{median_ns:.1},"p10_ns":{p10_ns:.1}}}"#,
-                line.words() * WORD_BYTES,
-            );
+            let results = format!(r#""median_ns":{median_ns:.1},"p10_ns":{p10_ns:.1}"#);
+            print("round_trip", line.words() * WORD_BYTES, results);
         }
         let per_second = messages_per_second(control, &mut self.rate)?;
-        println!(
-            r#"{{"peer":"iceoryx2","version":"{version}","test":"rate","bytes":{RATE_BYTES},"per_second":{per_second:.0}}}"#
-        );
+        print("rate", RATE_BYTES, format!(r#""per_second":{per_second:.0}"#));
         for line in &mut self.bandwidths {
             let bytes = line.words() * WORD_BYTES;
             let bytes_per_second = messages_per_second(control, line)? * bytes as f64;
-            println!(
-                r#"{{"peer":"iceoryx2","version":"{version}","test":"bandwidth","bytes":{bytes},"bytes_per_second":{bytes_per_second:.0}}}"#
-            );
+            print("bandwidth", bytes, format!(r#""bytes_per_second":{bytes_per_second:.0}"#));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A payload is a run of 8-byte words: first, first + 1, first + 2 … The sender writes it in full for each message, the
-//! receiver adds it up in full. The same loops as in `peer.h`.
+//! A payload is a run of 8-byte words: first, first + 1, first + 2 … The sender writes it in full for each
+//! message, the receiver adds it up in full. The same loops as in `peer.h`.
 
 /// The word at `index` of the payload that begins with `first`.
 pub fn word(first: u64, index: usize) -> u64 {

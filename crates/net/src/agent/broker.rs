@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use comb_types::{ChannelId, EndpointId};
 
 use super::policy::{Identity, Limits, Policy};
-use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side};
+use super::protocol::{LONGEST_NAME, Listed, RemoteSession, Reply, Request, Side, WindowTerms};
 use crate::bell::Bell;
 use crate::segment::{Segment, Writers};
 use crate::shm::{GeometryError, WINDOWS};
@@ -74,7 +74,42 @@ struct Channel {
     charged_bytes: Vec<(ClientId, u64)>,
     /// While only one end has been restored: its own address, and the one that may claim the other end.
     half: Option<(String, String)>,
+    /// As their owners shared them; charged too.
+    windows: Vec<(ClientId, WindowTerms)>,
+    /// Set if the other end is on another host.
+    remote: Option<Remote>,
 }
+
+/// How far a channel to another host has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Remote {
+    /// The other host has been asked, for this request of our client.
+    Asked(u32),
+    /// Our client has been asked.
+    Offered,
+    /// Both have it.
+    Open,
+}
+
+/// A channel that another host is to be asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Departure {
+    /// Its number here.
+    pub channel: ChannelId,
+    /// Which host.
+    pub host: String,
+    /// `process/endpoint` there.
+    pub to: String,
+    /// Who opens it.
+    pub from: Identity,
+    /// The opener's endpoint.
+    pub from_endpoint: String,
+    /// Of both sides.
+    pub silence_limit_ms: u32,
+}
+
+/// What our client said to a channel from another host.
+pub type Verdict = (ChannelId, Result<(), String>);
 
 #[derive(Debug)]
 struct Pending {
@@ -90,6 +125,8 @@ pub struct Broker {
     endpoints: BTreeMap<EndpointId, Endpoint>,
     channels: BTreeMap<ChannelId, Channel>,
     next_number: u32,
+    departures: Vec<Departure>,
+    verdicts: Vec<Verdict>,
 }
 
 impl std::fmt::Debug for Broker {
@@ -111,6 +148,8 @@ impl Broker {
             endpoints: BTreeMap::new(),
             channels: BTreeMap::new(),
             next_number: first_number,
+            departures: Vec::new(),
+            verdicts: Vec::new(),
         }
     }
 
@@ -149,6 +188,8 @@ impl Broker {
             Request::CreateEndpoint { request, .. }
             | Request::Open { request, .. }
             | Request::RestoreEndpoint { request, .. }
+            | Request::ShareWindow { request, .. }
+            | Request::OpenRemote { request, .. }
             | Request::List { request } => Some(*request),
             _ => None,
         };
@@ -176,8 +217,12 @@ impl Broker {
             }
             Request::Accept { channel, side } => self.accept(client, channel, side, descriptors),
             Request::Refuse { channel, reason } => self.refuse(client, channel, &reason),
-            Request::ShareWindow { channel, window, bytes, writable } => {
-                self.share_window(client, channel, window, bytes, writable, descriptors)
+            Request::ShareWindow { request, window } => {
+                self.share_window(client, request, window, descriptors)
+            }
+            Request::WithdrawWindow { window } => {
+                self.withdraw_window(client, &window);
+                Ok(Vec::new())
             }
             Request::CloseChannel { channel } => {
                 self.end_of(client, channel)?;
@@ -195,6 +240,10 @@ impl Broker {
                 Ok(out)
             }
             Request::List { request } => Ok(vec![self.list(client, request)]),
+            Request::OpenRemote { request, endpoint, to, silence_limit_ms } => {
+                self.open_remote(client, request, endpoint, &to, silence_limit_ms)
+            }
+            Request::AcceptRemote { channel } => self.accept_remote(client, channel),
         }
     }
 
@@ -289,6 +338,8 @@ impl Broker {
                 ends: Vec::new(),
                 pending: None,
                 charged_bytes: Vec::new(),
+                windows: Vec::new(),
+                remote: None,
                 half: Some((own.clone(), peer.clone())),
             };
             let entry = self.channels.entry(*channel).or_insert_with(fresh);
@@ -322,32 +373,16 @@ impl Broker {
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
         self.own_endpoint(client, endpoint)?;
-        let (process, name) =
-            to.split_once('/').ok_or_else(|| format!("{to:?} is no address: say process/endpoint"))?;
-        let target = self
-            .clients
-            .iter()
-            .find(|(_, c)| c.name.as_deref() == Some(process))
-            .map(|(&id, _)| id)
-            .ok_or_else(|| format!("no process {process:?} is known to this agent"))?;
-        let (&accepter, _) = self
-            .endpoints
-            .iter()
-            .find(|(_, e)| e.owner == target && e.name == name)
-            .ok_or_else(|| format!("process {process:?} has no endpoint {name:?}"))?;
+        let (target, accepter, name) = self.find(to)?;
         let from = self.identity(client).ok_or("not connected")?;
         let peer = self.identity(target).ok_or("not connected")?;
         self.policy.may_open(&from, &peer, name).map_err(Refusal)?;
-        for party in [client, target] {
-            if self.clients[&party].channels >= self.limits.channels {
-                let whose = if party == client { "this process's" } else { "the peer's" };
-                return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
-            }
-        }
-        let geometry_bytes = Self::check_side(&side, &descriptors)?;
+        self.has_place(client, "this process's")?;
+        self.has_place(target, "the peer's")?;
+        let charged = Self::check_side(&side, &descriptors)?;
         // What can fail comes before what changes the book.
         let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
-        self.charge(client, geometry_bytes)?;
+        self.charge(client, charged)?;
         let channel = ChannelId(self.fresh_number());
         for party in [client, target] {
             self.clients.get_mut(&party).expect("looked up above").channels += 1;
@@ -357,7 +392,9 @@ impl Broker {
             Channel {
                 ends: vec![(client, endpoint)],
                 pending: Some(Pending { request, accepter: (target, accepter) }),
-                charged_bytes: vec![(client, geometry_bytes)],
+                charged_bytes: vec![(client, charged)],
+                windows: Vec::new(),
+                remote: None,
                 half: None,
             },
         );
@@ -423,6 +460,9 @@ impl Broker {
 
     fn refuse(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
         let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        if entry.remote.is_some() {
+            return self.refuse_remote(client, channel, reason);
+        }
         let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
         if pending.accepter.0 != client {
             return Err("the channel was offered to somebody else".into());
@@ -438,30 +478,54 @@ impl Broker {
     fn share_window(
         &mut self,
         client: ClientId,
-        channel: ChannelId,
-        window: u32,
-        bytes: u64,
-        writable: bool,
+        request: u32,
+        window: WindowTerms,
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
-        self.end_of(client, channel)?;
-        if window as usize >= WINDOWS {
+        self.own_endpoint(client, window.endpoint)?;
+        self.end_of(client, window.channel)?;
+        if self.channels[&window.channel].remote.is_some() {
+            return Err("a window cannot be shared with another host".into());
+        }
+        if window.number as usize >= WINDOWS {
             return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
         }
-        let entry = &self.channels[&channel];
-        if entry.ends.len() < 2 {
+        let entry = &self.channels[&window.channel];
+        let same = |(_, open): &(ClientId, WindowTerms)| {
+            (open.endpoint, open.number) == (window.endpoint, window.number)
+        };
+        if entry.windows.iter().any(same) {
+            return Err(format!("window {} of this channel is open already", window.number).into());
+        }
+        if entry.pending.is_some() {
             return Err("the peer has not taken the channel yet".into());
         }
-        // Both ends in one process: the window goes to the other endpoint, which is the same connection.
-        let to = entry.ends.iter().find(|(id, _)| *id != client).map_or(client, |&(id, _)| id);
+        // Told apart by endpoint, because both ends can be one process's.
+        let peer = entry.ends.iter().find(|(_, endpoint)| *endpoint != window.endpoint);
+        let &(to, endpoint) =
+            peer.ok_or("the channel has no other endpoint: it leads to itself, or is not restored yet")?;
         let [memory] = exactly(descriptors)?;
-        let writers = if writable { Writers::Both } else { Writers::Maker };
-        Segment::inspect(memory.as_fd(), bytes, writers)?;
-        self.charge(client, bytes)?;
-        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
-        entry.charged_bytes.push((client, bytes));
-        let reply = Reply::WindowShared { channel, window, bytes, writable };
-        Ok(vec![Outgoing { to, reply, descriptors: vec![memory] }])
+        let writers = if window.writable { Writers::Both } else { Writers::Maker };
+        Segment::inspect(memory.as_fd(), window.bytes, writers)?;
+        self.charge(client, window.bytes)?;
+        self.channels.get_mut(&window.channel).expect("checked by end_of").windows.push((client, window));
+        let shared = Reply::WindowShared { window: WindowTerms { endpoint, ..window } };
+        let taken = Reply::WindowTaken { request };
+        Ok(vec![
+            Outgoing { to, reply: shared, descriptors: vec![memory] },
+            Outgoing { to: client, reply: taken, descriptors: Vec::new() },
+        ])
+    }
+
+    /// The peer's mapping may live on. What it still writes there is charged to it by its own cgroup, so the owner's
+    /// account ends here. A window whose channel is gone was settled with the channel.
+    fn withdraw_window(&mut self, client: ClientId, window: &WindowTerms) {
+        let Some(entry) = self.channels.get_mut(&window.channel) else { return };
+        let Some(at) = entry.windows.iter().position(|open| *open == (client, *window)) else { return };
+        entry.windows.swap_remove(at);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.memory_bytes -= window.bytes;
+        }
     }
 
     fn list(&self, client: ClientId, request: u32) -> Outgoing {
@@ -566,7 +630,8 @@ impl Broker {
         out: &mut Vec<Outgoing>,
     ) {
         let Some(removed) = self.channels.remove(&channel) else { return };
-        for &(client, bytes) in &removed.charged_bytes {
+        let windows = removed.windows.iter().map(|(owner, window)| (*owner, window.bytes));
+        for (client, bytes) in removed.charged_bytes.iter().copied().chain(windows) {
             if let Some(client) = self.clients.get_mut(&client) {
                 client.memory_bytes -= bytes;
             }
@@ -577,6 +642,9 @@ impl Broker {
                 client.channels -= 1;
             }
         }
+        if removed.remote == Some(Remote::Offered) {
+            self.verdicts.push((channel, Err(reason.to_owned())));
+        }
         for &(to, _) in removed.ends.iter().filter(|end| is_told(**end)) {
             let reason = reason.to_owned();
             let reply = match pending {
@@ -585,6 +653,31 @@ impl Broker {
             };
             out.push(Outgoing { to, reply, descriptors: Vec::new() });
         }
+    }
+
+    /// The process and endpoint that an address on this host names.
+    fn find<'a>(&self, to: &'a str) -> Result<(ClientId, EndpointId, &'a str), Refusal> {
+        let (process, name) =
+            to.split_once('/').ok_or_else(|| format!("{to:?} is no address: say process/endpoint"))?;
+        let target = self
+            .clients
+            .iter()
+            .find(|(_, c)| c.name.as_deref() == Some(process))
+            .map(|(&id, _)| id)
+            .ok_or_else(|| format!("no process {process:?} is known to this agent"))?;
+        let (&accepter, _) = self
+            .endpoints
+            .iter()
+            .find(|(_, e)| e.owner == target && e.name == name)
+            .ok_or_else(|| format!("process {process:?} has no endpoint {name:?}"))?;
+        Ok((target, accepter, name))
+    }
+
+    fn has_place(&self, client: ClientId, whose: &str) -> Result<(), Refusal> {
+        if self.clients[&client].channels >= self.limits.channels {
+            return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
+        }
+        Ok(())
     }
 
     fn identity(&self, client: ClientId) -> Option<Identity> {
@@ -609,6 +702,134 @@ impl Broker {
                 return number;
             }
         }
+    }
+}
+
+/// Channels to other hosts: the broker keeps the book; who carries the question over is the server's business.
+impl Broker {
+    fn open_remote(
+        &mut self,
+        client: ClientId,
+        request: u32,
+        endpoint: EndpointId,
+        address: &str,
+        silence_limit_ms: u32,
+    ) -> Outcome {
+        self.own_endpoint(client, endpoint)?;
+        let parts = address.split_once(':').filter(|(host, to)| !host.is_empty() && to.contains('/'));
+        let (host, to) =
+            parts.ok_or_else(|| format!("{address:?} is no address: say host:process/endpoint"))?;
+        let from = self.identity(client).ok_or("not connected")?;
+        self.policy.may_leave(&from, host, to).map_err(Refusal)?;
+        self.has_place(client, "this process's")?;
+        let channel = self.new_remote(client, endpoint, Remote::Asked(request));
+        self.departures.push(Departure {
+            channel,
+            host: host.to_owned(),
+            to: to.to_owned(),
+            from,
+            from_endpoint: self.endpoints[&endpoint].name.clone(),
+            silence_limit_ms,
+        });
+        Ok(Vec::new())
+    }
+
+    /// The hosts that are to be asked since the last call.
+    pub fn take_departures(&mut self) -> Vec<Departure> {
+        std::mem::take(&mut self.departures)
+    }
+
+    /// What became of a departure: the line to the other host, or why there is none. A client that has left meanwhile
+    /// gets nothing, and the line is closed.
+    pub fn arrived(
+        &mut self,
+        channel: ChannelId,
+        outcome: Result<(RemoteSession, OwnedFd), String>,
+    ) -> Vec<Outgoing> {
+        let Some(entry) = self.channels.get_mut(&channel) else { return Vec::new() };
+        let Some(Remote::Asked(request)) = entry.remote else { return Vec::new() };
+        let to = entry.ends[0].0;
+        entry.remote = Some(Remote::Open);
+        match outcome {
+            Ok((session, socket)) => {
+                let reply = Reply::RemoteOpened { request, channel, session };
+                vec![Outgoing { to, reply, descriptors: vec![socket] }]
+            }
+            Err(reason) => {
+                self.remove_channel(channel, &|_| false, "", &mut Vec::new());
+                let reply = Reply::Refused { request: Some(request), reason };
+                vec![Outgoing { to, reply, descriptors: Vec::new() }]
+            }
+        }
+    }
+
+    /// A process on another host opens a channel to `to`, says the agent of `host`. What our process says to it comes
+    /// as a verdict.
+    pub fn offer_remote(
+        &mut self,
+        host: &str,
+        from: &Identity,
+        from_endpoint: &str,
+        to: &str,
+        line: (RemoteSession, OwnedFd),
+    ) -> Result<(ChannelId, Vec<Outgoing>), String> {
+        let offered = || -> Result<_, Refusal> {
+            check_name(&from.name)?;
+            check_name(from_endpoint)?;
+            let (target, endpoint, name) = self.find(to)?;
+            let peer = self.identity(target).ok_or("not connected")?;
+            self.policy.may_enter(host, from, &peer, name).map_err(Refusal)?;
+            self.has_place(target, "the peer's")?;
+            Ok((target, endpoint))
+        };
+        let (target, endpoint) = offered().map_err(|Refusal(reason)| reason)?;
+        let channel = self.new_remote(target, endpoint, Remote::Offered);
+        let (session, socket) = line;
+        let from = format!("{host}:{}/{from_endpoint}", from.name);
+        let reply = Reply::RemoteOffer { channel, endpoint, from, session };
+        Ok((channel, vec![Outgoing { to: target, reply, descriptors: vec![socket] }]))
+    }
+
+    /// The verdicts since the last call.
+    pub fn take_verdicts(&mut self) -> Vec<Verdict> {
+        std::mem::take(&mut self.verdicts)
+    }
+
+    fn accept_remote(&mut self, client: ClientId, channel: ChannelId) -> Outcome {
+        self.end_of(client, channel)?;
+        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
+        if entry.remote != Some(Remote::Offered) {
+            return Err("the channel was not offered by another host".into());
+        }
+        entry.remote = Some(Remote::Open);
+        self.verdicts.push((channel, Ok(())));
+        Ok(Vec::new())
+    }
+
+    fn refuse_remote(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
+        self.end_of(client, channel)?;
+        let reason: String = reason.chars().take(1000).collect();
+        let reason = format!("{} refused: {reason}", self.full_name(client));
+        // The verdict is given where the offer is removed.
+        self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
+        Ok(Vec::new())
+    }
+
+    fn new_remote(&mut self, client: ClientId, endpoint: EndpointId, remote: Remote) -> ChannelId {
+        let channel = ChannelId(self.fresh_number());
+        self.clients.get_mut(&client).expect("it owns the endpoint").channels += 1;
+        self.channels.insert(
+            channel,
+            Channel {
+                ends: vec![(client, endpoint)],
+                pending: None,
+                charged_bytes: Vec::new(),
+                windows: Vec::new(),
+                half: None,
+                remote: Some(remote),
+            },
+        );
+        channel
     }
 }
 

@@ -11,12 +11,14 @@ use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 
 use super::policy::Identity;
-use super::protocol::{self, Listed, ProtocolError, Reply, Request, Side};
+use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
+use crate::channel::Link;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
 use crate::life::{Cause, Life};
 use crate::shm::{AdoptError, PeerSide, ShmLink};
+use crate::transport::Transport;
 use crate::window::IncomingWindow;
 
 /// An agent answers from memory: what takes longer is an agent or a peer that is stopped or gone.
@@ -75,6 +77,9 @@ pub enum RequestError {
     /// A geometry outside the limits.
     #[error(transparent)]
     Geometry(#[from] crate::shm::GeometryError),
+    /// Channels to other hosts are waited for by events.
+    #[error("an endpoint for channels between hosts is to be made with EndpointOptions::events")]
+    NeedsEvents,
     /// The endpoint has no free place for one more channel.
     #[error("the endpoint has all of its {0} channels; make it with more (EndpointOptions::channels)")]
     NoPlace(u32),
@@ -134,10 +139,10 @@ struct Asked {
 }
 
 /// The answer to a request. An opened channel is watched already when it comes.
-#[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Reply),
     Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
+    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport> },
     Refused(String),
     AgentAway,
 }
@@ -299,6 +304,33 @@ impl Shared {
         }
     }
 
+    /// Hands a window to a channel's peer, and waits until it is on its way.
+    pub(crate) fn share_window(
+        &self,
+        window: WindowTerms,
+        memory: std::os::fd::BorrowedFd<'_>,
+    ) -> Result<(), RequestError> {
+        match self.ask(|request| Request::ShareWindow { request, window }, &[memory], None)? {
+            Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
+    /// Opens a channel to another host.
+    pub(crate) fn open_remote(
+        &self,
+        endpoint: EndpointId,
+        to: &str,
+        silence_limit_ms: u32,
+    ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
+        let to = to.to_owned();
+        let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
+        match self.ask(request, &[], None)? {
+            Answer::RemoteOpened { channel, transport } => Ok((channel, transport)),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
+    }
+
     /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
     /// we then restore.
     pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
@@ -310,6 +342,11 @@ impl Shared {
     /// Forgets a channel: the watcher no longer watches for it.
     pub(crate) fn forget_channel(&self, channel: ChannelId, life: &Arc<Life>) {
         self.unwatch_channel(channel, life);
+        self.close_channel(channel);
+    }
+
+    /// Tells the agent that we have no such channel any more.
+    pub(crate) fn close_channel(&self, channel: ChannelId) {
         self.tell(&Request::CloseChannel { channel }, &[]);
     }
 
@@ -420,7 +457,9 @@ impl Shared {
 
     fn take(&self, reply: Reply, descriptors: Vec<OwnedFd>) {
         match reply {
-            Reply::EndpointCreated { request, .. } | Reply::Listing { request, .. } => {
+            Reply::EndpointCreated { request, .. }
+            | Reply::Listing { request, .. }
+            | Reply::WindowTaken { request } => {
                 if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
                     let _ = asked.answer.send(Answer::Reply(reply));
                 }
@@ -441,12 +480,31 @@ impl Shared {
                     self.tell(&Request::Refuse { channel, reason }, &[]);
                 }
             }
-            Reply::WindowShared { channel, window, bytes, writable } => {
+            Reply::RemoteOpened { request, channel, session } => {
+                let asked = lock(&self.waiting).answers.remove(&request);
+                let answer = match transport(session, descriptors) {
+                    Ok(transport) => Answer::RemoteOpened { channel, transport },
+                    Err(reason) => Answer::Refused(reason),
+                };
+                let usable = matches!(answer, Answer::RemoteOpened { .. });
+                let heard = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
+                if !(usable && heard) {
+                    self.tell(&Request::CloseChannel { channel }, &[]);
+                }
+            }
+            Reply::RemoteOffer { channel, endpoint, from, session } => {
+                let answer = match self.offered_remotely(channel, endpoint, from, session, descriptors) {
+                    Ok(()) => Request::AcceptRemote { channel },
+                    Err(reason) => Request::Refuse { channel, reason },
+                };
+                self.tell(&answer, &[]);
+            }
+            Reply::WindowShared { window: terms } => {
                 let book = lock(&self.book);
-                // Between two endpoints of this process the first record is the accepter's, who got the channel first.
-                let record = book.channels.get(&channel).and_then(|records| records.first());
+                let mut records = book.channels.get(&terms.channel).into_iter().flatten();
+                let record = records.find(|record| record.endpoint.id() == terms.endpoint);
                 if let (Some(record), Ok([memory])) = (record, <[OwnedFd; 1]>::try_from(descriptors)) {
-                    record.life.push_window(IncomingWindow { number: window, bytes, writable, memory });
+                    record.life.push_window(IncomingWindow { terms, memory });
                     record.endpoint.raise_news();
                 }
             }
@@ -518,15 +576,32 @@ impl Shared {
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
-        let peer = peer.to_owned();
-        let incoming = Incoming { channel, index, peer, link, life: Arc::clone(&life), event };
-        if shared.push_incoming(incoming).is_err() {
-            self.unwatch_channel(channel, &life);
-            return Err("the endpoint was closed".into());
-        }
         let mut with = vec![ring.as_fd()];
         with.extend(sent_event.as_ref().map(AsFd::as_fd));
+        // The agent first: once the endpoint has the channel, it may ask the agent for more on it, such as a window.
         self.tell(&Request::Accept { channel, side: own_side }, &with);
+        let (peer, link) = (peer.to_owned(), Link::Shm(link));
+        let incoming = Incoming { channel, index, peer, link, life: Arc::clone(&life), event };
+        if let Err(mut homeless) = shared.push_incoming(incoming) {
+            // The endpoint was closed in this moment. Too late to refuse: the opener is told that it was closed.
+            homeless.link.close();
+            self.forget_channel(channel, &life);
+        }
+        Ok(())
+    }
+
+    fn offered_remotely(
+        &self,
+        channel: ChannelId,
+        endpoint: EndpointId,
+        from: String,
+        session: RemoteSession,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
+        let transport = transport(session, descriptors)?;
+        let incoming = shared.remote_channel(channel, from, transport).map_err(|error| error.to_string())?;
+        shared.push_incoming(incoming).map_err(|_| "the endpoint was closed")?;
         Ok(())
     }
 
@@ -687,6 +762,12 @@ impl Book {
     }
 }
 
+/// A channel's socket and what was agreed for it.
+fn transport(session: RemoteSession, descriptors: Vec<OwnedFd>) -> Result<Box<dyn Transport>, String> {
+    let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| "the socket is missing")?;
+    session.into_transport(socket)
+}
+
 /// Ring, eventfd if announced, bell, process: as the agent sends them.
 fn split_descriptors(
     side: &Side,
@@ -701,6 +782,7 @@ fn split_descriptors(
     let fences = if side.asymmetric_fences { Fences::Asymmetric } else { Fences::Full };
     let peer = PeerSide {
         segment,
+        address: side.address,
         geometry: side.geometry,
         bell,
         bell_channels,

@@ -21,8 +21,11 @@ pub mod client;
 pub(crate) mod credentials;
 pub mod policy;
 pub mod protocol;
+#[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]
+pub mod remote;
 pub mod server;
 
 pub use client::{Agent, ConnectError, RequestError};
 pub use policy::{Identity, Limits, Policy, SameUser};
+pub use remote::Hosts;
 pub use server::{InProcess, Server};

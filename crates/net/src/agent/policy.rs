@@ -17,6 +17,18 @@ pub struct Identity {
 pub trait Policy: Send {
     /// Whether `from` may open a channel to an endpoint of `to`. The error is a sentence for people.
     fn may_open(&self, from: &Identity, to: &Identity, endpoint: &str) -> Result<(), String>;
+
+    /// Whether `from`, of this host, may open a channel to `to` (`process/endpoint`) on another. Asked on the opener's
+    /// host; the other asks [`Policy::may_enter`].
+    fn may_leave(&self, _from: &Identity, _host: &str, _to: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether `from`, which the agent of `host` vouches for, may open a channel to an endpoint of `to`. Unless said
+    /// otherwise the rule is that within a host: a room's machines share their users.
+    fn may_enter(&self, _host: &str, from: &Identity, to: &Identity, endpoint: &str) -> Result<(), String> {
+        self.may_open(from, to, endpoint)
+    }
 }
 
 /// The default: processes of one user may talk to each other, and root to everybody.

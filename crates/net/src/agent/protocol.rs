@@ -15,6 +15,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use super::policy::Identity;
+use crate::segment::Address;
 use crate::shm::Geometry;
 
 /// No message is longer; a listing says when it was cut.
@@ -30,12 +31,59 @@ const MOST_DESCRIPTORS: usize = 8;
 pub struct Side {
     /// Size of the ring.
     pub geometry: Geometry,
+    /// Where its maker mapped it.
+    pub address: Address,
     /// The flag on the maker's own bell board that the other side is to raise.
     pub bell_index: u32,
     /// Whether an eventfd follows the ring.
     pub event: bool,
     /// Whether the maker's process has registered for membarrier.
     pub asymmetric_fences: bool,
+}
+
+/// A window, as its owner, the agent and the peer speak of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WindowTerms {
+    /// Whose peer gets it.
+    pub channel: ChannelId,
+    /// The owner's endpoint on the way to the agent, the peer's on the way from it: both can be one process's.
+    pub endpoint: EndpointId,
+    /// The owner's number for it on the channel.
+    pub number: u32,
+    /// Which window of that number.
+    pub epoch: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether the peer may write it.
+    pub writable: bool,
+}
+
+/// What two hosts agreed on for one channel. Goes with its socket, which is connected to the other host's.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteSession {
+    /// The channel's number in frames; each agent has a number of its own for it besides.
+    pub wire_channel: ChannelId,
+    /// As the agents' handshake settled it.
+    pub version: u8,
+    /// How frames are sealed.
+    pub suite: u8,
+    /// Whether our side opened it.
+    pub connector: bool,
+    /// What we seal with.
+    pub send_secret: [u8; 32],
+    /// What the peer seals with.
+    pub receive_secret: [u8; 32],
+    /// Bytes of the longest message.
+    pub longest_message: u32,
+    /// A peer that is silent for longer is taken for dead.
+    pub silence_limit_ms: u32,
+}
+
+impl std::fmt::Debug for RemoteSession {
+    /// Keeps the secrets out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteSession").field("wire_channel", &self.wire_channel).finish_non_exhaustive()
+    }
 }
 
 /// From a process to its agent.
@@ -82,14 +130,10 @@ pub enum Request {
     },
     /// Hands a window to the peer of a channel. With its memory.
     ShareWindow {
-        /// Whose peer gets it.
-        channel: ChannelId,
-        /// The owner's number for it.
-        window: u32,
-        /// Its size.
-        bytes: u64,
-        /// Whether the peer may write it.
-        writable: bool,
+        /// For the answer.
+        request: u32,
+        /// What; `endpoint` is the owner's.
+        window: WindowTerms,
     },
     /// A channel is done with.
     CloseChannel {
@@ -117,6 +161,27 @@ pub enum Request {
     List {
         /// For the answer.
         request: u32,
+    },
+    /// A window is withdrawn: it no longer counts against the owner's limit.
+    WithdrawWindow {
+        /// As it was shared.
+        window: WindowTerms,
+    },
+    /// Opens a channel to another host.
+    OpenRemote {
+        /// For the answer.
+        request: u32,
+        /// Ours.
+        endpoint: EndpointId,
+        /// `host:process/endpoint`.
+        to: String,
+        /// Of both sides.
+        silence_limit_ms: u32,
+    },
+    /// Has taken an offered channel from another host.
+    AcceptRemote {
+        /// As offered.
+        channel: ChannelId,
     },
 }
 
@@ -172,14 +237,8 @@ pub enum Reply {
     },
     /// The peer of a channel shares a window with us. With its memory.
     WindowShared {
-        /// On which channel.
-        channel: ChannelId,
-        /// The owner's number for it.
-        window: u32,
-        /// Its size.
-        bytes: u64,
-        /// Whether we may write it.
-        writable: bool,
+        /// What; `endpoint` is ours.
+        window: WindowTerms,
     },
     /// The peer of a channel is gone.
     PeerGone {
@@ -196,6 +255,31 @@ pub enum Reply {
         processes: Vec<Listed>,
         /// Whether more are there than fit.
         cut: bool,
+    },
+    /// Our window went to the peer.
+    WindowTaken {
+        /// As asked.
+        request: u32,
+    },
+    /// A process on another host opens a channel to us. With its socket.
+    RemoteOffer {
+        /// Its number.
+        channel: ChannelId,
+        /// Ours.
+        endpoint: EndpointId,
+        /// `host:process/endpoint` of the opener.
+        from: String,
+        /// As the two agents agreed.
+        session: RemoteSession,
+    },
+    /// The other host took our channel. With its socket.
+    RemoteOpened {
+        /// As asked.
+        request: u32,
+        /// Its number.
+        channel: ChannelId,
+        /// As the two agents agreed.
+        session: RemoteSession,
     },
 }
 

@@ -1,10 +1,11 @@
 //! Runs a broker over sockets: as a daemon on a path, or inside a process for tests and single programs.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
+use comb_types::ChannelId;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -13,23 +14,48 @@ use super::client::{Agent, ConnectError};
 use super::credentials;
 use super::policy::{Limits, Policy, SameUser};
 use super::protocol::{self, ProtocolError, Reply, Request};
+use super::remote::{Hosts, Line, Links, Visitor};
 
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
+const DOOR: u64 = u64::MAX - 2;
 
 /// An agent at work on its own thread. Dropping it ends the agent; channels live on.
 #[derive(Debug)]
 pub struct Server {
-    wake: OwnedFd,
-    commands: mpsc::Sender<Command>,
+    outbox: Outbox,
+    /// Where agents of other hosts find this one.
+    door: Option<std::net::SocketAddr>,
     thread: Option<std::thread::JoinHandle<()>>,
     path: Option<PathBuf>,
 }
 
 #[derive(Debug)]
-enum Command {
+pub(super) enum Command {
     Adopt(OwnedFd),
     Stop,
+    /// What became of a question to another host.
+    Arrived {
+        channel: ChannelId,
+        outcome: Result<Line, String>,
+    },
+    /// Another host asks.
+    Visit(Box<Visitor>),
+}
+
+/// How other threads speak to the agent's.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
+    wake: Arc<OwnedFd>,
+    commands: mpsc::Sender<Command>,
+}
+
+impl Outbox {
+    /// An agent that has ended hears nothing.
+    pub(super) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
 }
 
 /// Why an agent could not start.
@@ -46,11 +72,29 @@ pub enum StartError {
         /// Why.
         source: rustix::io::Errno,
     },
+    /// The door for other hosts.
+    #[error("cannot listen for other hosts on {address}: {source}")]
+    Door {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 impl Server {
     /// Starts an agent that listens on a path. A socket left behind by a dead agent is replaced.
     pub fn bind(path: &Path, policy: Box<dyn Policy>, limits: Limits) -> Result<Self, StartError> {
+        Self::bind_with(path, policy, limits, None)
+    }
+
+    /// The same, for a machine that belongs to others.
+    pub fn bind_with(
+        path: &Path,
+        policy: Box<dyn Policy>,
+        limits: Limits,
+        hosts: Option<Hosts>,
+    ) -> Result<Self, StartError> {
         let system = |source| StartError::System { path: path.to_owned(), source };
         let address = SocketAddrUnix::new(path).map_err(system)?;
         if connect_socket(path).is_ok() {
@@ -67,7 +111,7 @@ impl Server {
         let listener = socket().map_err(system)?;
         rustix::net::bind(&listener, &address).map_err(system)?;
         rustix::net::listen(&listener, 128).map_err(system)?;
-        let mut server = Self::start(Some(listener), policy, limits).map_err(system)?;
+        let mut server = Self::start(Some(listener), policy, limits, hosts, path)?;
         server.path = Some(path.to_owned());
         Ok(server)
     }
@@ -76,33 +120,57 @@ impl Server {
         listener: Option<OwnedFd>,
         policy: Box<dyn Policy>,
         limits: Limits,
-    ) -> Result<Self, rustix::io::Errno> {
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        hosts: Option<Hosts>,
+        path: &Path,
+    ) -> Result<Self, StartError> {
+        let system = |source| StartError::System { path: path.to_owned(), source };
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(system)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let watch = |fd: BorrowedFd<'_>, token| {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN).map_err(system)
+        };
+        watch(wake.as_fd(), WAKE)?;
         if let Some(listener) = &listener {
-            epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+            watch(listener.as_fd(), LISTENER)?;
         }
         let (commands, inbox) = mpsc::channel();
+        let outbox = Outbox { wake: Arc::new(wake), commands };
+        let links = match hosts {
+            None => None,
+            Some(hosts) => {
+                let address = hosts.listen;
+                let links = Links::start(hosts, outbox.clone())
+                    .map_err(|source| StartError::Door { address, source })?;
+                watch(links.listener.as_fd(), DOOR)?;
+                Some(links)
+            }
+        };
+        let door = links.as_ref().and_then(|links| links.listener.local_addr().ok());
         let run = Run {
             broker: Broker::new(policy, limits, random_number()),
             connections: BTreeMap::new(),
             next_client: 0,
             epoll,
             listener,
-            wake: wake.try_clone().map_err(|_| rustix::io::Errno::MFILE)?,
+            wake: Arc::clone(&outbox.wake),
             inbox,
+            links,
+            visitors: BTreeMap::new(),
         };
         let thread = std::thread::Builder::new()
             .name("comb-agent".into())
             .spawn(move || run.run())
-            .map_err(|_| rustix::io::Errno::AGAIN)?;
-        Ok(Self { wake, commands, thread: Some(thread), path: None })
+            .map_err(|_| system(rustix::io::Errno::AGAIN))?;
+        Ok(Self { outbox, door, thread: Some(thread), path: None })
+    }
+
+    /// Where agents of other hosts find this one, if it has a door for them.
+    pub fn door(&self) -> Option<std::net::SocketAddr> {
+        self.door
     }
 
     fn command(&self, command: Command) {
-        let _ = self.commands.send(command);
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.outbox.send(command);
     }
 }
 
@@ -118,6 +186,9 @@ impl Drop for Server {
     }
 }
 
+/// Stands where errors name a path.
+const IN_PROCESS: &str = "(within the process)";
+
 /// An agent within this process, for tests and for programs whose processes are its children.
 #[derive(Debug)]
 pub struct InProcess {
@@ -132,8 +203,18 @@ impl InProcess {
 
     /// Starts one.
     pub fn with(policy: Box<dyn Policy>, limits: Limits) -> Self {
-        let server = Server::start(None, policy, limits).expect("a thread and three descriptors");
-        Self { server }
+        let server = Server::start(None, policy, limits, None, Path::new(IN_PROCESS));
+        Self { server: server.expect("a thread and three descriptors") }
+    }
+
+    /// Starts one that belongs to other hosts.
+    pub fn among(policy: Box<dyn Policy>, limits: Limits, hosts: Hosts) -> Result<Self, StartError> {
+        Ok(Self { server: Server::start(None, policy, limits, Some(hosts), Path::new(IN_PROCESS))? })
+    }
+
+    /// Where agents of other hosts find this one, if it has a door for them.
+    pub fn door(&self) -> Option<std::net::SocketAddr> {
+        self.server.door()
     }
 
     /// Connects as a process of that name.
@@ -175,8 +256,11 @@ struct Run {
     next_client: u64,
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
     inbox: mpsc::Receiver<Command>,
+    links: Option<Links>,
+    /// Who waits for what our processes say.
+    visitors: BTreeMap<ChannelId, mpsc::Sender<Result<(), String>>>,
 }
 
 impl Run {
@@ -191,11 +275,16 @@ impl Run {
             for token in ready {
                 match token {
                     WAKE => {
-                        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                         while let Ok(command) = self.inbox.try_recv() {
                             match command {
                                 Command::Adopt(socket) => self.adopt(socket),
                                 Command::Stop => return,
+                                Command::Arrived { channel, outcome } => {
+                                    let out = self.broker.arrived(channel, outcome);
+                                    self.send_all(out);
+                                }
+                                Command::Visit(visitor) => self.visit(*visitor),
                             }
                         }
                     }
@@ -205,8 +294,44 @@ impl Run {
                             self.adopt(socket);
                         }
                     }
+                    DOOR => {
+                        if let Some(links) = &self.links {
+                            links.open_door();
+                        }
+                    }
                     client => self.serve(ClientId(client)),
                 }
+            }
+        }
+    }
+
+    fn visit(&mut self, visitor: Visitor) {
+        let Visitor { host, from, from_endpoint, to, line, answer } = visitor;
+        match self.broker.offer_remote(&host, &from, &from_endpoint, &to, line) {
+            Ok((channel, out)) => {
+                self.visitors.insert(channel, answer);
+                self.send_all(out);
+            }
+            // Who has stopped waiting does not hear it.
+            Err(reason) => drop(answer.send(Err(reason))),
+        }
+    }
+
+    /// What the broker wants said to other hosts.
+    fn run_errands(&mut self) {
+        for departure in self.broker.take_departures() {
+            match &self.links {
+                Some(links) => links.depart(departure),
+                None => {
+                    let reason = format!("host {}: this agent has no links to other hosts", departure.host);
+                    let out = self.broker.arrived(departure.channel, Err(reason));
+                    self.send_all(out);
+                }
+            }
+        }
+        for (channel, verdict) in self.broker.take_verdicts() {
+            if let Some(answer) = self.visitors.remove(&channel) {
+                let _ = answer.send(verdict);
             }
         }
     }
@@ -274,5 +399,6 @@ impl Run {
         for client in deaf {
             self.drop_client(client);
         }
+        self.run_errands();
     }
 }

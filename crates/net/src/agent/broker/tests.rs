@@ -22,7 +22,16 @@ fn ring() -> Vec<OwnedFd> {
 }
 
 fn side() -> Side {
-    Side { geometry: Geometry::default(), bell_index: 0, event: false, asymmetric_fences: false }
+    let address = postcard::from_bytes(&[0]).unwrap();
+    Side { geometry: Geometry::default(), address, bell_index: 0, event: false, asymmetric_fences: false }
+}
+
+fn terms(channel: ChannelId, endpoint: EndpointId, number: u32, bytes: u64, writable: bool) -> WindowTerms {
+    WindowTerms { channel, endpoint, number, epoch: 1, bytes, writable }
+}
+
+fn share(window: WindowTerms) -> Request {
+    Request::ShareWindow { request: 3, window }
 }
 
 struct Book {
@@ -188,10 +197,11 @@ fn channels_and_memory_are_limited_and_given_back() {
     let channels: Vec<_> = (0..4).map(|_| book.opened()).collect();
     let open = book.open("bob/desk");
     book.refuses(ALICE, open, ring(), "limit of 4 channels");
-    let window = |channel| Request::ShareWindow { channel, window: 0, bytes: 16 << 10, writable: true };
+    let endpoint = book.endpoints[0];
+    let share = share(terms(channels[0], endpoint, 0, 16 << 10, true));
     book.refuses(
         ALICE,
-        window(channels[0]),
+        share,
         vec![memory(16 << 10, Writers::Both)],
         "bytes of shared memory a process is reached",
     );
@@ -206,7 +216,8 @@ fn channels_and_memory_are_limited_and_given_back() {
 fn every_window_that_is_refused() {
     let mut book = book();
     let channel = book.offered();
-    let share = |channel, window, bytes, writable| Request::ShareWindow { channel, window, bytes, writable };
+    let [alices, bobs] = book.endpoints;
+    let share = |channel, window, bytes, writable| share(terms(channel, alices, window, bytes, writable));
     let both = || vec![memory(4096, Writers::Both)];
     book.refuses(ALICE, share(channel, 0, 4096, true), both(), "has not taken the channel yet");
     book.ask(BOB, Request::Accept { channel, side: side() }, ring());
@@ -221,7 +232,11 @@ fn every_window_that_is_refused() {
         book.refuses(client, request, with, words);
     }
     let out = book.ask(ALICE, share(channel, 0, 4096, true), both());
-    assert!(matches!(out.as_slice(), [(BOB, Reply::WindowShared { .. })]), "{out:?}");
+    let [(BOB, Reply::WindowShared { window }), (ALICE, Reply::WindowTaken { request: 3 })] = out.as_slice()
+    else {
+        panic!("{out:?}")
+    };
+    assert_eq!(window.endpoint, bobs, "told to the peer's endpoint");
 }
 
 /// After a restart of the agent a process could claim the half-restored channel of two others, and close it.

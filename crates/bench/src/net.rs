@@ -1,0 +1,259 @@
+//! `comb bench net`: the wire beside its peers.
+//!
+//! All programs run in turn, round after round, in one invocation. Before and after each the bare ping-pong is taken:
+//! it says how near the two cores are (virtual machines move), and a program during which that changed is not counted.
+//! Only numbers of one placement are compared.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::program::{Missing, Priority, Sample};
+use crate::report::{Goal, Row, print};
+
+/// Two threads of one core answer each other within 100 ns here, two cores in 350.
+const NEAR_BELOW_NS: f64 = 200.0;
+const ROUNDS: u32 = 3;
+const FULL_ROUNDS: u32 = 10;
+/// A round takes 13 s with all peers; the whole is to end within 45.
+const TIME_LIMIT: Duration = Duration::from_secs(33);
+
+const PEERS: [&str; 7] = ["openmpi", "ucx", "libfabric", "iceoryx2", "unix", "udp", "tcp"];
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Placement {
+    Near,
+    Far,
+}
+
+impl Placement {
+    fn of(bare_ns: f64) -> Self {
+        if bare_ns < NEAR_BELOW_NS { Self::Near } else { Self::Far }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
+/// All that was measured, by placement, program, test and length.
+#[derive(Default)]
+struct Measured {
+    values: BTreeMap<(Placement, String, String, u64), Vec<f64>>,
+    /// Of our own programs: the value over the bare round trip taken right before it.
+    over_bare: BTreeMap<(Placement, String, String, u64), Vec<f64>>,
+    missing: BTreeMap<String, String>,
+    versions: BTreeMap<String, String>,
+    moved: u32,
+}
+
+/// Runs the benchmark and prints its table.
+pub fn run(full: bool, json: bool) {
+    let priority = Priority::highest_allowed();
+    let mut measured = Measured::default();
+    let started = Instant::now();
+    let rounds = if full { FULL_ROUNDS } else { ROUNDS };
+    for round in 0..rounds {
+        if round > 0 && !full && started.elapsed() > TIME_LIMIT * round / rounds.max(1) + TIME_LIMIT / 3 {
+            break;
+        }
+        measured.round(priority, &format!("round {} of {rounds}", round + 1), json);
+    }
+    if !json {
+        eprint!("\r{:60}\r", "");
+        println!(
+            "Two processes on cores 0 and 1, {}; {} programs discarded because the cores moved meanwhile.\n\
+             near: bare ping-pong below {NEAR_BELOW_NS} ns; far: above. Medians over the rounds.\n",
+            priority.describe(),
+            measured.moved
+        );
+    }
+    print(&measured.rows(), json);
+    if !json {
+        println!("{}", measured.versions_line());
+    }
+}
+
+impl Measured {
+    fn round(&mut self, priority: Priority, label: &str, quiet: bool) {
+        let mut before = bare(priority);
+        for name in ["comb", "trapping"].into_iter().chain(PEERS) {
+            if self.missing.contains_key(name) {
+                continue;
+            }
+            if !quiet {
+                eprint!("\r{label}: {name:20}");
+            }
+            let ours = !PEERS.contains(&name);
+            let outcome = if ours { priority.ours(name) } else { priority.peer(name) };
+            let after = bare(priority);
+            match outcome {
+                Err(Missing { peer, reason }) => {
+                    self.missing.insert(peer, reason);
+                }
+                Ok(samples) => self.take(samples, before, after),
+            }
+            before = after;
+        }
+    }
+
+    fn take(&mut self, samples: Vec<Sample>, before: Option<f64>, after: Option<f64>) {
+        for sample in samples {
+            self.versions.insert(sample.peer.clone(), sample.version.clone());
+            let placement = match (sample.bare_ns, before, after) {
+                (Some(bare), _, _) => Placement::of(bare),
+                (None, Some(before), Some(after)) if Placement::of(before) == Placement::of(after) => {
+                    Placement::of(before)
+                }
+                _ => {
+                    self.moved += 1;
+                    continue;
+                }
+            };
+            let key = (placement, sample.peer, sample.test, sample.bytes);
+            if let Some(bare) = sample.bare_ns {
+                self.over_bare.entry(key.clone()).or_default().push(sample.value / bare);
+            }
+            self.values.entry(key).or_default().push(sample.value);
+        }
+    }
+
+    fn value(&self, placement: Placement, peer: &str, test: &str, bytes: u64) -> Option<f64> {
+        median(self.values.get(&(placement, peer.to_owned(), test.to_owned(), bytes))?)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        [Placement::Far, Placement::Near].into_iter().flat_map(|placement| self.rows_of(placement)).collect()
+    }
+
+    fn rows_of(&self, placement: Placement) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let bare_goal = match placement {
+            Placement::Far => 1.2,
+            Placement::Near => 1.7,
+        };
+        for bytes in [8, 32, 56] {
+            rows.push(self.against_bare(placement, "comb", bytes, Goal::AtMost(bare_goal)));
+        }
+        for (peer, goal) in [("openmpi", 1.2), ("ucx", 1.8), ("iceoryx2", 2.4)] {
+            for bytes in [8, 56] {
+                rows.push(self.round_trip(placement, peer, bytes, Goal::AtLeast(goal)));
+            }
+        }
+        for peer in ["libfabric", "unix", "udp", "tcp"] {
+            rows.push(self.round_trip(placement, peer, 8, Goal::AtLeast(2.0)));
+        }
+        for bytes in [1024, 4096] {
+            rows.push(self.against_best(placement, "round_trip", bytes, 1.0));
+            rows.push(self.against_best(placement, "bandwidth", bytes, 1.0));
+        }
+        rows.push(self.against_best(placement, "rate", 64, 1.2));
+        for bytes in [8, 1024] {
+            rows.push(self.against_bare(placement, "trapping", bytes, Goal::None));
+        }
+        rows
+    }
+
+    fn against_bare(&self, placement: Placement, program: &str, bytes: u64, goal: Goal) -> Row {
+        let key = (placement, program.to_owned(), "round_trip".to_owned(), bytes);
+        let ours = self.value(placement, program, "round_trip", bytes);
+        let ratio = self.over_bare.get(&key).and_then(|ratios| median(ratios));
+        let what = if program == "comb" { "" } else { ", wild stores trapped" };
+        Row {
+            claim: format!("{} round trip {bytes} B{what}", placement.name()),
+            ours,
+            unit: "ns",
+            peer: "bare ping-pong".into(),
+            theirs: ours.zip(ratio).map(|(ours, ratio)| ours / ratio),
+            ratio,
+            goal,
+            note: self.why_nothing(placement, ratio.is_none(), program),
+        }
+    }
+
+    fn round_trip(&self, placement: Placement, peer: &str, bytes: u64, goal: Goal) -> Row {
+        let ours = self.value(placement, "comb", "round_trip", bytes);
+        let theirs = self.value(placement, peer, "round_trip", bytes);
+        let ratio = ours.zip(theirs).map(|(ours, theirs)| theirs / ours);
+        Row {
+            claim: format!("{} round trip {bytes} B", placement.name()),
+            ours,
+            unit: "ns",
+            peer: peer.to_owned(),
+            theirs,
+            ratio,
+            goal,
+            note: self.why_nothing(placement, ratio.is_none(), peer),
+        }
+    }
+
+    fn against_best(&self, placement: Placement, test: &str, bytes: u64, goal: f64) -> Row {
+        let shorter_is_better = test == "round_trip";
+        let best = PEERS
+            .iter()
+            .filter_map(|peer| Some((*peer, self.value(placement, peer, test, bytes)?)))
+            .reduce(|one, other| if (one.1 < other.1) == shorter_is_better { one } else { other });
+        let ours = match test {
+            "bandwidth" => self.value(placement, "comb", "rate", bytes).map(|rate| rate * bytes as f64),
+            test => self.value(placement, "comb", test, bytes),
+        };
+        let theirs = best.map(|(_, value)| value);
+        let ratio = ours.zip(theirs).map(
+            |(ours, theirs)| {
+                if shorter_is_better { theirs / ours } else { ours / theirs }
+            },
+        );
+        let (what, unit) = match test {
+            "bandwidth" => ("bandwidth", "B/s"),
+            "rate" => ("messages, one way,", "1/s"),
+            _ => ("round trip", "ns"),
+        };
+        Row {
+            claim: format!("{} {what} {bytes} B", placement.name()),
+            ours,
+            unit,
+            peer: best.map_or_else(|| "best peer".to_owned(), |(name, _)| format!("best: {name}")),
+            theirs,
+            ratio,
+            goal: Goal::AtLeast(goal),
+            note: self.why_nothing(placement, ratio.is_none(), "any peer"),
+        }
+    }
+
+    fn why_nothing(&self, placement: Placement, nothing: bool, program: &str) -> String {
+        if !nothing {
+            return String::new();
+        }
+        match self.missing.get(program) {
+            Some(reason) => format!("missing: {reason}"),
+            None if self.values.keys().any(|key| key.0 == placement) => "no undisturbed run".into(),
+            None => format!("the cores were never {}", placement.name()),
+        }
+    }
+
+    fn versions_line(&self) -> String {
+        let known: Vec<String> = self
+            .versions
+            .iter()
+            .filter(|(_, version)| !version.is_empty())
+            .map(|(peer, version)| format!("{peer} {version}"))
+            .collect();
+        format!(
+            "Peers: {}",
+            if known.is_empty() { "none (make setup-bench fetches them)".into() } else { known.join(", ") }
+        )
+    }
+}
+
+fn bare(priority: Priority) -> Option<f64> {
+    let samples = priority.ours("bare").ok()?;
+    median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>())
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}

@@ -1,0 +1,128 @@
+//! The measured programs: ours and the peers', each a process of its own that prints a JSON line a test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// A line that a program printed.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) peer: String,
+    pub(crate) test: String,
+    pub(crate) bytes: u64,
+    pub(crate) value: f64,
+    pub(crate) version: String,
+    /// The bare round trip beside which it was taken, if the program took one itself.
+    pub(crate) bare_ns: Option<f64>,
+}
+
+/// Why a program has no numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    pub(crate) peer: String,
+    pub(crate) reason: String,
+}
+
+/// How programs are run: at real-time priority where that is allowed, so that whatever else the machine does does not
+/// stand between two halves of a round trip. All programs alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Priority {
+    real_time: bool,
+}
+
+impl Priority {
+    pub(crate) fn highest_allowed() -> Self {
+        let tried = Command::new("chrt").args(["-f", "1", "true"]).stderr(Stdio::null()).status();
+        Self { real_time: tried.is_ok_and(|status| status.success()) }
+    }
+
+    pub(crate) fn describe(self) -> &'static str {
+        if self.real_time { "real-time priority" } else { "ordinary priority" }
+    }
+
+    fn command(self, program: &Path) -> Command {
+        if self.real_time {
+            let mut command = Command::new("chrt");
+            command.args(["-f", "1"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        }
+    }
+
+    /// Runs one of our own sides.
+    pub(crate) fn ours(self, name: &str) -> Result<Vec<Sample>, Missing> {
+        let missing = |reason: String| Missing { peer: name.to_owned(), reason };
+        let program = std::env::current_exe().map_err(|error| missing(error.to_string()))?;
+        let mut command = self.command(&program);
+        command.args(["bench-side", name]);
+        run(command, name)
+    }
+
+    /// Runs a peer.
+    pub(crate) fn peer(self, name: &str) -> Result<Vec<Sample>, Missing> {
+        let missing = |reason: &str| Missing { peer: name.to_owned(), reason: reason.to_owned() };
+        let folder =
+            peers_folder().ok_or_else(|| missing("benches/peers is not here: run from the repository"))?;
+        let mut command = self.command(&folder.join("run.sh"));
+        command.arg(name);
+        run(command, name)
+    }
+}
+
+fn peers_folder() -> Option<PathBuf> {
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/peers");
+    let here = PathBuf::from("benches/peers");
+    [here, built_from].into_iter().find(|folder| folder.join("run.sh").is_file())
+}
+
+fn run(mut command: Command, name: &str) -> Result<Vec<Sample>, Missing> {
+    let missing = |reason: String| Missing { peer: name.to_owned(), reason };
+    let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
+    let output = output.map_err(|error| missing(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if let Some(reason) = lines.iter().find_map(|line| line["missing"].as_str()) {
+        return Err(missing(reason.to_owned()));
+    }
+    let samples: Vec<Sample> = lines.iter().filter_map(sample).collect();
+    if !output.status.success() || samples.is_empty() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().next().unwrap_or("it printed nothing").to_owned();
+        return Err(missing(format!("it failed: {said}")));
+    }
+    Ok(samples)
+}
+
+fn sample(line: &Value) -> Option<Sample> {
+    let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+    let test = text("test");
+    let value = match test.as_str() {
+        "rate" => &line["per_second"],
+        "bandwidth" => &line["bytes_per_second"],
+        "value" => &line["value"],
+        _ => &line["median_ns"],
+    };
+    Some(Sample {
+        peer: line["peer"].as_str()?.to_owned(),
+        bytes: line["bytes"].as_u64()?,
+        value: value.as_f64()?,
+        version: text("version"),
+        bare_ns: line["bare_ns"].as_f64(),
+        test,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_line_is_read() {
+        let line = r#"{"peer":"ucx","version":"1.13.1","test":"rate","bytes":64,"per_second":5e6}"#;
+        let sample = sample(&serde_json::from_str(line).unwrap()).unwrap();
+        assert_eq!((sample.peer.as_str(), sample.bytes, sample.value), ("ucx", 64, 5e6));
+        assert!(super::sample(&serde_json::json!({"peer": "ucx", "missing": "not built"})).is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! The measured processes. `comb bench-side NAME` is the one that asks; it starts the one that answers, runs its tests
+//! and prints a JSON line for each, exactly as the peers' programs do. Both pin themselves to a core.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use comb_net::agent::{Limits, SameUser, Server};
+use comb_net::{Agent, EndpointOptions};
+use serde_json::{Value, json};
+
+use crate::bare::Bare;
+use crate::endpoint_way::EndpointWay;
+use crate::workload::{Answerer, Asker, RoundTrip, Way};
+
+const ASKER_CPU: usize = 0;
+const ANSWERER_CPU: usize = 1;
+const BARE_ROUNDS: u64 = 20_000;
+const SOON: Duration = Duration::from_secs(10);
+
+/// Lengths of round trips.
+const ROUND_TRIP_BYTES: [usize; 7] = [8, 32, 56, 64, 256, 1024, 4096];
+/// Lengths of streams.
+const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
+
+/// Runs the asking side. Prints JSON lines.
+pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let room = Room::create()?;
+    let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
+    let (bare, memory) = Bare::create()?;
+    let mut child = std::process::Command::new(std::env::current_exe()?)
+        .args(["bench-side", name, "--answer"])
+        .arg(&room.0)
+        .arg(format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&memory)))
+        .spawn()?;
+    let outcome = Asking { room: &room, bare }.run(name);
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    let ended = child.wait()?;
+    drop(server);
+    outcome?;
+    if ended.success() { Ok(()) } else { Err("the answering process failed".into()) }
+}
+
+/// Runs the answering side.
+pub fn answer(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let bare = Bare::map(std::fs::File::options().read(true).write(true).open(memory)?)?;
+    let agent = Agent::connect(&room.join("agent"), "answerer")?;
+    let mut endpoint = agent.endpoint_with("bench", options(name))?;
+    let channel = endpoint.open("asker/bench")?;
+    pin(ANSWERER_CPU)?;
+    let mut way = EndpointWay::new(endpoint, channel);
+    way.wait_for_the_other_side();
+    for test in tests(name) {
+        for round in 1..=BARE_ROUNDS {
+            bare.pong(round);
+        }
+        match test {
+            Test::Bare => {}
+            Test::RoundTrip(bytes) => Answerer(&mut way).round_trip(bytes),
+            Test::Stream(bytes) => Answerer(&mut way).stream(bytes),
+        }
+        // The asker resets the bare words while we wait here.
+        way.receive(8);
+    }
+    Ok(())
+}
+
+fn options(name: &str) -> EndpointOptions {
+    EndpointOptions { trap_wild_stores: name == "trapping", ..EndpointOptions::default() }
+}
+
+#[derive(Clone, Copy)]
+enum Test {
+    Bare,
+    RoundTrip(usize),
+    Stream(usize),
+}
+
+fn tests(name: &str) -> Vec<Test> {
+    match name {
+        "bare" => vec![Test::Bare; 3],
+        "trapping" => {
+            vec![Test::RoundTrip(8), Test::RoundTrip(56), Test::RoundTrip(1024), Test::RoundTrip(4096)]
+        }
+        _ => {
+            ROUND_TRIP_BYTES.map(Test::RoundTrip).into_iter().chain(STREAM_BYTES.map(Test::Stream)).collect()
+        }
+    }
+}
+
+struct Asking<'a> {
+    room: &'a Room,
+    bare: Bare,
+}
+
+impl Asking<'_> {
+    fn run(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
+        let agent = Agent::connect(&self.room.agent(), "asker")?;
+        let mut endpoint = agent.endpoint_with("bench", options(name))?;
+        let channel = endpoint.accept(SOON).ok_or("the answering process did not come")?;
+        pin(ASKER_CPU)?;
+        let mut way = EndpointWay::new(endpoint, channel);
+        way.wait_for_the_other_side();
+        for test in tests(name) {
+            let bare_ns = self.bare_round_trip();
+            let mut asker = Asker(&mut way);
+            let line = match test {
+                Test::Bare => round_trip_line("bare", 8, bare_ns),
+                Test::RoundTrip(bytes) => round_trip_line(name, bytes, asker.round_trip(bytes)),
+                Test::Stream(bytes) => {
+                    let rate = asker.messages_per_second(bytes);
+                    json!({"peer": name, "test": "rate", "bytes": bytes, "per_second": rate,
+                        "bytes_per_second": rate * bytes as f64})
+                }
+            };
+            println!("{}", with_bare(line, bare_ns));
+            self.bare.reset();
+            way.send(8, 0);
+        }
+        Ok(())
+    }
+
+    fn bare_round_trip(&self) -> RoundTrip {
+        const BATCH: u64 = 100;
+        let mut batches: Vec<f64> = (0..BARE_ROUNDS / BATCH)
+            .map(|batch| {
+                let start = std::time::Instant::now();
+                for round in 1..=BATCH {
+                    self.bare.ping(batch * BATCH + round);
+                }
+                start.elapsed().as_secs_f64() * 1e9 / BATCH as f64
+            })
+            .collect();
+        batches.sort_by(f64::total_cmp);
+        RoundTrip { median_ns: batches[batches.len() / 2], p10_ns: batches[batches.len() / 10] }
+    }
+}
+
+fn round_trip_line(peer: &str, bytes: usize, measured: RoundTrip) -> Value {
+    json!({"peer": peer, "test": "round_trip", "bytes": bytes,
+        "median_ns": measured.median_ns, "p10_ns": measured.p10_ns})
+}
+
+fn with_bare(mut line: Value, bare: RoundTrip) -> Value {
+    line["bare_ns"] = json!(bare.median_ns);
+    line
+}
+
+fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// A folder for the agent's socket, gone with the run.
+struct Room(PathBuf);
+
+impl Room {
+    fn create() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("comb-bench-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.0.join("agent")
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

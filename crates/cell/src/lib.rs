@@ -1,0 +1,21 @@
+//! A cell's supervisor: the process that acts for the cell.
+//!
+//! It connects to its host's agent as `cell-N`, has one endpoint, `wire`, and a channel to every other cell of the
+//! host: it opens to the lower numbers and is opened to by the higher. On each it keeps a heartbeat going. When a
+//! channel ends it says which cell is gone, why, and how long after the kill it noticed. Between messages it sleeps.
+//!
+//! [`supervision`] is what a cell and its agent say to each other, [`supervisor`] is the process, [`notice`] measures,
+//! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share.
+
+pub mod clock;
+mod heartbeat;
+pub mod journal;
+pub mod notice;
+pub mod supervision;
+pub mod supervisor;
+
+pub use supervisor::{CellOptions, SupervisorError, run};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

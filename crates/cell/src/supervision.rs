@@ -1,0 +1,91 @@
+//! What a cell and its agent say to each other. One datagram a message, as in [`comb_net::agent::protocol`]: the
+//! version first, then the message. Never in the way of messages between cells.
+
+use serde::{Deserialize, Serialize};
+
+/// From a cell to its agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// The first message of a connection, again after the agent was away.
+    Hello {
+        /// The cell's number.
+        cell: u32,
+        /// Which life of that cell it is.
+        incarnation: u64,
+        /// Cells that it has a channel to.
+        linked: Vec<u32>,
+    },
+    /// A channel to that cell is open.
+    Linked {
+        /// Whose.
+        peer: u32,
+    },
+    /// The channel to that cell ended.
+    Noticed {
+        /// Whose.
+        peer: u32,
+        /// When the cell noticed, on `CLOCK_MONOTONIC`.
+        at_ns: u64,
+        /// Why it ended, for people.
+        cause: String,
+    },
+    /// Now and then: still here.
+    Alive {
+        /// Heartbeats that came back, on all channels since the cell began.
+        round_trips: u64,
+        /// How long the last one took.
+        last_round_trip_ns: u64,
+    },
+}
+
+/// From an agent to a cell.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// The cells that can be opened to.
+    Peers {
+        /// Their numbers.
+        cells: Vec<u32>,
+    },
+    /// A cell's process was killed or has ended. Not the way by which cells notice: it only tells them the time from
+    /// which to measure.
+    Ended {
+        /// Which.
+        cell: u32,
+        /// Its process.
+        pid: u32,
+        /// When the agent called for its end, on `CLOCK_MONOTONIC`; `None` if the agent did not.
+        killed_at_ns: Option<u64>,
+    },
+    /// Close everything and end.
+    End,
+}
+
+/// A cell's name with the agent: what peers open.
+pub fn process_name(cell: u32) -> String {
+    format!("cell-{cell}")
+}
+
+/// The endpoint that every cell has.
+pub const WIRE: &str = "wire";
+
+/// The cell behind an address such as `cell-3/wire`.
+pub fn cell_of_address(address: &str) -> Option<u32> {
+    let (process, endpoint) = address.split_once('/')?;
+    if endpoint != WIRE {
+        return None;
+    }
+    process.strip_prefix("cell-")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lead_back_to_cells() {
+        assert_eq!(cell_of_address(&format!("{}/{WIRE}", process_name(12))), Some(12));
+        for strange in ["cell-3", "cell-x/wire", "cell-3/desk", "3/wire", ""] {
+            assert_eq!(cell_of_address(strange), None, "{strange:?}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `comb cell kill`, `comb cell start`, and the hidden `comb cell run`, which is a cell.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use comb_cell::clock::span;
+use comb_cell::{CellOptions, journal};
+use comb_host::RuntimeDirectory;
+use comb_host::control::{Killed, Reply, Request};
+
+use crate::agent;
+use crate::failure::Outcome;
+
+#[derive(Debug, Args)]
+pub(crate) struct Cell {
+    #[command(subcommand)]
+    command: CellCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CellCommand {
+    /// Kill a cell, as a crash would, and see who notices
+    Kill {
+        /// Its number, as `comb ps` shows it
+        cell: u32,
+    },
+    /// Start a cell that has ended, under its old name
+    Start {
+        /// Its number, as `comb ps` shows it
+        cell: u32,
+    },
+    #[command(hide = true)]
+    Run {
+        cell: u32,
+        #[arg(long)]
+        incarnation: u64,
+        #[arg(long)]
+        cgroup: Option<PathBuf>,
+    },
+}
+
+impl Cell {
+    pub(crate) fn run(self) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        match self.command {
+            CellCommand::Kill { cell } => kill(&directory, cell),
+            CellCommand::Start { cell } => start(&directory, cell),
+            CellCommand::Run { cell, incarnation, cgroup } => {
+                let options = CellOptions {
+                    number: cell,
+                    incarnation,
+                    agent_socket: directory.agent_socket(),
+                    cells_socket: directory.cells_socket(),
+                    cgroup,
+                };
+                if let Err(error) = comb_cell::run(options) {
+                    // Its stderr is the log.
+                    journal::write(&format!("cell {cell}"), error);
+                    return Ok(ExitCode::FAILURE);
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+fn kill(directory: &RuntimeDirectory, cell: u32) -> Outcome {
+    match agent::ask(directory, &Request::Kill { cell })? {
+        Reply::Killed(killed) => {
+            println!("{}", sentence(&killed));
+            let all = killed.noticed.len() >= killed.peers as usize;
+            Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        _ => Err(agent::unexpected()),
+    }
+}
+
+fn sentence(killed: &Killed) -> String {
+    let Killed { cell, pid, peers, noticed } = killed;
+    let peer = if *peers == 1 { "peer" } else { "peers" };
+    let when = match noticed.last() {
+        Some((_, slowest)) => {
+            format!("{} of {peers} {peer} noticed within {}", noticed.len(), span(*slowest))
+        }
+        None if *peers == 0 => "it had no peers to notice".to_owned(),
+        None => format!("none of its {peers} {peer} has noticed: see `comb log`"),
+    };
+    format!("cell {cell} (process {pid}) killed; {when}")
+}
+
+fn start(directory: &RuntimeDirectory, cell: u32) -> Outcome {
+    match agent::ask(directory, &Request::Start { cell })? {
+        Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
+            let took = span(took_ns);
+            println!(
+                "cell {cell} is up again (process {pid}, incarnation {incarnation}); \
+                 {channels} of {channels_expected} channels open after {took}"
+            );
+            Ok(if channels >= channels_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        _ => Err(agent::unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_is_told_with_the_slowest_peer() {
+        let mut killed =
+            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)] };
+        assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
+        killed.noticed.clear();
+        assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));
+        killed.peers = 0;
+        assert!(sentence(&killed).ends_with("it had no peers to notice"));
+    }
+}

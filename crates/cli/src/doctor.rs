@@ -1,0 +1,221 @@
+//! `comb doctor`: what this machine can do, and what to do about what it cannot.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use comb_host::cgroup::{self, Cgroup};
+use comb_net::mechanism::Mechanism;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::table;
+
+/// Older kernels lack what Comb has no way without.
+const OLDEST_KERNEL: (u32, u32) = (6, 1);
+/// Channels need descriptors and shared memory.
+const FEW_DESCRIPTORS: u64 = 4096;
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: String,
+    state: State,
+    detail: String,
+    /// What the user can do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// As it should be.
+    Good,
+    /// By `COMB_WITHOUT`; its fallback is used.
+    SwitchedOff,
+    /// Not there; its fallback is used.
+    Missing,
+    /// Comb does not work well, or not at all.
+    Bad,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::SwitchedOff => "off",
+            Self::Missing => "missing",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+impl Finding {
+    fn new(what: &str, state: State, detail: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), state, detail: detail.into(), advice: None }
+    }
+
+    fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> Outcome {
+        let mut findings = vec![kernel(), cores()];
+        findings.extend(Mechanism::ALL.map(mechanism));
+        findings.extend([cgroups(), namespaces(), descriptors(), locked_memory()]);
+        let bad = findings.iter().any(|finding| finding.state == State::Bad);
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&findings)?);
+        } else {
+            print!("{}", text(&findings));
+        }
+        Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn text(findings: &[Finding]) -> String {
+    let rows: Vec<Vec<String>> = findings
+        .iter()
+        .map(|finding| vec![finding.what.clone(), finding.state.word().to_owned(), finding.detail.clone()])
+        .collect();
+    let mut text = table::format(&rows);
+    let advice: Vec<String> = findings
+        .iter()
+        .filter_map(|finding| Some(format!("  {}: {}\n", finding.what, finding.advice.as_ref()?)))
+        .collect();
+    if advice.is_empty() {
+        text.push_str("\nNothing to do.\n");
+    } else {
+        text.push_str("\nWhat you can do:\n");
+        text.extend(advice);
+    }
+    text
+}
+
+fn kernel() -> Finding {
+    let names = rustix::system::uname();
+    let release = names.release().to_string_lossy().into_owned();
+    let (major, minor) = OLDEST_KERNEL;
+    match version(&release) {
+        Some(found) if found < OLDEST_KERNEL => {
+            Finding::new("kernel", State::Bad, format!("Linux {release}"))
+                .advise(format!("Comb needs Linux {major}.{minor} or newer"))
+        }
+        _ => Finding::new("kernel", State::Good, format!("Linux {release}, at least {major}.{minor}")),
+    }
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn cores() -> Finding {
+    match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+        1 => Finding::new("cores", State::Good, "1: waiting never spins"),
+        count => Finding::new("cores", State::Good, count.to_string()),
+    }
+}
+
+fn mechanism(mechanism: Mechanism) -> Finding {
+    let name = mechanism.name();
+    if mechanism.is_switched_off() {
+        let detail = format!("switched off by COMB_WITHOUT; instead: {}", mechanism.fallback());
+        Finding::new(name, State::SwitchedOff, detail)
+    } else if mechanism.is_available() {
+        Finding::new(name, State::Good, "in use")
+    } else {
+        Finding::new(name, State::Missing, format!("not in this kernel; instead: {}", mechanism.fallback()))
+    }
+}
+
+fn cgroups() -> Finding {
+    let without = |why: String| {
+        Finding::new(
+            "cgroups",
+            State::Missing,
+            format!("{why}; instead: cells are killed one process at a time"),
+        )
+        .advise(
+            "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
+                 (systemd-run --user --scope -p Delegate=yes comb up)",
+        )
+    };
+    let Some(own) = cgroup::own() else { return without("cgroup v2 is not mounted".into()) };
+    // What counts is whether it works, and permissions alone do not tell.
+    match Cgroup::create(&own, &format!("comb-doctor-{}", std::process::id())) {
+        Err(error) => without(format!("{} cannot be written ({error})", own.display())),
+        Ok(tried) => {
+            let kills = tried.path().join("cgroup.kill").exists();
+            tried.remove();
+            let how = if kills { "a cell is killed at once" } else { "no cgroup.kill: process by process" };
+            Finding::new("cgroups", State::Good, format!("v2 in {}; {how}", own.display()))
+        }
+    }
+}
+
+fn namespaces() -> Finding {
+    let most = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
+    let allowed = most.trim().parse::<u64>().is_ok_and(|most| most > 0);
+    let root = rustix::process::geteuid().is_root();
+    if root || allowed {
+        Finding::new("namespaces", State::Good, "hosts can be played by namespaces on this machine")
+    } else {
+        Finding::new("namespaces", State::Missing, "no user namespaces; instead: one host a machine")
+            .advise("sysctl -w user.max_user_namespaces=1000, as root")
+    }
+}
+
+fn descriptors() -> Finding {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let detail = format!("{}, can be raised to {}", number(limit.current), number(limit.maximum));
+    if hard < FEW_DESCRIPTORS {
+        Finding::new("descriptors", State::Bad, detail).advise(format!(
+            "raise the hard limit to {FEW_DESCRIPTORS} or more: ulimit -Hn, /etc/security/limits.conf"
+        ))
+    } else {
+        Finding::new("descriptors", State::Good, detail)
+    }
+}
+
+fn locked_memory() -> Finding {
+    let limit = getrlimit(Resource::Memlock);
+    let detail = match limit.current {
+        None => "unlimited".to_owned(),
+        Some(bytes) => table::bytes(bytes),
+    };
+    Finding::new("locked memory", State::Good, detail)
+}
+
+fn number(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_all_sorts_have_a_version() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18.44-fc-v595"), Some((6, 18)));
+        assert_eq!(version("7.0-rc1"), Some((7, 0)));
+        assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn advice_comes_after_the_table() {
+        let findings = [Finding::new("kernel", State::Bad, "Linux 5.10").advise("update")];
+        assert_eq!(text(&findings), "kernel  bad  Linux 5.10\n\nWhat you can do:\n  kernel: update\n");
+    }
+}

@@ -1,0 +1,36 @@
+//! `comb host`: the agent. `comb up` runs it; by hand it takes over the cells of an agent that died.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
+
+use crate::failure::Outcome;
+
+/// What the agent writes to standard output when it can be asked.
+pub(crate) const READY: &str = "ready";
+
+#[derive(Debug, Args)]
+pub(crate) struct Host {
+    /// How many cells to start, if there are none to take over.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
+    cells: u32,
+    /// Take everything down when standard input ends.
+    #[arg(long)]
+    end_with_stdin: bool,
+}
+
+impl Host {
+    pub(crate) fn run(self) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        let options = daemon::Options { directory, cells: self.cells, end_with_stdin: self.end_with_stdin };
+        daemon::run(&options, || {
+            println!("{READY}");
+            // Whoever waited for that word must not wait for more.
+            if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
+                let _ = rustix::stdio::dup2_stdout(nowhere);
+            }
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

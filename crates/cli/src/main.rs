@@ -1,0 +1,91 @@
+//! The `comb` command.
+
+mod agent;
+mod cell;
+mod doctor;
+mod down;
+mod failure;
+mod host;
+mod log;
+mod ps;
+mod table;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// One computer made of many cells: what breaks is lost, the rest carries on.
+#[derive(Debug, Parser)]
+#[command(name = "comb", version, after_help = AFTER_HELP, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+A first look:
+  comb up --cells 4     start four cells
+  comb ps               see them
+  comb cell kill 2      kill one; the others notice
+  comb log              read who noticed, and when
+  comb cell start 2     start it again
+  comb down             end everything
+
+Environment:
+  COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
+                        (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
+  COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd (see comb doctor)";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start cells on this machine and connect them
+    Up(up::Up),
+    /// List the cells and their agent
+    Ps(ps::Ps),
+    /// Kill or start one cell
+    Cell(cell::Cell),
+    /// Show what the agent and the cells have written down
+    Log(log::Log),
+    /// End all cells and their agent, and leave nothing behind
+    Down(down::Down),
+    /// Say what this machine can do, and what to do about what it cannot
+    Doctor(doctor::Doctor),
+    #[command(hide = true)]
+    Host(host::Host),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = comb_net::mechanism::check_environment().map_err(Failure::from).and_then(|()| {
+        match arguments.command {
+            Command::Up(up) => up.run(),
+            Command::Ps(ps) => ps.run(),
+            Command::Cell(cell) => cell.run(),
+            Command::Log(log) => log.run(),
+            Command::Down(down) => down.run(),
+            Command::Doctor(doctor) => doctor.run(),
+            Command::Host(host) => host.run(),
+        }
+    });
+    match outcome {
+        Ok(code) => code,
+        // Whoever reads our output has read enough.
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("comb: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_arguments_are_consistent() {
+        use clap::CommandFactory;
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,89 @@
+//! `comb ps`: the cells and their agent.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use comb_cell::clock::span;
+use comb_host::RuntimeDirectory;
+use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status};
+
+use crate::failure::Outcome;
+use crate::{agent, table};
+
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ps {
+    pub(crate) fn run(self) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        let Reply::Status(status) = agent::ask(&directory, &Request::Status)? else {
+            return Err(agent::unexpected());
+        };
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(&status)?)?;
+        } else {
+            write!(out, "{}", text(&status))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn text(status: &Status) -> String {
+    let heading = ["CELL", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS", "SEEN"];
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    let up = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count();
+    rows.extend(status.cells.iter().map(|cell| row(cell, up)));
+    let agent = &status.agent;
+    let ended = status.cells.iter().filter(|cell| matches!(cell.state, CellCondition::Ended(_))).count();
+    let ended = if ended == 0 { String::new() } else { format!(", {ended} ended") };
+    format!(
+        "{}agent: process {}, up {}, CPU {}, memory {}; {up} cells up{ended}; {}\n",
+        table::format(&rows),
+        agent.pid,
+        millis(agent.uptime_ms),
+        cpu(agent.cpu_ms),
+        table::bytes(agent.memory_bytes),
+        agent.directory,
+    )
+}
+
+fn row(cell: &CellStatus, up: usize) -> Vec<String> {
+    let nothing = || "-".to_owned();
+    let state = match &cell.state {
+        CellCondition::Up => "up".to_owned(),
+        CellCondition::Starting => "starting".to_owned(),
+        CellCondition::Ended(how) if how.starts_with("ended") => how.clone(),
+        CellCondition::Ended(how) => format!("ended: {how}"),
+    };
+    let mut row = vec![cell.cell.to_string(), cell.pid.to_string(), state];
+    if matches!(cell.state, CellCondition::Ended(_)) {
+        row.extend((0..5).map(|_| nothing()));
+    } else {
+        row.push(format!("{} of {}", cell.channels, up.saturating_sub(1)));
+        row.push(millis(cell.uptime_ms));
+        row.push(cpu(cell.cpu_ms));
+        row.push(table::bytes(cell.memory_bytes));
+        row.push(cell.round_trips.to_string());
+    }
+    row.push(cell.seen_ms_ago.map_or_else(nothing, |ago| format!("{} ago", millis(ago))));
+    row
+}
+
+/// The kernel counts processor time in steps of 10 ms: less is not nothing.
+fn cpu(count: u64) -> String {
+    if count == 0 { "<10 ms".to_owned() } else { millis(count) }
+}
+
+/// A span given in milliseconds.
+fn millis(count: u64) -> String {
+    match count {
+        0..1000 => format!("{count} ms"),
+        _ => span(count.saturating_mul(1_000_000)),
+    }
+}

@@ -1,0 +1,140 @@
+//! `comb up`: starts the agent, which starts the cells; returns when all are connected.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use comb_cell::clock::span;
+use comb_host::control::{self, Reply, Request};
+use comb_host::remains::{self, Found};
+use comb_host::{MOST_CELLS, RuntimeDirectory};
+
+use crate::failure::{Failure, Outcome};
+use crate::{agent, down, host, log};
+
+/// What an agent needs to die, even on a busy machine.
+const DYING_LIMIT: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// How many cells to start (1 to 64)
+    #[arg(long, short = 'n', default_value_t = 4, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
+    cells: u32,
+    /// Stay here and show the log; the cells end when this command does
+    #[arg(long)]
+    foreground: bool,
+}
+
+impl Up {
+    pub(crate) fn run(self) -> Outcome {
+        let started = Instant::now();
+        let directory = RuntimeDirectory::from_environment()?;
+        loop {
+            match remains::look(&directory)? {
+                Found::Nothing => break,
+                Found::Remains(_) => println!("{}", down::describe(&remains::clear(&directory)?, &directory)),
+                Found::Agent => wait_unless_running(&directory, started)?,
+            }
+        }
+        directory.create()?;
+        let mut process = self.start_agent(&directory)?;
+        match agent::ask(&directory, &Request::AwaitUp) {
+            Ok(Reply::Up { channels, agent_pid }) => {
+                let took = span(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                println!("{}", sentence(self.cells, channels, &took));
+                println!("agent: process {agent_pid}, in {directory}");
+                if self.foreground {
+                    println!("Ctrl-C ends them");
+                    show_log(&directory)?;
+                    process.wait()?;
+                } else {
+                    println!("`comb ps` shows them, `comb down` ends them");
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            refused => {
+                let failure = refused.err().unwrap_or_else(agent::unexpected);
+                let failure = with_last_words(&directory, &failure);
+                // Half a set of cells is of no use to anybody.
+                let _ = control::ask_within(&directory, &Request::Down, Duration::from_secs(15));
+                Err(failure)
+            }
+        }
+    }
+
+    /// The agent, ready to be asked.
+    fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("comb").args(["host", "--cells", &self.cells.to_string()]);
+        command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
+        if self.foreground {
+            // A pipe that ends with us, however we end.
+            command.arg("--end-with-stdin").stdin(Stdio::piped());
+        }
+        let mut agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut word = String::new();
+        let stdout = agent.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut word)?;
+        if word.trim_end() == host::READY {
+            return Ok(agent);
+        }
+        let mut why = String::new();
+        agent.stderr.take().expect("piped").read_to_string(&mut why)?;
+        agent.wait()?;
+        let why = why.trim().trim_start_matches("comb: ");
+        let why = if why.is_empty() { "the agent did not start" } else { why };
+        let failure = with_last_words(directory, &Failure::new(why));
+        if !matches!(remains::look(directory), Ok(Found::Agent)) {
+            directory.remove()?;
+        }
+        Err(failure)
+    }
+}
+
+fn sentence(cells: u32, channels: u32, took: &str) -> String {
+    match (cells, channels) {
+        (1, _) => format!("1 cell is up after {took}"),
+        (2, _) => format!("2 cells are up, with a channel between them, after {took}"),
+        _ => format!(
+            "{cells} cells are up, each with a channel to each other ({channels} in all), after {took}"
+        ),
+    }
+}
+
+/// An agent that was killed just now still holds its lock, and answers no more.
+fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result<(), Failure> {
+    let who = match agent::ask(directory, &Request::Status) {
+        Ok(Reply::Status(status)) => {
+            let cells = down::cells(u32::try_from(status.cells.len()).unwrap_or(u32::MAX));
+            format!("an agent (process {}) with {cells}", status.agent.pid)
+        }
+        _ if started.elapsed() < DYING_LIMIT => {
+            std::thread::sleep(Duration::from_millis(10));
+            return Ok(());
+        }
+        _ => "an agent".to_owned(),
+    };
+    Err(Failure::new(format!(
+        "{who} is running in {directory} already: `comb ps` shows it, `comb down` ends it; \
+         another COMB_RUNTIME_DIR holds another set of cells"
+    )))
+}
+
+/// A start that failed takes its log with it: its last line is said here.
+fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
+    let log = std::fs::read_to_string(directory.log_file()).unwrap_or_default();
+    match log.lines().rev().find(|line| !line.is_empty()) {
+        Some(last) => Failure::new(format!("{failure} (last in its log: {last})")),
+        None => Failure::new(failure.to_string()),
+    }
+}
+
+fn show_log(directory: &RuntimeDirectory) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    out.flush()?;
+    log::follow(&mut BufReader::new(File::open(directory.log_file())?), &mut out)
+}

@@ -1,0 +1,365 @@
+//! Cells as real processes, by the real command: started, killed, missed, started again, and gone without a trace.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// For what takes milliseconds on an idle machine. A test that runs into this has failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// One cells in a directory of its own; whatever a test leaves is ended when it is dropped.
+struct Cells {
+    scratch: PathBuf,
+}
+
+impl Cells {
+    fn new(name: &str) -> Self {
+        let scratch = std::env::temp_dir().join(format!("comb-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&scratch).unwrap();
+        Self { scratch }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.scratch.join("runtime")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
+        command.args(arguments).env("COMB_RUNTIME_DIR", self.directory()).env_remove("COMB_WITHOUT");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that is to succeed; its output.
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "comb {arguments:?}: {output:?}\n{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that is to fail with one line; that line.
+    #[track_caller]
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "comb {arguments:?}: {text}");
+        assert!(text.starts_with("comb: ") && text.lines().count() == 1, "{text}");
+        text
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap()
+    }
+
+    fn agent_pid(&self) -> u64 {
+        self.status()["agent"]["pid"].as_u64().unwrap()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory().join("comb.log")).unwrap_or_default()
+    }
+
+    /// Waits until the log has so many lines with that text, and returns them.
+    #[track_caller]
+    fn logged(&self, text: &str, lines: usize) -> Vec<String> {
+        wait_until(&format!("{lines} lines with {text:?} in the log"), || {
+            let found: Vec<String> =
+                self.log().lines().filter(|l| l.contains(text)).map(String::from).collect();
+            (found.len() >= lines).then_some(found)
+        })
+    }
+
+    fn cgroup(&self) -> Option<PathBuf> {
+        self.status()["agent"]["cgroup"].as_str().map(PathBuf::from)
+    }
+
+    /// An agent by hand, to take over from a dead one.
+    fn host(&self) -> Child {
+        self.command(&["host"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    #[track_caller]
+    fn assert_gone(&self, cgroup: Option<&Path>) {
+        wait_until("the end of all processes", || self.processes().is_empty().then_some(()));
+        assert!(!self.directory().exists());
+        assert!(cgroup.is_none_or(|cgroup| !cgroup.exists()), "{cgroup:?} is left");
+    }
+
+    /// Processes of this cells, which is in their environment. One that is dead and not reaped has none.
+    fn processes(&self) -> Vec<u32> {
+        let mark = format!("COMB_RUNTIME_DIR={}\0", self.directory().display()).into_bytes();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.windows(mark.len()).any(|part| part == mark)
+        })
+        .collect()
+    }
+}
+
+impl Drop for Cells {
+    fn drop(&mut self) {
+        let _ = self.run(&["down"]);
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+}
+
+#[track_caller]
+fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(result) = condition() {
+            return result;
+        }
+        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn cell(status: &Value, number: usize) -> &Value {
+    &status["cells"][number - 1]
+}
+
+fn signal(signal: &str, pid: u64) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+fn kill_process(pid: u64) {
+    signal("-KILL", pid);
+}
+
+/// How often a process gave up its core of itself: grows while it works and sleeps in turn.
+fn sleeps(pid: u64) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_cell_dies_and_the_others_carry_on() {
+    let cells = Cells::new("carry-on");
+    let up = cells.ok(&["up", "--cells", "4"]);
+    assert!(up.contains("4 cells are up") && up.contains("6 in all"), "{up}");
+    let before = cells.status();
+    let cgroup = cells.cgroup();
+    for number in 1..=4 {
+        assert_eq!(cell(&before, number)["state"], "up");
+        assert_eq!(cell(&before, number)["channels"], 3);
+        let own = cgroup.as_ref().map(|cgroup| cgroup.join(format!("cell-{number}/cgroup.procs")));
+        let own = own.map(|procs| std::fs::read_to_string(procs).unwrap());
+        assert!(own.is_none_or(|own| own.trim().parse().ok() == cell(&before, number)["pid"].as_u64()));
+    }
+    let table = cells.ok(&["ps"]);
+    assert_eq!(table.lines().count(), 6, "{table}");
+
+    let killed = cells.ok(&["cell", "kill", "2"]);
+    let pid = &cell(&before, 2)["pid"];
+    assert!(
+        killed.contains(&format!("cell 2 (process {pid}) killed; 3 of 3 peers noticed within ")),
+        "{killed}"
+    );
+    let notices = cells.logged("the channel to cell-2/wire ended", 3);
+    for number in [1, 3, 4] {
+        let own = notices.iter().find(|line| line.contains(&format!(" cell {number}: ")));
+        let own = own.unwrap_or_else(|| panic!("cell {number} did not notice: {notices:?}"));
+        assert!(own.ends_with(&format!("its process {pid} ended")), "{own}");
+        assert!(own.contains(" ms after the kill"), "{own}");
+    }
+    let after = cells.status();
+    assert_eq!(cell(&after, 2)["state"]["ended"], "killed by its agent");
+    for number in [1, 3, 4] {
+        assert_eq!(cell(&after, number)["channels"], 2);
+        assert_eq!(cell(&after, number)["pid"], cell(&before, number)["pid"]);
+    }
+    assert!(cells.fails(&["cell", "kill", "2"]).contains("`comb cell start 2`"));
+
+    let started = cells.ok(&["cell", "start", "2"]);
+    assert!(started.contains("incarnation 2") && started.contains("3 of 3 channels"), "{started}");
+    assert!(cells.fails(&["cell", "start", "2"]).contains("running already"));
+    let again = cells.status();
+    assert_eq!(cell(&again, 2)["incarnation"], 2);
+    assert_ne!(cell(&again, 2)["pid"], cell(&before, 2)["pid"]);
+    // The new life talks, and is talked to.
+    wait_until("heartbeats of the new life", || {
+        (cell(&cells.status(), 2)["round_trips"].as_u64()? > 3).then_some(())
+    });
+
+    let down = cells.ok(&["down"]);
+    assert!(down.contains("ended 4 cells"), "{down}");
+    cells.assert_gone(cgroup.as_deref());
+    assert!(cells.ok(&["down"]).contains("nothing is running"));
+}
+
+#[test]
+fn a_cell_killed_by_somebody_else_is_missed_as_well() {
+    let cells = Cells::new("somebody");
+    cells.ok(&["up", "--cells", "3"]);
+    let pid = cell(&cells.status(), 1)["pid"].as_u64().unwrap();
+    kill_process(pid);
+    let notices = cells.logged("the channel to cell-1/wire ended: ", 2);
+    assert!(notices.iter().all(|line| line.ends_with(&format!("its process {pid} ended"))), "{notices:?}");
+    cells.logged("killed by signal 9", 1);
+    assert!(cells.ok(&["ps"]).contains("killed by signal 9"));
+    assert!(cells.ok(&["log", "-n", "1"]).lines().count() == 1);
+}
+
+#[test]
+fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
+    let cells = Cells::new("agent");
+    cells.ok(&["up", "--cells", "4"]);
+    let (before, cgroup) = (cells.status(), cells.cgroup());
+    let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
+    // One is stopped when the agent dies. It was once in the agent's session, and the kernel sent it SIGHUP.
+    let agent = cells.agent_pid();
+    signal("-STOP", pids[3]);
+    signal("-KILL", agent);
+    cells.logged("its agent is away", 3);
+    signal("-CONT", pids[3]);
+    cells.logged("its agent is away", 4);
+    let dead = cells.fails(&["ps"]);
+    assert!(dead.contains("is dead") && dead.contains("4 of its cells"), "{dead}");
+    let asleep: Vec<u64> = pids.iter().map(|&pid| sleeps(pid)).collect();
+    wait_until("life in all cells", || {
+        pids.iter().zip(&asleep).all(|(&pid, before)| sleeps(pid) > before + 10).then_some(())
+    });
+
+    let mut host = cells.host();
+    for line in cells.logged("its agent is back", 4) {
+        let (_, beats) = line.split_once("; ").unwrap();
+        assert!(!beats.starts_with("0 heartbeats"), "{line}");
+    }
+    wait_until("all cells to be up", || {
+        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+        (1..=4).all(|n| cell(&status, n)["state"] == "up" && cell(&status, n)["channels"] == 3).then_some(())
+    });
+    let after = cells.status();
+    let pids_after: Vec<u64> = (1..=4).map(|number| cell(&after, number)["pid"].as_u64().unwrap()).collect();
+    assert_eq!(pids, pids_after);
+
+    // A watcher that once locked its own book twice, when the agent came back, never saw an end again.
+    let killed = cells.ok(&["cell", "kill", "3"]);
+    assert!(killed.contains("3 of 3 peers noticed"), "{killed}");
+    assert!(cells.ok(&["cell", "start", "3"]).contains("3 of 3 channels"));
+    assert!(cells.ok(&["down"]).contains("ended 4 cells"));
+    host.wait().unwrap();
+    cells.assert_gone(cgroup.as_deref());
+}
+
+#[test]
+fn a_dead_agents_cells_are_cleared_by_down_and_by_up() {
+    let cells = Cells::new("cleared");
+    cells.ok(&["up", "--cells", "2"]);
+    let cgroup = cells.cgroup();
+    kill_process(cells.agent_pid());
+    let down = cells.ok(&["down"]);
+    assert!(down.contains("was dead") && down.contains("2 cells"), "{down}");
+    cells.assert_gone(cgroup.as_deref());
+
+    cells.ok(&["up", "--cells", "2"]);
+    let cgroup = cells.cgroup();
+    kill_process(cells.agent_pid());
+    let up = cells.ok(&["up", "--cells", "3"]);
+    assert!(up.contains("was dead") && up.contains("3 cells are up"), "{up}");
+    assert!(cgroup.is_none_or(|cgroup| !cgroup.exists()));
+}
+
+#[test]
+fn cells_that_no_agent_comes_back_for_end_by_themselves() {
+    let cells = Cells::new("orphans");
+    cells.ok(&["up", "--cells", "2"]);
+    kill_process(cells.agent_pid());
+    cells.logged("ends: its agent has been away", 2);
+    wait_until("the end of all cells", || cells.processes().is_empty().then_some(()));
+    assert!(cells.fails(&["ps"]).contains("`comb down` clears"));
+    cells.ok(&["down"]);
+    cells.assert_gone(None);
+}
+
+#[test]
+fn up_twice_is_an_error_that_names_the_running_one() {
+    let cells = Cells::new("twice");
+    cells.ok(&["up", "--cells", "1"]);
+    let error = cells.fails(&["up"]);
+    assert!(error.contains(&cells.agent_pid().to_string()), "{error}");
+    assert!(error.contains("comb down") && error.contains(cells.directory().to_str().unwrap()), "{error}");
+    assert!(cells.fails(&["cell", "kill", "9"]).contains("there is no cell 9"));
+    assert!(cells.ok(&["cell", "kill", "1"]).contains("no peers"));
+}
+
+#[test]
+fn two_sets_of_cells_do_not_know_each_other() {
+    let (one, two) = (Cells::new("one"), Cells::new("two"));
+    one.ok(&["up", "--cells", "2"]);
+    two.ok(&["up", "--cells", "3"]);
+    one.ok(&["cell", "kill", "1"]);
+    one.ok(&["down"]);
+    one.assert_gone(None);
+    let status = two.status();
+    assert!((1..=3).all(|number| cell(&status, number)["channels"] == 2), "{status}");
+}
+
+#[test]
+fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
+    let cells = Cells::new("foreground");
+    let mut up =
+        cells.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("both cells to be up", || {
+        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+        (1..=2).all(|number| cell(&status, number)["channels"] == 1).then_some(())
+    });
+    let cgroup = cells.cgroup();
+    up.kill().unwrap();
+    up.wait().unwrap();
+    cells.assert_gone(cgroup.as_deref());
+}
+
+#[test]
+fn without_newer_mechanisms_all_is_the_same() {
+    let cells = Cells::new("without");
+    let run = |arguments: &[&str]| {
+        let mut command = cells.command(arguments);
+        command.env("COMB_WITHOUT", "membarrier,socket_pidfd").output().unwrap()
+    };
+    assert!(run(&["up", "--cells", "3"]).status.success());
+    assert!(cells.ok(&["cell", "kill", "3"]).contains("2 of 2 peers noticed"));
+    assert!(cells.ok(&["cell", "start", "3"]).contains("2 of 2 channels"));
+    let doctor = String::from_utf8(run(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("switched off by COMB_WITHOUT"), "{doctor}");
+
+    let misspelt = cells.command(&["ps"]).env("COMB_WITHOUT", "membarier").output().unwrap();
+    let text = String::from_utf8(misspelt.stderr).unwrap();
+    assert_eq!(misspelt.status.code(), Some(1));
+    assert!(text.contains("membarier") && text.contains("socket_pidfd"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_starts() {
+    let cells = Cells::new("cannot");
+    for arguments in
+        [&["up", "--cells", "0"][..], &["up", "--cells", "65"], &["cell", "kill", "two"], &["fly"]]
+    {
+        let output = cells.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "comb {arguments:?}: {output:?}");
+    }
+    for arguments in [&["ps"][..], &["log"], &["cell", "kill", "1"]] {
+        assert!(cells.fails(arguments).contains("`comb up`"));
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_comb"))
+        .args(["up"])
+        .env("COMB_RUNTIME_DIR", "/proc/nowhere")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("COMB_RUNTIME_DIR"));
+    assert!(!cells.directory().exists());
+    let doctor: Value = serde_json::from_slice(&cells.run(&["doctor", "--json"]).stdout).unwrap();
+    assert!(doctor.as_array().unwrap().iter().any(|finding| finding["what"] == "membarrier"));
+}

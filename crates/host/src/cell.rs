@@ -1,0 +1,227 @@
+//! A cell, as its agent keeps it in its book.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cgroup::Cgroup;
+use crate::control::{CellCondition, CellStatus};
+use crate::state::{CellState, ProcessName};
+use crate::{RuntimeDirectory, process};
+
+/// One number, over all its lives.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) number: u32,
+    pub(crate) incarnation: u64,
+    /// None: it has ended.
+    pub(crate) running: Option<Running>,
+    /// Of the present or last life.
+    pub(crate) pid: u32,
+    pub(crate) ended: Option<String>,
+    /// Whether it has said hello on a connection that is open, and on which.
+    pub(crate) connection: Option<u64>,
+    /// Cells that it says it has a channel to.
+    pub(crate) linked: BTreeSet<u32>,
+    pub(crate) round_trips: u64,
+    pub(crate) last_round_trip_ns: u64,
+    pub(crate) seen: Option<Instant>,
+    /// When we killed it, on `CLOCK_MONOTONIC`.
+    pub(crate) killed_at_ns: Option<u64>,
+}
+
+/// A cell's process.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) name: ProcessName,
+    pub(crate) process: OwnedFd,
+    /// None: an earlier agent started it, and its status will not be told to us.
+    child: Option<Child>,
+    cgroup: Option<Cgroup>,
+}
+
+impl Running {
+    /// Starts a process for that life of a cell. It is this very program, under another name for what it is to do.
+    pub(crate) fn spawn(
+        directory: &RuntimeDirectory,
+        cell: u32,
+        incarnation: u64,
+        cgroup: Option<Cgroup>,
+    ) -> std::io::Result<Self> {
+        // Not by its path: the program may have been replaced by a newer build since.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("comb").arg("cell").arg("run").arg(cell.to_string());
+        command.arg("--incarnation").arg(incarnation.to_string());
+        if let Some(cgroup) = &cgroup {
+            command.arg("--cgroup").arg(cgroup.path());
+        }
+        command.env("COMB_RUNTIME_DIR", directory.path());
+        // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn()?;
+        let gone = || std::io::Error::other("the new process is gone already");
+        // Not reaped yet, so that the number is still its own.
+        let process = process::open_number(child.id()).ok_or_else(gone)?;
+        let name = ProcessName::of(child.id()).ok_or_else(gone)?;
+        Ok(Self { name, process, child: Some(child), cgroup })
+    }
+
+    /// Takes over a process that an earlier agent started.
+    pub(crate) fn adopt(name: ProcessName, cgroup: Option<Cgroup>) -> Option<Self> {
+        Some(Self { name, process: name.open()?, child: None, cgroup })
+    }
+
+    /// Kills everything in the cell.
+    pub(crate) fn kill(&self) {
+        // Both: the process may not have moved into its cgroup yet.
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+        process::kill(&self.process);
+    }
+
+    /// Whether it has ended, and how.
+    fn end(&mut self) -> Option<Option<ExitStatus>> {
+        match &mut self.child {
+            Some(child) => child.try_wait().ok().flatten().map(Some),
+            None => process::wait_for_end(&self.process, Duration::ZERO).then_some(None),
+        }
+    }
+}
+
+/// How a process ended, for people.
+fn how(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "ended (an earlier agent started it: status unknown)".into() };
+    match (status.code(), status.signal()) {
+        (Some(0), _) => "ended by itself".into(),
+        (Some(code), _) => format!("failed with status {code}: see `comb log`"),
+        (None, Some(9)) => "killed by signal 9 (SIGKILL)".into(),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+impl Cell {
+    /// A cell that has never lived.
+    pub(crate) fn new(number: u32) -> Self {
+        Self {
+            number,
+            incarnation: 0,
+            running: None,
+            pid: 0,
+            ended: None,
+            connection: None,
+            linked: BTreeSet::new(),
+            round_trips: 0,
+            last_round_trip_ns: 0,
+            seen: None,
+            killed_at_ns: None,
+        }
+    }
+
+    /// The cell of that state, its process adopted if it still runs.
+    pub(crate) fn restore(state: &CellState, cgroup: Option<Cgroup>) -> Self {
+        let mut cell = Self::new(state.cell);
+        cell.incarnation = state.incarnation;
+        cell.ended.clone_from(&state.ended);
+        if let Some(name) = state.process {
+            cell.pid = name.pid;
+            cell.running = Running::adopt(name, cgroup);
+            if cell.running.is_none() {
+                cell.ended = Some("ended while no agent was there".into());
+            }
+        }
+        cell
+    }
+
+    /// What the next agent has to know.
+    pub(crate) fn state(&self) -> CellState {
+        let (cell, incarnation) = (self.number, self.incarnation);
+        CellState {
+            cell,
+            incarnation,
+            process: self.running.as_ref().map(|running| running.name),
+            ended: self.ended.clone(),
+        }
+    }
+
+    /// A new life begins.
+    pub(crate) fn begin(&mut self, running: Running) {
+        *self = Self { incarnation: self.incarnation + 1, ..Self::new(self.number) };
+        self.pid = running.name.pid;
+        self.running = Some(running);
+    }
+
+    /// If its process has ended: puts that into the book and returns how.
+    pub(crate) fn take_end(&mut self) -> Option<String> {
+        let running = self.running.as_mut()?;
+        let status = running.end()?;
+        if let Some(cgroup) = &running.cgroup {
+            cgroup.kill();
+            cgroup.remove();
+        }
+        let how = match self.killed_at_ns {
+            Some(_) => "killed by its agent".to_owned(),
+            None => how(status),
+        };
+        self.running = None;
+        self.connection = None;
+        self.linked.clear();
+        self.ended = Some(how.clone());
+        Some(how)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.running.is_some() && self.connection.is_some()
+    }
+
+    pub(crate) fn status(&self, all: &[Self]) -> CellStatus {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let stat = self.running.as_ref().and_then(|running| process::stat(running.name.pid));
+        // A channel to a cell that has ended is none, even if this one has not noticed.
+        let channels =
+            all.iter().filter(|other| other.running.is_some() && self.linked.contains(&other.number));
+        let state = match (&self.ended, self.is_up()) {
+            (Some(how), _) => CellCondition::Ended(how.clone()),
+            (None, true) => CellCondition::Up,
+            (None, false) => CellCondition::Starting,
+        };
+        CellStatus {
+            cell: self.number,
+            incarnation: self.incarnation,
+            state,
+            pid: self.pid,
+            channels: u32::try_from(channels.count()).unwrap_or(u32::MAX),
+            uptime_ms: stat.map_or(0, |stat| millis(stat.uptime())),
+            cpu_ms: stat.map_or(0, |stat| millis(stat.cpu())),
+            memory_bytes: stat.map_or(0, |stat| stat.resident_bytes()),
+            round_trips: self.round_trips,
+            last_round_trip_ns: self.last_round_trip_ns,
+            seen_ms_ago: self.seen.map(|seen| millis(seen.elapsed())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_in_words() {
+        assert_eq!(how(Some(ExitStatus::from_raw(9))), "killed by signal 9 (SIGKILL)");
+        assert_eq!(how(Some(ExitStatus::from_raw(6))), "killed by signal 6");
+        assert_eq!(how(Some(ExitStatus::from_raw(0))), "ended by itself");
+        assert_eq!(how(Some(ExitStatus::from_raw(1 << 8))), "failed with status 1: see `comb log`");
+    }
+
+    #[test]
+    fn a_cell_whose_process_is_gone_is_restored_as_ended() {
+        let process = Some(ProcessName { pid: std::process::id(), start_ticks: 1 });
+        let state = CellState { cell: 3, incarnation: 2, process, ended: None };
+        let cell = Cell::restore(&state, None);
+        assert!(cell.running.is_none());
+        assert!(matches!(cell.status(&[]).state, CellCondition::Ended(how) if how.contains("no agent")));
+    }
+}

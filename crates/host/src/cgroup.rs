@@ -1,0 +1,89 @@
+//! One cgroup for each cell, where the system lets us: then everything a cell ever started dies with it, whatever it
+//! did to get away.
+
+use std::path::{Path, PathBuf};
+
+/// Where the second version of cgroups is mounted, according to `/proc/self/mountinfo`. On a hybrid system that is
+/// beside the first version.
+pub fn mount_point(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        if after.split(' ').next()? != "cgroup2" {
+            return None;
+        }
+        Some(PathBuf::from(before.split(' ').nth(4)?.replace("\\040", " ")))
+    })
+}
+
+/// Our own place in it, according to `/proc/self/cgroup`.
+pub fn own_path(own: &str) -> Option<&str> {
+    own.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+/// Our own cgroup's directory, if there is the second version.
+pub fn own() -> Option<PathBuf> {
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    Some(mount_point(&mountinfo)?.join(own_path(&own)?.trim_start_matches('/')))
+}
+
+/// A cgroup of our making.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes one below `parent`, or takes the one that is there.
+    pub fn create(parent: &Path, name: &str) -> std::io::Result<Self> {
+        let path = parent.join(name);
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Self { path }),
+        }
+    }
+
+    /// One that was made before.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Kills all processes in it at once. `false`: this kernel cannot (before Linux 5.14).
+    pub fn kill(&self) -> bool {
+        std::fs::write(self.path.join("cgroup.kill"), "1").is_ok()
+    }
+
+    /// Removes it. `false`: processes are still in it.
+    pub fn remove(&self) -> bool {
+        match std::fs::remove_dir(&self.path) {
+            Ok(()) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_on_hybrid_and_on_plain_systems() {
+        let hybrid = "33 24 0:28 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      42 24 0:37 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+        assert_eq!(mount_point(hybrid).unwrap(), Path::new("/sys/fs/cgroup/unified"));
+        let plain = "35 25 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate";
+        assert_eq!(mount_point(plain).unwrap(), Path::new("/sys/fs/cgroup"));
+        assert_eq!(mount_point("22 1 0:2 / / rw - ext4 /dev/vda rw"), None);
+    }
+
+    #[test]
+    fn our_own_place_is_the_line_without_controllers() {
+        assert_eq!(own_path("4:memory:/a\n0::/user.slice/b.scope\n"), Some("/user.slice/b.scope"));
+        assert_eq!(own_path("4:memory:/a\n"), None);
+    }
+}

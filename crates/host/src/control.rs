@@ -1,0 +1,208 @@
+//! What `comb` commands ask of the agent: one request, one reply, one connection. The framing is that of
+//! [`comb_net::agent::protocol`]; who asks is checked by the kernel's word: the agent's own user, or root.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use comb_net::agent::protocol::{self, ProtocolError};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
+
+use crate::RuntimeDirectory;
+
+/// The longest that a reply may take: the agent gives up waiting for cells long before.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// From a command.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// How are things?
+    Status,
+    /// Answered when all cells are up and connected, or one of them failed.
+    AwaitUp,
+    /// Kill a cell; answered when its peers have noticed.
+    Kill {
+        /// Which.
+        cell: u32,
+    },
+    /// Start a cell that has ended; answered when it is connected.
+    Start {
+        /// Which.
+        cell: u32,
+    },
+    /// End all cells and the agent; answered when everything is gone.
+    Down,
+}
+
+/// From the agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// As asked.
+    Status(Status),
+    /// All cells are up.
+    Up {
+        /// Channels between them.
+        channels: u32,
+        /// The agent.
+        agent_pid: u32,
+    },
+    /// A cell was killed.
+    Killed(Killed),
+    /// A cell was started.
+    Started {
+        /// Its new process.
+        pid: u32,
+        /// Its new life.
+        incarnation: u64,
+        /// Channels that are open.
+        channels: u32,
+        /// Channels that belong there.
+        channels_expected: u32,
+        /// From the request to the last channel.
+        took_ns: u64,
+    },
+    /// Everything is down.
+    Down(Down),
+    /// Not done, or not as asked. A sentence for people.
+    Refused(String),
+}
+
+/// All there is to see.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The agent.
+    pub agent: AgentStatus,
+    /// The cells, by number.
+    pub cells: Vec<CellStatus>,
+}
+
+/// The agent's line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its process.
+    pub pid: u32,
+    /// How long it has been running.
+    pub uptime_ms: u64,
+    /// Processor time used.
+    pub cpu_ms: u64,
+    /// Resident memory.
+    pub memory_bytes: u64,
+    /// Its runtime directory.
+    pub directory: String,
+    /// The cgroup of its cells; none where cgroups cannot be written.
+    pub cgroup: Option<String>,
+}
+
+/// A cell's line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CellStatus {
+    /// Its number.
+    pub cell: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// How it is.
+    pub state: CellCondition,
+    /// Its process; of an ended cell, the last.
+    pub pid: u32,
+    /// Open channels to other cells.
+    pub channels: u32,
+    /// How long it has been running.
+    pub uptime_ms: u64,
+    /// Processor time used.
+    pub cpu_ms: u64,
+    /// Resident memory, shared included.
+    pub memory_bytes: u64,
+    /// Heartbeats that came back.
+    pub round_trips: u64,
+    /// How long the last one took, sleep and wake-up included.
+    pub last_round_trip_ns: u64,
+    /// When it was heard of last.
+    pub seen_ms_ago: Option<u64>,
+}
+
+/// How a cell is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CellCondition {
+    /// Its process runs and has not said hello yet.
+    Starting,
+    /// At work.
+    Up,
+    /// No longer, and how that came.
+    Ended(String),
+}
+
+/// A killed cell, and who noticed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Killed {
+    /// Which.
+    pub cell: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Cells that had a channel to it.
+    pub peers: u32,
+    /// Those that noticed: number, and nanoseconds from just before the killing system call until the cell's endpoint
+    /// returned the error. Fastest first.
+    pub noticed: Vec<(u32, u64)>,
+}
+
+/// What was taken down.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Down {
+    /// Cells that ended as told.
+    pub ended: u32,
+    /// Cells that had to be killed.
+    pub killed: u32,
+    /// Whether the directory is gone. Files that are not ours keep it.
+    pub directory_removed: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("no agent is running in {0}: `comb up` starts one")]
+    NoAgent(String),
+    /// It does not answer in time.
+    #[error("the agent in {0} does not answer")]
+    Silent(String),
+    /// The connection broke, or something else was spoken.
+    #[error("the agent did not answer as it should: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// The system refused.
+    #[error("cannot ask the agent: {0}")]
+    System(#[from] rustix::io::Errno),
+}
+
+/// A socket of the kind that commands, cells and agent use.
+pub(crate) fn socket(flags: SocketFlags) -> Result<OwnedFd, rustix::io::Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None)
+}
+
+/// Asks the agent and waits for its reply.
+pub fn ask(directory: &RuntimeDirectory, request: &Request) -> Result<Reply, ControlError> {
+    ask_within(directory, request, ANSWER_LIMIT)
+}
+
+/// As [`ask`], with a limit of one's own.
+pub fn ask_within(
+    directory: &RuntimeDirectory,
+    request: &Request,
+    limit: Duration,
+) -> Result<Reply, ControlError> {
+    use rustix::io::Errno;
+    let socket = socket(SocketFlags::empty())?;
+    let address = SocketAddrUnix::new(directory.control_socket())?;
+    match rustix::net::connect(socket.as_fd(), &address) {
+        Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(ControlError::NoAgent(directory.to_string())),
+        connected => connected?,
+    }
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
+    protocol::send(&socket, request, &[])?;
+    match protocol::receive::<Reply>(&socket) {
+        Ok((reply, _)) => Ok(reply),
+        Err(ProtocolError::System(Errno::AGAIN)) => Err(ControlError::Silent(directory.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,700 @@
+//! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
+//! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use comb_cell::clock::{monotonic_ns, span};
+use comb_cell::journal;
+use comb_cell::supervision::{Order, Report};
+use comb_net::agent::protocol::{self, ProtocolError};
+use comb_net::agent::{Limits, SameUser, Server};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags};
+
+use crate::cell::{Cell, Running};
+use crate::cgroup::{self, Cgroup};
+use crate::control::{self, AgentStatus, Down, Reply, Request, Status};
+use crate::state::{self, ProcessName, STATE_VERSION, State};
+use crate::waits::{Awaited, Wait};
+use crate::{DirectoryError, RuntimeDirectory, process, remains};
+
+/// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// What an agent is told when it is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where.
+    pub directory: RuntimeDirectory,
+    /// How many cells. An agent that takes over from a dead one takes its cells instead.
+    pub cells: u32,
+    /// Whether the end of standard input is the end of everything: whoever started us wants nothing to outlive it.
+    pub end_with_stdin: bool,
+}
+
+/// Why an agent could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another one is there. Nothing changed.
+    #[error("an agent is at work in {0} already")]
+    AlreadyRunning(String),
+    /// No directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Channels cannot be brokered.
+    #[error(transparent)]
+    Start(#[from] comb_net::agent::server::StartError),
+    /// The system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> DaemonError {
+    move |source| DaemonError::System { doing, source: source.into() }
+}
+
+/// Runs the agent until it is told to end. `ready` is called when it can be asked.
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    let directory = options.directory.clone();
+    directory.create()?;
+    let lock = remains::lock(&directory).map_err(system("cannot lock the runtime directory"))?;
+    let Some(lock) = lock else { return Err(DaemonError::AlreadyRunning(directory.to_string())) };
+    // The log comes next: from here on what goes wrong is written down.
+    let log = File::options().create(true).append(true).open(directory.log_file());
+    let log = log.map_err(system("cannot open the log"))?;
+    rustix::stdio::dup2_stderr(&log).map_err(system("cannot lead stderr to the log"))?;
+    std::env::set_current_dir("/").map_err(system("cannot change to /"))?;
+    // A session of its own, so that no terminal's end is ours. One that leads a group already is run by hand.
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"comb-agent");
+    raise_descriptor_limit();
+    Daemon::start(options, lock)?.run(ready)
+}
+
+/// Two descriptors a channel and more: the usual 1024 are few, and every process may have as many as the hard limit.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    ControlListener,
+    CellsListener,
+    Stdin,
+    /// A cell's process.
+    Process(u32),
+    /// A command's connection.
+    Command(u64),
+    /// A cell's connection.
+    Cell(u64),
+}
+
+impl Source {
+    fn token(self) -> epoll::EventData {
+        let (kind, number) = match self {
+            Self::ControlListener => (0, 0),
+            Self::CellsListener => (1, 0),
+            Self::Stdin => (2, 0),
+            Self::Process(cell) => (3, u64::from(cell)),
+            Self::Command(connection) => (4, connection),
+            Self::Cell(connection) => (5, connection),
+        };
+        epoll::EventData::new_u64(kind << 56 | number)
+    }
+
+    fn of(data: epoll::EventData) -> Option<Self> {
+        let (kind, number) = (data.u64() >> 56, data.u64() & ((1 << 56) - 1));
+        Some(match kind {
+            0 => Self::ControlListener,
+            1 => Self::CellsListener,
+            2 => Self::Stdin,
+            3 => Self::Process(u32::try_from(number).ok()?),
+            4 => Self::Command(number),
+            5 => Self::Cell(number),
+            _ => return None,
+        })
+    }
+}
+
+/// A cell's connection, and which cell has said hello on it.
+#[derive(Debug)]
+struct CellConnection {
+    socket: OwnedFd,
+    pid: u32,
+    cell: Option<u32>,
+    /// Orders that its queue had no room for.
+    unsent: Vec<Order>,
+}
+
+impl CellConnection {
+    /// Tells the cell, now or when it has read what it was told before: a queue takes a few hundred messages. `false`:
+    /// not now.
+    fn tell(&mut self, order: &Order) -> bool {
+        // Only the last word on who is present counts, and on each cell's end. So the list of a cell that never reads
+        // stays short.
+        self.unsent.retain(|unsent| match (unsent, order) {
+            (Order::Peers { .. }, Order::Peers { .. }) => false,
+            (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. }) => one != other,
+            _ => true,
+        });
+        self.unsent.push(order.clone());
+        self.send_unsent()
+    }
+
+    fn send_unsent(&mut self) -> bool {
+        let sent =
+            self.unsent.iter().take_while(|order| protocol::send(&self.socket, order, &[]).is_ok()).count();
+        self.unsent.drain(..sent);
+        self.unsent.is_empty()
+    }
+}
+
+/// Everything is being taken down.
+#[derive(Debug, Default)]
+struct Ending {
+    /// Who asked; none if standard input ended.
+    connections: Vec<u64>,
+    deadline: Option<Instant>,
+    told: u32,
+    killed: u32,
+}
+
+struct Daemon {
+    directory: RuntimeDirectory,
+    /// Held as long as the agent lives.
+    _lock: File,
+    server: Server,
+    epoll: OwnedFd,
+    control: OwnedFd,
+    cells_listener: OwnedFd,
+    next_connection: u64,
+    commands: BTreeMap<u64, OwnedFd>,
+    cell_connections: BTreeMap<u64, CellConnection>,
+    cgroup: Option<Cgroup>,
+    cells: Vec<Cell>,
+    waits: Vec<Wait>,
+    ending: Option<Ending>,
+}
+
+fn say(what: impl std::fmt::Display) {
+    journal::write("agent", what);
+}
+
+fn listen(path: &std::path::Path) -> Result<OwnedFd, Errno> {
+    let socket = control::socket(SocketFlags::NONBLOCK)?;
+    // We hold the lock: whoever listened here is dead.
+    let _ = std::fs::remove_file(path);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket)
+}
+
+impl Daemon {
+    fn start(options: &Options, lock: File) -> Result<Self, DaemonError> {
+        let directory = options.directory.clone();
+        let previous = state::read(&directory);
+        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), Limits::default())?;
+        let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
+        let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot wait for events"))?;
+        let mut daemon = Self {
+            directory,
+            _lock: lock,
+            server,
+            epoll,
+            control,
+            cells_listener,
+            next_connection: 0,
+            commands: BTreeMap::new(),
+            cell_connections: BTreeMap::new(),
+            cgroup: None,
+            cells: Vec::new(),
+            waits: Vec::new(),
+            ending: None,
+        };
+        let cannot = system("cannot wait for events");
+        daemon.watch(&daemon.control, Source::ControlListener).map_err(&cannot)?;
+        daemon.watch(&daemon.cells_listener, Source::CellsListener).map_err(&cannot)?;
+        if options.end_with_stdin {
+            daemon.watch(std::io::stdin(), Source::Stdin).map_err(&cannot)?;
+        }
+        match previous {
+            Some(previous) => daemon.take_over(&previous).map_err(&cannot)?,
+            None => daemon.begin(options.cells),
+        }
+        Ok(daemon)
+    }
+
+    fn watch(&self, what: impl AsFd, source: Source) -> Result<(), Errno> {
+        epoll::add(&self.epoll, what, source.token(), epoll::EventFlags::IN)
+    }
+
+    /// With new cells.
+    fn begin(&mut self, cells: u32) {
+        let pid = std::process::id();
+        self.cgroup = match common_cgroup() {
+            Ok(cgroup) => Some(cgroup),
+            Err(error) => {
+                say(format_args!("no cgroups ({error}): cells are killed one process at a time"));
+                None
+            }
+        };
+        say(format_args!("process {pid} starts {cells} cells in {}", self.directory));
+        self.cells = (1..=cells).map(Cell::new).collect();
+        for index in 0..self.cells.len() {
+            self.start_cell(index);
+        }
+    }
+
+    /// With the cells of a dead agent.
+    fn take_over(&mut self, previous: &State) -> Result<(), Errno> {
+        self.cgroup = previous.cgroup.clone().map(Cgroup::at);
+        for state in &previous.cells {
+            let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
+            if let Some(running) = &cell.running {
+                self.watch(&running.process, Source::Process(cell.number))?;
+            }
+            self.cells.push(cell);
+        }
+        let living = self.cells.iter().filter(|cell| cell.running.is_some()).count();
+        let (pid, before) = (std::process::id(), previous.agent.pid);
+        say(format_args!(
+            "process {pid} takes over from process {before}, which is dead: {living} cells live"
+        ));
+        self.write_state();
+        Ok(())
+    }
+
+    fn cgroup_of(&self, cell: u32) -> std::io::Result<Option<Cgroup>> {
+        self.cgroup.as_ref().map(|parent| Cgroup::create(parent.path(), &format!("cell-{cell}"))).transpose()
+    }
+
+    fn start_cell(&mut self, index: usize) {
+        let (number, incarnation) = (self.cells[index].number, self.cells[index].incarnation + 1);
+        let spawned = self
+            .cgroup_of(number)
+            .and_then(|cgroup| Running::spawn(&self.directory, number, incarnation, cgroup))
+            .and_then(|running| {
+                self.watch(&running.process, Source::Process(number))?;
+                Ok(running)
+            });
+        match spawned {
+            Ok(running) => self.cells[index].begin(running),
+            Err(error) => {
+                say(format_args!("cell {number} cannot be started: {error}"));
+                self.cells[index].ended = Some(format!("could not be started: {error}"));
+            }
+        }
+        self.write_state();
+    }
+
+    fn write_state(&self) {
+        let Some(agent) = ProcessName::of(std::process::id()) else { return };
+        let state = State {
+            version: STATE_VERSION,
+            agent,
+            cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
+            cells: self.cells.iter().map(Cell::state).collect(),
+        };
+        if let Err(error) = state::write(&self.directory, &state) {
+            say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
+        }
+    }
+
+    // ── the loop ──
+
+    fn run(mut self, ready: impl FnOnce()) -> Result<(), DaemonError> {
+        ready();
+        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
+        loop {
+            let limit = self.next_deadline().map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                left.try_into().expect("limits are seconds")
+            });
+            let sources: Vec<Source> = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
+                Ok((events, _)) => events.iter().filter_map(|event| Source::of(event.data)).collect(),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(system("cannot wait for events")(error)),
+            };
+            for source in sources {
+                match source {
+                    Source::ControlListener => self.accept_command(),
+                    Source::CellsListener => self.accept_cell(),
+                    Source::Stdin => {
+                        let _ = epoll::delete(&self.epoll, std::io::stdin());
+                        say("whoever started this agent is gone");
+                        self.end_all(None);
+                    }
+                    Source::Process(cell) => self.look_for_end(cell),
+                    Source::Command(connection) => self.hear_command(connection),
+                    Source::Cell(connection) => self.hear_cell(connection),
+                }
+            }
+            self.answer_waits();
+            if self.is_over() {
+                return self.finish();
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
+        self.waits.iter().map(Wait::deadline).chain(ending).min()
+    }
+
+    fn answer_waits(&mut self) {
+        let now = Instant::now();
+        let mut answers = Vec::new();
+        self.waits.retain(|wait| match wait.answer(&self.cells, now) {
+            Some(reply) => {
+                answers.push((wait.connection, reply));
+                false
+            }
+            None => true,
+        });
+        for (connection, reply) in answers {
+            self.reply(connection, &reply);
+        }
+    }
+
+    // ── commands ──
+
+    fn accept_command(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.control, flags) else { return };
+        if let Err(stranger) = may_command(&socket) {
+            let _ = protocol::send(&socket, &Reply::Refused(stranger), &[]);
+            return;
+        }
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        if self.watch(&socket, Source::Command(connection)).is_ok() {
+            self.commands.insert(connection, socket);
+        }
+    }
+
+    fn hear_command(&mut self, connection: u64) {
+        let Some(socket) = self.commands.get(&connection) else { return };
+        match protocol::receive::<Request>(socket) {
+            Ok((request, _)) => self.handle(connection, &request),
+            Err(ProtocolError::System(Errno::AGAIN)) => {}
+            Err(ProtocolError::Ended | ProtocolError::System(_)) => self.forget_command(connection),
+            Err(error) => self.reply(connection, &Reply::Refused(error.to_string())),
+        }
+    }
+
+    fn forget_command(&mut self, connection: u64) {
+        self.commands.remove(&connection);
+        self.waits.retain(|wait| wait.connection != connection);
+    }
+
+    fn reply(&mut self, connection: u64, reply: &Reply) {
+        if let Some(socket) = self.commands.get(&connection) {
+            // Whoever does not wait for the answer does not get it.
+            let _ = protocol::send(socket, reply, &[]);
+        }
+        self.forget_command(connection);
+    }
+
+    fn handle(&mut self, connection: u64, request: &Request) {
+        let outcome = match request {
+            Request::Status => Err(Reply::Status(self.status())),
+            Request::Down => {
+                self.end_all(Some(connection));
+                return;
+            }
+            _ if self.ending.is_some() => Err(Reply::Refused("the cells are being taken down".into())),
+            Request::AwaitUp => Ok(Awaited::Up),
+            Request::Kill { cell } => self.kill(*cell).map_err(Reply::Refused),
+            Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
+        };
+        match outcome {
+            Ok(awaited) => self.waits.push(Wait::new(connection, awaited)),
+            Err(reply) => self.reply(connection, &reply),
+        }
+    }
+
+    fn index_of(&self, cell: u32) -> Result<usize, String> {
+        let found = self.cells.iter().position(|known| known.number == cell);
+        found.ok_or_else(|| match self.cells.len() {
+            1 => format!("there is no cell {cell}: the only one is cell 1"),
+            count => format!("there is no cell {cell}: they are numbered from 1 to {count}"),
+        })
+    }
+
+    fn kill(&mut self, number: u32) -> Result<Awaited, String> {
+        let index = self.index_of(number)?;
+        let cell = &self.cells[index];
+        let Some(running) = &cell.running else {
+            let how = cell.ended.clone().unwrap_or_default();
+            return Err(format!(
+                "cell {number} is not running ({how}): `comb cell start {number}` starts it"
+            ));
+        };
+        let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
+        let peers = linked.map(|other| other.number).collect();
+        let pid = cell.pid;
+        // From here on the peers' clocks are compared with this one.
+        let killed_at_ns = monotonic_ns();
+        running.kill();
+        self.cells[index].killed_at_ns = Some(killed_at_ns);
+        self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
+        say(format_args!("killed cell {number} (process {pid})"));
+        Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new() })
+    }
+
+    fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
+        let index = self.index_of(number)?;
+        if self.cells[index].running.is_some() {
+            return Err(format!("cell {number} is running already (process {})", self.cells[index].pid));
+        }
+        self.start_cell(index);
+        let cell = &self.cells[index];
+        say(format_args!("started cell {number} (process {}), incarnation {}", cell.pid, cell.incarnation));
+        Ok(Awaited::Started { cell: number })
+    }
+
+    fn status(&self) -> Status {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let pid = std::process::id();
+        let stat = process::stat(pid);
+        let agent = AgentStatus {
+            pid,
+            uptime_ms: stat.map_or(0, |stat| millis(stat.uptime())),
+            cpu_ms: stat.map_or(0, |stat| millis(stat.cpu())),
+            memory_bytes: stat.map_or(0, |stat| stat.resident_bytes()),
+            directory: self.directory.to_string(),
+            cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
+        };
+        Status { agent, cells: self.cells.iter().map(|cell| cell.status(&self.cells)).collect() }
+    }
+
+    // ── cells ──
+
+    fn accept_cell(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.cells_listener, flags) else { return };
+        let Ok(who) = rustix::net::sockopt::socket_peercred(&socket) else { return };
+        let Ok(pid) = u32::try_from(who.pid.as_raw_nonzero().get()) else { return };
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        if self.watch(&socket, Source::Cell(connection)).is_ok() {
+            self.cell_connections
+                .insert(connection, CellConnection { socket, pid, cell: None, unsent: Vec::new() });
+        }
+    }
+
+    fn hear_cell(&mut self, connection: u64) {
+        // Bounded, so that one chatty cell does not keep the agent from the others.
+        for _ in 0..64 {
+            let Some(known) = self.cell_connections.get_mut(&connection) else { return };
+            known.send_unsent();
+            match protocol::receive::<Report>(&known.socket) {
+                Ok((report, _)) => {
+                    if let Err(misbehaviour) = self.take(connection, report) {
+                        say(format_args!(
+                            "cut off process {}: {misbehaviour}",
+                            self.cell_connections[&connection].pid
+                        ));
+                        return self.forget_cell(connection);
+                    }
+                }
+                Err(ProtocolError::System(Errno::AGAIN)) => return,
+                Err(_) => return self.forget_cell(connection),
+            }
+        }
+    }
+
+    fn forget_cell(&mut self, connection: u64) {
+        let Some(gone) = self.cell_connections.remove(&connection) else { return };
+        let lost = self.cells.iter_mut().find(|cell| Some(cell.number) == gone.cell);
+        if let Some(cell) = lost.filter(|cell| cell.connection == Some(connection)) {
+            cell.connection = None;
+            self.tell_who_is_present();
+        }
+    }
+
+    fn take(&mut self, connection: u64, report: Report) -> Result<(), String> {
+        let known = self.cell_connections.get_mut(&connection).ok_or("no such connection")?;
+        if let Report::Hello { cell, incarnation, linked } = report {
+            let index =
+                self.cells.iter().position(|other| other.number == cell).ok_or("it is no cell of ours")?;
+            let record = &mut self.cells[index];
+            let ours = record.running.as_ref().is_some_and(|running| running.name.pid == known.pid);
+            if !ours || record.incarnation != incarnation {
+                return Err(format!("it says that it is cell {cell}, and is not"));
+            }
+            known.cell = Some(cell);
+            record.connection = Some(connection);
+            record.linked = linked.into_iter().filter(|&peer| peer <= crate::MOST_CELLS).collect();
+            record.seen = Some(Instant::now());
+            self.tell_who_is_present();
+            return Ok(());
+        }
+        let cell = known.cell.ok_or("it did not say hello first")?;
+        let Some(record) = self.cells.iter_mut().find(|other| other.number == cell) else { return Ok(()) };
+        record.seen = Some(Instant::now());
+        match report {
+            Report::Hello { .. } => {}
+            Report::Linked { peer } => {
+                if peer > crate::MOST_CELLS {
+                    return Err(format!("it says that it has a channel to cell {peer}"));
+                }
+                record.linked.insert(peer);
+            }
+            Report::Noticed { peer, at_ns, .. } => {
+                record.linked.remove(&peer);
+                for wait in &mut self.waits {
+                    wait.noticed(cell, peer, at_ns);
+                }
+            }
+            Report::Alive { round_trips, last_round_trip_ns } => {
+                record.round_trips = round_trips;
+                record.last_round_trip_ns = last_round_trip_ns;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_for_end(&mut self, number: u32) {
+        let Ok(index) = self.index_of(number) else { return };
+        let cell = &mut self.cells[index];
+        let Some(running) = &cell.running else { return };
+        let _ = epoll::delete(&self.epoll, &running.process);
+        let (pid, killed_at_ns, connection) = (cell.pid, cell.killed_at_ns, cell.connection);
+        let Some(how) = cell.take_end() else {
+            // Not yet, whatever its descriptor says: look again.
+            let _ = self.watch(
+                &self.cells[index].running.as_ref().expect("as above").process,
+                Source::Process(number),
+            );
+            return;
+        };
+        if let Some(connection) = connection {
+            self.cell_connections.remove(&connection);
+        }
+        if self.ending.is_some() {
+            return;
+        }
+        let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
+        let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
+        say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
+        self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
+        self.tell_who_is_present();
+        self.write_state();
+    }
+
+    fn tell_who_is_present(&mut self) {
+        if self.ending.is_none() {
+            let cells = self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number).collect();
+            self.tell_others(0, &Order::Peers { cells });
+        }
+    }
+
+    /// Tells all cells but one.
+    fn tell_others(&mut self, but: u32, order: &Order) {
+        for known in self.cell_connections.values_mut() {
+            if known.cell.is_some_and(|cell| cell != but) {
+                known.tell(order);
+            }
+        }
+    }
+
+    // ── the end ──
+
+    fn end_all(&mut self, connection: Option<u64>) {
+        let first = self.ending.is_none();
+        let ending = self.ending.get_or_insert_default();
+        ending.connections.extend(connection);
+        if !first {
+            return;
+        }
+        ending.deadline = Some(Instant::now() + END_LIMIT);
+        say("takes everything down");
+        for cell in &self.cells {
+            let connection =
+                cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));
+            let told = connection.is_some_and(|known| known.tell(&Order::End));
+            let Some(running) = &cell.running else { continue };
+            let ending = self.ending.as_mut().expect("set above");
+            if told {
+                ending.told += 1;
+            } else {
+                ending.killed += 1;
+                running.kill();
+            }
+        }
+        for wait in std::mem::take(&mut self.waits) {
+            self.reply(wait.connection, &Reply::Refused("the cells were taken down meanwhile".into()));
+        }
+    }
+
+    /// Whether all cells have ended. Kills those that do not.
+    fn is_over(&mut self) -> bool {
+        let Some(ending) = &mut self.ending else { return false };
+        let living = self.cells.iter().filter_map(|cell| cell.running.as_ref());
+        if living.clone().count() == 0 {
+            return true;
+        }
+        if ending.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            ending.deadline = None;
+            for running in living {
+                running.kill();
+                ending.killed += 1;
+                ending.told = ending.told.saturating_sub(1);
+            }
+        }
+        false
+    }
+
+    fn finish(mut self) -> Result<(), DaemonError> {
+        let ending = self.ending.take().unwrap_or_default();
+        if let Some(cgroup) = &self.cgroup {
+            remains::remove_cgroups(cgroup);
+        }
+        let commands = std::mem::take(&mut self.commands);
+        let Self { directory, server, .. } = self;
+        drop(server);
+        let removed = directory.remove();
+        let directory_removed = matches!(removed, Ok(true));
+        let reply = Reply::Down(Down { ended: ending.told, killed: ending.killed, directory_removed });
+        for connection in ending.connections {
+            if let Some(socket) = commands.get(&connection) {
+                let _ = protocol::send(socket, &reply, &[]);
+            }
+        }
+        removed.map(drop).map_err(DaemonError::from)
+    }
+}
+
+/// The same user's, or root's.
+fn may_command(socket: &OwnedFd) -> Result<(), String> {
+    let who = rustix::net::sockopt::socket_peercred(socket).map_err(|error| error.to_string())?;
+    let ours = rustix::process::geteuid();
+    if who.uid == ours || who.uid.is_root() {
+        Ok(())
+    } else {
+        Err(format!("these cells belong to user {}, not to you", ours.as_raw()))
+    }
+}
+
+/// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
+fn common_cgroup() -> std::io::Result<Cgroup> {
+    let own = cgroup::own().ok_or_else(|| std::io::Error::other("cgroup v2 is not mounted"))?;
+    let us =
+        ProcessName::of(std::process::id()).ok_or_else(|| std::io::Error::other("/proc is not mounted"))?;
+    Cgroup::create(&own, &format!("comb-{}-{}", us.pid, us.start_ticks))
+}

@@ -1,0 +1,23 @@
+//! The agent of a host: starts cells, introduces them to each other, notices their ends at once, kills.
+//!
+//! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where it is
+//! found, [`remains`] what a dead agent leaves and how it is cleared, [`process`] and [`cgroup`] the system's side.
+
+mod cell;
+pub mod cgroup;
+pub mod control;
+pub mod daemon;
+pub mod process;
+pub mod remains;
+mod runtime_directory;
+pub mod state;
+mod waits;
+
+pub use runtime_directory::{DirectoryError, RuntimeDirectory};
+
+/// The most cells on one host: a channel between every two of them is 2016 channels.
+pub const MOST_CELLS: u32 = 64;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,315 @@
+//! Channels between hosts: how one host's agent asks another's, and what both hand to their processes.
+//!
+//! ```text
+//! opener      agent of alpha                                  agent of beta             accepter
+//!   ─ OpenRemote ▶  may it leave? a UDP socket
+//!                   ══ TLS, both prove their host keys ══════▶
+//!                   ── Ask: who, whom, UDP port ─────────────▶ a UDP socket, connected;
+//!                                                              may it enter? ─ RemoteOffer ▶ installs it
+//!                                                              ◀───────────── AcceptRemote ─
+//!                   ◀───────────────── Opened: UDP port ──────
+//!                   connects its socket
+//!   ◀ RemoteOpened
+//!   ◀═══════════════ frames, sealed with keys of that TLS session, without the agents ═════▶
+//! ```
+//!
+//! Each channel has a TLS session of its own, for the time of this exchange: a milliseconds' affair, after which no agent
+//! is needed. So nothing has to be kept alive between agents, and the end of one changes nothing for open channels: what
+//! ends them is a farewell of the peer, or its silence.
+//!
+//! Questions run on threads of their own, with a limit for each step: a host that does not answer holds up nobody else.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use comb_types::{ChannelId, Version};
+use serde::{Deserialize, Serialize};
+
+use super::broker::Departure;
+use super::policy::Identity;
+use super::protocol::{self, RemoteSession};
+use super::server::{Command, Outbox};
+use crate::datagram::{DEFAULT_LONGEST_MESSAGE, Session};
+use crate::hosts::{HostKey, KnownHosts, SecureStream, Terms};
+use crate::seal::{Direction, SECRET_BYTES, SealKey, Suite};
+use crate::transport::Transport;
+use crate::udp::{self, UdpTransport};
+
+// Together below the ten seconds that a process waits for its agent.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
+const ANSWER_LIMIT: Duration = Duration::from_secs(4);
+/// What our own process may take to accept; shorter than the asking side waits for it.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(3);
+
+/// An endpoint that sleeps looks around every 100 ms, and four looks belong to a silence.
+pub(crate) const SHORTEST_SILENCE_MS: u32 = 400;
+
+/// Visitors whom we listen to at one time, known or not. Each is a thread for the time of a handshake.
+const MOST_VISITORS: usize = 64;
+
+/// The other hosts, and who we are among them.
+#[derive(Debug)]
+pub struct Hosts {
+    /// What the others call us; for messages to people.
+    pub name: String,
+    /// By what we prove it.
+    pub key: HostKey,
+    /// By what the others prove who they are.
+    pub known: KnownHosts,
+    /// Where to listen for their agents. Frames use the same address, and ports that the system chooses.
+    pub listen: SocketAddr,
+    /// Where their agents listen.
+    pub addresses: BTreeMap<String, SocketAddr>,
+    /// Frames neither encrypted nor proved (agents still prove themselves to each other). Only for a network that is
+    /// trusted wholly; all hosts must agree. The agent says so on its standard error when it starts.
+    pub plain: bool,
+}
+
+/// A connected socket, and what was agreed for it.
+pub(super) type Line = (RemoteSession, OwnedFd);
+
+/// The first word between two agents.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ask {
+    from: Identity,
+    from_endpoint: String,
+    to: String,
+    wire_channel: ChannelId,
+    udp_port: u16,
+    longest_message: u32,
+    silence_limit_ms: u32,
+    plain: bool,
+}
+
+/// The second and last.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Opened { udp_port: u16 },
+    Refused(String),
+}
+
+/// Somebody on another host who wants a channel to one of our processes.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) host: String,
+    pub(super) from: Identity,
+    pub(super) from_endpoint: String,
+    pub(super) to: String,
+    pub(super) line: Line,
+    pub(super) answer: mpsc::Sender<Result<(), String>>,
+}
+
+/// The agent's side of it: a listening socket and threads that report to the server.
+#[derive(Debug)]
+pub(super) struct Links {
+    hosts: Arc<Hosts>,
+    outbox: Outbox,
+    pub(super) listener: TcpListener,
+    visitors: Arc<AtomicUsize>,
+}
+
+impl Links {
+    pub(super) fn start(hosts: Hosts, outbox: Outbox) -> Result<Self, std::io::Error> {
+        let listener = TcpListener::bind(hosts.listen)?;
+        listener.set_nonblocking(true)?;
+        if hosts.plain {
+            eprintln!(
+                "comb: WARNING: host {} runs with --plain: whoever is on its network can read, change and forge the \
+                 messages of all channels to other hosts",
+                hosts.name
+            );
+        }
+        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors: Arc::default() })
+    }
+
+    /// Asks the other host; the outcome comes as a command.
+    pub(super) fn depart(&self, departure: Departure) {
+        let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
+        let channel = departure.channel;
+        let work = move || {
+            let outcome =
+                ask(&hosts, &departure).map_err(|reason| format!("host {}: {reason}", departure.host));
+            outbox.send(Command::Arrived { channel, outcome });
+        };
+        if let Err(error) = std::thread::Builder::new().name("comb-ask".into()).spawn(work) {
+            let outcome = Err(format!("no thread to ask the other host: {error}"));
+            self.outbox.send(Command::Arrived { channel, outcome });
+        }
+    }
+
+    /// Lets everyone in who is at the door, and listens to each on a thread.
+    pub(super) fn open_door(&self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            if self.visitors.fetch_add(1, Ordering::Relaxed) >= MOST_VISITORS {
+                self.visitors.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
+            let visitors = Arc::clone(&self.visitors);
+            let work = move || {
+                // A stranger, or one who hung up: that side knows why, and here nobody asked.
+                let _ = receive_visitor(&hosts, &outbox, socket);
+                visitors.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("comb-visitor".into()).spawn(work).is_err() {
+                self.visitors.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn terms() -> Terms {
+    Terms { handshake_limit: HANDSHAKE_LIMIT, ..Terms::default() }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn local_socket(ip: IpAddr) -> Result<(OwnedFd, u16), String> {
+    let (socket, bound) =
+        udp::bind(SocketAddr::new(ip, 0)).map_err(|error| format!("a UDP socket: {error}"))?;
+    Ok((socket, bound.port()))
+}
+
+/// The opener's side.
+fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
+    let Departure { channel, host, to, from, from_endpoint, silence_limit_ms } = departure;
+    let address = hosts.addresses.get(host).ok_or("this agent knows no address for it")?;
+    let socket = TcpStream::connect_timeout(address, CONNECT_LIMIT)
+        .map_err(|error| format!("its agent does not answer on {address}: {error}"))?;
+    let (here, there) = (socket.local_addr().map_err(text)?.ip(), socket.peer_addr().map_err(text)?.ip());
+    let (line, udp_port) = local_socket(here)?;
+    let mut stream = SecureStream::connect(socket, &hosts.key, &hosts.known, host, terms()).map_err(text)?;
+    let question = Ask {
+        from: from.clone(),
+        from_endpoint: from_endpoint.clone(),
+        to: to.clone(),
+        wire_channel: *channel,
+        udp_port,
+        longest_message: u32::try_from(DEFAULT_LONGEST_MESSAGE).expect("a packet"),
+        silence_limit_ms: *silence_limit_ms,
+        plain: hosts.plain,
+    };
+    stream.send(&protocol::encode(&question).map_err(text)?).map_err(text)?;
+    let answer = stream.receive(Some(ANSWER_LIMIT)).map_err(text)?.ok_or("it hung up without an answer")?;
+    match protocol::decode(answer).map_err(text)? {
+        Answer::Refused(reason) => Err(reason),
+        Answer::Opened { udp_port } => {
+            udp::connect(&line, SocketAddr::new(there, udp_port)).map_err(text)?;
+            let session = session(&mut stream, &question, true)?;
+            // Its end is not of interest any more.
+            let _ = stream.close();
+            Ok((session, line))
+        }
+    }
+}
+
+/// The accepter's side.
+fn receive_visitor(hosts: &Hosts, outbox: &Outbox, socket: TcpStream) -> Result<(), String> {
+    // What the listener is, its children need not be.
+    socket.set_nonblocking(false).map_err(text)?;
+    let (here, there) = (socket.local_addr().map_err(text)?.ip(), socket.peer_addr().map_err(text)?.ip());
+    let mut stream = SecureStream::accept(socket, &hosts.key, &hosts.known, terms()).map_err(text)?;
+    let question = stream.receive(Some(HANDSHAKE_LIMIT)).map_err(text)?.ok_or("no question")?;
+    let question: Ask = protocol::decode(question).map_err(text)?;
+    let answer = match admit(hosts, outbox, &mut stream, question, here, there) {
+        Ok(udp_port) => Answer::Opened { udp_port },
+        Err(reason) => Answer::Refused(reason),
+    };
+    stream.send(&protocol::encode(&answer).map_err(text)?).map_err(text)?;
+    // The other end hangs up, so that our answer is not lost in a reset.
+    let _ = stream.receive(Some(ANSWER_LIMIT));
+    Ok(())
+}
+
+fn admit(
+    hosts: &Hosts,
+    outbox: &Outbox,
+    stream: &mut SecureStream,
+    question: Ask,
+    here: IpAddr,
+    there: IpAddr,
+) -> Result<u16, String> {
+    if question.plain != hosts.plain {
+        let (plain, sealed) = if hosts.plain {
+            (hosts.name.as_str(), stream.peer())
+        } else {
+            (stream.peer(), hosts.name.as_str())
+        };
+        return Err(format!(
+            "{plain} runs with --plain and {sealed} seals its channels: both must do the same"
+        ));
+    }
+    if question.silence_limit_ms < SHORTEST_SILENCE_MS {
+        return Err(format!("a silence limit below {SHORTEST_SILENCE_MS} ms ends channels for nothing"));
+    }
+    let (line, udp_port) = local_socket(here)?;
+    udp::connect(&line, SocketAddr::new(there, question.udp_port)).map_err(text)?;
+    let session = session(stream, &question, false)?;
+    let (answer, verdict) = mpsc::channel();
+    outbox.send(Command::Visit(Box::new(Visitor {
+        host: stream.peer().to_owned(),
+        from: question.from,
+        from_endpoint: question.from_endpoint,
+        to: question.to,
+        line: (session, line),
+        answer,
+    })));
+    match verdict.recv_timeout(ACCEPT_LIMIT) {
+        Ok(verdict) => verdict.map(|()| udp_port),
+        Err(_) => Err("the process there did not answer in time".into()),
+    }
+}
+
+/// Both ends come to the same: from what was asked, and from the TLS session.
+fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result<RemoteSession, String> {
+    let Ask { wire_channel, longest_message, silence_limit_ms, plain, .. } = *question;
+    let (suite, [send_secret, receive_secret]) = if plain {
+        (Suite::Plain, [[0; SECRET_BYTES]; 2])
+    } else {
+        let (send, receive) = stream.channel_keys(wire_channel).map_err(text)?;
+        (stream.suite(), [*send.secret(), *receive.secret()])
+    };
+    Ok(RemoteSession {
+        wire_channel,
+        version: stream.version().0,
+        suite: suite as u8,
+        connector,
+        send_secret,
+        receive_secret,
+        longest_message,
+        silence_limit_ms,
+    })
+}
+
+impl RemoteSession {
+    /// For the process: the channel's own end.
+    pub(crate) fn into_transport(self, socket: OwnedFd) -> Result<Box<dyn Transport>, String> {
+        let transport = UdpTransport::new(socket, self.into_session()?);
+        Ok(Box::new(transport.map_err(|error| format!("the channel's socket: {error}"))?))
+    }
+
+    fn into_session(self) -> Result<Session, String> {
+        let suite = Suite::from_byte(self.suite).ok_or("the agent named a suite that we do not know")?;
+        let (ours, theirs) = if self.connector {
+            (Direction::FromConnector, Direction::FromAcceptor)
+        } else {
+            (Direction::FromAcceptor, Direction::FromConnector)
+        };
+        Ok(Session {
+            channel: self.wire_channel,
+            send: SealKey::new(suite, ours, self.send_secret),
+            receive: SealKey::new(suite, theirs, self.receive_secret),
+            version: Version(self.version),
+            longest_message: self.longest_message as usize,
+            silence_limit: Some(Duration::from_millis(self.silence_limit_ms.into())),
+        })
+    }
+}

@@ -1,0 +1,454 @@
+//! U-Net's queues: an endpoint as descriptors over a communication segment. (Thesis §2.3.1, §2.3.4)
+//!
+//! The program composes messages in a segment of bounded size and pushes descriptors; [`Queues::service`], in place of
+//! the network interface, moves messages between segment and network:
+//!
+//! - A descriptor whose channel has no room stays in the send queue, and with it all later ones of that channel; a full
+//!   send queue refuses the next push. That is the back-pressure.
+//! - Each descriptor tells by [`Queues::send_state`] whether it was injected: then its part of the segment can be used
+//!   again.
+//! - A message that comes takes a descriptor of the receive queue. A small one stands in the descriptor; a larger one is
+//!   scattered over free buffers, in no order that the program may rely on. Where descriptor or buffers are lacking, the
+//!   message stays in its channel, which holds its sender back, and is counted.
+//!
+//! The segment is private memory: what stands in it was copied out of the peer's reach. All of it belongs to one thread.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::agent::RequestError;
+use crate::channel::ChannelKey;
+use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
+use crate::payload::Payload;
+use crate::ring::INLINE_BYTES;
+
+/// Segments are for messages on their way, not for a program's data: "a limited resource", so a mistake in a size
+/// should not take all memory.
+const LARGEST_SEGMENT: usize = 256 << 20;
+
+/// The size of an endpoint's segment and queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueuesOptions {
+    /// Bytes of the communication segment.
+    pub segment_bytes: usize,
+    /// Descriptors of the send queue.
+    pub send: usize,
+    /// Descriptors of the receive queue.
+    pub receive: usize,
+    /// The receive queue is "almost full" with so many descriptors taken.
+    pub almost_full: usize,
+}
+
+impl Default for QueuesOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 256 << 10, send: 64, receive: 64, almost_full: 48 }
+    }
+}
+
+/// A part of the communication segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffer {
+    /// Where it begins.
+    pub offset: usize,
+    /// How many bytes it has.
+    pub length: usize,
+}
+
+/// What a descriptor of the send queue says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SendDescriptor {
+    /// Whither.
+    pub channel: ChannelKey,
+    /// What for.
+    pub kind: u8,
+    /// The message, gathered from the segment.
+    pub parts: Vec<Buffer>,
+}
+
+/// Names a descriptor that was pushed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ticket(u64);
+
+/// How far a descriptor of the send queue has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SendState {
+    /// In the queue. Its parts of the segment are in use.
+    Queued,
+    /// In the network. Its parts can be used again.
+    Injected,
+    /// Never to be sent, and why. Its parts can be used again.
+    Failed(PostError),
+}
+
+/// Why a descriptor or buffer was not taken. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PushError {
+    /// Service the queues, then try again.
+    #[error("the send queue is full: the network has not taken enough of it yet")]
+    Full,
+    /// The caller's mistake.
+    #[error("{} bytes at {} are outside the communication segment", .0.length, .0.offset)]
+    Outside(Buffer),
+}
+
+/// What a descriptor of the receive queue says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceiveDescriptor {
+    /// Whence.
+    pub channel: ChannelKey,
+    /// What for.
+    pub kind: u8,
+    /// The message itself.
+    pub content: Content,
+}
+
+/// Where a received message is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// In the descriptor.
+    Small(SmallMessage),
+    /// In the segment, in these buffers, each as long as what is in it. They are the program's until it pushes them to
+    /// the free queue again, whole: [`Queues::release`] does that.
+    Buffers(Vec<Filled>),
+}
+
+/// A free buffer with a message in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// The buffer as it was given.
+    pub buffer: Buffer,
+    /// How many bytes of it hold the message.
+    pub bytes: usize,
+}
+
+/// A message of up to 56 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SmallMessage {
+    bytes: [u8; INLINE_BYTES],
+    length: usize,
+}
+
+impl std::ops::Deref for SmallMessage {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// The state of the queues, for the program to look at. (Thesis §2.7.4)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueuesState {
+    /// Descriptors in the send queue, not injected yet.
+    pub to_send: usize,
+    /// Descriptors in the receive queue.
+    pub received: usize,
+    /// Buffers in the free queue.
+    pub free_buffers: usize,
+    /// Bytes of them.
+    pub free_bytes: usize,
+    /// Descriptors injected since the start.
+    pub injected: u64,
+    /// Descriptors that failed.
+    pub failed: u64,
+    /// Times that a message stayed in its channel because the receive queue was full.
+    pub no_descriptor: u64,
+    /// Times that a message stayed in its channel because free buffers were lacking.
+    pub no_buffer: u64,
+    /// Bytes of the last message that stayed for that.
+    pub lacking_bytes: usize,
+}
+
+struct Slot {
+    descriptor: SendDescriptor,
+    state: SendState,
+}
+
+/// The receiving half, apart from the endpoint that fills it.
+struct Receiving {
+    segment: Vec<u8>,
+    free: VecDeque<Buffer>,
+    queue: VecDeque<ReceiveDescriptor>,
+    limit: usize,
+    state: QueuesState,
+}
+
+/// See the [module](self).
+pub struct Queues {
+    endpoint: Endpoint,
+    receiving: Receiving,
+    /// By ticket, modulo its length. A slot is used again only when it is done with.
+    send: Vec<Option<Slot>>,
+    /// The first ticket that is not done with, and the next one.
+    pending: Range<u64>,
+    blocked: Vec<ChannelKey>,
+    almost_full: usize,
+}
+
+impl std::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queues")
+            .field("endpoint", &self.endpoint)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queues {
+    /// Associates a segment and queues with an endpoint.
+    ///
+    /// # Panics
+    /// If a queue has no descriptor, or the segment more than 256 MB.
+    pub fn new(endpoint: Endpoint, options: QueuesOptions) -> Self {
+        assert!(options.send > 0 && options.receive > 0, "queues have at least one descriptor");
+        assert!(options.segment_bytes <= LARGEST_SEGMENT, "a segment has at most {LARGEST_SEGMENT} bytes");
+        Self {
+            endpoint,
+            receiving: Receiving {
+                segment: vec![0; options.segment_bytes],
+                free: VecDeque::new(),
+                queue: VecDeque::with_capacity(options.receive),
+                limit: options.receive,
+                state: QueuesState::default(),
+            },
+            send: std::iter::repeat_with(|| None).take(options.send).collect(),
+            pending: 0..0,
+            blocked: Vec::new(),
+            almost_full: options.almost_full.min(options.receive),
+        }
+    }
+
+    /// The endpoint underneath, to look at.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Opens a channel to `process/endpoint`.
+    pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
+        self.endpoint.open(to)
+    }
+
+    /// Waits for a peer to open a channel to us.
+    pub fn accept(&mut self, limit: Duration) -> Option<ChannelKey> {
+        self.endpoint.accept(limit)
+    }
+
+    /// The communication segment. Parts that are in the free queue, or in a descriptor that is not injected, are not
+    /// the program's to change; who changes them spoils its own messages.
+    pub fn segment(&mut self) -> &mut [u8] {
+        &mut self.receiving.segment
+    }
+
+    /// A part of the segment.
+    pub fn bytes(&self, buffer: Buffer) -> Option<&[u8]> {
+        self.receiving.segment.get(buffer.offset..buffer.offset.checked_add(buffer.length)?)
+    }
+
+    fn check(&self, buffer: Buffer) -> Result<(), PushError> {
+        self.bytes(buffer).map(drop).ok_or(PushError::Outside(buffer))
+    }
+
+    // ── sending ──
+
+    /// Puts a message into the send queue.
+    pub fn push(&mut self, descriptor: SendDescriptor) -> Result<Ticket, PushError> {
+        descriptor.parts.iter().try_for_each(|&part| self.check(part))?;
+        if self.pending.end - self.pending.start == self.send.len() as u64 {
+            return Err(PushError::Full);
+        }
+        let ticket = self.pending.end;
+        self.pending.end += 1;
+        *self.slot(ticket) = Some(Slot { descriptor, state: SendState::Queued });
+        Ok(Ticket(ticket))
+    }
+
+    /// How far a descriptor has come; `None` when its place in the queue has been taken by a later one.
+    pub fn send_state(&self, ticket: Ticket) -> Option<&SendState> {
+        let length = self.send.len() as u64;
+        let known = self.pending.end.saturating_sub(length)..self.pending.end;
+        let index = usize::try_from(ticket.0 % length).expect("below a length");
+        self.send[index].as_ref().filter(|_| known.contains(&ticket.0)).map(|slot| &slot.state)
+    }
+
+    /// Whether a descriptor's part of the segment can be used again.
+    pub fn is_injected(&self, ticket: Ticket) -> bool {
+        self.send_state(ticket).is_none_or(|state| *state == SendState::Injected)
+    }
+
+    fn slot(&mut self, ticket: u64) -> &mut Option<Slot> {
+        let index = ticket % self.send.len() as u64;
+        &mut self.send[usize::try_from(index).expect("below a length")]
+    }
+
+    fn inject(&mut self) -> usize {
+        let mut injected = 0;
+        self.blocked.clear();
+        for ticket in self.pending.clone() {
+            let index = usize::try_from(ticket % self.send.len() as u64).expect("below a length");
+            let Some(slot) = &mut self.send[index] else { continue };
+            let channel = slot.descriptor.channel;
+            // One full channel does not hold up the others, but on one channel nothing overtakes.
+            if slot.state != SendState::Queued || self.blocked.contains(&channel) {
+                continue;
+            }
+            let segment = &self.receiving.segment;
+            let part = |part: &Buffer| &segment[part.offset..part.offset + part.length];
+            let parts: Vec<&[u8]> = slot.descriptor.parts.iter().map(part).collect();
+            match self.endpoint.send_gathered(channel, slot.descriptor.kind, &parts) {
+                Ok(()) => {
+                    slot.state = SendState::Injected;
+                    injected += 1;
+                }
+                Err(PostError::Full(_)) => self.blocked.push(channel),
+                Err(error) => {
+                    slot.state = SendState::Failed(error);
+                    self.receiving.state.failed += 1;
+                }
+            }
+        }
+        while !self.pending.is_empty() && !self.is_queued(self.pending.start) {
+            self.pending.start += 1;
+        }
+        self.receiving.state.injected += injected as u64;
+        injected
+    }
+
+    fn is_queued(&self, ticket: u64) -> bool {
+        self.send_state(Ticket(ticket)) == Some(&SendState::Queued)
+    }
+
+    // ── receiving ──
+
+    /// Gives a buffer for messages to come.
+    pub fn push_free(&mut self, buffer: Buffer) -> Result<(), PushError> {
+        self.check(buffer)?;
+        if buffer.length > 0 {
+            self.receiving.free.push_back(buffer);
+            self.receiving.state.free_bytes += buffer.length;
+        }
+        Ok(())
+    }
+
+    /// Takes the next message from the receive queue.
+    pub fn pop(&mut self) -> Option<ReceiveDescriptor> {
+        self.receiving.queue.pop_front()
+    }
+
+    /// A received message, in one piece.
+    pub fn read(&self, descriptor: &ReceiveDescriptor) -> Vec<u8> {
+        match &descriptor.content {
+            Content::Small(message) => message.to_vec(),
+            Content::Buffers(buffers) => buffers
+                .iter()
+                .flat_map(|filled| &self.receiving.segment[filled.buffer.offset..][..filled.bytes])
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// Gives a message's buffers back to the free queue.
+    pub fn release(&mut self, descriptor: ReceiveDescriptor) {
+        if let Content::Buffers(buffers) = descriptor.content {
+            for filled in buffers {
+                // They came from the free queue, where only what lies in the segment gets in.
+                let _ = self.push_free(filled.buffer);
+            }
+        }
+    }
+
+    /// Does the network interface's work: injects what there is room for, takes what came, and says how many messages
+    /// moved. `Err`: one channel ended, which is said once.
+    pub fn service(&mut self) -> Result<usize, ChannelEnded> {
+        let injected = self.inject();
+        let accepts = |receiving: &mut Receiving, bytes| receiving.accepts(bytes);
+        let came = self.endpoint.poll_accepting(&mut self.receiving, accepts, Receiving::take)?;
+        Ok(injected + came)
+    }
+
+    /// Services until the receive queue has something, at most for `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Result<bool, ChannelEnded> {
+        let until = std::time::Instant::now() + limit;
+        loop {
+            self.service()?;
+            if !self.receiving.queue.is_empty() {
+                return Ok(true);
+            }
+            let Some(left) = until.checked_duration_since(std::time::Instant::now()) else {
+                return Ok(false);
+            };
+            // What waits for room is looked at again soon.
+            self.wait_for_any(left);
+        }
+    }
+
+    /// Waits until there may be something to service.
+    pub(crate) fn wait_for_any(&mut self, limit: Duration) {
+        let stuck = !self.pending.is_empty();
+        self.endpoint.wait(if stuck { limit.min(Duration::from_millis(1)) } else { limit });
+    }
+
+    /// Whether the receive queue will soon have no place for more. (Thesis §2.3.1)
+    pub fn is_almost_full(&self) -> bool {
+        self.receiving.queue.len() >= self.almost_full
+    }
+
+    /// How the queues stand.
+    pub fn state(&self) -> QueuesState {
+        let to_send = self.pending.clone().filter(|&ticket| self.is_queued(ticket)).count();
+        let Receiving { queue, free, .. } = &self.receiving;
+        QueuesState { to_send, received: queue.len(), free_buffers: free.len(), ..self.receiving.state }
+    }
+}
+
+impl Receiving {
+    /// Whether there is a place for a message of that length, as its header alleges.
+    fn accepts(&mut self, bytes: usize) -> bool {
+        if self.queue.len() >= self.limit {
+            self.state.no_descriptor += 1;
+            return false;
+        }
+        if bytes > INLINE_BYTES && bytes > self.state.free_bytes {
+            self.state.no_buffer += 1;
+            self.state.lacking_bytes = bytes;
+            return false;
+        }
+        true
+    }
+
+    fn take(&mut self, delivery: Delivery<'_>) {
+        let Delivery { channel, kind, payload } = delivery;
+        let length = payload.len();
+        let content = if length <= INLINE_BYTES {
+            let mut bytes = [0; INLINE_BYTES];
+            payload.copy_to(&mut bytes[..length]);
+            Content::Small(SmallMessage { bytes, length })
+        } else {
+            Content::Buffers(self.scatter(&payload))
+        };
+        self.queue.push_back(ReceiveDescriptor { channel, kind, content });
+    }
+
+    /// A peer that made its message longer after we looked gets it cut: what came is what it wrote, and its problem.
+    fn scatter(&mut self, payload: &Payload<'_>) -> Vec<Filled> {
+        if let Some(&buffer) = self.free.front()
+            && buffer.length >= payload.len()
+        {
+            self.free.pop_front();
+            self.state.free_bytes -= buffer.length;
+            payload.copy_to(&mut self.segment[buffer.offset..buffer.offset + payload.len()]);
+            return vec![Filled { buffer, bytes: payload.len() }];
+        }
+        let message = payload.to_vec();
+        let mut filled = Vec::new();
+        let mut at = 0;
+        while at < message.len() {
+            let Some(buffer) = self.free.pop_front() else { break };
+            self.state.free_bytes -= buffer.length;
+            let bytes = buffer.length.min(message.len() - at);
+            self.segment[buffer.offset..buffer.offset + bytes].copy_from_slice(&message[at..at + bytes]);
+            filled.push(Filled { buffer, bytes });
+            at += bytes;
+        }
+        filled
+    }
+}

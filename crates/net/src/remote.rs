@@ -1,0 +1,85 @@
+//! Channels to other hosts, as an endpoint has them. What carries their messages rings no bell: the endpoint waits for
+//! their sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use comb_types::ChannelId;
+use rustix::event::epoll;
+
+use crate::agent::client::RequestError;
+use crate::agent::remote::SHORTEST_SILENCE_MS;
+use crate::bell::LONGEST_SLEEP;
+use crate::channel::{Channel, ChannelKey, Link};
+use crate::endpoint::{Endpoint, EndpointShared, Incoming};
+use crate::life::Life;
+use crate::transport::{Capabilities, Transport};
+
+/// Between hosts nobody tells of a process's end, only its silence does; so there is a limit even if the options name
+/// none. Long, because who computes for so long without polling is silent too.
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+
+impl EndpointShared {
+    /// A channel of ours to another host, in a place of its own and waited for.
+    pub(crate) fn remote_channel(
+        &self,
+        channel: ChannelId,
+        peer: String,
+        transport: Box<dyn Transport>,
+    ) -> Result<Incoming, RequestError> {
+        let set = self.event_set().ok_or(RequestError::NeedsEvents)?;
+        if let Some(readable) = transport.readable() {
+            // Level-triggered: a look takes a bounded number of frames, and what it left must wake the next wait. Its
+            // close takes the socket out of the set.
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(set, readable, data, epoll::EventFlags::IN).map_err(RequestError::System)?;
+        }
+        let index = self.take_index()?;
+        let life = Arc::new(Life::new(peer.clone()));
+        Ok(Incoming { channel, index, peer, link: Link::Other(transport), life, event: None })
+    }
+}
+
+impl Endpoint {
+    /// What a channel promises. One to another host can lose messages; [`crate::reliable`] makes that good.
+    pub fn capabilities(&self, channel: ChannelKey) -> Option<Capabilities> {
+        self.channel(channel).map(Channel::capabilities)
+    }
+
+    pub(crate) fn open_remote(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
+        if self.shared.event_set().is_none() {
+            return Err(RequestError::NeedsEvents);
+        }
+        let limit = self.shared.options().silence_limit.unwrap_or(SILENCE_LIMIT);
+        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(SHORTEST_SILENCE_MS);
+        let (channel, transport) = self.agent.shared().open_remote(self.shared.id(), to, limit_ms)?;
+        let made = self.shared.remote_channel(channel, to.to_owned(), transport);
+        let incoming = made.inspect_err(|_| self.agent.shared().close_channel(channel))?;
+        Ok(self.install(incoming))
+    }
+
+    /// Sleeps until one of the sockets or a peer on this host says something.
+    pub(crate) fn wait_for_events(&mut self, limit: Duration) {
+        let shared = Arc::clone(&self.shared);
+        let Some(set) = shared.event_set() else { return };
+        self.tick();
+        shared.bell().demand_events();
+        if !self.has_something() {
+            let limit = limit.min(LONGEST_SLEEP);
+            let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+            let mut space = [std::mem::MaybeUninit::uninit(); 16];
+            // Which it was, the next poll sees; an interruption only makes it early.
+            let _ = epoll::wait(set, &mut space, Some(&limit));
+        }
+        shared.bell().demand_no_events();
+        self.tick();
+        self.look_soon();
+    }
+
+    /// For loops that wait for something else: our heartbeats go on meanwhile.
+    pub(crate) fn keep_up(&mut self) {
+        if self.remote > 0 {
+            let _ = self.has_something();
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Channels between processes of two hosts, each with an agent of its own: over the loopback, and over a cable between
+//! two network namespaces.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use comb_net::agent::{Hosts, Identity, Limits, Policy, SameUser};
+use comb_net::hosts::{HostKey, KnownHosts};
+use comb_net::{Cause, ChannelKey, Endpoint, EndpointOptions, InProcess, PostError, RequestError};
+
+#[path = "transports/namespaces.rs"]
+mod namespaces;
+
+use namespaces::{ADDRESSES, Namespaces};
+
+const SOON: Duration = Duration::from_secs(10);
+const EVENTS: EndpointOptions = EndpointOptions {
+    channels: 64,
+    events: true,
+    geometry: comb_net::Geometry { slots: 64, payload_bytes: 20 << 10 },
+    trap_wild_stores: false,
+    silence_limit: None,
+};
+
+/// The keys of a room, and what each host knows of it.
+struct Room {
+    keys: BTreeMap<&'static str, HostKey>,
+    known: KnownHosts,
+}
+
+impl Room {
+    fn of(names: &[&'static str]) -> Self {
+        let keys: BTreeMap<_, _> = names.iter().map(|name| (*name, HostKey::generate())).collect();
+        let file: String = keys.iter().map(|(name, key)| format!("{name} = {}\n", key.public())).collect();
+        Self { keys, known: KnownHosts::parse(&file, Path::new("known_hosts")).unwrap() }
+    }
+
+    fn host(&self, name: &str, address: &str, others: &[(&str, SocketAddr)]) -> Hosts {
+        Hosts {
+            name: name.to_owned(),
+            key: self.keys[name].clone(),
+            known: self.known.clone(),
+            listen: format!("{address}:0").parse().unwrap(),
+            addresses: others.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
+            plain: false,
+        }
+    }
+}
+
+fn start(hosts: Hosts) -> InProcess {
+    InProcess::among(Box::new(SameUser), Limits::default(), hosts).unwrap()
+}
+
+/// Alpha and beta, alpha knowing where beta is.
+fn two_hosts() -> (InProcess, InProcess) {
+    let room = Room::of(&["alpha", "beta"]);
+    let beta = start(room.host("beta", "127.0.0.1", &[]));
+    let alpha = start(room.host("alpha", "127.0.0.1", &[("beta", beta.door().unwrap())]));
+    (alpha, beta)
+}
+
+struct Pair {
+    alice: Endpoint,
+    bob: Endpoint,
+    to_bob: ChannelKey,
+    to_alice: ChannelKey,
+}
+
+fn pair_with(alpha: &InProcess, beta: &InProcess, options: EndpointOptions) -> Pair {
+    let mut alice = alpha.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
+    let mut bob = beta.connect("bob").unwrap().endpoint_with("desk", options).unwrap();
+    let to_bob = alice.open("beta:bob/desk").unwrap();
+    let to_alice = bob.accept(SOON).expect("alice opened a channel");
+    Pair { alice, bob, to_bob, to_alice }
+}
+
+fn every_length(Pair { mut alice, mut bob, to_bob, to_alice }: Pair) {
+    assert_eq!(alice.peer(to_bob), Some("beta:bob/desk"));
+    assert_eq!(bob.peer(to_alice), Some("alpha:alice/desk"));
+    let message: Vec<u8> = (0..1401_u32).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
+    let mut buffer = vec![0; 2000];
+    for bytes in (0..100).chain([500, 1000, 1399, 1400]) {
+        alice.send(to_bob, 7, &message[..bytes]).unwrap();
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
+        assert_eq!((got.channel, got.kind, got.bytes), (to_alice, 7, bytes));
+        assert_eq!(buffer[..bytes], message[..bytes]);
+        bob.send_gathered(to_alice, 8, &[&message[..bytes / 3], &message[bytes / 3..bytes]]).unwrap();
+        let got = alice.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
+        assert_eq!((got.channel, got.kind, got.bytes), (to_bob, 8, bytes));
+        assert_eq!(buffer[..bytes], message[..bytes], "gathered");
+    }
+    let error = alice.send(to_bob, 7, &message).unwrap_err();
+    assert_eq!(error, PostError::TooLong { bytes: 1401, limit: 1400 });
+
+    alice.send(to_bob, 0, b"last words").unwrap();
+    alice.close(to_bob);
+    assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap().unwrap().bytes, 10);
+    let ended = bob.receive_within(&mut buffer, SOON).unwrap_err();
+    assert_eq!((ended.channel, ended.peer.as_str()), (to_alice, "alpha:alice/desk"));
+    assert!(matches!(ended.cause, Cause::Left(_)), "{ended}");
+}
+
+#[test]
+fn processes_of_two_hosts_exchange_messages_of_every_length() {
+    let (alpha, beta) = two_hosts();
+    every_length(pair_with(&alpha, &beta, EVENTS));
+}
+
+#[test]
+fn two_hosts_on_a_cable() {
+    let namespaces = match Namespaces::make() {
+        Ok(made) => made,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let room = Room::of(&["alpha", "beta"]);
+    let beta = namespaces.within(1, || start(room.host("beta", ADDRESSES[1], &[])));
+    let others = [("beta", beta.door().unwrap())];
+    let alpha = namespaces.within(0, || start(room.host("alpha", ADDRESSES[0], &others)));
+    every_length(pair_with(&alpha, &beta, EVENTS));
+}
+
+#[test]
+fn hosts_that_both_run_plain_agree() {
+    let room = Room::of(&["alpha", "beta"]);
+    let plain = |hosts| start(Hosts { plain: true, ..hosts });
+    let beta = plain(room.host("beta", "127.0.0.1", &[]));
+    let alpha = plain(room.host("alpha", "127.0.0.1", &[("beta", beta.door().unwrap())]));
+    every_length(pair_with(&alpha, &beta, EVENTS));
+}
+
+#[test]
+fn a_sleeper_is_woken_and_local_channels_beside_it_too() {
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let mut carol = beta.connect("carol").unwrap().endpoint("desk").unwrap();
+    let from_carol = carol.open("bob/desk").unwrap();
+    bob.accept(SOON).unwrap();
+    let sleeper = std::thread::spawn(move || {
+        let mut buffer = [0; 8];
+        let mut seen = Vec::new();
+        while seen.len() < 40 {
+            if bob.receive_within(&mut buffer, SOON).unwrap().is_some() {
+                seen.push(buffer[0]);
+            }
+        }
+        seen
+    });
+    for number in 0..20 {
+        // Longer than any spin, shorter than the longest sleep.
+        std::thread::sleep(Duration::from_millis(3));
+        alice.send(to_bob, 0, &[number]).unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        carol.send(from_carol, 0, &[100 + number]).unwrap();
+    }
+    let seen = sleeper.join().unwrap();
+    assert!(seen.iter().filter(|n| **n < 100).copied().eq(0..20), "{seen:?}");
+    assert!(seen.iter().filter(|n| **n >= 100).copied().eq(100..120), "{seen:?}");
+}
+
+#[test]
+fn an_event_loop_hears_of_another_host() {
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let mut buffer = [0; 8];
+    for number in 0..20 {
+        assert_eq!(bob.receive(&mut buffer), Ok(None));
+        while !bob.arm() {
+            assert_eq!(bob.receive(&mut buffer), Ok(None), "only news can be there");
+        }
+        // Takes the edge of the channel's arrival, as an event loop does: only the message is to be heard of.
+        let mut space = [std::mem::MaybeUninit::uninit(); 4];
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let descriptor = bob.event_descriptor().unwrap();
+        while !rustix::event::epoll::wait(descriptor, &mut space, Some(&none)).unwrap().0.is_empty() {}
+        alice.send(to_bob, 0, &[number]).unwrap();
+        let mut waiting = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+        let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut waiting, Some(&limit)), Ok(1));
+        bob.disarm();
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("it was announced");
+        assert_eq!((got.bytes, buffer[0]), (1, number));
+    }
+}
+
+#[test]
+fn two_that_wait_for_each_other_in_vain_do_not_take_each_other_for_dead() {
+    let (alpha, beta) = two_hosts();
+    let options = EndpointOptions { silence_limit: Some(Duration::from_millis(400)), ..EVENTS };
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, options);
+    let wait = |end: &mut Endpoint| end.receive_within(&mut [0; 8], Duration::from_millis(1500));
+    let waiting = std::thread::spawn(move || {
+        let heard = wait(&mut bob);
+        (bob, heard)
+    });
+    assert_eq!(wait(&mut alice), Ok(None));
+    let (mut bob, heard) = waiting.join().unwrap();
+    assert_eq!(heard, Ok(None));
+    alice.send(to_bob, 0, b"still here").unwrap();
+    assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().bytes, 10);
+    assert!(alice.capabilities(to_bob).unwrap().can_lose, "and says what it cannot promise");
+}
+
+#[test]
+fn many_channels_to_another_host_all_deliver() {
+    let (alpha, beta) = two_hosts();
+    let mut hub = beta.connect("hub").unwrap().endpoint_with("in", EVENTS).unwrap();
+    let mut out = alpha.connect("spokes").unwrap().endpoint_with("out", EVENTS).unwrap();
+    let keys: Vec<_> = (0..40).map(|_| out.open("beta:hub/in").unwrap()).collect();
+    for (number, &key) in keys.iter().enumerate() {
+        out.send(key, 1, &number.to_le_bytes()).unwrap();
+    }
+    let mut buffer = [0; 8];
+    let mut seen = [false; 40];
+    for _ in 0..40 {
+        let got = hub.receive_within(&mut buffer, SOON).unwrap().expect("forty were sent");
+        let number = usize::from_le_bytes(buffer);
+        assert!(!std::mem::replace(&mut seen[number], true), "{number} came twice");
+        hub.send(got.channel, 2, &buffer).unwrap();
+    }
+    for _ in 0..40 {
+        let got = out.receive_within(&mut buffer, SOON).unwrap().expect("forty answers");
+        assert_eq!(got.channel, keys[usize::from_le_bytes(buffer)], "each answer on its own channel");
+    }
+}
+
+#[test]
+fn open_channels_outlive_both_agents_and_end_by_the_peers_silence() {
+    let (alpha, beta) = two_hosts();
+    let limit = Duration::from_millis(400);
+    let options = EndpointOptions { silence_limit: Some(limit), ..EVENTS };
+    let Pair { mut alice, mut bob, to_bob, to_alice } = pair_with(&alpha, &beta, options);
+    drop((alpha, beta));
+    let mut buffer = [0; 8];
+    let started = Instant::now();
+    while started.elapsed() < limit * 2 {
+        alice.send(to_bob, 0, b"x").unwrap();
+        assert!(bob.receive_within(&mut buffer, SOON).unwrap().is_some());
+        bob.send(to_alice, 0, b"y").unwrap();
+        assert!(alice.receive_within(&mut buffer, SOON).unwrap().is_some());
+    }
+    // Stopped for good, with its socket open: nobody says farewell and the network knows nothing of it.
+    std::mem::forget(bob);
+    let ended = loop {
+        match alice.receive_within(&mut buffer, SOON) {
+            Ok(got) => assert_eq!(got, None, "what could come?"),
+            Err(ended) => break ended,
+        }
+    };
+    assert_eq!((ended.channel, ended.cause), (to_bob, Cause::Silent(limit)));
+}
+
+fn refused<T>(outcome: Result<T, RequestError>, words: &[&str]) {
+    let Err(error) = outcome else { panic!("it was allowed; expected {words:?}") };
+    let error = error.to_string();
+    assert!(words.iter().all(|word| error.contains(word)), "{error:?} lacks one of {words:?}");
+}
+
+#[test]
+fn what_goes_wrong_between_hosts_names_the_host() {
+    let room = Room::of(&["alpha", "beta", "gone"]);
+    let beta = start(room.host("beta", "127.0.0.1", &[]));
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let others = [("beta", beta.door().unwrap()), ("gone", gone), ("delta", beta.door().unwrap())];
+    let alpha = start(room.host("alpha", "127.0.0.1", &others));
+    let mut alice = alpha.connect("alice").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    let bob = beta.connect("bob").unwrap();
+    let _deaf = bob.endpoint("deaf").unwrap();
+
+    refused(alice.open("gamma:bob/desk"), &["host gamma", "no address"]);
+    refused(alice.open("gone:bob/desk"), &["host gone", "does not answer"]);
+    refused(alice.open("beta:carol/desk"), &["host beta", "no process \"carol\""]);
+    refused(alice.open("beta:bob/chair"), &["host beta", "no endpoint \"chair\""]);
+    refused(alice.open("beta:bob"), &["host:process/endpoint"]);
+    refused(alice.open(":bob/desk"), &["host:process/endpoint"]);
+    refused(alice.open("beta:bob/deaf"), &["host beta", "EndpointOptions::events"]);
+    // Beta's door, but not the host that we asked for.
+    refused(alice.open("delta:bob/desk"), &["host delta"]);
+    let mut without = alpha.connect("al").unwrap().endpoint("desk").unwrap();
+    assert!(matches!(without.open("beta:bob/desk"), Err(RequestError::NeedsEvents)));
+    let alone = InProcess::start();
+    let mut lonely = alone.connect("al").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    refused(lonely.open("beta:bob/desk"), &["host beta", "no links to other hosts"]);
+    // Nothing of all that is left behind.
+    let listed = alpha.connect("looker").unwrap().list().unwrap();
+    assert!(listed.iter().all(|process| process.channels == 0), "{listed:?}");
+    let listed = beta.connect("looker").unwrap().list().unwrap();
+    assert!(listed.iter().all(|process| process.channels == 0), "{listed:?}");
+}
+
+#[test]
+fn a_host_that_is_not_known_is_not_let_in() {
+    let (ours, theirs) = (Room::of(&["alpha", "beta"]), Room::of(&["mallory"]));
+    let beta = start(ours.host("beta", "127.0.0.1", &[]));
+    let mut mallory = theirs.host("mallory", "127.0.0.1", &[("beta", beta.door().unwrap())]);
+    // It knows beta; beta does not know it.
+    mallory.known = ours.known.clone();
+    let mallory = start(mallory);
+    let mut m = mallory.connect("m").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    let mut bob = beta.connect("bob").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    refused(m.open("beta:bob/desk"), &["host beta", "refused us"]);
+    assert_eq!(bob.accept(Duration::from_millis(20)), None);
+}
+
+#[test]
+fn one_plain_and_one_sealed_host_do_not_talk() {
+    let room = Room::of(&["alpha", "beta"]);
+    let beta = start(room.host("beta", "127.0.0.1", &[]));
+    let others = [("beta", beta.door().unwrap())];
+    let alpha = start(Hosts { plain: true, ..room.host("alpha", "127.0.0.1", &others) });
+    let _bob = beta.connect("bob").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    let mut alice = alpha.connect("alice").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    refused(alice.open("beta:bob/desk"), &["host beta", "alpha runs with --plain", "beta seals"]);
+}
+
+struct Nobody;
+
+impl Policy for Nobody {
+    fn may_open(&self, _: &Identity, _: &Identity, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+    fn may_leave(&self, from: &Identity, host: &str, _: &str) -> Result<(), String> {
+        if host == "beta" { Ok(()) } else { Err(format!("{} may not go to {host}", from.name)) }
+    }
+    fn may_enter(&self, host: &str, from: &Identity, _: &Identity, _: &str) -> Result<(), String> {
+        Err(format!("{} of {host} may not come in", from.name))
+    }
+}
+
+#[test]
+fn both_hosts_are_asked_whether_it_may_be() {
+    let room = Room::of(&["alpha", "beta"]);
+    let strict = |hosts| InProcess::among(Box::new(Nobody), Limits::default(), hosts).unwrap();
+    let beta = strict(room.host("beta", "127.0.0.1", &[]));
+    let alpha = strict(room.host("alpha", "127.0.0.1", &[("beta", beta.door().unwrap())]));
+    let _bob = beta.connect("bob").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    let mut alice = alpha.connect("alice").unwrap().endpoint_with("desk", EVENTS).unwrap();
+    refused(alice.open("gamma:bob/desk"), &["alice may not go to gamma"]);
+    refused(alice.open("beta:bob/desk"), &["host beta", "alice of alpha may not come in"]);
+}
