@@ -22,6 +22,10 @@ pub struct ChannelKey {
 
 /// How its messages travel. Shared memory is called directly, the rest through the trait: a virtual call is nothing
 /// beside a system call, and a tenth of a message in shared memory.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every channel is the large one, and a box would be one more line to fetch for each message"
+)]
 pub(crate) enum Link {
     Shm(ShmLink),
     Other(Box<dyn Transport>),

@@ -290,7 +290,7 @@ pub struct Received {
     pub bytes: usize,
 }
 
-/// See the [module](self).
+/// A process's handle into the network: many channels, one place to look. It belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) agent: Agent,
@@ -360,7 +360,7 @@ impl Endpoint {
         let mut with = vec![&ring];
         with.extend(event.as_ref().map(ChannelEvent::descriptor));
         let opened = self.agent.shared().open(&self.shared, to, side, &with);
-        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(own, peer) {
+        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(&own, peer) {
             Ok(link) => Ok((channel, link, life)),
             Err(error) => {
                 self.agent.shared().forget_channel(channel, &life);

@@ -221,7 +221,7 @@ struct Stillness {
 
 impl ShmLink {
     /// Checks everything that the peer handed over, then maps it.
-    pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
+    pub(crate) fn new(own: &OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
         let bytes = theirs.segment_bytes() as u64;
         let segment = Segment::adopt(
@@ -667,9 +667,9 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     let (ours, our_ring, our_bell) = side();
     let (theirs, their_ring, their_bell) = side();
     let (our_address, their_address) = (ours.address(), theirs.address());
-    let link = |own, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
+    let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
     (
-        Box::new(link(ours, (their_ring, their_address, their_bell))),
-        Box::new(link(theirs, (our_ring, our_address, our_bell))),
+        Box::new(link(&ours, (their_ring, their_address, their_bell))),
+        Box::new(link(&theirs, (our_ring, our_address, our_bell))),
     )
 }

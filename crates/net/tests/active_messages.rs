@@ -48,23 +48,6 @@ fn with_handlers(endpoint: Endpoint, options: ActiveOptions) -> Active {
     active
 }
 
-struct Raw {
-    agent: InProcess,
-    alice: Endpoint,
-    bob: Endpoint,
-    to_bob: ChannelKey,
-    to_alice: ChannelKey,
-}
-
-fn raw(options: EndpointOptions) -> Raw {
-    let agent = InProcess::start();
-    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
-    let mut bob = agent.connect("bob").unwrap().endpoint_with("desk", options).unwrap();
-    let to_bob = alice.open("bob/desk").unwrap();
-    let to_alice = bob.accept(SOON).unwrap();
-    Raw { agent, alice, bob, to_bob, to_alice }
-}
-
 struct Pair {
     _agent: InProcess,
     alice: Active,
@@ -74,7 +57,12 @@ struct Pair {
 }
 
 fn pair_with(options: ActiveOptions, geometry: Geometry) -> Pair {
-    let Raw { agent, alice, bob, to_bob, to_alice } = raw(EndpointOptions { geometry, ..Default::default() });
+    let agent = InProcess::start();
+    let of_size = EndpointOptions { geometry, ..Default::default() };
+    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", of_size).unwrap();
+    let mut bob = agent.connect("bob").unwrap().endpoint_with("desk", of_size).unwrap();
+    let to_bob = alice.open("bob/desk").unwrap();
+    let to_alice = bob.accept(SOON).unwrap();
     let (alice, bob) = (with_handlers(alice, options), with_handlers(bob, options));
     Pair { _agent: agent, alice, bob, to_bob, to_alice }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::policy::{Identity, Limits, Policy};
-use comb_net::agent::protocol::{self, LONGEST_MESSAGE, Reply, Request};
+use comb_net::agent::protocol::{self, LONGEST_MESSAGE, Reply, Request, WindowTerms};
 use comb_net::{
     Breach, Cause, ChannelKey, Endpoint, EndpointOptions, Geometry, InProcess, PostError, RequestError,
 };
@@ -364,6 +364,13 @@ fn refused_ring(geometry: Geometry, ring: &OwnedFd, words: &str) {
     assert!(alice.receive_within(&mut [0; 8], SOON).unwrap().is_some());
 }
 
+/// A window of a page.
+fn share_window(owner: &EvilPeer, channel: ChannelId, number: u32) -> Request {
+    let endpoint = owner.endpoint;
+    let window = WindowTerms { channel, endpoint, number, epoch: 1, bytes: 4096, writable: true };
+    Request::ShareWindow { request: 7, window }
+}
+
 fn refused(mallory: &EvilPeer, words: &str) {
     let (reply, _) = mallory.hear();
     let Reply::Refused { reason, .. } = &reply else { panic!("{reply:?}, not: {words}") };
@@ -517,9 +524,9 @@ fn what_belongs_to_others_is_not_mallorys_to_take() {
     refused(mallory, "was offered to somebody else");
     mallory.tell(&Request::CloseChannel { channel: offered }, &[]);
     refused(mallory, "is not this process's");
-    mallory.tell(&mallory.share_window(offered, 0), &[fd]);
+    mallory.tell(&share_window(mallory, offered, 0), &[fd]);
     refused(mallory, "is not this process's");
-    mallory.tell(&mallory.share_window(scene.channel.id, 256), &[fd]);
+    mallory.tell(&share_window(mallory, scene.channel.id, 256), &[fd]);
     refused(mallory, "at most 256 windows");
     mallory.tell(&Request::CloseEndpoint { endpoint: trent.endpoint }, &[]);
     refused(mallory, "is not this process's");
@@ -572,7 +579,7 @@ fn a_window_on_a_channel_that_is_only_offered_goes_nowhere() {
     mallory.ask_open("trent/desk", mallory.side(geometry), &[ring.fd.as_fd()]);
     let (Reply::Offer { channel, .. }, _) = trent.hear() else { panic!("no offer") };
     let memory = Memory::create(4096, BOTH);
-    mallory.tell(&mallory.share_window(channel, 0), &[memory.fd.as_fd()]);
+    mallory.tell(&share_window(&mallory, channel, 0), &[memory.fd.as_fd()]);
     refused(&mallory, "has not taken the channel yet");
 }
 

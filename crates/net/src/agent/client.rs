@@ -571,7 +571,7 @@ impl Shared {
                 return Err(text(&error));
             }
         };
-        let accepted = ShmLink::new(own, peer_side).map_err(|error| text(&error)).and_then(|link| {
+        let accepted = ShmLink::new(&own, peer_side).map_err(|error| text(&error)).and_then(|link| {
             let life = self.watch_channel(channel, &shared, peer.to_owned(), from.pid, process)?;
             Ok((link, life))
         });

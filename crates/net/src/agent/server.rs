@@ -31,6 +31,7 @@ pub struct Server {
 }
 
 #[derive(Debug)]
+#[cfg_attr(not(feature = "hosts"), expect(dead_code, reason = "without other hosts nobody asks or answers"))]
 pub(super) enum Command {
     Adopt(OwnedFd),
     Stop,

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use comb_net::agent::protocol::{self, Reply, Request, Side, WindowTerms};
+use comb_net::agent::protocol::{self, Reply, Request, Side};
 use comb_net::{Geometry, InProcess};
 use comb_types::{ChannelId, EndpointId};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -144,13 +144,6 @@ impl EvilPeer {
         // An address at which nobody maps anything: the victim's kernel chooses.
         let address = postcard::from_bytes(&[0]).unwrap();
         Side { geometry, address, bell_index: 0, event: false, asymmetric_fences: true }
-    }
-
-    /// A window of a page on a channel of ours.
-    pub(crate) fn share_window(&self, channel: ChannelId, number: u32) -> Request {
-        let endpoint = self.endpoint;
-        let window = WindowTerms { channel, endpoint, number, epoch: 1, bytes: 4096, writable: true };
-        Request::ShareWindow { request: 7, window }
     }
 
     pub(crate) fn ask_open(&self, to: &str, side: Side, with: &[BorrowedFd<'_>]) {
