@@ -2,6 +2,7 @@
 
 mod bare;
 mod endpoint_way;
+mod layers;
 pub mod net;
 mod program;
 mod report;

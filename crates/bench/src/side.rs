@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
+use crate::layers;
 use crate::workload::{Answerer, Asker, RoundTrip, Way};
 
 const ASKER_CPU: usize = 0;
@@ -46,6 +47,9 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
 pub fn answer(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let bare = Bare::map(std::fs::File::options().read(true).write(true).open(memory)?)?;
     let agent = Agent::connect(&room.join("agent"), "answerer")?;
+    if name == "layers" {
+        return layers::answer(&agent, &bare, || pin(ANSWERER_CPU));
+    }
     let mut endpoint = agent.endpoint_with("bench", options(name))?;
     let channel = endpoint.open("asker/bench")?;
     pin(ANSWERER_CPU)?;
@@ -97,6 +101,14 @@ struct Asking<'a> {
 impl Asking<'_> {
     fn run(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
         let agent = Agent::connect(&self.room.agent(), "asker")?;
+        if name == "layers" {
+            let mut asking = layers::Asking::meet(&agent, &self.bare)?;
+            pin(ASKER_CPU)?;
+            for line in asking.run()? {
+                println!("{line}");
+            }
+            return Ok(());
+        }
         let mut endpoint = agent.endpoint_with("bench", options(name))?;
         let channel = endpoint.accept(SOON).ok_or("the answering process did not come")?;
         pin(ASKER_CPU)?;

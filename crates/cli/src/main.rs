@@ -1,6 +1,7 @@
 //! The `comb` command.
 
 mod agent;
+mod bench;
 mod cell;
 mod doctor;
 mod down;
@@ -53,6 +54,10 @@ enum Command {
     Down(down::Down),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
+    /// Measure Comb beside its peers
+    Bench(bench::Bench),
+    #[command(hide = true)]
+    BenchSide(bench::BenchSide),
     #[command(hide = true)]
     Host(host::Host),
 }
@@ -67,6 +72,8 @@ fn main() -> ExitCode {
             Command::Log(log) => log.run(),
             Command::Down(down) => down.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Bench(bench) => bench.run(),
+            Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
         }
     });

@@ -1,0 +1,56 @@
+//! `comb bench NAME`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// The wire, beside Open MPI, UCX, iceoryx2, libfabric and sockets
+    Net,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to measure
+    name: Name,
+    /// One JSON object a line: claim, ours, unit, peer, theirs, ratio, goal, met
+    #[arg(long)]
+    json: bool,
+    /// More rounds; takes a few minutes
+    #[arg(long)]
+    full: bool,
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+        match self.name {
+            Name::Net => comb_bench::net::run(self.full, self.json),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One of the measured processes.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSide {
+    name: String,
+    /// The other process's folder and memory, for the side that answers
+    #[arg(long, num_args = 2)]
+    answer: Vec<PathBuf>,
+}
+
+impl BenchSide {
+    pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+        let outcome = match &self.answer[..] {
+            [room, memory] => comb_bench::side::answer(&self.name, room, memory),
+            _ => comb_bench::side::ask(&self.name),
+        };
+        outcome.map_err(|error| Failure::new(error.to_string()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
