@@ -1,4 +1,4 @@
-//! Messages between processes from user space.
+#![doc = include_str!("../README.md")]
 
 #[cfg(not(loom))]
 pub mod active;
