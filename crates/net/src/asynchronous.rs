@@ -114,6 +114,8 @@ impl AsyncEndpoint {
                 outcome => Ok(Some(outcome)),
             };
             self.endpoint.want_credit(channel, false);
+            // A peer that has fallen silent makes no room; its channel refuses the next attempt and says why.
+            self.endpoint.look_for_silence();
             if let Some(outcome) = outcome? {
                 self.endpoint.disarm();
                 return Ok(outcome?);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 
+use crate::attention;
 use crate::fence::{Fences, before_sleep};
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
@@ -66,8 +67,7 @@ impl Bell {
     /// The sender's part, after it posted to the channel that the receiver knows as `index`.
     #[inline]
     pub(crate) fn after_post(&self, fences: Fences, index: usize) -> Ring {
-        fences.after_post();
-        let attention = self.board.word(ATTENTION_WORD).load(Ordering::Relaxed);
+        let attention = attention::after_post(self.board.word(ATTENTION_WORD), || fences.after_post());
         if attention == 0 { Ring::Silent } else { self.ring(attention, index) }
     }
 
@@ -90,18 +90,24 @@ impl Bell {
         let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
     }
 
-    fn set(&self, bit: u64) {
-        self.board.word(ATTENTION_WORD).fetch_or(bit, Ordering::SeqCst);
+    fn announce(&self, bit: u64) {
+        attention::announce(self.board.word(ATTENTION_WORD), bit, before_sleep);
     }
 
-    fn clear(&self, bit: u64) {
-        self.board.word(ATTENTION_WORD).fetch_and(!bit, Ordering::SeqCst);
+    fn withdraw(&self, bit: u64) {
+        attention::withdraw(self.board.word(ATTENTION_WORD), bit);
     }
 
     /// From now on senders set flags.
     pub(crate) fn demand_flags(&self) {
-        self.set(MANY);
-        before_sleep();
+        self.announce(MANY);
+    }
+
+    /// As [`Bell::demand_flags`], after that: repairs the demand if somebody wiped it.
+    pub(crate) fn keep_demanding_flags(&self) {
+        if self.board.word(ATTENTION_WORD).load(Ordering::Relaxed) & MANY == 0 {
+            self.demand_flags();
+        }
     }
 
     /// Takes the flags that are set and calls `visit` with their channels.
@@ -126,8 +132,7 @@ impl Bell {
     pub(crate) fn sleep(&self, limit: Duration, is_idle: impl FnOnce() -> bool) {
         let word = self.board.word32(FUTEX_WORD);
         let before = word.load(Ordering::SeqCst);
-        self.set(ASLEEP);
-        before_sleep();
+        self.announce(ASLEEP);
         if is_idle() {
             let limit = limit.min(LONGEST_SLEEP);
             let limit = rustix::time::Timespec {
@@ -137,18 +142,17 @@ impl Bell {
             // Woken, timed out, interrupted or changed before: the caller looks again in each case.
             let _ = futex::wait(word, futex::Flags::empty(), before, Some(&limit));
         }
-        self.clear(ASLEEP);
+        self.withdraw(ASLEEP);
     }
 
     /// From now on senders write their channel's eventfd. The caller looks at its rings once more before it waits.
     pub(crate) fn demand_events(&self) {
-        self.set(EVENTS);
-        before_sleep();
+        self.announce(EVENTS);
     }
 
     /// No eventfds any more.
     pub(crate) fn demand_no_events(&self) {
-        self.clear(EVENTS);
+        self.withdraw(EVENTS);
     }
 }
 

@@ -1,10 +1,11 @@
 //! A channel: one peer, one way of carrying messages, one life.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use comb_types::ChannelId;
 
+use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::retransmit::{Closed, Reliable};
@@ -21,9 +22,22 @@ pub struct ChannelKey {
 
 /// How its messages travel. Shared memory is called directly, the rest through the trait: a virtual call is nothing
 /// beside a system call, and a tenth of a message in shared memory.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every channel is the large one, and a box would be one more line to fetch for each message"
+)]
 pub(crate) enum Link {
     Shm(ShmLink),
     Other(Box<dyn Transport>),
+}
+
+impl Link {
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Shm(link) => link.close(),
+            Self::Other(link) => link.close(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Link {
@@ -44,7 +58,7 @@ pub(crate) struct Channel {
     link: Link,
     life: Arc<Life>,
     /// Ours, in the endpoint's epoll set for as long as the channel lives.
-    _event: Option<OwnedFd>,
+    _event: Option<ChannelEvent>,
 }
 
 impl Channel {
@@ -54,7 +68,7 @@ impl Channel {
         peer: String,
         link: Link,
         life: Arc<Life>,
-        event: Option<OwnedFd>,
+        event: Option<ChannelEvent>,
     ) -> Self {
         Self { key, id, peer, link, life, _event: event }
     }
@@ -169,13 +183,6 @@ impl Channel {
         self.transport().capabilities()
     }
 
-    fn transport_mut(&mut self) -> &mut dyn Transport {
-        match &mut self.link {
-            Link::Shm(link) => link,
-            Link::Other(link) => &mut **link,
-        }
-    }
-
     #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
@@ -185,7 +192,7 @@ impl Channel {
     }
 
     pub(crate) fn close(&mut self) {
-        self.transport_mut().close();
+        self.link.close();
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
@@ -196,6 +203,19 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => link.has_room(),
             Link::Other(_) => true,
+        }
+    }
+
+    pub(crate) fn tick(&self, tick: u64) {
+        if let Link::Shm(link) = &self.link {
+            link.tick(tick);
+        }
+    }
+
+    pub(crate) fn is_silent(&mut self, now: Instant, limit: Duration) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.is_silent(now, limit),
+            Link::Other(_) => false,
         }
     }
 

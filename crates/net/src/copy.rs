@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn miri_every_length_and_alignment_is_copied_exactly() {
-        let from: Vec<u8> = (0..1200_u32).map(|i| (i * 7 + 1) as u8).collect();
+        let from: Vec<u8> = (0..1200_u32).map(|i| (i * 7 + 1).to_le_bytes()[0]).collect();
         for bytes in (0..140).chain([191, 192, 193, 255, 256, 300, 511, 512, 513, 1000]) {
             for shift in [0, 1, 8, 13] {
                 for copy in [copy_in, copy_out] {

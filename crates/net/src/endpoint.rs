@@ -10,22 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_types::{ChannelId, EndpointId};
-use rustix::event::epoll;
 
 use crate::agent::client::{Agent, RequestError};
 use crate::agent::protocol::Side;
 use crate::bell::Bell;
 use crate::channel::{Channel, ChannelKey, Link};
+use crate::events::{ChannelEvent, Events};
 use crate::fence::Fences;
+use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
 use crate::shm::{Geometry, OwnSide, ShmLink};
-use crate::transport::{SendError, Transport, TransportCounters};
+use crate::transport::{Transport, TransportCounters};
 use crate::waiting::Spin;
 
 /// Beyond so many channels the endpoint no longer looks at each, but at the flags on its bell board: 16 rings are 16
 /// cache lines, about what one look at the board costs.
-const CHANNELS_LOOKED_AT: usize = 16;
+pub(crate) const CHANNELS_LOOKED_AT: usize = 16;
 
 /// Messages taken from one channel before the next has its turn. Small, so that eight greedy senders share one
 /// receiver evenly; large enough to amortise the walk.
@@ -35,6 +36,8 @@ const TURN_MESSAGES: usize = 16;
 /// the word that tells is on another cache line than the ring.
 const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
 
+/// A busy endpoint looks as well, once in so many polls: rarer, because each of them is a message.
+const POLLS_BETWEEN_LOOKS: u32 = 1024;
 /// The number of channels that the agent does not know of. Its own count from 1.
 const ATTACHED: ChannelId = ChannelId(0);
 
@@ -50,8 +53,10 @@ pub struct EndpointOptions {
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
     /// of a garbled message to ourselves later. Costs up to a third of a round trip (see `docs/papers/unet.md`).
     pub trap_wild_stores: bool,
-    /// A peer that leaves messages unread for so long, and whose endpoint does not move, is taken for dead. `None`:
-    /// only the end of its process is its end.
+    /// A peer that leaves messages unread for so long, and whose endpoint does not move meanwhile, is taken for dead
+    /// ([`Cause::Silent`]). An endpoint moves when its program polls, waits or receives: choose a limit well above the
+    /// longest time that a healthy peer computes between two polls. Found while this endpoint itself is polled or
+    /// waits. `None`: only the end of its process is its end.
     pub silence_limit: Option<Duration>,
 }
 
@@ -77,8 +82,8 @@ pub(crate) struct EndpointShared {
     /// Handed to the agent, and again after it was restarted.
     bell_descriptor: Option<OwnedFd>,
     news: AtomicBool,
-    /// The epoll set of an endpoint with events, and the eventfd in it for news.
-    events: Option<(OwnedFd, OwnedFd)>,
+    /// Of an endpoint with events.
+    events: Option<Events>,
     places: Mutex<Places>,
 }
 
@@ -86,6 +91,8 @@ pub(crate) struct EndpointShared {
 struct Places {
     taken: Vec<bool>,
     incoming: Vec<Incoming>,
+    /// The endpoint is gone: nothing comes in any more.
+    closed: bool,
 }
 
 /// A channel that a peer opened, ready for use.
@@ -96,13 +103,14 @@ pub(crate) struct Incoming {
     pub(crate) peer: String,
     pub(crate) link: Link,
     pub(crate) life: Arc<Life>,
-    pub(crate) event: Option<OwnedFd>,
+    pub(crate) event: Option<ChannelEvent>,
 }
 
 impl EndpointShared {
     pub(crate) fn create(name: &str, options: EndpointOptions) -> Result<(Self, OwnedFd), RequestError> {
         let (bell, descriptor) = Bell::create(options.channels)?;
-        let events = if options.events { Some(event_set().map_err(RequestError::System)?) } else { None };
+        let events =
+            if options.events { Some(Events::create().map_err(RequestError::System)?) } else { None };
         let shared = Self {
             id: AtomicU32::new(0),
             name: name.to_owned(),
@@ -145,8 +153,8 @@ impl EndpointShared {
     pub(crate) fn raise_news(&self) {
         self.news.store(true, Ordering::Release);
         self.bell.wake();
-        if let Some((_, event)) = &self.events {
-            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        if let Some(events) = &self.events {
+            events.raise_news();
         }
     }
 
@@ -159,7 +167,14 @@ impl EndpointShared {
     }
 
     pub(crate) fn event_set(&self) -> Option<&OwnedFd> {
-        self.events.as_ref().map(|(set, _)| set)
+        self.events.as_ref().map(Events::set)
+    }
+
+    /// The event descriptor becomes readable after this time, come what may.
+    pub(crate) fn start_event_timer(&self, after: Duration) {
+        if let Some(events) = &self.events {
+            events.start_timer(after);
+        }
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -186,11 +201,8 @@ impl EndpointShared {
     }
 
     /// Our side of one more channel: memory, what the handshake says of it, its descriptor, and its eventfd.
-    pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<OwnedFd>), RequestError> {
-        let event = match &self.events {
-            None => None,
-            Some((set, _)) => Some(channel_event(set).map_err(RequestError::System)?),
-        };
+    pub(crate) fn new_side(&self) -> Result<(OwnSide, Side, OwnedFd, Option<ChannelEvent>), RequestError> {
+        let event = self.events.as_ref().map(Events::channel).transpose().map_err(RequestError::System)?;
         let (own, ring) = OwnSide::create(self.options.geometry, self.options.trap_wild_stores)?;
         let bell_index = self.take_index()?;
         let side = Side {
@@ -203,25 +215,17 @@ impl EndpointShared {
         Ok((own, side, ring, event))
     }
 
-    pub(crate) fn push_incoming(&self, incoming: Incoming) {
-        self.places().incoming.push(incoming);
+    /// Leaves a channel for the endpoint to find; gives it back if the endpoint is gone.
+    pub(crate) fn push_incoming(&self, incoming: Incoming) -> Result<(), Box<Incoming>> {
+        let mut places = self.places();
+        if places.closed {
+            return Err(Box::new(incoming));
+        }
+        places.incoming.push(incoming);
+        drop(places);
         self.raise_news();
+        Ok(())
     }
-}
-
-fn event_set() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let news = channel_event(&set)?;
-    Ok((set, news))
-}
-
-fn channel_event(set: &OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
-    use rustix::event::EventfdFlags;
-    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    // Edge-triggered: one wake-up an event, nothing to be read back from a thousand descriptors.
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(set, &event, epoll::EventData::new_u64(0), flags)?;
-    Ok(event)
 }
 
 /// A channel is done with. What had come before was delivered; what was under way is lost.
@@ -264,11 +268,6 @@ pub enum PostError {
     System(rustix::io::Errno),
 }
 
-#[inline]
-fn application_kind(kind: u8) -> Result<(), PostError> {
-    if kind <= *crate::kinds::APPLICATION.end() { Ok(()) } else { Err(PostError::ReservedKind(kind)) }
-}
-
 /// A message as [`Endpoint::poll`] hands it over.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
@@ -291,12 +290,12 @@ pub struct Received {
     pub bytes: usize,
 }
 
-/// See the [module](self).
+/// A process's handle into the network: many channels, one place to look. It belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<EndpointShared>,
-    channels: Vec<Option<Channel>>,
+    pub(crate) channels: Vec<Option<Channel>>,
     live: usize,
     /// How many of them lead to other hosts. These raise no flags and ring no bell.
     pub(crate) remote: usize,
@@ -305,11 +304,13 @@ pub struct Endpoint {
     /// The epoch of the next channel: keys of earlier ones are stale.
     epoch: u32,
     spin: Spin,
-    ended: Vec<ChannelEnded>,
+    pub(crate) ended: Vec<ChannelEnded>,
     arrived: Vec<ChannelKey>,
     idle_polls: u32,
-    /// Channels that are known to have something, when there are too many to look at each.
-    flagged: std::collections::VecDeque<usize>,
+    polls: u32,
+    /// What peers see of our moving; see [`crate::silence`].
+    pub(crate) ticks: u64,
+    flagged: Flagged,
     /// The windows that we made.
     pub(crate) windows: Arc<crate::window::Book>,
     /// Whether there was ever a channel whose peer cannot ring the bell.
@@ -330,7 +331,9 @@ impl Endpoint {
             ended: Vec::new(),
             arrived: Vec::new(),
             idle_polls: 0,
-            flagged: std::collections::VecDeque::new(),
+            polls: 0,
+            ticks: 0,
+            flagged: Flagged::default(),
             windows: Arc::default(),
             has_silent: false,
         }
@@ -353,17 +356,21 @@ impl Endpoint {
         }
         let (own, side, ring, event) = self.shared.new_side()?;
         let index = side.bell_index;
+        let abandonment = own.abandonment();
         let mut with = vec![&ring];
-        with.extend(event.as_ref());
+        with.extend(event.as_ref().map(ChannelEvent::descriptor));
         let opened = self.agent.shared().open(&self.shared, to, side, &with);
-        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(own, peer) {
+        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(&own, peer) {
             Ok(link) => Ok((channel, link, life)),
             Err(error) => {
                 self.agent.shared().forget_channel(channel, &life);
                 Err(error.into())
             }
         });
-        let (channel, link, life) = linked.inspect_err(|_| self.shared.release_index(index))?;
+        let (channel, link, life) = linked.inspect_err(|_| {
+            abandonment.declare();
+            self.shared.release_index(index);
+        })?;
         let peer = to.to_owned();
         Ok(self.install(Incoming { channel, index, peer, link: Link::Shm(link), life, event }))
     }
@@ -397,20 +404,24 @@ impl Endpoint {
 
     /// Waits for a peer to open a channel to us.
     pub fn accept(&mut self, limit: Duration) -> Option<ChannelKey> {
-        let until = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             self.look_at_news();
             if !self.arrived.is_empty() {
                 return Some(self.arrived.remove(0));
             }
-            let left = until.checked_duration_since(Instant::now())?;
+            let left = limit.checked_sub(started.elapsed())?;
             self.keep_up();
-            let news = &self.shared.news;
-            self.shared.bell.sleep(left, || !news.load(Ordering::Acquire));
+            self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
         }
     }
 
-    pub(crate) fn install(&mut self, incoming: Incoming) -> ChannelKey {
+    pub(crate) fn install(&mut self, mut incoming: Incoming) -> ChannelKey {
+        if self.shared.options.silence_limit.is_some()
+            && let Link::Shm(link) = &mut incoming.link
+        {
+            link.watch_silence();
+        }
         let index = incoming.index as usize;
         if self.channels.len() <= index {
             self.channels.resize_with(index + 1, || None);
@@ -427,7 +438,9 @@ impl Endpoint {
             incoming.event,
         ));
         self.live += 1;
-        if self.channels.len() == CHANNELS_LOOKED_AT + 1 {
+        // Not "exactly one more": places can be filled out of order, and then that number is never met.
+        if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.demanded {
+            self.flagged.demanded = true;
             self.shared.bell.demand_flags();
         }
         key
@@ -455,176 +468,6 @@ impl Endpoint {
     #[inline]
     pub(crate) fn channel_mut(&mut self, key: ChannelKey) -> Option<&mut Channel> {
         self.channels.get_mut(key.index as usize)?.as_mut().filter(|channel| channel.key() == key)
-    }
-
-    // ── sending ──
-
-    /// Sends one message, or says at once why not.
-    #[inline]
-    pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        application_kind(kind)?;
-        self.post(channel, kind, message)
-    }
-
-    /// [`Endpoint::send`] for layers: of any kind.
-    #[inline]
-    pub(crate) fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
-        match found.send(kind, message) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
-    }
-
-    /// Sends one message gathered from parts.
-    #[inline]
-    pub fn send_gathered(&mut self, channel: ChannelKey, kind: u8, parts: &[&[u8]]) -> Result<(), PostError> {
-        application_kind(kind)?;
-        self.post_gathered(channel, kind, parts)
-    }
-
-    /// [`Endpoint::send_gathered`] for layers: of any kind.
-    #[inline]
-    pub(crate) fn post_gathered(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        parts: &[&[u8]],
-    ) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
-        match found.send_gathered(kind, parts) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
-    }
-
-    /// Sends one message of up to seven words, without packing bytes first.
-    #[inline]
-    pub(crate) fn send_words(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        words: &[u64],
-    ) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(PostError::NoChannel) };
-        match found.send_words(kind, words) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
-    }
-
-    /// Sends one message whose first words are `words`, if that can be done at once. `false`: nothing was sent, and
-    /// who wants to know why takes [`Endpoint::send_words`]. An answer of one byte costs the callers on the way less
-    /// than a `Result` of ten words, which is some nanoseconds of a round trip.
-    #[inline]
-    pub(crate) fn post_words<const N: usize>(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        bytes: u8,
-        words: &[u64; N],
-    ) -> bool {
-        self.channel_mut(channel).is_some_and(|found| found.post_words(kind, bytes, words))
-    }
-
-    /// Whether more messages are there, as far as few loads can tell.
-    #[inline]
-    pub(crate) fn has_more(&mut self) -> bool {
-        match &mut self.channels[..] {
-            [Some(channel)] => !channel.is_idle(),
-            several => several.len() > 1,
-        }
-    }
-
-    #[cold]
-    fn sending_failed(&mut self, key: ChannelKey, error: SendError) -> PostError {
-        let Some(channel) = self.channel_mut(key) else { return PostError::NoChannel };
-        match error {
-            SendError::Full => match channel.cause() {
-                // A dead peer reads nothing any more: the room will never come.
-                Some(cause) => self.end_channel(key, cause).map_or(PostError::NoChannel, PostError::Ended),
-                None => PostError::Full(channel.peer().to_owned()),
-            },
-            SendError::TooLong { bytes, limit } => PostError::TooLong { bytes, limit },
-            SendError::System(error) => PostError::System(error),
-            SendError::Breach(breach) => {
-                self.end_channel(key, Cause::Breach(breach)).map_or(PostError::NoChannel, PostError::Ended)
-            }
-        }
-    }
-
-    /// Sends one message; waits for room if it has to. Incoming messages stay where they are meanwhile: a pair that
-    /// only sends to each other this way fills both rings and gets [`PostError::Full`] on both sides.
-    pub fn send_within(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        parts: &[&[u8]],
-        limit: Duration,
-    ) -> Result<(), PostError> {
-        application_kind(kind)?;
-        self.post_within(channel, kind, parts, limit)
-    }
-
-    /// [`Endpoint::send_within`] for layers: of any kind.
-    pub(crate) fn post_within(
-        &mut self,
-        channel: ChannelKey,
-        kind: u8,
-        parts: &[&[u8]],
-        limit: Duration,
-    ) -> Result<(), PostError> {
-        let started = Instant::now();
-        loop {
-            match self.post_gathered(channel, kind, parts) {
-                Err(PostError::Full(peer)) => {
-                    let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
-                    let Some(left) = left else { return Err(PostError::Full(peer)) };
-                    self.wait_for_room(channel, left);
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn wait_for_room(&mut self, key: ChannelKey, limit: Duration) {
-        let stuck = |this: &mut Self| {
-            !this.shared.has_news(Ordering::Acquire)
-                && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
-        };
-        if self.spin(|this| !stuck(this)) {
-            return;
-        }
-        self.want_credit(key, true);
-        let shared = Arc::clone(&self.shared);
-        let started = Instant::now();
-        shared.bell.sleep(limit, || stuck(self));
-        self.learn(started.elapsed());
-        self.want_credit(key, false);
-        // The peer may have died; then its channel refuses the next message and says why.
-        self.look_at_news();
-    }
-
-    /// Waits until a refused send may succeed, or something came that is to be read first.
-    pub(crate) fn wait_for_room_or_message(&mut self, key: ChannelKey, limit: Duration) {
-        let stuck = |this: &mut Self| {
-            this.channel_mut(key).is_some_and(|channel| !channel.has_room()) && !this.has_something()
-        };
-        if self.spin(|this| !stuck(this)) {
-            return;
-        }
-        self.want_credit(key, true);
-        let shared = Arc::clone(&self.shared);
-        let started = Instant::now();
-        shared.bell.sleep(limit, || stuck(self));
-        self.learn(started.elapsed());
-        self.want_credit(key, false);
-    }
-
-    pub(crate) fn want_credit(&mut self, key: ChannelKey, wanted: bool) {
-        if let Some(channel) = self.channel_mut(key) {
-            channel.want_credit(wanted);
-        }
     }
 
     // ── receiving ──
@@ -667,12 +510,12 @@ impl Endpoint {
         buffer: &mut [u8],
         limit: Duration,
     ) -> Result<Option<Received>, ChannelEnded> {
-        let until = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             if let Some(received) = self.receive(buffer)? {
                 return Ok(Some(received));
             }
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return Ok(None) };
+            let Some(left) = limit.checked_sub(started.elapsed()) else { return Ok(None) };
             self.wait(left);
         }
     }
@@ -691,6 +534,7 @@ impl Endpoint {
     /// ([`Endpoint::when_idle`]) when nothing came.
     #[inline]
     pub(crate) fn take_one(&mut self, deliver: &mut impl FnMut(Delivery<'_>)) -> Result<bool, ChannelEnded> {
+        self.before_poll()?;
         if let [Some(channel)] = &mut self.channels[..] {
             // By far the most common endpoint; the loop of `poll_channel` is some nanoseconds of a round trip.
             let key = channel.key();
@@ -715,6 +559,7 @@ impl Endpoint {
         turn: usize,
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
+        self.before_poll()?;
         let mut messages = 0;
         if self.looks_at_each() {
             for index in 0..self.channels.len() {
@@ -762,6 +607,7 @@ impl Endpoint {
         accepts: impl Fn(&mut T, usize) -> bool,
         mut deliver: impl FnMut(&mut T, Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
+        self.before_poll()?;
         let mut messages = 0;
         for index in 0..self.channels.len() {
             for _ in 0..TURN_MESSAGES {
@@ -795,8 +641,8 @@ impl Endpoint {
         self.channels.iter_mut().flatten().any(|channel| channel.is_almost_full())
     }
 
-    /// The channels whose flags are up, and one more in turn: flags are hints, and no channel waits for ever because
-    /// one was lost.
+    /// The channels whose flags are up, and one more in turn with each look at the board: flags are hints, and no
+    /// channel waits for ever because one was lost or because others are busy.
     fn poll_flagged(
         &mut self,
         turn: usize,
@@ -804,20 +650,18 @@ impl Endpoint {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
         let mut messages = 0;
-        if self.flagged.is_empty() {
-            let flagged = &mut self.flagged;
-            self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        }
-        if self.flagged.is_empty() {
+        if self.flagged.is_stale() {
+            self.flagged.taken = 0;
+            self.take_flags();
             self.turn = (self.turn + 1) % self.channels.len();
-            self.flagged.push_back(self.turn);
+            self.flagged.push(self.turn);
         }
-        for _ in 0..self.flagged.len() {
-            let Some(index) = self.flagged.pop_front() else { break };
+        for _ in 0..self.flagged.queue.len() {
+            let Some(index) = self.flagged.pop() else { break };
             let came = self.poll_channel(index, turn, deliver)?;
             if came == turn {
                 // There may be more, and the sender does not flag what it has flagged.
-                self.flagged.push_back(index);
+                self.flagged.push(index);
             }
             messages += came;
             if messages >= most {
@@ -834,9 +678,13 @@ impl Endpoint {
             return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
                 || self.shared.has_news(Ordering::Relaxed);
         }
+        self.take_flags();
+        !self.flagged.queue.is_empty() || self.shared.has_news(Ordering::Relaxed)
+    }
+
+    fn take_flags(&mut self) {
         let flagged = &mut self.flagged;
-        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push_back(index));
-        !self.flagged.is_empty() || self.shared.has_news(Ordering::Relaxed)
+        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push(index));
     }
 
     #[inline]
@@ -853,6 +701,19 @@ impl Endpoint {
 
     // ── news, ends ──
 
+    /// Now and then even if every poll finds a message: one busy peer must not hide that another came, left or died.
+    /// Before the poll, because an end that is told after it would take the place of a message.
+    #[inline]
+    fn before_poll(&mut self) -> Result<(), ChannelEnded> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_BETWEEN_LOOKS) { self.look_around() } else { Ok(()) }
+    }
+
+    /// The next poll that finds nothing looks around.
+    pub(crate) fn look_soon(&mut self) {
+        self.idle_polls = u32::MAX;
+    }
+
     #[inline]
     pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
@@ -866,7 +727,13 @@ impl Endpoint {
 
     #[cold]
     fn look_around(&mut self) -> Result<(), ChannelEnded> {
+        self.tick();
+        if self.flagged.demanded {
+            // A peer may have wiped the demand.
+            self.shared.bell.keep_demanding_flags();
+        }
         self.look_at_news();
+        self.look_for_silence();
         self.look_for_ends();
         if self.ended.is_empty() { Ok(()) } else { Err(self.ended.remove(0)) }
     }
@@ -920,6 +787,8 @@ impl Endpoint {
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
         self.remote -= usize::from(channel.is_remote());
+        // Nobody needs to be told of a channel that has come and gone.
+        self.arrived.retain(|arrived| *arrived != key);
         if channel.id() != ATTACHED {
             self.agent.shared().forget_channel(channel.id(), channel.life());
         }
@@ -937,9 +806,14 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.shared.places().closed = true;
+        // What came and was never looked at has a peer too, who is to be told.
+        self.shared.news.store(true, Ordering::Relaxed);
+        self.look_at_news();
         for channel in self.channels.iter_mut().flatten() {
             channel.close();
+            self.agent.shared().unwatch_channel(channel.id(), channel.life());
         }
-        self.agent.shared().forget_endpoint(self.shared.id());
+        self.agent.shared().forget_endpoint(&self.shared);
     }
 }

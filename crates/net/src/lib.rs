@@ -6,6 +6,7 @@ pub mod active;
 pub mod agent;
 #[cfg(all(not(loom), feature = "tokio"))]
 pub mod asynchronous;
+mod attention;
 #[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]
@@ -19,7 +20,11 @@ pub mod emulated;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod events;
+#[cfg(not(loom))]
 mod fence;
+#[cfg(not(loom))]
+mod flagged;
 #[cfg(not(loom))]
 pub mod global;
 #[cfg(all(not(loom), feature = "hosts"))]
@@ -50,7 +55,11 @@ pub mod seal;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
+mod sending;
+#[cfg(not(loom))]
 mod shm;
+#[cfg(not(loom))]
+mod silence;
 mod sync;
 #[cfg(not(loom))]
 pub mod transport;

@@ -62,6 +62,7 @@ impl Endpoint {
     pub(crate) fn wait_for_events(&mut self, limit: Duration) {
         let shared = Arc::clone(&self.shared);
         let Some(set) = shared.event_set() else { return };
+        self.tick();
         shared.bell().demand_events();
         if !self.has_something() {
             let limit = limit.min(LONGEST_SLEEP);
@@ -71,6 +72,8 @@ impl Endpoint {
             let _ = epoll::wait(set, &mut space, Some(&limit));
         }
         shared.bell().demand_no_events();
+        self.tick();
+        self.look_soon();
     }
 
     /// For loops that wait for something else: our heartbeats go on meanwhile.

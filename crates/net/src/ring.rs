@@ -106,7 +106,19 @@ pub(crate) struct RingProducer<W> {
     /// Messages sent so far, wrapping. The next one's sequence number is one more.
     sent: u32,
     acknowledged: u32,
+    /// How far the control words alone have moved `acknowledged` since short counts were last known to be young.
+    moved_by_control: u32,
+    /// Headers still to come whose short counts may be too old to be understood.
+    old_headers: u32,
+    /// Slots of the ring that those headers come on.
+    opposite_slots: u32,
 }
+
+/// A short count says 16 bits of 32. It is understood as long as it is less than half their range old.
+const YOUNG: u32 = 1 << 14;
+
+/// No ring has more slots, so no more headers can be unread in one.
+const MOST_SLOTS: u32 = 1 << 14;
 
 /// The ordering that publishes a slot. On its own, so that a test can run the ring with a broken one and see loom find
 /// it.
@@ -119,8 +131,21 @@ use tests::publish_ordering;
 
 impl<W: Words> RingProducer<W> {
     pub(crate) fn new(words: W, slots: u32) -> Self {
-        assert!(slots.is_power_of_two() && slots <= 1 << 14, "geometry is checked before a ring is made");
-        Self { words, slots, sent: 0, acknowledged: 0 }
+        assert!(slots.is_power_of_two() && slots <= MOST_SLOTS, "geometry is checked before a ring is made");
+        Self {
+            words,
+            slots,
+            sent: 0,
+            acknowledged: 0,
+            moved_by_control: 0,
+            old_headers: 0,
+            opposite_slots: MOST_SLOTS,
+        }
+    }
+
+    /// Says how many slots the opposite ring has, on which short acknowledgements come.
+    pub(crate) fn opposite(self, slots: u32) -> Self {
+        Self { opposite_slots: slots, ..self }
     }
 
     pub(crate) fn outstanding(&self) -> u32 {
@@ -157,6 +182,13 @@ impl<W: Words> RingProducer<W> {
             return Err(Breach::Acknowledgement { alleged, outstanding });
         }
         self.acknowledged = consumed;
+        self.moved_by_control = self.moved_by_control.saturating_add(alleged);
+        if self.moved_by_control > YOUNG {
+            // Headers that wait unread since before this may tell counts of more than half the 16 bits ago, which
+            // would look like counts of messages never sent, or, worse, like news. There are at most a ring of them.
+            self.moved_by_control = 0;
+            self.old_headers = self.opposite_slots;
+        }
         Ok(())
     }
 
@@ -164,6 +196,10 @@ impl<W: Words> RingProducer<W> {
     /// announcement overtaken by the control words and says nothing new.
     #[inline]
     pub(crate) fn acknowledge_short(&mut self, consumed: u16) -> Result<(), Breach> {
+        if self.old_headers > 0 {
+            self.old_headers -= 1;
+            return Ok(());
+        }
         #[expect(clippy::cast_possible_truncation, reason = "low half, as on the wire")]
         let ahead = consumed.wrapping_sub(self.acknowledged as u16);
         if u32::from(ahead) <= self.outstanding() {
@@ -200,7 +236,7 @@ pub(crate) struct RingConsumer<W> {
 
 impl<W: Words> RingConsumer<W> {
     pub(crate) fn new(words: W, slots: u32) -> Self {
-        assert!(slots.is_power_of_two() && slots <= 1 << 14, "geometry is checked before a ring is made");
+        assert!(slots.is_power_of_two() && slots <= MOST_SLOTS, "geometry is checked before a ring is made");
         Self { words, slots, consumed: 0, stale: NOTHING_STALE }
     }
 
@@ -376,7 +412,7 @@ mod tests {
             consumer.consumed = start;
             for lap in 0..12_u64 {
                 producer.post(0, 8, &[lap], 0);
-                let slot = consumer.peek().unwrap_or_else(|_| None);
+                let slot = consumer.peek().unwrap_or(None);
                 // The words start zeroed, which no lap before this one wrote: the first four may be refused.
                 if let Some(slot) = slot {
                     assert_eq!(consumer.content(slot)[0], lap);
@@ -399,6 +435,25 @@ mod tests {
             assert!(producer.acknowledge_short(4).is_err(), "message 4 was never sent");
             assert!(producer.acknowledge(4).is_err());
             assert!(producer.acknowledge(1).is_err(), "control words never go backwards");
+        }
+
+        /// A peer that said one thing and was not heard while it read 40,000 messages was cut off for acknowledging
+        /// what was never sent: its count, 40,000 old, looked like one that is 25,536 ahead. Between 65,472 and
+        /// 65,535 it would have freed slots that it had not read.
+        #[test]
+        fn a_short_acknowledgement_that_waited_too_long_is_not_understood() {
+            for unheard in [40_000, 65_500, 65_536] {
+                let mut producer = RingProducer::new(PlainWords::new(64 * SLOT_WORDS), 64);
+                for consumed in 0..unheard {
+                    producer.post(0, 0, &[], 0);
+                    producer.acknowledge(consumed + 1).unwrap();
+                }
+                for _ in 0..64 {
+                    producer.post(0, 0, &[], 0);
+                }
+                producer.acknowledge_short(0).unwrap();
+                assert_eq!(producer.outstanding(), 64, "a count of {unheard} ago frees nothing");
+            }
         }
 
         proptest! {

@@ -17,7 +17,7 @@ use crate::sync::Words;
 
 /// Who may write a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Writers {
+pub(crate) enum Writers {
     /// Its maker alone: the kernel sees to it.
     Maker,
     /// Its maker and the peer that it is given to.
@@ -70,6 +70,8 @@ fn system(action: &'static str) -> impl Fn(rustix::io::Errno) -> SegmentError {
     move |source| SegmentError::System { action, source }
 }
 
+/// What memory files of ordinary pages live on.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Where a segment is mapped by its maker, and, where that range is free, by the peer too.
 ///
 /// Two threads of one core find a line in their common first-level cache by (a hash of) its virtual address on today's
@@ -212,6 +214,10 @@ impl Segment {
         let missing = writers.seals() - found;
         if !missing.is_empty() {
             return Err(SegmentError::Seals { missing, found });
+        }
+        // Huge pages can be sealed too, but a hole punched into them may find no page to fill it: SIGBUS here.
+        if rustix::fs::fstatfs(fd).map_err(system("inspect"))?.f_type != TMPFS_MAGIC {
+            return Err(SegmentError::NotMemory);
         }
         let size = rustix::fs::fstat(fd).map_err(system("inspect"))?.st_size;
         let size = u64::try_from(size).map_err(|_| SegmentError::NotMemory)?;
@@ -395,6 +401,16 @@ mod tests {
             Segment::adopt(unsealed.as_fd(), 4096, Writers::Maker, false, None),
             Err(SegmentError::Seals { .. })
         ));
+        let huge = rustix::fs::memfd_create("comb-test", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB);
+        // Absent where the kernel has no huge pages: then nobody can hand one over either.
+        if let Ok(huge) = huge {
+            rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
+            rustix::fs::fcntl_add_seals(&huge, Writers::Both.seals()).unwrap();
+            assert!(matches!(
+                Segment::inspect(huge.as_fd(), 2 << 20, Writers::Both),
+                Err(SegmentError::NotMemory)
+            ));
+        }
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(matches!(
             Segment::adopt(reader.as_fd(), 4096, Writers::Maker, false, None),

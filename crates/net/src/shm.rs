@@ -19,7 +19,8 @@
 //! A message of up to 56 bytes is one cache line. A longer one is a descriptor in the slot and its bytes, contiguous,
 //! in the payload area. Nothing here is a system call, except that a sleeping receiver is woken.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, Ring};
 use crate::fence::Fences;
@@ -38,6 +39,7 @@ mod control {
     pub(super) const MAGIC: usize = 0;
     pub(super) const GEOMETRY: usize = 1;
     pub(super) const CONSUMED: usize = 8;
+    /// Bits: [`super::ROOM`] and [`super::EVERY_COUNT`].
     pub(super) const WANTS_CREDIT: usize = 16;
     pub(super) const CLOSED: usize = 24;
     pub(super) const TICK: usize = 32;
@@ -46,6 +48,11 @@ mod control {
 
 /// "comb" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x01");
+
+/// In `WANTS_CREDIT`: we wait for room; announce every message and ring.
+const ROOM: u64 = 1;
+/// In `WANTS_CREDIT`: we judge silence by what is unread; announce every message, but do not ring.
+const EVERY_COUNT: u64 = 2;
 
 /// How many windows one side can have open on one channel.
 pub(crate) const WINDOWS: usize = 256;
@@ -120,6 +127,22 @@ impl OwnSide {
     pub(crate) fn address(&self) -> Address {
         self.segment.address()
     }
+
+    /// For an opener that gives up: the accepter may have taken the channel already, and would otherwise wait for a
+    /// peer that never comes.
+    pub(crate) fn abandonment(&self) -> Abandonment {
+        Abandonment(self.segment.part(0, PAGE))
+    }
+}
+
+/// See [`OwnSide::abandonment`].
+#[derive(Debug)]
+pub(crate) struct Abandonment(Segment);
+
+impl Abandonment {
+    pub(crate) fn declare(&self) {
+        self.0.word(control::CLOSED).store(1, Ordering::Release);
+    }
 }
 
 /// What one side gets to know of the other when a channel is made.
@@ -148,6 +171,9 @@ pub enum AdoptError {
     /// The memory says something else than the handshake did.
     #[error("the peer's shared memory does not start as the handshake said")]
     Identity,
+    /// What came as its eventfd is something else. A write to that could wait for ever.
+    #[error("the peer handed over a descriptor that is no eventfd")]
+    Event,
     /// A flag that its bell board does not have.
     #[error("the peer assigned flag {index} on a bell board with {channels}")]
     BellIndex {
@@ -180,11 +206,22 @@ pub(crate) struct ShmLink {
     event: Option<OwnedFd>,
     fences: Fences,
     counters: TransportCounters,
+    /// What `WANTS_CREDIT` holds while we do not wait for room.
+    wants: u64,
+    stillness: Stillness,
+}
+
+/// What was last seen of a peer that has messages to read.
+#[derive(Debug, Default)]
+struct Stillness {
+    tick: u64,
+    outstanding: (u32, u32),
+    since: Option<Instant>,
 }
 
 impl ShmLink {
     /// Checks everything that the peer handed over, then maps it.
-    pub(crate) fn new(own: OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
+    pub(crate) fn new(own: &OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
         let bytes = theirs.segment_bytes() as u64;
         let segment = Segment::adopt(
@@ -204,10 +241,14 @@ impl ShmLink {
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
         let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true, None)?);
+        if let Some(event) = &peer.event {
+            check_event(event.as_fd())?;
+        }
         let ours = own.geometry;
         let payload_at = |geometry: Geometry| PAGE + geometry.ring_bytes();
         Ok(Self {
-            producer: RingProducer::new(own.segment.part(PAGE, ours.ring_bytes()), ours.slots),
+            producer: RingProducer::new(own.segment.part(PAGE, ours.ring_bytes()), ours.slots)
+                .opposite(theirs.slots),
             consumer: RingConsumer::new(segment.part(PAGE, theirs.ring_bytes()), theirs.slots),
             area: PayloadArea::new(ours.payload_bytes, ours.slots),
             payload: own.segment.part(payload_at(ours), ours.payload_bytes as usize),
@@ -224,6 +265,8 @@ impl ShmLink {
             event: peer.event,
             fences: peer.fences.meet(Fences::of_this_process()),
             counters: TransportCounters::default(),
+            wants: 0,
+            stillness: Stillness::default(),
         })
     }
 
@@ -305,7 +348,7 @@ impl ShmLink {
 
     /// Copies a payload into our area.
     fn place(&mut self, parts: &[&[u8]], bytes: usize) -> Result<u64, SendError> {
-        let too_long = SendError::TooLong { bytes, limit: self.area.capacity() as usize };
+        let too_long = SendError::TooLong { bytes, limit: self.longest_message() };
         let length = u32::try_from(bytes).map_err(|_| too_long)?;
         if length > self.area.capacity() {
             return Err(too_long);
@@ -417,13 +460,16 @@ impl ShmLink {
     #[inline]
     fn give_credit(&mut self, worthwhile: u32) {
         let consumed = self.consumer.consumed();
-        let wanted = self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed) != 0;
+        let wants = || self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed);
         let messages = consumed.wrapping_sub(self.announced);
-        if wanted || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
+        if wants() != 0 || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
             self.announced = consumed;
             self.unannounced_bytes = 0;
             announce(self.control.word(control::CONSUMED), consumed);
-            if wanted {
+            // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
+            // either seen this one or is seen here.
+            self.fences.after_post();
+            if wants() & ROOM != 0 {
                 self.ring_bell();
             }
         }
@@ -445,7 +491,39 @@ impl ShmLink {
 
     /// Says to the peer that we wait for room, or no longer. A waiting sender is told of every message consumed.
     pub(crate) fn want_credit(&self, wanted: bool) {
-        self.control.word(control::WANTS_CREDIT).store(u64::from(wanted), Ordering::SeqCst);
+        let room = if wanted { ROOM } else { 0 };
+        self.control.word(control::WANTS_CREDIT).store(self.wants | room, Ordering::SeqCst);
+    }
+
+    /// From now on the peer announces every message that it reads, so that [`ShmLink::is_silent`] is exact.
+    pub(crate) fn watch_silence(&mut self) {
+        self.wants = EVERY_COUNT;
+        self.want_credit(false);
+    }
+
+    /// Whether the peer has left messages unread, and its tick has stood still, for `limit` up to `now`. It is judged
+    /// by what was seen by earlier calls: a peer is silent only if two calls so far apart saw the same.
+    pub(crate) fn is_silent(&mut self, now: Instant, limit: Duration) -> bool {
+        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
+        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        let (sent, acknowledged) = self.producer.counts();
+        let unread = sent != acknowledged && sent != consumed;
+        // What we send meanwhile changes nothing: the oldest message stays unread.
+        let (tick, outstanding) = (self.peer_tick(), (acknowledged, consumed));
+        let seen = &mut self.stillness;
+        match seen.since {
+            Some(since) if unread && (seen.tick, seen.outstanding) == (tick, outstanding) => {
+                now.saturating_duration_since(since) >= limit
+            }
+            _ => {
+                *seen = Stillness { tick, outstanding, since: unread.then_some(now) };
+                false
+            }
+        }
+    }
+
+    fn longest_message(&self) -> usize {
+        (self.area.capacity() as usize).max(INLINE_BYTES)
     }
 
     /// Tells the peer that no message will follow.
@@ -512,6 +590,16 @@ impl ReadAhead {
     }
 }
 
+/// Only an eventfd that does not wait is written on the way of a message: whatever else a peer handed over, a full pipe
+/// for example, could hold us for ever.
+fn check_event(event: BorrowedFd<'_>) -> Result<(), AdoptError> {
+    let link = format!("/proc/self/fd/{}", event.as_raw_fd());
+    if std::fs::read_link(link).map_err(|_| AdoptError::Event)?.as_os_str() != "anon_inode:[eventfd]" {
+        return Err(AdoptError::Event);
+    }
+    rustix::io::ioctl_fionbio(event, true).map_err(|_| AdoptError::Event)
+}
+
 /// Bytes to words, the tail padded with zeros; how many words hold them.
 #[inline]
 fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) -> usize {
@@ -530,10 +618,7 @@ fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) -> usize {
 
 impl Transport for ShmLink {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            longest_message: self.area.capacity().max(INLINE_BYTES as u32) as usize,
-            can_lose: false,
-        }
+        Capabilities { longest_message: self.longest_message(), can_lose: false }
     }
 
     fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -582,9 +667,9 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     let (ours, our_ring, our_bell) = side();
     let (theirs, their_ring, their_bell) = side();
     let (our_address, their_address) = (ours.address(), theirs.address());
-    let link = |own, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
+    let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
     (
-        Box::new(link(ours, (their_ring, their_address, their_bell))),
-        Box::new(link(theirs, (our_ring, our_address, our_bell))),
+        Box::new(link(&ours, (their_ring, their_address, their_bell))),
+        Box::new(link(&theirs, (our_ring, our_address, our_bell))),
     )
 }

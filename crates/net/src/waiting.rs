@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::bell::LONGEST_SLEEP;
 use crate::endpoint::Endpoint;
 
 /// A cross-core wake-up costs 15–30 µs here, so spinning for longer than that costs more than it can save.
@@ -89,18 +89,30 @@ impl Endpoint {
             if self.remote > 0 && self.shared.event_set().is_some() {
                 self.wait_for_events(limit);
             } else {
-                let shared = Arc::clone(&self.shared);
-                shared.bell().sleep(limit, || !self.has_something());
+                self.sleep_while(limit, |this| !this.has_something());
             }
             self.learn(started.elapsed());
         }
     }
 
+    /// Sleeps if `idle`, until the bell rings. Peers see that we moved, and the next look tells of those that did not.
+    pub(crate) fn sleep_while(&mut self, limit: Duration, mut idle: impl FnMut(&mut Self) -> bool) {
+        let shared = Arc::clone(&self.shared);
+        self.tick();
+        shared.bell().sleep(limit, || idle(self));
+        self.tick();
+        self.look_soon();
+    }
+
     /// Prepares for waiting in an event loop: from now on [`Endpoint::event_descriptor`] becomes readable when
     /// something comes. `false`: something is there already, poll first and arm again. Only with
-    /// [`crate::EndpointOptions::events`].
+    /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for a tenth of a
+    /// second: then poll, which looks for what no event tells, and arm again.
     pub fn arm(&mut self) -> bool {
         assert!(self.shared.options().events, "EndpointOptions::events was not set");
+        self.tick();
+        self.look_soon();
+        self.shared.start_event_timer(LONGEST_SLEEP);
         self.shared.bell().demand_events();
         !self.has_something()
     }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use comb_net::active::{Access, ActiveError, ActiveMessages, ActiveOptions};
-use comb_net::{Breach, Cause, ChannelKey, Endpoint, EndpointOptions, Geometry, InProcess, kinds};
+use comb_net::transport::Transport;
+use comb_net::{
+    Breach, Cause, ChannelKey, Endpoint, EndpointOptions, Geometry, InProcess, kinds, pair_for_tests,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -45,23 +48,6 @@ fn with_handlers(endpoint: Endpoint, options: ActiveOptions) -> Active {
     active
 }
 
-struct Raw {
-    agent: InProcess,
-    alice: Endpoint,
-    bob: Endpoint,
-    to_bob: ChannelKey,
-    to_alice: ChannelKey,
-}
-
-fn raw(options: EndpointOptions) -> Raw {
-    let agent = InProcess::start();
-    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
-    let mut bob = agent.connect("bob").unwrap().endpoint_with("desk", options).unwrap();
-    let to_bob = alice.open("bob/desk").unwrap();
-    let to_alice = bob.accept(SOON).unwrap();
-    Raw { agent, alice, bob, to_bob, to_alice }
-}
-
 struct Pair {
     _agent: InProcess,
     alice: Active,
@@ -71,7 +57,12 @@ struct Pair {
 }
 
 fn pair_with(options: ActiveOptions, geometry: Geometry) -> Pair {
-    let Raw { agent, alice, bob, to_bob, to_alice } = raw(EndpointOptions { geometry, ..Default::default() });
+    let agent = InProcess::start();
+    let of_size = EndpointOptions { geometry, ..Default::default() };
+    let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", of_size).unwrap();
+    let mut bob = agent.connect("bob").unwrap().endpoint_with("desk", of_size).unwrap();
+    let to_bob = alice.open("bob/desk").unwrap();
+    let to_alice = bob.accept(SOON).unwrap();
     let (alice, bob) = (with_handlers(alice, options), with_handlers(bob, options));
     Pair { _agent: agent, alice, bob, to_bob, to_alice }
 }
@@ -248,6 +239,19 @@ fn extract_handles_as_many_bytes_as_it_is_told() {
     assert_eq!(bob.extract(usize::MAX).unwrap(), 7);
 }
 
+fn victim() -> (InProcess, Endpoint) {
+    let agent = InProcess::start();
+    let bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+    (agent, bob)
+}
+
+/// A peer without an endpoint, which would refuse kinds that are reserved: it writes what it likes.
+fn by_hand(victim: &mut Endpoint, peer: &str) -> Box<dyn Transport> {
+    let (ours, theirs) = pair_for_tests(Geometry::default());
+    victim.attach(peer, theirs).unwrap();
+    ours
+}
+
 /// What a peer says wrong, and the rule that its end names.
 #[test]
 fn a_peer_that_breaks_a_rule_loses_its_channel_and_nobody_else_does() {
@@ -275,14 +279,13 @@ fn a_peer_that_breaks_a_rule_loses_its_channel_and_nobody_else_does() {
         (7, number(0), "message kind 7"),
     ];
     for (kind, bytes, rule) in cases {
-        let Raw { agent, alice: mut good, bob, to_bob: to_victim, .. } = raw(EndpointOptions::default());
+        let (_agent, mut bob) = victim();
+        let (mut good, mut bad) = (by_hand(&mut bob, "alice/desk"), by_hand(&mut bob, "mallory/desk"));
         let mut victim = with_handlers(bob, ActiveOptions::default());
         victim.add_region(3, vec![0; 100], Access::Store, |_, _| {});
         victim.add_region(4, vec![0; 100], Access::Get, |_, _| {});
-        let mut bad = agent.connect("mallory").unwrap().endpoint("desk").unwrap();
-        let channel = bad.open("bob/desk").unwrap();
-        bad.send(channel, kind, &bytes).unwrap();
-        good.send(to_victim, active, &word(&[u64::from(NOTE) | 1 << 32, 5])).unwrap();
+        bad.send(kind, &[&bytes]).unwrap();
+        good.send(active, &[&word(&[u64::from(NOTE) | 1 << 32, 5])]).unwrap();
         let ended = loop {
             match victim.poll_within(SOON) {
                 Ok(0) => panic!("{rule}: not noticed"),
@@ -293,7 +296,7 @@ fn a_peer_that_breaks_a_rule_loses_its_channel_and_nobody_else_does() {
         assert_eq!(ended.peer, "mallory/desk");
         assert!(matches!(ended.cause, Cause::Breach(_)), "{ended}");
         assert!(ended.to_string().contains(rule), "{ended} does not say {rule:?}");
-        good.send(to_victim, active, &word(&[u64::from(NOTE) | 1 << 32, 6])).unwrap();
+        good.send(active, &[&word(&[u64::from(NOTE) | 1 << 32, 6])]).unwrap();
         while victim.state().notes != [5, 6] {
             assert!(victim.poll_within(SOON).unwrap() > 0, "the other peer is still served");
         }
@@ -302,14 +305,15 @@ fn a_peer_that_breaks_a_rule_loses_its_channel_and_nobody_else_does() {
 
 #[test]
 fn a_peer_that_ignores_the_window_is_cut_off() {
-    let Raw { agent: _agent, mut alice, bob, to_bob, .. } = raw(EndpointOptions::default());
+    let (_agent, mut bob) = victim();
+    let mut alice = by_hand(&mut bob, "alice/desk");
     let options = ActiveOptions { window: 4, ..ActiveOptions::default() };
     let mut victim = with_handlers(bob, options);
     // Answers that find no room are what a greedy requester could make us keep.
     let mut echo = u64::from(ECHO).to_le_bytes().to_vec();
     echo.resize(5000, 1);
     let ended = (0..1000).find_map(|_| {
-        let _ = alice.send(to_bob, *kinds::ACTIVE.start(), &echo);
+        let _ = alice.send(*kinds::ACTIVE.start(), &[&echo]);
         victim.poll().err()
     });
     let ended = ended.expect("noticed long before so many answers are kept");

@@ -41,7 +41,7 @@ fn read_only_rings_carry_the_same() {
 
 fn every_length(pair: Pair) {
     let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair;
-    let message: Vec<u8> = (0..20_480_u32).map(|i| (i * 31 + i / 251) as u8).collect();
+    let message: Vec<u8> = (0..20_480_u32).map(|i| (i * 31 + i / 251).to_le_bytes()[0]).collect();
     let mut buffer = vec![0; 20_480];
     for bytes in (0..200).chain([1000, 1016, 1024, 2047, 2048, 2049, 4096, 8191, 20_480]) {
         alice.send(to_bob, 7, &message[..bytes]).unwrap();

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use comb_net::emulated::{EmulatedEndpoint, EmulationHost, WINDOW_MESSAGES};
-use comb_net::{Breach, Cause, ChannelKey, InProcess, PostError};
+use comb_net::transport::Transport;
+use comb_net::{Breach, Cause, ChannelKey, Geometry, InProcess, PostError, pair_for_tests};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -146,6 +147,18 @@ fn a_key_of_one_endpoint_is_no_use_to_another() {
     one.send(to_two, 0, b"still open").unwrap();
 }
 
+/// Two hosts, and one that is none: it has no endpoint, which would refuse kinds that are reserved, and writes what it
+/// likes to the second.
+fn hosts_and_mallory() -> (InProcess, EmulationHost, EmulationHost, Box<dyn Transport>) {
+    let agent = InProcess::start();
+    let shared = |name: &str| agent.connect(name).unwrap().endpoint("shared").unwrap();
+    let (here, mut there) = (shared("here"), shared("there"));
+    let (mallory, theirs) = pair_for_tests(Geometry::default());
+    there.attach("mallory/raw", theirs).unwrap();
+    let (here, there) = (EmulationHost::new(here), EmulationHost::new(there));
+    (agent, here, there, mallory)
+}
+
 /// A host that makes up sub-addresses, credit or messages loses its real channel; the conversations of others go on.
 #[test]
 fn a_host_that_breaks_a_rule_is_cut_off() {
@@ -161,15 +174,13 @@ fn a_host_that_breaks_a_rule_is_cut_off() {
         (0xB5, number(1), "a sub-address that belongs to another channel"),
     ];
     for (kind, message, rule) in cases {
-        let (agent, here, there) = hosts();
+        let (_agent, here, there, mut mallory) = hosts_and_mallory();
         let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
         let (to_two, _) = open(&mut one, &mut two);
-        let mut mallory = agent.connect("mallory").unwrap().endpoint("raw").unwrap();
-        let channel = mallory.open("there/shared").unwrap();
         // An honest channel first, so that there is something to lose.
-        mallory.send(channel, 0xB0, &[&number(77)[..], &[3], b"twome"].concat()).unwrap();
+        mallory.send(0xB0, &[&number(77), &[3], b"twome"]).unwrap();
         let accepted = two.accept(SOON).unwrap();
-        mallory.send(channel, kind, &message).unwrap();
+        mallory.send(kind, &[&message]).unwrap();
         let ended = two.receive_within(&mut [0; 8], SOON).unwrap_err();
         assert_eq!((ended.channel, ended.peer.as_str()), (accepted, "mallory/raw#me"));
         assert!(matches!(ended.cause, Cause::Breach(_)) && ended.to_string().contains(rule), "{ended}");
@@ -181,20 +192,18 @@ fn a_host_that_breaks_a_rule_is_cut_off() {
 #[test]
 fn a_host_that_ignores_the_window_or_invents_credit_is_cut_off() {
     for flood in [true, false] {
-        let (agent, _here, there) = hosts();
+        let (_agent, _here, there, mut mallory) = hosts_and_mallory();
         let mut two = there.endpoint("two").unwrap();
-        let mut mallory = agent.connect("mallory").unwrap().endpoint("raw").unwrap();
-        let channel = mallory.open("there/shared").unwrap();
-        mallory.send(channel, 0xB0, &[&77_u32.to_le_bytes()[..], &[3], b"twome"].concat()).unwrap();
+        mallory.send(0xB0, &[&77_u32.to_le_bytes(), &[3], b"twome"]).unwrap();
         two.accept(SOON).unwrap();
         let mut rule = "credit for messages that were not sent";
         if flood {
             rule = "more messages to an emulated endpoint than its window";
             for _ in 0..=WINDOW_MESSAGES {
-                mallory.send(channel, 0xB3, &[1, 0, 0, 0, 0]).unwrap();
+                mallory.send(0xB3, &[&[1, 0, 0, 0, 0]]).unwrap();
             }
         } else {
-            mallory.send(channel, 0xB4, &[1_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat()).unwrap();
+            mallory.send(0xB4, &[&1_u32.to_le_bytes(), &1_u32.to_le_bytes()]).unwrap();
         }
         let ended = loop {
             match two.receive_within(&mut [0; 8], Duration::from_secs(2)) {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use comb_net::rpc::{Rpc, RpcError};
-use comb_net::{ChannelKey, Endpoint, InProcess, kinds};
+use comb_net::transport::Transport;
+use comb_net::{ChannelKey, Endpoint, Geometry, InProcess, kinds, pair_for_tests};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -102,18 +103,27 @@ fn what_fails_at_the_server_is_told_to_the_caller_and_nothing_else_happens() {
     assert_eq!(client.call::<u32, u32>(*server, 0, &7, SOON), Ok(7), "after all that");
 }
 
-fn raw_server() -> (InProcess, Rpc, Endpoint, ChannelKey, ChannelKey) {
+fn raw_server() -> (InProcess, Rpc, Endpoint, ChannelKey) {
     let agent = InProcess::start();
     let mut client = Rpc::new(agent.connect("client").unwrap().endpoint("calls").unwrap());
     let mut raw = agent.connect("bank").unwrap().endpoint("calls").unwrap();
     let server = client.open("bank/calls").unwrap();
-    let back = raw.accept(SOON).unwrap();
-    (agent, client, raw, server, back)
+    raw.accept(SOON).unwrap();
+    (agent, client, raw, server)
+}
+
+/// A server without an endpoint, which would refuse kinds that are reserved: it answers what it likes.
+fn server_by_hand() -> (InProcess, Rpc, Box<dyn Transport>, ChannelKey) {
+    let agent = InProcess::start();
+    let mut client = agent.connect("client").unwrap().endpoint("calls").unwrap();
+    let (raw, theirs) = pair_for_tests(Geometry::default());
+    let server = client.attach("bank/calls", theirs).unwrap();
+    (agent, Rpc::new(client), raw, server)
 }
 
 #[test]
 fn no_answer_is_waited_for_beyond_the_limit_and_a_late_one_is_dropped() {
-    let (_agent, mut client, mut raw, server, back) = raw_server();
+    let (_agent, mut client, mut raw, server) = server_by_hand();
     let limit = Duration::from_millis(20);
     let late = client.call::<u32, u32>(server, 5, &1, limit);
     assert_eq!(late, Err(RpcError::Late { peer: "bank/calls".into(), method: 5, limit }));
@@ -121,18 +131,18 @@ fn no_answer_is_waited_for_beyond_the_limit_and_a_late_one_is_dropped() {
     let reply = *kinds::ACTIVE.start() + 1;
     let answer =
         |call: u64, value: u8| [&(1_u64 << 32).to_le_bytes()[..], &call.to_le_bytes(), &[value]].concat();
-    raw.send(back, reply, &answer(1, 11)).unwrap();
-    raw.send(back, reply, &answer(2, 22)).unwrap();
+    raw.send(reply, &[&answer(1, 11)]).unwrap();
+    raw.send(reply, &[&answer(2, 22)]).unwrap();
     assert_eq!(client.call::<u32, u32>(server, 5, &1, SOON), Ok(22));
 }
 
 #[test]
 fn bytes_that_are_no_result_are_the_named_peers() {
-    let (_agent, mut client, mut raw, server, back) = raw_server();
+    let (_agent, mut client, mut raw, server) = server_by_hand();
     let reply = *kinds::ACTIVE.start() + 1;
     // A status that means nothing.
     let answer = [&(1_u64 << 32).to_le_bytes()[..], &(1_u64 | 99 << 32).to_le_bytes()].concat();
-    raw.send(back, reply, &answer).unwrap();
+    raw.send(reply, &[&answer]).unwrap();
     // It must not come before its request.
     let _ = client.poll();
     let outcome = client.call::<u32, u32>(server, 5, &1, SOON);
@@ -141,7 +151,7 @@ fn bytes_that_are_no_result_are_the_named_peers() {
 
 #[test]
 fn the_end_of_the_server_ends_the_call() {
-    let (_agent, mut client, raw, server, _) = raw_server();
+    let (_agent, mut client, raw, server) = raw_server();
     let ended = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
         drop(raw);

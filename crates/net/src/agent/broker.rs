@@ -61,6 +61,8 @@ struct Endpoint {
     name: String,
     bell: OwnedFd,
     bell_channels: u32,
+    /// Whether it came back with its process after this agent's start: then more of its channels may follow.
+    restored: bool,
 }
 
 /// A channel and its ends; the second is missing while it is only offered, or not restored yet.
@@ -70,6 +72,8 @@ struct Channel {
     /// The opener's request while it waits for an answer, and the memory that each end has charged.
     pending: Option<Pending>,
     charged_bytes: Vec<(ClientId, u64)>,
+    /// While only one end has been restored: its own address, and the one that may claim the other end.
+    half: Option<(String, String)>,
     /// As their owners shared them; charged too.
     windows: Vec<(ClientId, WindowTerms)>,
     /// Set if the other end is on another host.
@@ -206,13 +210,7 @@ impl Broker {
                 self.create_endpoint(client, request, name, bell_channels, descriptors)
             }
             Request::RestoreEndpoint { request, name, bell_channels, channels } => {
-                let created = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
-                let Some(Reply::EndpointCreated { endpoint, .. }) = created.first().map(|out| &out.reply)
-                else {
-                    return Err("an endpoint was not restored".into());
-                };
-                self.restore_channels(client, *endpoint, &channels)?;
-                Ok(created)
+                self.restore_endpoint(client, request, name, bell_channels, &channels, descriptors)
             }
             Request::Open { request, endpoint, to, side } => {
                 self.open(client, request, endpoint, &to, side, descriptors)
@@ -230,7 +228,8 @@ impl Broker {
                 self.end_of(client, channel)?;
                 let name = self.full_name(client);
                 let mut out = Vec::new();
-                self.remove_channel(channel, Some(client), &format!("{name} closed the channel"), &mut out);
+                let reason = format!("{name} closed the channel");
+                self.remove_channel(channel, &|(id, _)| id != client, &reason, &mut out);
                 Ok(out)
             }
             Request::CloseEndpoint { endpoint } => {
@@ -288,32 +287,80 @@ impl Broker {
         Segment::inspect(bell.as_fd(), bytes, Writers::Both)?;
         self.charge(client, bytes)?;
         let endpoint = EndpointId(self.fresh_number());
-        self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels });
+        let restored = false;
+        self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels, restored });
         let reply = Reply::EndpointCreated { request, endpoint };
         Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
     }
 
-    fn restore_channels(
+    /// An endpoint of a process that outlived the agent before. All of it or nothing.
+    fn restore_endpoint(
         &mut self,
         client: ClientId,
-        endpoint: EndpointId,
+        request: u32,
+        name: String,
+        bell_channels: u32,
         channels: &[(ChannelId, String)],
-    ) -> Result<(), Refusal> {
-        for (channel, _) in channels {
-            let entry = self.channels.entry(*channel).or_insert_with(|| Channel {
+        descriptors: Vec<OwnedFd>,
+    ) -> Outcome {
+        let process = self.identity(client).ok_or("not connected")?.name;
+        let own = format!("{process}/{name}");
+        let mut ends_here = BTreeMap::new();
+        for (channel, peer) in channels {
+            self.may_restore(*channel, &own, peer)?;
+            let ends: &mut u32 = ends_here.entry(*channel).or_default();
+            *ends += 1;
+            if *ends > 1 + u32::from(*peer == own) {
+                return Err(format!("{channel} is named more often than it has ends").into());
+            }
+        }
+        let held = self.clients[&client].channels as usize + channels.len();
+        if held > self.limits.channels as usize {
+            return Err(
+                format!("this process's limit of {} channels is reached", self.limits.channels).into()
+            );
+        }
+        let mut known =
+            self.endpoints.iter().filter(|(_, e)| e.owner == client && e.name == name && e.restored);
+        let (endpoint, out) = if let Some((&endpoint, _)) = known.next() {
+            let reply = Reply::EndpointCreated { request, endpoint };
+            (endpoint, vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
+        } else {
+            let out = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
+            let Some(Reply::EndpointCreated { endpoint, .. }) = out.first().map(|out| &out.reply) else {
+                return Err("an endpoint was not restored".into());
+            };
+            (*endpoint, out)
+        };
+        self.endpoints.get_mut(&endpoint).expect("just found or made").restored = true;
+        for (channel, peer) in channels {
+            let fresh = || Channel {
                 ends: Vec::new(),
                 pending: None,
                 charged_bytes: Vec::new(),
                 windows: Vec::new(),
                 remote: None,
-            });
-            if entry.ends.len() >= 2 {
-                return Err(format!("{channel} has two ends already").into());
-            }
+                half: Some((own.clone(), peer.clone())),
+            };
+            let entry = self.channels.entry(*channel).or_insert_with(fresh);
             entry.ends.push((client, endpoint));
-            self.clients.get_mut(&client).ok_or("not connected")?.channels += 1;
+            if entry.ends.len() == 2 {
+                entry.half = None;
+            }
         }
-        Ok(())
+        let added = u32::try_from(channels.len()).expect("within the limit");
+        self.clients.get_mut(&client).expect("identified above").channels += added;
+        Ok(out)
+    }
+
+    /// A channel's number is easy to guess. Only who the other end names may claim what that one has restored, and
+    /// nobody what was made here.
+    fn may_restore(&self, channel: ChannelId, own: &str, peer: &str) -> Result<(), Refusal> {
+        match self.channels.get(&channel).map(|entry| &entry.half) {
+            None => Ok(()),
+            Some(Some((restorer, named))) if own == named && peer == restorer => Ok(()),
+            Some(_) => Err(format!("{channel} is not this endpoint's to restore").into()),
+        }
     }
 
     fn open(
@@ -332,7 +379,10 @@ impl Broker {
         self.policy.may_open(&from, &peer, name).map_err(Refusal)?;
         self.has_place(client, "this process's")?;
         self.has_place(target, "the peer's")?;
-        let charged = self.check_side(client, &side, &descriptors)?;
+        let charged = Self::check_side(&side, &descriptors)?;
+        // What can fail comes before what changes the book.
+        let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
+        self.charge(client, charged)?;
         let channel = ChannelId(self.fresh_number());
         for party in [client, target] {
             self.clients.get_mut(&party).expect("looked up above").channels += 1;
@@ -345,6 +395,7 @@ impl Broker {
                 charged_bytes: vec![(client, charged)],
                 windows: Vec::new(),
                 remote: None,
+                half: None,
             },
         );
         let opener = &self.endpoints[&endpoint];
@@ -356,7 +407,6 @@ impl Broker {
             side,
             bell_channels: opener.bell_channels,
         };
-        let descriptors = self.with_bell_and_process(client, endpoint, descriptors)?;
         Ok(vec![Outgoing { to: target, reply, descriptors }])
     }
 
@@ -367,16 +417,32 @@ impl Broker {
         side: Side,
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
-        let entry = self.channels.get(&channel).ok_or("the offer is no longer there")?;
+        let Some(entry) = self.channels.get(&channel) else {
+            // The opener left, or gave up, before the answer. The accepter holds a channel that nobody is on.
+            let reason = "the offer is no longer there".to_owned();
+            let reply = Reply::PeerGone { channel, reason };
+            return Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }]);
+        };
         let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
         if pending.accepter.0 != client {
             return Err("the channel was offered to somebody else".into());
         }
         let (request, accepter) = (pending.request, pending.accepter);
         let opener = entry.ends[0].0;
-        let charged = match self.check_side(client, &side, &descriptors) {
-            Ok(charged) => charged,
-            Err(Refusal(reason)) => return self.refuse(client, channel, &reason),
+        let taken = Self::check_side(&side, &descriptors).and_then(|bytes| {
+            let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
+            self.charge(client, bytes)?;
+            Ok((bytes, descriptors))
+        });
+        let (charged, descriptors) = match taken {
+            Ok(taken) => taken,
+            Err(Refusal(reason)) => {
+                // Both are told: the accepter thought it had the channel.
+                let mut out = self.refuse(client, channel, &reason)?;
+                let reply = Reply::PeerGone { channel, reason };
+                out.push(Outgoing { to: client, reply, descriptors: Vec::new() });
+                return Ok(out);
+            }
         };
         let entry = self.channels.get_mut(&channel).expect("looked up above");
         entry.pending = None;
@@ -389,7 +455,6 @@ impl Broker {
             side,
             bell_channels: self.endpoints[&accepter.1].bell_channels,
         };
-        let descriptors = self.with_bell_and_process(client, accepter.1, descriptors)?;
         Ok(vec![Outgoing { to: opener, reply, descriptors }])
     }
 
@@ -405,7 +470,7 @@ impl Broker {
         let (request, opener) = (pending.request, entry.ends[0].0);
         let reason: String = reason.chars().take(1000).collect();
         let name = self.full_name(client);
-        self.remove_channel(channel, None, "", &mut Vec::new());
+        self.remove_channel(channel, &|_| false, "", &mut Vec::new());
         let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };
         Ok(vec![Outgoing { to: opener, reply, descriptors: Vec::new() }])
     }
@@ -431,6 +496,9 @@ impl Broker {
         };
         if entry.windows.iter().any(same) {
             return Err(format!("window {} of this channel is open already", window.number).into());
+        }
+        if entry.pending.is_some() {
+            return Err("the peer has not taken the channel yet".into());
         }
         // Told apart by endpoint, because both ends can be one process's.
         let peer = entry.ends.iter().find(|(_, endpoint)| *endpoint != window.endpoint);
@@ -482,8 +550,8 @@ impl Broker {
         Outgoing { to: client, reply: Reply::Listing { request, processes, cut }, descriptors: Vec::new() }
     }
 
-    /// Checks the ring that comes with a side and charges its memory.
-    fn check_side(&mut self, client: ClientId, side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
+    /// Checks the ring that comes with a side; what it will charge.
+    fn check_side(side: &Side, with: &[OwnedFd]) -> Result<u64, Refusal> {
         let geometry = side.geometry.check().map_err(|error: GeometryError| error)?;
         let expected = 1 + usize::from(side.event);
         if with.len() != expected {
@@ -491,7 +559,6 @@ impl Broker {
         }
         let bytes = geometry.segment_bytes() as u64;
         Segment::inspect(with[0].as_fd(), bytes, Writers::Both)?;
-        self.charge(client, bytes)?;
         Ok(bytes)
     }
 
@@ -550,15 +617,15 @@ impl Broker {
             .map(|(&id, _)| id)
             .collect();
         for channel in touched {
-            self.remove_channel(channel, Some(removed.owner), reason, out);
+            self.remove_channel(channel, &|(_, end)| end != endpoint, reason, out);
         }
     }
 
-    /// Removes a channel and tells every end but `leaver`'s.
+    /// Removes a channel and tells those of its ends that are to be told.
     fn remove_channel(
         &mut self,
         channel: ChannelId,
-        leaver: Option<ClientId>,
+        is_told: &dyn Fn((ClientId, EndpointId)) -> bool,
         reason: &str,
         out: &mut Vec<Outgoing>,
     ) {
@@ -578,8 +645,7 @@ impl Broker {
         if removed.remote == Some(Remote::Offered) {
             self.verdicts.push((channel, Err(reason.to_owned())));
         }
-        let Some(leaver) = leaver else { return };
-        for &(to, _) in removed.ends.iter().filter(|(to, _)| *to != leaver) {
+        for &(to, _) in removed.ends.iter().filter(|end| is_told(**end)) {
             let reason = reason.to_owned();
             let reply = match pending {
                 Some(pending) => Reply::Refused { request: Some(pending.request), reason },
@@ -690,7 +756,7 @@ impl Broker {
                 vec![Outgoing { to, reply, descriptors: vec![socket] }]
             }
             Err(reason) => {
-                self.remove_channel(channel, None, "", &mut Vec::new());
+                self.remove_channel(channel, &|_| false, "", &mut Vec::new());
                 let reply = Reply::Refused { request: Some(request), reason };
                 vec![Outgoing { to, reply, descriptors: Vec::new() }]
             }
@@ -745,7 +811,7 @@ impl Broker {
         let reason: String = reason.chars().take(1000).collect();
         let reason = format!("{} refused: {reason}", self.full_name(client));
         // The verdict is given where the offer is removed.
-        self.remove_channel(channel, Some(client), &reason, &mut Vec::new());
+        self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
         Ok(Vec::new())
     }
 
@@ -759,6 +825,7 @@ impl Broker {
                 pending: None,
                 charged_bytes: Vec::new(),
                 windows: Vec::new(),
+                half: None,
                 remote: Some(remote),
             },
         );
@@ -783,3 +850,6 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Re
     <[OwnedFd; N]>::try_from(descriptors)
         .map_err(|_| Refusal(format!("{came} descriptors came where {N} belong")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,8 +21,8 @@ use crate::shm::{AdoptError, PeerSide, ShmLink};
 use crate::transport::Transport;
 use crate::window::IncomingWindow;
 
-/// An agent answers from memory: what takes longer is an agent that is stopped or gone.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// An agent answers from memory: what takes longer is an agent or a peer that is stopped or gone.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a process knocks at the door of an agent that went away.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -60,6 +60,14 @@ pub enum RequestError {
     /// The agent is away. Channels that are open go on; ask again when it is back.
     #[error("the agent is away; open channels go on without it")]
     AgentAway,
+    /// The agent is there, but an answer did not come in time: the peer, or the agent itself, is stopped or overloaded.
+    #[error("{whose} did not answer within {limit:?}; it may be stopped or overloaded")]
+    NoAnswer {
+        /// The peer's address, or the agent.
+        whose: String,
+        /// How long it was waited for ([`Agent::set_answer_limit`]).
+        limit: Duration,
+    },
     /// What the peer handed over was not acceptable. It is told so.
     #[error("the peer's side of the channel was refused: {0}")]
     Adopt(#[from] AdoptError),
@@ -114,6 +122,7 @@ pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     book: Mutex<Book>,
     epoll: OwnedFd,
+    answer_limit: Mutex<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -180,8 +189,9 @@ impl Agent {
     }
 
     fn start(socket: OwnedFd, name: &str, path: Option<PathBuf>) -> Result<Self, ConnectError> {
-        hello(&socket, name)?;
         let system = ConnectError::System;
+        limit_waiting(&socket).map_err(system)?;
+        hello(&socket, name)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(system)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(system)?;
@@ -194,6 +204,7 @@ impl Agent {
             waiting: Mutex::default(),
             book: Mutex::default(),
             epoll,
+            answer_limit: Mutex::new(ANSWER_LIMIT),
         });
         let for_watcher = Arc::clone(&shared);
         let watcher = std::thread::Builder::new()
@@ -206,6 +217,12 @@ impl Agent {
     /// The name that this process gave.
     pub fn name(&self) -> &str {
         &self.connection.shared.name
+    }
+
+    /// How long requests wait for their answer; [`ANSWER_LIMIT`] unless set. An opened channel's answer comes from the
+    /// peer's process, which needs a core for a moment.
+    pub fn set_answer_limit(&self, limit: Duration) {
+        *lock(&self.connection.shared.answer_limit) = limit;
     }
 
     /// Makes an endpoint with the default options.
@@ -245,10 +262,23 @@ impl Agent {
     }
 }
 
+/// The agent may be stopped: then neither its full queue nor its missing answer may hold us for ever.
+fn limit_waiting(socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    set_socket_timeout(socket, Timeout::Recv, Some(ANSWER_LIMIT))?;
+    set_socket_timeout(socket, Timeout::Send, Some(ANSWER_LIMIT))
+}
+
 /// Introduces ourselves and waits for the welcome.
 fn hello(socket: &OwnedFd, name: &str) -> Result<Identity, ConnectError> {
     protocol::send(socket, &Request::Hello { name: name.to_owned() }, &[])?;
-    match protocol::receive::<Reply>(socket)?.0 {
+    let reply = protocol::receive::<Reply>(socket).map_err(|error| match error {
+        ProtocolError::System(rustix::io::Errno::AGAIN) => {
+            ConnectError::Refused(format!("it did not answer within {ANSWER_LIMIT:?}"))
+        }
+        error => error.into(),
+    })?;
+    match reply.0 {
         Reply::Welcome { you } => Ok(you),
         Reply::Refused { reason, .. } => Err(ConnectError::Refused(reason)),
         _ => Err(ConnectError::Refused("it answered something else".into())),
@@ -311,7 +341,7 @@ impl Shared {
 
     /// Forgets a channel: the watcher no longer watches for it.
     pub(crate) fn forget_channel(&self, channel: ChannelId, life: &Arc<Life>) {
-        lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
+        self.unwatch_channel(channel, life);
         self.close_channel(channel);
     }
 
@@ -320,10 +350,16 @@ impl Shared {
         self.tell(&Request::CloseChannel { channel }, &[]);
     }
 
+    /// The watcher no longer watches for it; the agent learns of it otherwise.
+    pub(crate) fn unwatch_channel(&self, channel: ChannelId, life: &Arc<Life>) {
+        lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
+    }
+
     /// Forgets an endpoint.
-    pub(crate) fn forget_endpoint(&self, endpoint: EndpointId) {
-        lock(&self.book).endpoints.remove(&endpoint);
-        self.tell(&Request::CloseEndpoint { endpoint }, &[]);
+    pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>) {
+        // By identity: while the agent is coming back, its number may just be changing.
+        lock(&self.book).endpoints.retain(|_, known| !Arc::ptr_eq(known, endpoint));
+        self.tell(&Request::CloseEndpoint { endpoint: endpoint.id() }, &[]);
     }
 
     fn socket(&self) -> Option<Arc<OwnedFd>> {
@@ -337,6 +373,7 @@ impl Shared {
         opening: Option<(Arc<EndpointShared>, String)>,
     ) -> Result<Answer, RequestError> {
         let socket = self.socket().ok_or(RequestError::AgentAway)?;
+        let opening_to = opening.as_ref().map(|(_, to)| to.clone());
         let (answer, inbox) = mpsc::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
@@ -345,12 +382,28 @@ impl Shared {
             waiting.answers.insert(number, Asked { answer, opening });
             number
         };
-        let given_up = |_| {
+        let limit = *lock(&self.answer_limit);
+        let whose = opening_to.unwrap_or_else(|| "the agent".to_owned());
+        if let Err(error) = protocol::send(&*socket, &request(number), descriptors) {
             lock(&self.waiting).answers.remove(&number);
-            RequestError::AgentAway
+            return Err(match error {
+                ProtocolError::TooLong { .. } => RequestError::Refused(error.to_string()),
+                ProtocolError::System(rustix::io::Errno::AGAIN) => {
+                    RequestError::NoAnswer { whose: "the agent".to_owned(), limit: ANSWER_LIMIT }
+                }
+                _ => RequestError::AgentAway,
+            });
+        }
+        let answer = match inbox.recv_timeout(limit) {
+            Ok(answer) => answer,
+            Err(_) if lock(&self.waiting).answers.remove(&number).is_some() => {
+                return Err(RequestError::NoAnswer { whose, limit });
+            }
+            // The watcher took the question in this very moment: its answer is under way, and must not be lost, for it
+            // may be a channel.
+            Err(_) => inbox.recv().map_err(|_| RequestError::NoAnswer { whose, limit })?,
         };
-        protocol::send(&*socket, &request(number), descriptors).map_err(given_up)?;
-        match inbox.recv_timeout(ANSWER_LIMIT).map_err(|_| given_up(ProtocolError::Ended))? {
+        match answer {
             Answer::Refused(reason) => Err(RequestError::Refused(reason)),
             Answer::AgentAway => Err(RequestError::AgentAway),
             answer => Ok(answer),
@@ -510,23 +563,30 @@ impl Shared {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let (own, own_side, ring, event) = shared.new_side().map_err(|error| text(&error))?;
         let index = own_side.bell_index;
-        let accepted = ShmLink::new(own, peer_side).map_err(|error| text(&error)).and_then(|link| {
+        // The original stays in the endpoint's epoll set under its own number; the agent gets a copy.
+        let sent_event = match event.as_ref().map(|event| event.descriptor().try_clone()).transpose() {
+            Ok(copy) => copy,
+            Err(error) => {
+                shared.release_index(index);
+                return Err(text(&error));
+            }
+        };
+        let accepted = ShmLink::new(&own, peer_side).map_err(|error| text(&error)).and_then(|link| {
             let life = self.watch_channel(channel, &shared, peer.to_owned(), from.pid, process)?;
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
         let mut with = vec![ring.as_fd()];
-        with.extend(event.as_ref().map(AsFd::as_fd));
+        with.extend(sent_event.as_ref().map(AsFd::as_fd));
         // The agent first: once the endpoint has the channel, it may ask the agent for more on it, such as a window.
         self.tell(&Request::Accept { channel, side: own_side }, &with);
-        shared.push_incoming(Incoming {
-            channel,
-            index,
-            peer: peer.to_owned(),
-            link: Link::Shm(link),
-            life,
-            event: event.as_ref().and_then(|e| e.try_clone().ok()),
-        });
+        let (peer, link) = (peer.to_owned(), Link::Shm(link));
+        let incoming = Incoming { channel, index, peer, link, life: Arc::clone(&life), event };
+        if let Err(mut homeless) = shared.push_incoming(incoming) {
+            // The endpoint was closed in this moment. Too late to refuse: the opener is told that it was closed.
+            homeless.link.close();
+            self.forget_channel(channel, &life);
+        }
         Ok(())
     }
 
@@ -541,7 +601,7 @@ impl Shared {
         let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
         let transport = transport(session, descriptors)?;
         let incoming = shared.remote_channel(channel, from, transport).map_err(|error| error.to_string())?;
-        shared.push_incoming(incoming);
+        shared.push_incoming(incoming).map_err(|_| "the endpoint was closed")?;
         Ok(())
     }
 
@@ -591,55 +651,93 @@ impl Shared {
     fn reconnect(&self) {
         let Some(path) = &self.path else { return };
         let Ok(socket) = connect_socket(path) else { return };
-        if hello(&socket, &self.name).is_err() {
+        if limit_waiting(&socket).is_err() || hello(&socket, &self.name).is_err() {
             return;
         }
-        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN).is_err()
+        let (mut meanwhile, mut restored) = (Vec::new(), Vec::new());
+        // A copy of the list: the book must not be locked while we wait for the agent.
+        let endpoints: Vec<_> = lock(&self.book).endpoints.values().cloned().collect();
+        for endpoint in &endpoints {
+            match self.restore(&socket, endpoint, &mut restored, &mut meanwhile) {
+                Ok(id) => endpoint.set_id(id),
+                // The agent knows better: its limits are smaller now, or another process has a channel's number. What
+                // is open goes on; nobody can open more to this endpoint.
+                Err(ProtocolError::Refused) => {}
+                // It is away again, or does not speak with us: knock again later.
+                Err(_) => return,
+            }
+        }
         {
+            let mut book = lock(&self.book);
+            // Endpoints that were closed meanwhile stay closed.
+            let known = std::mem::take(&mut book.endpoints).into_values();
+            book.endpoints = known.map(|endpoint| (endpoint.id(), endpoint)).collect();
+            for closed in endpoints.iter().filter(|e| !book.endpoints.contains_key(&e.id())) {
+                let _ = protocol::send(&socket, &Request::CloseEndpoint { endpoint: closed.id() }, &[]);
+            }
+        }
+        let data = epoll::EventData::new_u64(SOCKET);
+        if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
             return;
         }
-        let socket = Arc::new(socket);
-        // Taken before the loop: a guard in the loop's head would be held through its body, which locks the book too.
-        let endpoints = std::mem::take(&mut lock(&self.book).endpoints);
-        for (number, endpoint) in endpoints.into_values().enumerate() {
-            let restored = self.restore(&socket, u32::try_from(number).unwrap_or(0), &endpoint);
-            let id = restored.unwrap_or_else(|_| endpoint.id());
-            endpoint.set_id(id);
-            lock(&self.book).endpoints.insert(id, endpoint);
+        *lock(&self.socket) = Some(Arc::new(socket));
+        for (reply, descriptors) in meanwhile {
+            self.take(reply, descriptors);
         }
-        *lock(&self.socket) = Some(socket);
+        // Channels that were closed after the agent was told of them, and before it could be told that.
+        for channel in restored {
+            if !lock(&self.book).channels.contains_key(&channel) {
+                self.tell(&Request::CloseChannel { channel }, &[]);
+            }
+        }
     }
 
+    /// Tells the agent of one endpoint and its channels, in as many messages as they need. What else comes meanwhile,
+    /// an offer to an endpoint that was just restored for example, is kept for later.
     fn restore(
         &self,
         socket: &OwnedFd,
-        request: u32,
         endpoint: &Arc<EndpointShared>,
+        restored: &mut Vec<ChannelId>,
+        meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
     ) -> Result<EndpointId, ProtocolError> {
-        let channels = lock(&self.book)
+        let channels: Vec<(ChannelId, String)> = lock(&self.book)
             .channels
             .iter()
             .flat_map(|(&channel, ends)| ends.iter().map(move |record| (channel, record)))
             .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
             .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
-        let message = Request::RestoreEndpoint {
-            request,
-            name: endpoint.name().to_owned(),
-            bell_channels: endpoint.options().channels,
-            channels,
-        };
-        protocol::send(socket, &message, &[endpoint.bell_descriptor()])?;
+        restored.extend(channels.iter().map(|&(channel, _)| channel));
+        let mut left = channels.as_slice();
         loop {
-            // An offer to an endpoint that was just restored can come before the next answer.
-            match protocol::receive::<Reply>(socket)? {
-                (Reply::EndpointCreated { request: answered, endpoint }, _) if answered == request => {
-                    return Ok(endpoint);
+            let (now, later) = left.split_at(left.len().min(protocol::MOST_RESTORED));
+            left = later;
+            let request = {
+                let mut waiting = lock(&self.waiting);
+                waiting.next = waiting.next.wrapping_add(1);
+                waiting.next
+            };
+            let message = Request::RestoreEndpoint {
+                request,
+                name: endpoint.name().to_owned(),
+                bell_channels: endpoint.options().channels,
+                channels: now.to_vec(),
+            };
+            protocol::send(socket, &message, &[endpoint.bell_descriptor()])?;
+            let id = loop {
+                match protocol::receive::<Reply>(socket)? {
+                    (Reply::EndpointCreated { request: answered, endpoint }, _) if answered == request => {
+                        break endpoint;
+                    }
+                    (Reply::Refused { request: Some(answered), .. }, _) if answered == request => {
+                        return Err(ProtocolError::Refused);
+                    }
+                    other => meanwhile.push(other),
                 }
-                (Reply::Refused { request: Some(answered), .. }, _) if answered == request => {
-                    return Err(ProtocolError::Ended);
-                }
-                (other, descriptors) => self.take(other, descriptors),
+            };
+            if left.is_empty() {
+                return Ok(id);
             }
         }
     }

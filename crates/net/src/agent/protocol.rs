@@ -22,6 +22,8 @@ use crate::shm::Geometry;
 pub const LONGEST_MESSAGE: usize = 32 << 10;
 /// Names of processes and endpoints.
 pub const LONGEST_NAME: usize = 128;
+/// Channels in one message that restores an endpoint: two longest names each, and it is still no too long message.
+pub const MOST_RESTORED: usize = 100;
 const MOST_DESCRIPTORS: usize = 8;
 
 /// One side of a channel, as the other gets to know it. Goes with its descriptors: ring, and eventfd if `event`.
@@ -143,7 +145,8 @@ pub enum Request {
         /// Which.
         endpoint: EndpointId,
     },
-    /// After the agent came back: what this process still holds. With the bell board.
+    /// After the agent came back: what this process still holds. With the bell board. Said again for an endpoint that
+    /// was restored already, it adds channels.
     RestoreEndpoint {
         /// For the answer.
         request: u32,
@@ -317,6 +320,9 @@ pub enum ProtocolError {
         /// Its length.
         bytes: usize,
     },
+    /// The agent refused what was asked of it; the connection goes on.
+    #[error("the agent refused the request")]
+    Refused,
     /// Data or descriptors were cut off.
     #[error("the other side sent a message beyond the protocol's limits")]
     Truncated,

@@ -132,7 +132,7 @@ impl Endpoint {
         limit: Duration,
         wanted: impl Fn(&IncomingWindow) -> bool,
     ) -> Result<RemoteWindow, WindowError> {
-        let until = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             // Before the look, so that a window that comes after it raises the news again.
             self.look_at_news();
@@ -144,9 +144,10 @@ impl Endpoint {
             if let Some(cause) = found.cause() {
                 return Err(ChannelEnded { channel, peer, cause }.into());
             }
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+            let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
             let Some(left) = left else { return Err(WindowError::NoneCame { peer, limit }) };
-            self.shared.bell().sleep(left, || !self.shared.has_news(Ordering::Acquire));
+            self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
+            self.look_for_silence();
         }
     }
 
