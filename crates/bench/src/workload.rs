@@ -108,7 +108,9 @@ impl<W: Way> Asker<'_, W> {
         loop {
             let took = timed(self, count);
             if took >= WARM_UP {
-                return (count as f64 * wanted.as_secs_f64() / took.as_secs_f64()) as u64 + 1;
+                let fitting = count as f64 * wanted.as_secs_f64() / took.as_secs_f64();
+                #[expect(clippy::cast_possible_truncation, reason = "messages in a tenth of a second")]
+                return fitting as u64 + 1;
             }
             count *= 2;
         }

@@ -207,7 +207,6 @@ impl EndpointShared {
         let bell_index = self.take_index()?;
         let side = Side {
             geometry: self.options.geometry,
-            address: own.address(),
             bell_index,
             event: event.is_some(),
             asymmetric_fences: Fences::of_this_process() == Fences::Asymmetric,

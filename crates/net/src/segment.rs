@@ -72,46 +72,6 @@ fn system(action: &'static str) -> impl Fn(rustix::io::Errno) -> SegmentError {
 
 /// What memory files of ordinary pages live on.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-/// Where a segment is mapped by its maker, and, where that range is free, by the peer too.
-///
-/// Two threads of one core find a line in their common first-level cache by (a hash of) its virtual address on today's
-/// AMD processors. Under two addresses each takes it from the other every time: four times slower copies between
-/// siblings, and a third on a small message. Every process makes its segments in an arena of its own, drawn at random,
-/// so that its addresses are mostly free in any other process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Address(u64);
-
-impl Address {
-    const ARENAS_START: u64 = 0x5000_0000_0000;
-    const ARENA_BYTES: u64 = 4 << 30;
-    const ARENAS: u64 = 1 << 10;
-
-    /// The next free-looking range of this process's arena. A wish: if something is there, the kernel chooses.
-    fn next(bytes: usize) -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        use std::sync::OnceLock;
-        use std::sync::atomic::Ordering;
-        static ARENA: OnceLock<u64> = OnceLock::new();
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let arena = *ARENA.get_or_init(|| {
-            let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-            Self::ARENAS_START + random % Self::ARENAS * Self::ARENA_BYTES
-        });
-        // A guard page behind each, so that what runs over the end of one does not run into the next.
-        let length = bytes.next_multiple_of(4096) as u64 + 4096;
-        let offset = NEXT.fetch_add(length, Ordering::Relaxed) % (Self::ARENA_BYTES - (512 << 20));
-        Self(arena + offset)
-    }
-
-    /// A peer's address is an allegation: only arenas are accepted, and only free ranges are taken.
-    fn check(self, bytes: usize) -> Option<Self> {
-        let end = Self::ARENAS_START + Self::ARENAS * Self::ARENA_BYTES;
-        let aligned = self.0.is_multiple_of(4096);
-        let inside = self.0 >= Self::ARENAS_START && self.0.checked_add(bytes as u64)? <= end;
-        (aligned && inside).then_some(self)
-    }
-}
-
 /// A mapping of shared memory; unmapped when the last user of it is gone.
 #[derive(Debug)]
 struct Mapping {
@@ -126,25 +86,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(
-        fd: BorrowedFd<'_>,
-        bytes: usize,
-        writable: bool,
-        wanted: Option<Address>,
-    ) -> Result<Self, SegmentError> {
+    fn new(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, SegmentError> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        let map = |at: usize, flags: MapFlags| {
-            let at = std::ptr::without_provenance_mut(at);
-            // SAFETY: a fresh range: either where the kernel likes, or where nothing is mapped yet.
-            unsafe { rustix::mm::mmap(at, bytes, protection, flags, fd, 0) }
-        };
-        let there = wanted.and_then(|Address(at)| {
-            map(usize::try_from(at).ok()?, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE).ok()
-        });
-        let base = match there {
-            Some(base) => base,
-            None => map(0, MapFlags::SHARED).map_err(system("map"))?,
-        };
+        // SAFETY: a fresh address chosen by the kernel; nothing else is replaced.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, 0) }
+                .map_err(system("map"))?;
         let base = NonNull::new(base.cast::<u8>()).expect("the kernel maps nothing at address zero");
         Ok(Self { base, bytes, writable })
     }
@@ -182,7 +129,7 @@ impl Segment {
             .map_err(system("create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("size"))?;
         // The maker maps before it seals: afterwards nobody can map it writable any more, the maker neither.
-        let segment = Self::map(fd.as_fd(), bytes, true, Some(Address::next(bytes)))?;
+        let segment = Self::map(fd.as_fd(), bytes, true)?;
         rustix::fs::fcntl_add_seals(&fd, writers.seals()).map_err(system("seal"))?;
         Ok((segment, fd))
     }
@@ -193,15 +140,9 @@ impl Segment {
         announced: u64,
         writers: Writers,
         writable: bool,
-        at: Option<Address>,
     ) -> Result<Self, SegmentError> {
         let bytes = Self::inspect(fd, announced, writers)?;
-        Self::map(fd, bytes, writable, at.and_then(|address| address.check(bytes)))
-    }
-
-    /// Where it is mapped: a peer does best to map it there too.
-    pub(crate) fn address(&self) -> Address {
-        Address(self.base.addr().get() as u64)
+        Self::map(fd, bytes, writable)
     }
 
     /// Looks at seals and size without mapping: what an agent does with memory that passes through it.
@@ -227,13 +168,8 @@ impl Segment {
         usize::try_from(size).map_err(|_| SegmentError::NotMemory)
     }
 
-    fn map(
-        fd: BorrowedFd<'_>,
-        bytes: usize,
-        writable: bool,
-        at: Option<Address>,
-    ) -> Result<Self, SegmentError> {
-        let mapping = Mapping::new(fd, bytes, writable, at)?;
+    fn map(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, SegmentError> {
+        let mapping = Mapping::new(fd, bytes, writable)?;
         let base = mapping.base;
         Ok(Self { mapping: Arc::new(mapping), base, bytes })
     }
@@ -377,10 +313,10 @@ mod tests {
     #[test]
     fn what_the_maker_writes_the_peer_reads_and_cannot_write() {
         let (own, fd) = Segment::create("comb-test", 8192, Writers::Maker).unwrap();
-        let theirs = Segment::adopt(fd.as_fd(), 8192, Writers::Maker, false, None).unwrap();
+        let theirs = Segment::adopt(fd.as_fd(), 8192, Writers::Maker, false).unwrap();
         own.word(3).store(42, Ordering::Release);
         assert_eq!(theirs.word(3).load(Ordering::Acquire), 42);
-        let writable = Mapping::new(fd.as_fd(), 8192, true, None);
+        let writable = Mapping::new(fd.as_fd(), 8192, true);
         assert!(writable.is_err(), "FUTURE_WRITE forbids a second writable mapping");
         assert!(rustix::fs::ftruncate(&fd, 0).is_err(), "SHRINK forbids truncation");
     }
@@ -389,16 +325,16 @@ mod tests {
     fn wrong_seals_and_wrong_sizes_are_refused_before_mapping() {
         let (_own, fd) = Segment::create("comb-test", 4096, Writers::Both).unwrap();
         assert!(matches!(
-            Segment::adopt(fd.as_fd(), 4096, Writers::Maker, false, None),
+            Segment::adopt(fd.as_fd(), 4096, Writers::Maker, false),
             Err(SegmentError::Seals { missing, .. }) if missing == SealFlags::FUTURE_WRITE
         ));
         assert!(matches!(
-            Segment::adopt(fd.as_fd(), 8192, Writers::Both, false, None),
+            Segment::adopt(fd.as_fd(), 8192, Writers::Both, false),
             Err(SegmentError::Size { announced: 8192, found: 4096 })
         ));
         let unsealed = rustix::fs::memfd_create("comb-test", MemfdFlags::CLOEXEC).unwrap();
         assert!(matches!(
-            Segment::adopt(unsealed.as_fd(), 4096, Writers::Maker, false, None),
+            Segment::adopt(unsealed.as_fd(), 4096, Writers::Maker, false),
             Err(SegmentError::Seals { .. })
         ));
         let huge = rustix::fs::memfd_create("comb-test", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB);
@@ -413,26 +349,9 @@ mod tests {
         }
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(matches!(
-            Segment::adopt(reader.as_fd(), 4096, Writers::Maker, false, None),
+            Segment::adopt(reader.as_fd(), 4096, Writers::Maker, false),
             Err(SegmentError::NotMemory)
         ));
-    }
-
-    #[test]
-    fn a_peers_address_is_a_wish() {
-        let (own, fd) = Segment::create("comb-test", 8192, Writers::Both).unwrap();
-        let taken = Some(own.address());
-        let theirs = Segment::adopt(fd.as_fd(), 8192, Writers::Both, true, taken).unwrap();
-        assert_ne!(theirs.address(), own.address(), "nothing is replaced");
-        let address = own.address();
-        drop(own);
-        let again = Segment::adopt(fd.as_fd(), 8192, Writers::Both, true, Some(address)).unwrap();
-        assert_eq!(again.address(), address);
-        for outside in [0, 0x1000, 0x5000_0000_0001, 0x5400_0000_0000 - 4096, u64::MAX - 4095] {
-            let found =
-                Segment::adopt(fd.as_fd(), 8192, Writers::Both, true, Some(Address(outside))).unwrap();
-            assert_ne!(found.address(), Address(outside));
-        }
     }
 
     #[test]

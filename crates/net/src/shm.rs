@@ -28,7 +28,7 @@ use crate::payload::{Inline, Payload, PayloadArea};
 use crate::ring::{
     Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
 };
-use crate::segment::{Address, Segment, SegmentError, Writers};
+use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
@@ -124,10 +124,6 @@ impl OwnSide {
         Ok((Self { segment, geometry, trap_wild_stores }, fd))
     }
 
-    pub(crate) fn address(&self) -> Address {
-        self.segment.address()
-    }
-
     /// For an opener that gives up: the accepter may have taken the channel already, and would otherwise wait for a
     /// peer that never comes.
     pub(crate) fn abandonment(&self) -> Abandonment {
@@ -149,7 +145,6 @@ impl Abandonment {
 #[derive(Debug)]
 pub(crate) struct PeerSide {
     pub(crate) segment: OwnedFd,
-    pub(crate) address: Address,
     pub(crate) geometry: Geometry,
     pub(crate) bell: OwnedFd,
     pub(crate) bell_channels: u32,
@@ -224,13 +219,7 @@ impl ShmLink {
     pub(crate) fn new(own: &OwnSide, peer: PeerSide) -> Result<Self, AdoptError> {
         let theirs = peer.geometry.check()?;
         let bytes = theirs.segment_bytes() as u64;
-        let segment = Segment::adopt(
-            peer.segment.as_fd(),
-            bytes,
-            Writers::Both,
-            !own.trap_wild_stores,
-            Some(peer.address),
-        )?;
+        let segment = Segment::adopt(peer.segment.as_fd(), bytes, Writers::Both, !own.trap_wild_stores)?;
         if segment.word(control::MAGIC).load(Ordering::Acquire) != MAGIC
             || segment.word(control::GEOMETRY).load(Ordering::Acquire) != theirs.pack()
         {
@@ -240,7 +229,7 @@ impl ShmLink {
             return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
-        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true, None)?);
+        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?);
         if let Some(event) = &peer.event {
             check_event(event.as_fd())?;
         }
@@ -654,9 +643,8 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
         let (_, bell) = Bell::create(1).expect("memory");
         (own, ring, bell)
     };
-    let peer = |(segment, address, bell)| PeerSide {
+    let peer = |(segment, bell)| PeerSide {
         segment,
-        address,
         geometry,
         bell,
         bell_channels: 1,
@@ -666,10 +654,6 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     };
     let (ours, our_ring, our_bell) = side();
     let (theirs, their_ring, their_bell) = side();
-    let (our_address, their_address) = (ours.address(), theirs.address());
     let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
-    (
-        Box::new(link(&ours, (their_ring, their_address, their_bell))),
-        Box::new(link(&theirs, (our_ring, our_address, our_bell))),
-    )
+    (Box::new(link(&ours, (their_ring, their_bell))), Box::new(link(&theirs, (our_ring, our_bell))))
 }

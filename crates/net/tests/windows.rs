@@ -359,7 +359,6 @@ mod alleged {
         let mut broker = Broker::new(Box::new(SameUser), Limits::default(), 1);
         let side = Side {
             geometry: Geometry::default(),
-            address: postcard::from_bytes(&[0]).unwrap(),
             bell_index: 0,
             event: false,
             asymmetric_fences: true,

@@ -782,7 +782,6 @@ fn split_descriptors(
     let fences = if side.asymmetric_fences { Fences::Asymmetric } else { Fences::Full };
     let peer = PeerSide {
         segment,
-        address: side.address,
         geometry: side.geometry,
         bell,
         bell_channels,

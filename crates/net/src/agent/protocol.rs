@@ -15,7 +15,6 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use super::policy::Identity;
-use crate::segment::Address;
 use crate::shm::Geometry;
 
 /// No message is longer; a listing says when it was cut.
@@ -31,8 +30,6 @@ const MOST_DESCRIPTORS: usize = 8;
 pub struct Side {
     /// Size of the ring.
     pub geometry: Geometry,
-    /// Where its maker mapped it.
-    pub address: Address,
     /// The flag on the maker's own bell board that the other side is to raise.
     pub bell_index: u32,
     /// Whether an eventfd follows the ring.

@@ -162,7 +162,7 @@ impl Endpoint {
         };
         let link = found.shm().ok_or_else(|| WindowError::NotLocal(found.peer().to_owned()))?;
         let access = if terms.writable { Access::Put } else { Access::Get };
-        let memory = Segment::adopt(memory.as_fd(), terms.bytes, access.writers(), terms.writable, None)?;
+        let memory = Segment::adopt(memory.as_fd(), terms.bytes, access.writers(), terms.writable)?;
         Ok(Some(RemoteWindow {
             memory,
             epoch_word: link.peer_window_epoch(terms.number),

@@ -22,8 +22,7 @@ fn ring() -> Vec<OwnedFd> {
 }
 
 fn side() -> Side {
-    let address = postcard::from_bytes(&[0]).unwrap();
-    Side { geometry: Geometry::default(), address, bell_index: 0, event: false, asymmetric_fences: false }
+    Side { geometry: Geometry::default(), bell_index: 0, event: false, asymmetric_fences: false }
 }
 
 fn terms(channel: ChannelId, endpoint: EndpointId, number: u32, bytes: u64, writable: bool) -> WindowTerms {
