@@ -351,16 +351,6 @@ fn any_geometry(fuzz: &mut Fuzz) -> Geometry {
     }
 }
 
-/// An address on the wire: any number, one that is acceptable, and zero.
-fn any_address(fuzz: &mut Fuzz) -> Vec<u8> {
-    let address = match fuzz.below(3) {
-        0 => fuzz.next(),
-        1 => 0x5000_0000_0000 + (fuzz.next() % (4 << 40)) / 4096 * 4096,
-        _ => 0,
-    };
-    postcard::to_allocvec(&address).unwrap()
-}
-
 fn any_window(fuzz: &mut Fuzz, channel: ChannelId, endpoint: EndpointId) -> WindowTerms {
     let number = if fuzz.chance(2) { fuzz.number() % 4 } else { fuzz.number() };
     let bytes = if fuzz.chance(4) { fuzz.next() } else { 4096 };
@@ -383,7 +373,6 @@ fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
 fn any_side(fuzz: &mut Fuzz) -> Side {
     Side {
         geometry: any_geometry(fuzz),
-        address: postcard::from_bytes(&any_address(fuzz)).unwrap(),
         bell_index: if fuzz.chance(2) { 0 } else { fuzz.number() },
         event: fuzz.chance(4),
         asymmetric_fences: fuzz.chance(2),

@@ -357,12 +357,8 @@ mod alleged {
     /// A broker that knows three processes, and a channel from alice's endpoint to bob's.
     fn broker() -> (Broker, WindowTerms) {
         let mut broker = Broker::new(Box::new(SameUser), Limits::default(), 1);
-        let side = Side {
-            geometry: Geometry::default(),
-            bell_index: 0,
-            event: false,
-            asymmetric_fences: true,
-        };
+        let side =
+            Side { geometry: Geometry::default(), bell_index: 0, event: false, asymmetric_fences: true };
         let ring = || vec![sealed(Geometry::default().segment_bytes() as u64)];
         let mut endpoints = Vec::new();
         for (client, name) in [(ALICE, "alice"), (BOB, "bob"), (MALLORY, "mallory")] {
