@@ -35,9 +35,12 @@ const TURN_MESSAGES: usize = 16;
 /// A spinning endpoint looks whether peers have closed once in so many empty polls, which is every few microseconds:
 /// the word that tells is on another cache line than the ring.
 const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
+/// A look visits every channel: with many it is rarer, so that it stays a small part of the polls.
+const IDLE_POLLS_PER_CHANNEL: usize = 16;
+/// Looks at the board that find nothing, between two at the channel whose turn it is: flags are hints, and one that was
+/// lost is made good within so many times as many polls as there are channels.
+const EMPTY_LOOKS_PER_TURN: u32 = 8;
 
-/// A busy endpoint looks as well, once in so many polls: rarer, because each of them is a message.
-const POLLS_BETWEEN_LOOKS: u32 = 1024;
 /// The number of channels that the agent does not know of. Its own count from 1.
 const ATTACHED: ChannelId = ChannelId(0);
 
@@ -306,6 +309,9 @@ pub struct Endpoint {
     pub(crate) ended: Vec<ChannelEnded>,
     arrived: Vec<ChannelKey>,
     idle_polls: u32,
+    /// An idle poll whose number has none of these bits looks around.
+    look_mask: u32,
+    empty_looks: u32,
     polls: u32,
     /// What peers see of our moving; see [`crate::silence`].
     pub(crate) ticks: u64,
@@ -330,6 +336,8 @@ impl Endpoint {
             ended: Vec::new(),
             arrived: Vec::new(),
             idle_polls: 0,
+            look_mask: IDLE_POLLS_BETWEEN_LOOKS - 1,
+            empty_looks: 0,
             polls: 0,
             ticks: 0,
             flagged: Flagged::default(),
@@ -437,6 +445,8 @@ impl Endpoint {
             incoming.event,
         ));
         self.live += 1;
+        let polls = u32::try_from(self.channels.len() * IDLE_POLLS_PER_CHANNEL).unwrap_or(u32::MAX >> 1);
+        self.look_mask = polls.next_power_of_two().max(IDLE_POLLS_BETWEEN_LOOKS) - 1;
         // Not "exactly one more": places can be filled out of order, and then that number is never met.
         if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.demanded {
             self.flagged.demanded = true;
@@ -652,8 +662,11 @@ impl Endpoint {
         if self.flagged.is_stale() {
             self.flagged.taken = 0;
             self.take_flags();
-            self.turn = (self.turn + 1) % self.channels.len();
-            self.flagged.push(self.turn);
+            self.empty_looks = self.empty_looks.wrapping_add(1);
+            if self.empty_looks.is_multiple_of(EMPTY_LOOKS_PER_TURN) {
+                self.turn = if self.turn + 1 >= self.channels.len() { 0 } else { self.turn + 1 };
+                self.flagged.push(self.turn);
+            }
         }
         for _ in 0..self.flagged.queue.len() {
             let Some(index) = self.flagged.pop() else { break };
@@ -705,7 +718,8 @@ impl Endpoint {
     #[inline]
     fn before_poll(&mut self) -> Result<(), ChannelEnded> {
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(POLLS_BETWEEN_LOOKS) { self.look_around() } else { Ok(()) }
+        // A quarter as often as idle ones: each of these is a message.
+        if self.polls & (self.look_mask << 2 | 3) == 0 { self.look_around() } else { Ok(()) }
     }
 
     /// The next poll that finds nothing looks around.
@@ -716,7 +730,7 @@ impl Endpoint {
     #[inline]
     pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
-        let look = self.idle_polls.is_multiple_of(IDLE_POLLS_BETWEEN_LOOKS);
+        let look = self.idle_polls & self.look_mask == 0;
         if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
             self.look_around()
         } else {
