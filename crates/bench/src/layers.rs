@@ -37,7 +37,8 @@ pub(crate) struct Asking<'a> {
 impl<'a> Asking<'a> {
     /// Meets the other side, layer by layer.
     pub(crate) fn meet(agent: &Agent, bare: &'a Bare) -> Result<Self, Box<dyn std::error::Error>> {
-        let accept = |endpoint: &mut Endpoint| endpoint.accept(SOON).ok_or("the answering process did not come");
+        let accept =
+            |endpoint: &mut Endpoint| endpoint.accept(SOON).ok_or("the answering process did not come");
         let mut raw = agent.endpoint("raw")?;
         let mut active = ActiveMessages::new(agent.endpoint("active")?, 0_u64);
         let mut calls = Rpc::new(agent.endpoint("calls")?);
