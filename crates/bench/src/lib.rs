@@ -1,11 +1,17 @@
 //! Measures Comb beside its peers, in one invocation and with the same payloads, and says what it did not measure.
 
 mod bare;
+mod curves;
 mod endpoint_way;
+mod figure;
+mod items;
 mod layers;
 pub mod net;
 mod program;
 mod report;
+pub mod reproduce;
 pub mod side;
+mod socket_way;
 mod transports;
+mod via_way;
 mod workload;

@@ -23,17 +23,17 @@ const PEERS: [&str; 7] = ["openmpi", "ucx", "libfabric", "iceoryx2", "unix", "ud
 const STRONG_PEERS: [&str; 3] = ["openmpi", "ucx", "iceoryx2"];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Placement {
+pub(crate) enum Placement {
     Near,
     Far,
 }
 
 impl Placement {
-    fn of(bare_ns: f64) -> Self {
+    pub(crate) fn of(bare_ns: f64) -> Self {
         if bare_ns < NEAR_BELOW_NS { Self::Near } else { Self::Far }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
             Self::Far => "far",
@@ -324,7 +324,7 @@ fn bare(priority: Priority) -> Option<f64> {
     median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>())
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()

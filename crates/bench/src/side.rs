@@ -9,9 +9,10 @@ use comb_net::{Agent, EndpointOptions};
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
+use crate::curves;
 use crate::endpoint_way::EndpointWay;
 use crate::layers;
-use crate::workload::{Answerer, Asker, RoundTrip, Way};
+use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -61,6 +62,11 @@ pub fn answer(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std:
     let agent = Agent::connect(&room.join("agent"), "answerer")?;
     if name == "layers" {
         return layers::answer(&agent, &bare, || pin(ANSWERER_CPU));
+    }
+    if name == "curves" {
+        let mut side = curves::Side::meet(&agent, &bare, room, false)?;
+        pin(ANSWERER_CPU)?;
+        return side.answer();
     }
     let mut endpoint = agent.endpoint_with("bench", options(name))?;
     let channel = endpoint.open("asker/bench")?;
@@ -121,6 +127,11 @@ impl Asking<'_> {
             }
             return Ok(());
         }
+        if name == "curves" {
+            let mut side = curves::Side::meet(&agent, &self.bare, &self.room.0, true)?;
+            pin(ASKER_CPU)?;
+            return side.ask(|line| println!("{line}"));
+        }
         let mut endpoint = agent.endpoint_with("bench", options(name))?;
         let channel = endpoint.accept(SOON).ok_or("the answering process did not come")?;
         pin(ASKER_CPU)?;
@@ -128,7 +139,7 @@ impl Asking<'_> {
         way.wait_for_the_other_side();
         for test in tests(name) {
             let bare_ns = self.bare_round_trip();
-            let mut asker = Asker(&mut way);
+            let mut asker = Asker(&mut way, MEASURED);
             let line = match test {
                 Test::Bare => round_trip_line("bare", 8, bare_ns),
                 Test::RoundTrip(bytes) => round_trip_line(name, bytes, asker.round_trip(bytes)),

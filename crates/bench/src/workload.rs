@@ -16,12 +16,18 @@ pub(crate) trait Way {
 
 const ROUND_TRIPS_PER_BATCH: u64 = 100;
 const WARM_UP: Duration = Duration::from_millis(10);
-const MEASURED: Duration = Duration::from_millis(90);
+/// How long a test of the benchmark takes.
+pub(crate) const MEASURED: Duration = Duration::from_millis(90);
 const STREAMS_PER_TEST: u32 = 5;
 
 /// Writes a payload.
 #[inline]
 pub(crate) fn write_payload(into: &mut [u8], first: u64) {
+    // Shorter than a word: its low bytes.
+    if into.len() < 8 {
+        into.copy_from_slice(&first.to_le_bytes()[..into.len()]);
+        return;
+    }
     for (index, word) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *word = (first + index as u64).to_le_bytes();
     }
@@ -30,6 +36,11 @@ pub(crate) fn write_payload(into: &mut [u8], first: u64) {
 /// Reads a payload in full and checks it.
 #[inline]
 pub(crate) fn read_payload(payload: &[u8]) -> u64 {
+    if payload.len() < 8 {
+        let mut word = [0; 8];
+        word[..payload.len()].copy_from_slice(payload);
+        return u64::from_le_bytes(word);
+    }
     let words = payload.as_chunks::<8>().0;
     let count = words.len() as u64;
     let sum = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
@@ -46,8 +57,8 @@ pub(crate) struct RoundTrip {
     pub(crate) p10_ns: f64,
 }
 
-/// The side that asks, and holds the clock.
-pub(crate) struct Asker<'a, W: Way>(pub(crate) &'a mut W);
+/// The side that asks, and holds the clock; with how long a test is to take.
+pub(crate) struct Asker<'a, W: Way>(pub(crate) &'a mut W, pub(crate) Duration);
 
 impl<W: Way> Asker<'_, W> {
     fn announce(&mut self, count: u64) {
@@ -57,7 +68,7 @@ impl<W: Way> Asker<'_, W> {
 
     /// Measures round trips of messages of that length.
     pub(crate) fn round_trip(&mut self, bytes: usize) -> RoundTrip {
-        let fitting = self.fitting(MEASURED, |this, count| this.time_round_trips(bytes, count).0);
+        let fitting = self.fitting(self.1, |this, count| this.time_round_trips(bytes, count).0);
         let count = fitting.next_multiple_of(ROUND_TRIPS_PER_BATCH);
         let (_, mut batches) = self.time_round_trips(bytes, count);
         self.announce(0);
@@ -84,7 +95,7 @@ impl<W: Way> Asker<'_, W> {
 
     /// Messages a second, one way: the median of several streams.
     pub(crate) fn messages_per_second(&mut self, bytes: usize) -> f64 {
-        let count = self.fitting(MEASURED / STREAMS_PER_TEST, |this, count| this.time_stream(bytes, count));
+        let count = self.fitting(self.1 / STREAMS_PER_TEST, |this, count| this.time_stream(bytes, count));
         let mut streams: Vec<Duration> =
             (0..STREAMS_PER_TEST).map(|_| self.time_stream(bytes, count)).collect();
         self.announce(0);
@@ -103,6 +114,10 @@ impl<W: Way> Asker<'_, W> {
     }
 
     /// Warms up with more and more messages; how many fill the time.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a count of messages that fit into less than a second"
+    )]
     fn fitting(&mut self, wanted: Duration, timed: impl Fn(&mut Self, u64) -> Duration) -> u64 {
         let mut count = 1000;
         loop {
@@ -153,5 +168,28 @@ impl<W: Way> Answerer<'_, W> {
             }
             self.0.send(8, count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_tells_its_first_word() {
+        for bytes in [4, 8, 12, 64, 4164] {
+            let mut payload = vec![0xff; bytes];
+            write_payload(&mut payload, 70_000);
+            assert_eq!(read_payload(&payload), 70_000, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "damaged")]
+    fn a_damaged_payload_is_noticed() {
+        let mut payload = [0; 64];
+        write_payload(&mut payload, 1);
+        payload[9] ^= 1;
+        read_payload(&payload);
     }
 }

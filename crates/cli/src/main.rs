@@ -9,6 +9,7 @@ mod failure;
 mod host;
 mod log;
 mod ps;
+mod reproduce;
 mod table;
 mod up;
 
@@ -56,6 +57,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Measure Comb beside its peers
     Bench(bench::Bench),
+    /// Measure again what a paper claims, beside the classic way
+    Reproduce(reproduce::Reproduce),
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
             Command::Down(down) => down.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Bench(bench) => bench.run(),
+            Command::Reproduce(reproduce) => reproduce.run(),
             Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
         }

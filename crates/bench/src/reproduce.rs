@@ -1,0 +1,316 @@
+//! `comb reproduce NAME`: what a paper claims, measured again here.
+//!
+//! A number of thirty years ago is history: it stands beside ours for the record. What is compared is ours with the
+//! classic way, of the same processes in the same run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
+use crate::figure::{Curve, Figure, FigureError};
+use crate::items;
+use crate::net::{Placement, median};
+use crate::program::{Priority, Sample};
+
+const ROUNDS: u32 = 3;
+/// A round takes 8 s.
+const ROUND_LIMIT_S: u32 = 15;
+/// After this no further round begins: even if every round fails, all is to end within 45.
+const LAST_ROUND_BEGINS: Duration = Duration::from_secs(28);
+const FOLDER: &str = "report";
+
+/// Whose claims are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paper {
+    /// Chapter 2 of the thesis, and SOSP 1995.
+    Unet,
+    /// Chapter 3 of the thesis.
+    Via,
+}
+
+/// Why there are no numbers.
+#[derive(Debug, thiserror::Error)]
+pub enum ReproduceError {
+    /// The measured processes failed.
+    #[error("nothing was measured: {0}")]
+    Nothing(String),
+    /// A figure could not be drawn.
+    #[error(transparent)]
+    Figure(#[from] FigureError),
+}
+
+/// One claim, figure or row of a paper.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Item {
+    pub(crate) paper: &'static str,
+    pub(crate) item: String,
+    /// None where the text gives none.
+    pub(crate) paper_value: Option<f64>,
+    /// None while nothing here measures it.
+    pub(crate) measured: Option<f64>,
+    /// The classic way, in the same run.
+    pub(crate) baseline: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) command: String,
+    pub(crate) note: String,
+}
+
+/// What was measured, in one placement of the cores.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    values: BTreeMap<(String, String, u64), Vec<f64>>,
+}
+
+impl Measured {
+    /// Of the placement that the most samples were taken in; none of the other is mixed in.
+    fn of(samples: &[Sample]) -> (Option<Placement>, Self) {
+        let placements = samples.iter().filter_map(|sample| sample.bare_ns).map(Placement::of);
+        let (near, far): (Vec<_>, Vec<_>) = placements.partition(|placement| *placement == Placement::Near);
+        let placement = match (near.len(), far.len()) {
+            (0, 0) => None,
+            (near, far) => Some(if near > far { Placement::Near } else { Placement::Far }),
+        };
+        let mut this = Self::default();
+        for sample in samples {
+            if sample.bare_ns.is_none_or(|bare| Some(Placement::of(bare)) == placement) {
+                let key = (sample.peer.clone(), sample.test.clone(), sample.bytes);
+                this.values.entry(key).or_default().push(sample.value);
+            }
+        }
+        (placement, this)
+    }
+
+    pub(crate) fn value(&self, peer: &str, test: &str, bytes: usize) -> Option<f64> {
+        median(self.values.get(&(peer.to_owned(), test.to_owned(), bytes as u64))?)
+    }
+
+    /// Of a round trip, in µs.
+    pub(crate) fn round_trip(&self, peer: &str, bytes: usize) -> Option<f64> {
+        self.microseconds(peer, "round_trip", bytes)
+    }
+
+    pub(crate) fn microseconds(&self, peer: &str, test: &str, bytes: usize) -> Option<f64> {
+        self.value(peer, test, bytes).map(|ns| ns / 1000.0)
+    }
+
+    /// In 10⁶ bytes a second.
+    pub(crate) fn megabytes(&self, peer: &str, bytes: usize) -> Option<f64> {
+        self.value(peer, "bandwidth", bytes).map(|bytes| bytes / 1e6)
+    }
+
+    pub(crate) fn megabits(&self, peer: &str, bytes: usize) -> Option<f64> {
+        self.megabytes(peer, bytes).map(|megabytes| megabytes * 8.0)
+    }
+
+    /// The highest bandwidth of a way, and the shortest message that reaches that share of it.
+    pub(crate) fn peak(&self, peer: &str, share: f64) -> Option<(f64, usize)> {
+        let points = STREAM_BYTES.iter().filter_map(|&bytes| Some((self.megabytes(peer, bytes)?, bytes)));
+        let points: Vec<(f64, usize)> = points.collect();
+        let peak = points.iter().map(|point| point.0).reduce(f64::max)?;
+        points.iter().find(|point| point.0 >= share * peak).map(|point| (peak, point.1))
+    }
+
+    /// What a byte more costs in a round trip, by the ends of the curve, in µs.
+    pub(crate) fn a_byte(&self, peer: &str, from: usize, to: usize) -> Option<f64> {
+        let rise = self.round_trip(peer, to)? - self.round_trip(peer, from)?;
+        Some(rise / (to - from) as f64)
+    }
+
+    fn curve(&self, label: &'static str, peer: &str, test: &str) -> Curve {
+        let (lengths, by): (&[usize], f64) =
+            if test == "bandwidth" { (&STREAM_BYTES, 1e6) } else { (&ROUND_TRIP_BYTES, 1e3) };
+        let point = |&bytes: &usize| Some((bytes as f64, self.value(peer, test, bytes)? / by));
+        Curve { label, points: lengths.iter().filter_map(point).collect() }
+    }
+}
+
+/// Measures, prints the items, draws the figures.
+pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
+    let priority = Priority::highest_allowed();
+    let started = Instant::now();
+    let mut samples = Vec::new();
+    let mut failure = None;
+    for round in 1..=ROUNDS {
+        if round > 1 && started.elapsed() > LAST_ROUND_BEGINS {
+            break;
+        }
+        if !json {
+            eprint!("\rround {round} of {ROUNDS}");
+        }
+        match priority.ours_within("curves", ROUND_LIMIT_S) {
+            Ok(more) => samples.extend(more),
+            Err(missing) => failure = Some(missing.reason),
+        }
+    }
+    if samples.is_empty() {
+        return Err(ReproduceError::Nothing(failure.unwrap_or_else(|| "no samples".into())));
+    }
+    let (placement, measured) = Measured::of(&samples);
+    let rows = match paper {
+        Paper::Unet => items::unet(&measured),
+        Paper::Via => items::via(&measured),
+    };
+    let files = draw(paper, &measured, Path::new(FOLDER))?;
+    if json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row).expect("plain data"));
+        }
+        for file in files {
+            eprintln!("{}", file.display());
+        }
+        return Ok(());
+    }
+    eprint!("\r{:40}\r", "");
+    println!(
+        "Two processes on cores 0 and 1 ({}), {}. Medians.\n\
+         The papers' numbers are history; ours stand beside the classic way (baseline) of the same run.\n",
+        placement.map_or("placement unknown", Placement::name),
+        priority.describe()
+    );
+    print(&rows);
+    println!();
+    for file in files {
+        println!("figure: {}", file.display());
+    }
+    Ok(())
+}
+
+fn print(rows: &[Item]) {
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), readable);
+    let width = rows.iter().map(|row| row.item.chars().count()).max().unwrap_or(0);
+    println!("{:width$}  {:>9} {:>9} {:>9}  {:7} note", "item", "paper", "measured", "baseline", "unit");
+    for row in rows {
+        let (paper, ours, classic) = (number(row.paper_value), number(row.measured), number(row.baseline));
+        println!("{:width$}  {paper:>9} {ours:>9} {classic:>9}  {:7} {}", row.item, row.unit, row.note);
+    }
+}
+
+/// Three digits that count, and no more.
+fn readable(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.5}"),
+    }
+}
+
+fn draw(paper: Paper, measured: &Measured, folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
+    let curves = |test: &str, ways: &[(&'static str, &str)]| -> Vec<Curve> {
+        ways.iter().map(|(label, peer)| measured.curve(label, peer, test)).collect()
+    };
+    let (x, time, rate) = ("message, bytes", "round trip, µs", "MB/s");
+    let figures = match paper {
+        Paper::Unet => [
+            (
+                Figure { name: "unet-figure-2-3", title: "Round trips (U-Net, Figure 2.3)", x, y: time },
+                curves(
+                    "round_trip",
+                    &[
+                        ("raw endpoint", "endpoint"),
+                        ("active message and reply", "active"),
+                        ("block there and back", "block"),
+                        ("Unix socket, spinning", "spinning socket"),
+                        ("Unix socket, sleeping", "socket"),
+                    ],
+                ),
+            ),
+            (
+                Figure { name: "unet-figure-2-4", title: "Bandwidth (U-Net, Figure 2.4)", x, y: rate },
+                curves(
+                    "bandwidth",
+                    &[
+                        ("raw endpoint", "endpoint"),
+                        ("active messages, store", "store"),
+                        ("Unix socket, spinning", "spinning socket"),
+                        ("Unix socket, sleeping", "socket"),
+                    ],
+                ),
+            ),
+        ],
+        Paper::Via => [
+            (
+                Figure { name: "via-figure-3-1", title: "Calls and messages (VIA, Figure 3.1)", x, y: time },
+                curves(
+                    "round_trip",
+                    &[
+                        ("call over a Unix socket", "socket call"),
+                        ("call over Comb", "call"),
+                        ("virtual interface, raw", "via"),
+                    ],
+                ),
+            ),
+            (
+                Figure { name: "via-table-3-1", title: "Bandwidth (beside VIA, Table 3.1)", x, y: rate },
+                curves(
+                    "bandwidth",
+                    &[
+                        ("raw endpoint", "endpoint"),
+                        ("virtual interface", "via"),
+                        ("active messages, store", "store"),
+                        ("Unix socket, sleeping", "socket"),
+                    ],
+                ),
+            ),
+        ],
+    };
+    let mut files = Vec::new();
+    for (figure, curves) in figures {
+        files.extend(figure.draw(folder, &curves)?);
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(peer: &str, test: &str, bytes: u64, value: f64, bare_ns: f64) -> Sample {
+        let (peer, test) = (peer.to_owned(), test.to_owned());
+        Sample { peer, test, bytes, value, version: String::new(), bare_ns: Some(bare_ns) }
+    }
+
+    #[test]
+    fn placements_are_not_mixed() {
+        let samples = [
+            sample("endpoint", "round_trip", 4, 500.0, 350.0),
+            sample("endpoint", "round_trip", 4, 502.0, 360.0),
+            sample("endpoint", "round_trip", 4, 160.0, 90.0),
+        ];
+        let (placement, measured) = Measured::of(&samples);
+        assert_eq!(placement, Some(Placement::Far));
+        assert_eq!(measured.round_trip("endpoint", 4), Some(0.502));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_null() {
+        let (placement, measured) = Measured::of(&[]);
+        assert_eq!(placement, None);
+        for item in items::unet(&measured).into_iter().chain(items::via(&measured)) {
+            assert_eq!((item.measured, item.baseline), (None, None), "{}", item.item);
+        }
+    }
+
+    #[test]
+    fn the_peak_is_reached_by_the_first_length_near_it() {
+        let rates = [(4, 10e6), (64, 80e6), (512, 95e6), (4096, 100e6)];
+        let samples = rates.map(|(bytes, rate)| sample("store", "bandwidth", bytes, rate, 350.0));
+        let (_, measured) = Measured::of(&samples);
+        assert_eq!(measured.peak("store", 0.9), Some((100.0, 512)));
+    }
+
+    #[test]
+    fn an_item_has_the_agreed_fields() {
+        let items = items::unet(&Measured::default());
+        let json = serde_json::to_value(&items[0]).unwrap();
+        let fields: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut agreed = ["paper", "item", "paper_value", "measured", "baseline", "unit", "command", "note"];
+        agreed.sort_unstable();
+        let mut fields = fields;
+        fields.sort_unstable();
+        assert_eq!(fields, agreed);
+    }
+}

@@ -1,0 +1,37 @@
+//! `comb reproduce NAME`.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use comb_bench::reproduce::Paper;
+
+use crate::failure::Outcome;
+
+/// Whose claims.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// U-Net: endpoints, active messages, what they save over the kernel's way
+    Unet,
+    /// The Virtual Interface Architecture and the interfaces that it grew out of
+    Via,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reproduce {
+    /// Which paper
+    name: Name,
+    /// One JSON object a line: paper, item, paper_value, measured, baseline, unit, command, note
+    #[arg(long)]
+    json: bool,
+}
+
+impl Reproduce {
+    pub(crate) fn run(&self) -> Outcome {
+        let paper = match self.name {
+            Name::Unet => Paper::Unet,
+            Name::Via => Paper::Via,
+        };
+        comb_bench::reproduce::run(paper, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
