@@ -41,12 +41,14 @@ impl Placement {
     }
 }
 
+type Values = BTreeMap<(Placement, String, String, u64), Vec<f64>>;
+
 /// All that was measured, by placement, program, test and length.
 #[derive(Default)]
 struct Measured {
-    values: BTreeMap<(Placement, String, String, u64), Vec<f64>>,
+    values: Values,
     /// Of our own programs: the value over the bare round trip taken right before it.
-    over_bare: BTreeMap<(Placement, String, String, u64), Vec<f64>>,
+    over_bare: Values,
     missing: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
     moved: u32,
@@ -135,18 +137,18 @@ impl Measured {
         placed.chain(self.rows_between_hosts()).collect()
     }
 
-    /// Ways through the kernel: how near the cores are hardly matters, so the placements are taken together.
+    /// Ways through the kernel: how near the cores are hardly matters, so the placements are taken together. The ratio
+    /// is the median of each run's own.
     fn rows_between_hosts(&self) -> Vec<Row> {
-        let row = |claim: &str, program: &str, test: &str, under: &str, goal| {
-            let ours = self.anywhere(program, test);
-            let theirs = self.anywhere(program, under);
-            let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+        let row = |claim: &str, program: &str, test: &str, peer: &str, goal| {
+            let ours = Self::anywhere(&self.values, program, test);
+            let ratio = Self::anywhere(&self.over_bare, program, test);
             Row {
                 claim: claim.to_owned(),
                 ours,
                 unit: "ns",
-                peer: if under == "raw" { "raw spinning UDP".into() } else { "UDP, same cable".into() },
-                theirs,
+                peer: peer.to_owned(),
+                theirs: ours.zip(ratio).map(|(ours, ratio)| ours / ratio),
                 ratio,
                 goal,
                 note: self
@@ -155,17 +157,18 @@ impl Measured {
                     .map_or_else(String::new, |reason| format!("missing: {reason}")),
             }
         };
+        let (raw, udp) = ("raw spinning UDP", "UDP, same cable");
         vec![
-            row("UDP transport, unencrypted", "loopback", "udp", "raw", Goal::AtMost(1.1)),
-            row("UDP transport, AES-256-GCM", "loopback", "udp_aes", "raw", Goal::None),
-            row("UDP transport, ChaCha20-Poly1305", "loopback", "udp_chacha", "raw", Goal::None),
-            row("AF_XDP over veth, unencrypted", "veth", "xdp", "udp", Goal::AtMost(0.6)),
-            row("AF_XDP over veth, AES-256-GCM", "veth", "xdp_aes", "udp_aes", Goal::None),
+            row("UDP transport, unencrypted", "loopback", "udp", raw, Goal::AtMost(1.1)),
+            row("UDP transport, AES-256-GCM", "loopback", "udp_aes", raw, Goal::None),
+            row("UDP transport, ChaCha20-Poly1305", "loopback", "udp_chacha", raw, Goal::None),
+            row("AF_XDP over veth, unencrypted", "veth", "xdp", udp, Goal::AtMost(0.6)),
+            row("AF_XDP over veth, AES-256-GCM", "veth", "xdp_aes", udp, Goal::None),
         ]
     }
 
-    fn anywhere(&self, program: &str, test: &str) -> Option<f64> {
-        let all = self.values.iter().filter(|(key, _)| key.1 == program && key.2 == test);
+    fn anywhere(values: &Values, program: &str, test: &str) -> Option<f64> {
+        let all = values.iter().filter(|(key, _)| key.1 == program && key.2 == test);
         median(&all.flat_map(|(_, values)| values.iter().copied()).collect::<Vec<_>>())
     }
 

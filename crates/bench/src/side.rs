@@ -25,7 +25,7 @@ const ROUND_TRIP_BYTES: [usize; 7] = [8, 32, 56, 64, 256, 1024, 4096];
 const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
 
 /// The sides that are a pair of processes.
-const PAIRS: [&str; 4] = ["bare", "comb", "trapping", "layers"];
+const PAIRS: [&str; 5] = ["bare", "comb", "trapping", "layers", "curves"];
 
 /// Runs the asking side. Prints JSON lines.
 pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {

@@ -61,11 +61,20 @@ pub(crate) fn run(over: &str) -> Vec<Value> {
             way.taken.extend(taken);
         }
     }
-    let line = |way: &mut Way| {
-        let [p10, median] = way.quantiles();
-        json!({"peer": over, "test": way.name, "bytes": 32, "median_ns": median, "p10_ns": p10})
-    };
-    ways.iter_mut().map(line).collect()
+    let measured: Vec<(&str, [f64; 2])> = ways.iter_mut().map(|way| (way.name, way.quantiles())).collect();
+    let median = |name: &str| measured.iter().find(|way| way.0 == name).map(|way| way.1[1]);
+    measured
+        .iter()
+        .map(|(name, [p10, half])| {
+            // What it stands on, of this very run: the placement of the cores changes between runs.
+            let under = match *name {
+                "xdp" => median("udp"),
+                "xdp_aes" => median("udp_aes"),
+                _ => median("raw"),
+            };
+            json!({"peer": over, "test": name, "bytes": 32, "median_ns": half, "p10_ns": p10, "bare_ns": under})
+        })
+        .collect()
 }
 
 fn loopback() -> Vec<Way> {
