@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// Under loom only the orderings are compiled, not those who rely on them.
+#![cfg_attr(loom, allow(dead_code))]
 
 #[cfg(not(loom))]
 pub mod active;
