@@ -114,10 +114,6 @@ impl<W: Way> Asker<'_, W> {
     }
 
     /// Warms up with more and more messages; how many fill the time.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a count of messages that fit into less than a second"
-    )]
     fn fitting(&mut self, wanted: Duration, timed: impl Fn(&mut Self, u64) -> Duration) -> u64 {
         let mut count = 1000;
         loop {

@@ -218,3 +218,57 @@ fn who_may_not_is_told_why() {
     let bad = _agent.connect("b o b").unwrap_err().to_string();
     assert!(bad.contains("is no name"), "{bad}");
 }
+
+/// A peer that opened as soon as the agent knew the name was told "the endpoint was closed": the thread that asked for
+/// the endpoint had not put it into the watcher's book yet. Here the test is the agent, and offers a channel right
+/// behind its answer; the offer lacks its descriptors, which is the reason for which it may be refused.
+#[test]
+fn an_offer_right_behind_the_answer_finds_the_new_endpoint() {
+    use comb_net::agent::Identity;
+    use comb_net::agent::protocol::{Reply, Request, Side, receive, send};
+    use comb_types::{ChannelId, EndpointId};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let client = std::thread::spawn(move || {
+        let agent = Agent::over(theirs, "maker").unwrap();
+        (0..50).map(|number| agent.endpoint(&format!("e{number}")).unwrap()).collect::<Vec<_>>()
+    });
+    let you = Identity { name: "maker".into(), pid: std::process::id(), uid: 0 };
+    assert!(matches!(receive::<Request>(&ours).unwrap().0, Request::Hello { .. }));
+    send(&ours, &Reply::Welcome { you: you.clone() }, &[]).unwrap();
+    let mut reasons = Vec::new();
+    let mut next = 1;
+    while reasons.len() < 50 {
+        match receive::<Request>(&ours).unwrap().0 {
+            Request::CreateEndpoint { request, .. } => {
+                let endpoint = EndpointId(next);
+                next += 1;
+                send(&ours, &Reply::EndpointCreated { request, endpoint }, &[]).unwrap();
+                let side = Side {
+                    geometry: Geometry::default(),
+                    bell_index: 0,
+                    event: false,
+                    asymmetric_fences: false,
+                };
+                let offer = Reply::Offer {
+                    channel: ChannelId(next),
+                    endpoint,
+                    from: you.clone(),
+                    from_endpoint: "out".into(),
+                    side,
+                    bell_channels: 1,
+                };
+                send(&ours, &offer, &[]).unwrap();
+            }
+            Request::Refuse { reason, .. } => reasons.push(reason),
+            other => panic!("{other:?}"),
+        }
+    }
+    for reason in reasons {
+        assert!(reason.contains("descriptors are missing"), "{reason}");
+    }
+    drop(ours);
+    drop(client.join().unwrap());
+}

@@ -134,8 +134,19 @@ struct Waiting {
 #[derive(Debug)]
 struct Asked {
     answer: mpsc::Sender<Answer>,
-    /// Whose channel it is to be, if a channel is opened.
-    opening: Option<(Arc<EndpointShared>, String)>,
+    purpose: Purpose,
+}
+
+/// What the watcher does with an answer before it passes it on.
+#[derive(Debug)]
+enum Purpose {
+    /// Nothing.
+    Reply,
+    /// Takes the endpoint into the book. Not the thread that asked: a peer's offer to the new endpoint can come right
+    /// behind the answer, and finds it then.
+    Create(Arc<EndpointShared>),
+    /// Watches the channel, for that endpoint and by that address.
+    Open(Arc<EndpointShared>, String),
 }
 
 /// The answer to a request. An opened channel is watched already when it comes.
@@ -234,24 +245,22 @@ impl Agent {
     pub fn endpoint_with(&self, name: &str, options: EndpointOptions) -> Result<Endpoint, RequestError> {
         options.geometry.check()?;
         let (shared, bell) = EndpointShared::create(name, options)?;
+        let shared = Arc::new(shared.with_bell(bell));
         let request = |request| Request::CreateEndpoint {
             request,
             name: name.to_owned(),
             bell_channels: options.channels,
         };
-        let answer = self.connection.shared.ask(request, &[bell.as_fd()], None)?;
-        let Answer::Reply(Reply::EndpointCreated { endpoint, .. }) = answer else {
-            return Err(RequestError::Refused("the agent answered something else".into()));
-        };
-        let shared = Arc::new(shared.with_bell(bell));
-        shared.set_id(endpoint);
-        lock(&self.connection.shared.book).endpoints.insert(endpoint, Arc::clone(&shared));
-        Ok(Endpoint::new(self.clone(), shared))
+        let purpose = Purpose::Create(Arc::clone(&shared));
+        match self.connection.shared.ask(request, &[shared.bell_descriptor()], purpose)? {
+            Answer::Reply(Reply::EndpointCreated { .. }) => Ok(Endpoint::new(self.clone(), shared)),
+            _ => Err(RequestError::Refused("the agent answered something else".into())),
+        }
     }
 
     /// The processes that the agent knows.
     pub fn list(&self) -> Result<Vec<Listed>, RequestError> {
-        match self.connection.shared.ask(|request| Request::List { request }, &[], None)? {
+        match self.connection.shared.ask(|request| Request::List { request }, &[], Purpose::Reply)? {
             Answer::Reply(Reply::Listing { processes, .. }) => Ok(processes),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
@@ -297,8 +306,8 @@ impl Shared {
         let id = endpoint.id();
         let request = |request| Request::Open { request, endpoint: id, to: to.to_owned(), side };
         let descriptors: Vec<_> = descriptors.iter().map(|fd| fd.as_fd()).collect();
-        let opening = Some((Arc::clone(endpoint), to.to_owned()));
-        match self.ask(request, &descriptors, opening)? {
+        let purpose = Purpose::Open(Arc::clone(endpoint), to.to_owned());
+        match self.ask(request, &descriptors, purpose)? {
             Answer::Opened { channel, peer, life } => Ok((channel, peer, life)),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
@@ -310,7 +319,7 @@ impl Shared {
         window: WindowTerms,
         memory: std::os::fd::BorrowedFd<'_>,
     ) -> Result<(), RequestError> {
-        match self.ask(|request| Request::ShareWindow { request, window }, &[memory], None)? {
+        match self.ask(|request| Request::ShareWindow { request, window }, &[memory], Purpose::Reply)? {
             Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
@@ -325,7 +334,7 @@ impl Shared {
     ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
         let to = to.to_owned();
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
-        match self.ask(request, &[], None)? {
+        match self.ask(request, &[], Purpose::Reply)? {
             Answer::RemoteOpened { channel, transport } => Ok((channel, transport)),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
@@ -370,16 +379,19 @@ impl Shared {
         &self,
         request: impl FnOnce(u32) -> Request,
         descriptors: &[std::os::fd::BorrowedFd<'_>],
-        opening: Option<(Arc<EndpointShared>, String)>,
+        purpose: Purpose,
     ) -> Result<Answer, RequestError> {
         let socket = self.socket().ok_or(RequestError::AgentAway)?;
-        let opening_to = opening.as_ref().map(|(_, to)| to.clone());
+        let opening_to = match &purpose {
+            Purpose::Open(_, to) => Some(to.clone()),
+            Purpose::Reply | Purpose::Create(_) => None,
+        };
         let (answer, inbox) = mpsc::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
             waiting.next = waiting.next.wrapping_add(1);
             let number = waiting.next;
-            waiting.answers.insert(number, Asked { answer, opening });
+            waiting.answers.insert(number, Asked { answer, purpose });
             number
         };
         let limit = *lock(&self.answer_limit);
@@ -457,9 +469,17 @@ impl Shared {
 
     fn take(&self, reply: Reply, descriptors: Vec<OwnedFd>) {
         match reply {
-            Reply::EndpointCreated { request, .. }
-            | Reply::Listing { request, .. }
-            | Reply::WindowTaken { request } => {
+            Reply::EndpointCreated { request, endpoint } => {
+                let asked = lock(&self.waiting).answers.remove(&request);
+                let Some(Asked { answer, purpose: Purpose::Create(shared) }) = asked else {
+                    // Whoever asked has given up.
+                    return self.tell(&Request::CloseEndpoint { endpoint }, &[]);
+                };
+                shared.set_id(endpoint);
+                lock(&self.book).endpoints.insert(endpoint, shared);
+                let _ = answer.send(Answer::Reply(reply));
+            }
+            Reply::Listing { request, .. } | Reply::WindowTaken { request } => {
                 if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
                     let _ = asked.answer.send(Answer::Reply(reply));
                 }
@@ -530,7 +550,7 @@ impl Shared {
         descriptors: Vec<OwnedFd>,
     ) {
         let asked = lock(&self.waiting).answers.remove(&request);
-        let Some(Asked { answer, opening: Some((endpoint, address)) }) = asked else {
+        let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
             // Whoever asked has given up.
             return self.tell(&Request::CloseChannel { channel }, &[]);
         };
