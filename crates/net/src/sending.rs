@@ -161,6 +161,18 @@ impl Endpoint {
             !this.shared.has_news(Ordering::Acquire)
                 && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
         };
+        self.wait_for_credit(key, limit, stuck);
+    }
+
+    /// Waits until a refused send may succeed, or something came that is to be read first.
+    pub(crate) fn wait_for_room_or_message(&mut self, key: ChannelKey, limit: Duration) {
+        let stuck = |this: &mut Self| {
+            this.channel_mut(key).is_some_and(|channel| !channel.has_room()) && !this.has_something()
+        };
+        self.wait_for_credit(key, limit, stuck);
+    }
+
+    fn wait_for_credit(&mut self, key: ChannelKey, limit: Duration, stuck: impl Fn(&mut Self) -> bool) {
         if self.spin(|this| !stuck(this)) {
             return;
         }
@@ -170,22 +182,6 @@ impl Endpoint {
         self.learn(started.elapsed());
         self.want_credit(key, false);
         // The peer may have died or fallen silent; then its channel refuses the next message and says why.
-        self.look_for_silence();
-    }
-
-    /// Waits until a refused send may succeed, or something came that is to be read first.
-    pub(crate) fn wait_for_room_or_message(&mut self, key: ChannelKey, limit: Duration) {
-        let stuck = |this: &mut Self| {
-            this.channel_mut(key).is_some_and(|channel| !channel.has_room()) && !this.has_something()
-        };
-        if self.spin(|this| !stuck(this)) {
-            return;
-        }
-        self.want_credit(key, true);
-        let started = Instant::now();
-        self.sleep_while(limit, stuck);
-        self.learn(started.elapsed());
-        self.want_credit(key, false);
         self.look_for_silence();
     }
 
