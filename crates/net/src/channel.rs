@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_congestion::quench::Signal;
 use comb_types::ChannelId;
 
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::payload::Payload;
-use crate::retransmit::{Closed, Reliable};
+use crate::paced::Paced;
 use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -28,14 +29,14 @@ pub struct ChannelKey {
 )]
 pub(crate) enum Link {
     Shm(ShmLink),
-    Other(Box<dyn Transport>),
+    Other(Paced),
 }
 
 impl Link {
     pub(crate) fn close(&mut self) {
         match self {
             Self::Shm(link) => link.close(),
-            Self::Other(link) => link.close(),
+            Self::Other(link) => link.transport_mut().close(),
         }
     }
 }
@@ -133,7 +134,19 @@ impl Channel {
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         match &mut self.link {
             Link::Shm(link) => link.next_length(),
-            Link::Other(link) => Ok((!link.is_idle()).then(|| link.capabilities().longest_message)),
+            Link::Other(link) => {
+                let link = link.transport_mut();
+                Ok((!link.is_idle()).then(|| link.capabilities().longest_message))
+            }
+        }
+    }
+
+    /// What the channel's flag says when all is read; `flag` is what it says now.
+    #[inline]
+    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
+        match &mut self.link {
+            Link::Shm(link) => link.flag_when_read(flag),
+            Link::Other(_) => 0,
         }
     }
 
@@ -145,11 +158,8 @@ impl Channel {
     }
 
     pub(crate) fn make_reliable(&mut self) {
-        if let Link::Other(link) = &mut self.link
-            && link.capabilities().can_lose
-        {
-            let losing = std::mem::replace(link, Box::new(Closed));
-            *link = Box::new(Reliable::over(losing));
+        if let Link::Other(link) = &mut self.link {
+            link.make_reliable();
         }
     }
 
@@ -175,7 +185,7 @@ impl Channel {
     fn transport(&self) -> &dyn Transport {
         match &self.link {
             Link::Shm(link) => link,
-            Link::Other(link) => &**link,
+            Link::Other(link) => link.transport(),
         }
     }
 
@@ -187,7 +197,7 @@ impl Channel {
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => link.is_idle(),
-            Link::Other(link) => link.is_idle(),
+            Link::Other(link) => link.transport_mut().is_idle(),
         }
     }
 
@@ -196,18 +206,30 @@ impl Channel {
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
-        self.transport().counters()
+        match &self.link {
+            Link::Shm(link) => Transport::counters(link),
+            Link::Other(link) => link.counters(),
+        }
     }
 
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => link.has_room(),
-            Link::Other(_) => true,
+            Link::Other(link) => link.may_send(),
         }
     }
 
-    pub(crate) fn tick(&self, tick: u64) {
-        if let Link::Shm(link) = &self.link {
+    /// Tells the peer to stop sending on this channel, or to go on.
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        match &mut self.link {
+            Link::Shm(link) => link.signal(signal),
+            Link::Other(link) => link.signal(signal),
+        }
+    }
+
+    /// Shows the peer that we move, and pays what is owed to it.
+    pub(crate) fn tick(&mut self, tick: u64) {
+        if let Link::Shm(link) = &mut self.link {
             link.tick(tick);
         }
     }

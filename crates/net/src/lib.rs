@@ -14,6 +14,8 @@ mod bell;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
+mod clock;
+#[cfg(not(loom))]
 mod copy;
 #[cfg(all(not(loom), feature = "hosts"))]
 pub mod datagram;
@@ -40,7 +42,11 @@ pub mod lossy;
 #[cfg(not(loom))]
 pub mod mechanism;
 #[cfg(not(loom))]
+mod paced;
+#[cfg(not(loom))]
 mod payload;
+#[cfg(not(loom))]
+mod quench;
 #[cfg(not(loom))]
 pub mod queues;
 #[cfg(not(loom))]

@@ -13,6 +13,7 @@ use crate::bell::LONGEST_SLEEP;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
 use crate::life::Life;
+use crate::paced::Paced;
 use crate::transport::{Capabilities, Transport};
 
 /// Between hosts nobody tells of a process's end, only its silence does; so there is a limit even if the options name
@@ -36,7 +37,7 @@ impl EndpointShared {
         }
         let index = self.take_index()?;
         let life = Arc::new(Life::new(peer.clone()));
-        Ok(Incoming { channel, index, peer, link: Link::Other(transport), life, event: None })
+        Ok(Incoming { channel, index, peer, link: Link::Other(Paced::over(transport)), life, event: None })
     }
 }
 

@@ -55,6 +55,8 @@ pub struct TransportCounters {
     pub dropped: u64,
     /// Messages sent and not yet known to be read.
     pub outstanding: u32,
+    /// Times that the peer told this flow to stand still for a while: its backlog had passed its high mark.
+    pub quenches: u64,
 }
 
 /// A carrier of datagrams between two endpoints.
