@@ -223,7 +223,11 @@ mod tests {
             }
             found
         };
-        assert_eq!(looked_at(&mut flagged).len(), 1000, "each is looked at once, whatever stands on the board");
+        assert_eq!(
+            looked_at(&mut flagged).len(),
+            1000,
+            "each is looked at once, whatever stands on the board"
+        );
         for index in [999, 3, 64, 65] {
             bell.ring(bell.after_post(Fences::Asymmetric), index, 1);
         }

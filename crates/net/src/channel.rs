@@ -8,8 +8,8 @@ use comb_types::ChannelId;
 
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
-use crate::payload::Payload;
 use crate::paced::Paced;
+use crate::payload::Payload;
 use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};

@@ -619,41 +619,46 @@ impl Endpoint {
         self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
     }
 
-    /// As [`Endpoint::poll`], but leaves a message in its ring, and all behind it on that channel, for which
-    /// `accepts`, given its length, is false.
-    pub(crate) fn poll_accepting<T>(
+    /// What a layer does that takes messages channel by channel ([`Endpoint::take_accepted`]), before and after.
+    pub(crate) fn begin_poll(&mut self) -> Result<(), ChannelEnded> {
+        self.tend_backlog();
+        self.before_poll()
+    }
+
+    /// How many places for channels there are.
+    pub(crate) fn places(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// The channel at this place, if it has something to receive.
+    pub(crate) fn has_message(&mut self, place: usize) -> Option<ChannelKey> {
+        let channel = self.channels[place].as_mut()?;
+        (!channel.is_idle()).then(|| channel.key())
+    }
+
+    /// Takes one message from the channel at this place and says how long it was; leaves it in its ring, and all behind
+    /// it, if `accepts`, given its length, is false.
+    pub(crate) fn take_accepted<T>(
         &mut self,
+        place: usize,
         to: &mut T,
-        accepts: impl Fn(&mut T, usize) -> bool,
-        mut deliver: impl FnMut(&mut T, Delivery<'_>),
-    ) -> Result<usize, ChannelEnded> {
-        self.before_poll()?;
-        let mut messages = 0;
-        for index in 0..self.channels.len() {
-            for _ in 0..TURN_MESSAGES {
-                let Some(channel) = &mut self.channels[index] else { break };
-                let key = channel.key();
-                let came = match channel.next_length() {
-                    Ok(Some(bytes)) if accepts(to, bytes) => {
-                        let take = |kind, payload: Payload<'_>| {
-                            deliver(to, Delivery { channel: key, kind, payload });
-                        };
-                        channel.receive(take)
-                    }
-                    Ok(_) => Ok(false),
-                    Err(breach) => Err(breach),
-                };
-                match came {
-                    Ok(true) => messages += 1,
-                    Ok(false) => break,
-                    Err(breach) => return Err(self.broke_a_rule(key, breach)),
-                }
-            }
+        accepts: impl FnOnce(&mut T, usize) -> bool,
+        deliver: impl Fn(&mut T, Delivery<'_>),
+    ) -> Result<Option<(ChannelKey, usize)>, ChannelEnded> {
+        let Some(channel) = &mut self.channels[place] else { return Ok(None) };
+        let key = channel.key();
+        let mut taken = None;
+        let outcome = channel.next_length().and_then(|length| match length {
+            Some(bytes) if accepts(to, bytes) => channel.receive(|kind, payload| {
+                taken = Some((key, payload.len()));
+                deliver(to, Delivery { channel: key, kind, payload });
+            }),
+            _ => Ok(false),
+        });
+        match outcome {
+            Ok(_) => Ok(taken),
+            Err(breach) => Err(self.broke_a_rule(key, breach)),
         }
-        if messages == 0 {
-            self.when_idle()?;
-        }
-        Ok(messages)
     }
 
     /// Whether some channel has three quarters of its ring unread. Its sender is soon refused. (Thesis §2.3.1)

@@ -85,6 +85,9 @@ mod window;
 pub mod xdp;
 
 #[cfg(not(loom))]
+pub use comb_congestion::quench::{BadMarks, Marks, Overrun};
+
+#[cfg(not(loom))]
 pub use self::{
     active::{ActiveError, ActiveMessages, ActiveOptions},
     agent::{Agent, ConnectError, InProcess, RequestError},

@@ -59,9 +59,9 @@ impl Default for Pace {
 impl Pace {
     /// Takes in what the receiver says.
     pub(crate) fn obey(&mut self, signal: Signal) -> Result<(), Breach> {
-        self.source.handle(clock::now(), SourceInput::Signal(signal)).map_err(
-            |PeerError::LeaseTooLong { .. }| Breach::Form("a quench for longer than a second"),
-        )?;
+        self.source
+            .handle(clock::now(), SourceInput::Signal(signal))
+            .map_err(|PeerError::LeaseTooLong { .. }| Breach::Form("a quench for longer than a second"))?;
         self.quenches += u64::from(signal.order != Order::Unquench);
         Ok(())
     }

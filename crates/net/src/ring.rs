@@ -267,11 +267,7 @@ mod tests {
                     match consumer.peek().expect("a well-behaved producer") {
                         Some(slot) => {
                             let content = consumer.content(slot)[0];
-                            assert_eq!(
-                                content,
-                                consumer.credit.consumed() + 100,
-                                "content before header"
-                            );
+                            assert_eq!(content, consumer.credit.consumed() + 100, "content before header");
                             consumer.consume(0);
                             announce(their_control.word(0), consumer.credit.announce());
                         }

@@ -19,8 +19,8 @@ use comb_net::{
 };
 use comb_types::{ChannelId, EndpointId};
 use evil_peer::{
-    BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, QUENCH, board_bytes, good_ring,
-    pack,
+    BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, QUENCH, board_bytes,
+    good_ring, pack,
 };
 use rustix::fs::SealFlags;
 
