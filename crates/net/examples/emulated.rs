@@ -1,4 +1,5 @@
 //! Fifty emulated endpoints that share two real ones.
+//! Run: `cargo run --release -p comb-net --example emulated`
 
 use std::time::Duration;
 
