@@ -56,7 +56,8 @@ pub struct EndpointOptions {
     /// The size of our side of each channel.
     pub geometry: Geometry,
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
-    /// of a garbled message to ourselves later. Costs up to a third of a round trip (see `docs/papers/unet.md`).
+    /// of a garbled message to ourselves later. Round trips of a kilobyte take up to 1.6 times as long (see
+    /// `docs/papers/unet.md`).
     pub trap_wild_stores: bool,
     /// A peer that leaves messages unread for so long, and whose endpoint does not move meanwhile, is taken for dead
     /// ([`Cause::Silent`]). An endpoint moves when its program polls, waits or receives: choose a limit well above the

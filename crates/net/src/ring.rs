@@ -47,17 +47,17 @@ pub enum Breach {
     /// An inline length beyond the slot.
     #[error("rule broken: an inline length of {0} bytes, where a slot holds {INLINE_BYTES}")]
     InlineLength(u8),
-    /// A descriptor that points outside the region it names.
+    /// A descriptor that points outside the payload area.
     #[error(
-        "rule broken: a descriptor of {bytes} bytes at offset {offset} leaves its region of {region_bytes}"
+        "rule broken: a descriptor of {bytes} bytes at offset {offset} leaves the payload area of {area_bytes}"
     )]
     Descriptor {
         /// Alleged offset.
         offset: u32,
         /// Alleged length.
         bytes: u32,
-        /// Size of the region.
-        region_bytes: u32,
+        /// Size of the area.
+        area_bytes: u32,
     },
     /// A message of a kind that this layer does not know.
     #[error("rule broken: message kind {0} means nothing here")]

@@ -10,7 +10,7 @@
 //!
 //! **Nobody reads back what it wrote here.** Each side keeps the truth about its own side in private memory. So a wild
 //! store of the reader into the writer's segment spoils what is said to that reader, and nothing else: not the writer,
-//! not a third. That is why the reader's view is writable by default. On today's AMD processors a load through a
+//! not a third. That is why the reader's mapping is writable by default. On today's AMD processors a load through a
 //! read-only page table entry leaves the line shared, where a load through a writable one takes it over whole, and
 //! the writer's next store must then ask every core instead of one: a third of a round trip, and the larger part of
 //! what copies of 1–4 KB lose. Who prefers a trap at the wild store to that third sets
@@ -475,8 +475,8 @@ impl ShmLink {
             let descriptor = self.consumer.content(slot)[0];
             #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]
             let (offset, bytes) = (descriptor as u32, (descriptor >> 32) as u32);
-            let region_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
-            let breach = Breach::Descriptor { offset, bytes, region_bytes };
+            let area_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
+            let breach = Breach::Descriptor { offset, bytes, area_bytes };
             let aligned = offset.is_multiple_of(8);
             let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
             let range = range.ok_or(breach)?;

@@ -90,7 +90,7 @@ fn an_inline_length_beyond_the_slot() {
 }
 
 #[test]
-fn a_descriptor_outside_its_region() {
+fn a_descriptor_outside_the_payload_area() {
     for (offset, bytes) in [
         (0, 20_481),
         (20_480, 1),
@@ -102,7 +102,7 @@ fn a_descriptor_outside_its_region() {
     ] {
         let mut scene = scene();
         scene.channel.post(1, DESCRIPTOR, 1, 0, u64::from(offset) | u64::from(bytes) << 32);
-        scene.expect(Breach::Descriptor { offset, bytes, region_bytes: 20_480 });
+        scene.expect(Breach::Descriptor { offset, bytes, area_bytes: 20_480 });
     }
 }
 
