@@ -31,7 +31,8 @@ pub(crate) struct Missing {
 pub(crate) enum Priority {
     /// So that whatever else the machine does does not stand between two halves of a round trip.
     RealTime,
-    /// Before whatever else the machine does, but shared fairly among more processes than there are cores.
+    /// Before whatever else the machine does, but shared fairly among more processes than there are cores. A kernel that
+    /// groups processes by session (autogroup) heeds it only among those of our own.
     Favoured,
     /// For ways through the kernel: its own threads have to run as well, on the cores where ours spin.
     Ordinary,
