@@ -29,15 +29,16 @@ impl Item {
         self
     }
 
-    /// Says how many times better ours is, where both were measured, before what else there is to say.
-    fn shorter_is_better(self, note: &str) -> Self {
-        let times = self.measured.zip(self.baseline).map(|(ours, classic)| classic / ours);
-        self.with_times(times, note)
+    /// Ours beside the classic way: says how many times better ours is, where both were measured, before what else there
+    /// is to say.
+    fn shorter(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
+        let times = ours.zip(classic).map(|(ours, classic)| classic / ours);
+        self.ours(ours).classic(classic).with_times(times, note)
     }
 
-    fn more_is_better(self, note: &str) -> Self {
-        let times = self.measured.zip(self.baseline).map(|(ours, classic)| ours / classic);
-        self.with_times(times, note)
+    fn more(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
+        let times = ours.zip(classic).map(|(ours, classic)| ours / classic);
+        self.ours(ours).classic(classic).with_times(times, note)
     }
 
     fn with_times(mut self, times: Option<f64>, note: &str) -> Self {
@@ -58,6 +59,7 @@ impl Item {
     }
 }
 
+const NO_NUMBER: &str = "the text gives no number";
 const HISTORY: &str = "history: 140 Mbit/s ATM, 60 MHz SPARC";
 const DEDICATED: &str = "history: dedicated hardware of over 600 Mbit/s";
 
@@ -81,23 +83,16 @@ fn table_2_1(m: &Measured) -> Vec<Item> {
     let one_way = |way| m.round_trip(way, 16).map(|us| us / 2.0);
     let rest = |way| Some(one_way(way)? - send(way)? - receive(way)?).filter(|us| *us > 0.0);
     let (ours, classic) = ("endpoint", "spinning socket");
+    let across = "what one way takes beyond both calls; here the cache line's way between the cores";
     vec![
-        row("across the switch, trap level", 21.0)
-            .ours(rest(ours))
-            .classic(rest(classic))
-            .note("what one way takes beyond both calls; here the cache line's way between the cores"),
-        row("send overhead", 7.0)
-            .ours(send(ours))
-            .classic(send(classic))
-            .shorter_is_better("one of 32 sends in a row, 8 B"),
-        row("receive overhead", 5.0)
-            .ours(receive(ours))
-            .classic(receive(classic))
-            .shorter_is_better("one of 32 receives of what is there, 8 B"),
-        row("total one way", 33.0)
-            .ours(one_way(ours))
-            .classic(one_way(classic))
-            .shorter_is_better("half a round trip, 16 B"),
+        row("across the switch, trap level", 21.0).ours(rest(ours)).classic(rest(classic)).note(across),
+        row("send overhead", 7.0).shorter(send(ours), send(classic), "one of 32 sends in a row, 8 B"),
+        row("receive overhead", 5.0).shorter(
+            receive(ours),
+            receive(classic),
+            "one of 32 receives of what is there, 8 B",
+        ),
+        row("total one way", 33.0).shorter(one_way(ours), one_way(classic), "half a round trip, 16 B"),
     ]
 }
 
@@ -116,18 +111,21 @@ fn table_2_2(m: &Measured) -> Vec<Item> {
     };
     let unet = "U-Net ATM";
     let mut rows = vec![
-        row(unet, "message overhead", 6.0, "µs")
-            .ours(m.microseconds("active", "send", 8))
-            .classic(m.microseconds("spinning socket", "send", 8))
-            .shorter_is_better("one of 16 requests in a row, one word"),
-        row(unet, "round trip", 71.0, "µs")
-            .ours(m.round_trip("active", 32))
-            .classic(m.round_trip("spinning socket", 32))
-            .shorter_is_better("request and reply, 32 B"),
-        row(unet, "bandwidth", 14.0, "MB/s")
-            .ours(m.megabytes("store", 4096))
-            .classic(m.megabytes("spinning socket", 4096))
-            .more_is_better("block store, 4 KB; the table prints Mb/s and means bytes: §2.5.2"),
+        row(unet, "message overhead", 6.0, "µs").shorter(
+            m.microseconds("active", "send", 8),
+            m.microseconds("spinning socket", "send", 8),
+            "one of 16 requests in a row, one word",
+        ),
+        row(unet, "round trip", 71.0, "µs").shorter(
+            m.round_trip("active", 32),
+            m.round_trip("spinning socket", 32),
+            "request and reply, 32 B",
+        ),
+        row(unet, "bandwidth", 14.0, "MB/s").more(
+            m.megabytes("store", 4096),
+            m.megabytes("spinning socket", 4096),
+            "block store, 4 KB; the table prints Mb/s and means bytes: §2.5.2",
+        ),
     ];
     rows.extend(machine("CM-5", "33 MHz Sparc-2", [3.0, 12.0, 10.0]));
     rows.extend(machine("Meiko CS-2", "40 MHz SuperSparc", [11.0, 25.0, 39.0]));
@@ -139,26 +137,20 @@ fn table_2_3(m: &Measured) -> Vec<Item> {
         |name: &str, value: f64| item("unet", &format!("Table 2.3, {name}, round trip"), value, "µs");
     let rate =
         |name: &str, value: f64| item("unet", &format!("Table 2.3, {name}, 4 KB packets"), value, "Mbit/s");
-    let socket_latency = |bytes| m.round_trip("spinning socket", bytes);
-    let socket_rate = m.megabits("spinning socket", 4096);
+    let slot = |row: Item, way: &str, note| {
+        row.shorter(m.round_trip(way, 32), m.round_trip("spinning socket", 32), note)
+    };
+    let stream = |row: Item, way: &str, note| {
+        row.more(m.megabits(way, 4096), m.megabits("spinning socket", 4096), note)
+    };
     let tcp = "UDP and TCP over endpoints are not built yet";
+    let (global, socket) = (m.round_trip("global store", 8), m.round_trip("spinning socket", 16));
+    let two_places = "global stores into two places in turn, each block read and acknowledged";
     vec![
-        latency("raw AAL5", 65.0)
-            .ours(m.round_trip("endpoint", 32))
-            .classic(socket_latency(32))
-            .shorter_is_better("raw endpoint, 32 B"),
-        rate("raw AAL5", 120.0)
-            .ours(m.megabits("endpoint", 4096))
-            .classic(socket_rate)
-            .more_is_better("raw endpoint"),
-        latency("active messages", 71.0)
-            .ours(m.round_trip("active", 32))
-            .classic(socket_latency(32))
-            .shorter_is_better("request and reply, 32 B"),
-        rate("active messages", 118.0)
-            .ours(m.megabits("store", 4096))
-            .classic(socket_rate)
-            .more_is_better("block store"),
+        slot(latency("raw AAL5", 65.0), "endpoint", "raw endpoint, 32 B"),
+        stream(rate("raw AAL5", 120.0), "endpoint", "raw endpoint"),
+        slot(latency("active messages", 71.0), "active", "request and reply, 32 B"),
+        stream(rate("active messages", 118.0), "store", "block store"),
         item("unet", "Table 2.3, active messages by raw, 4 KB packets", 118.0 / 120.0, "ratio")
             .ours(m.megabits("store", 4096).zip(m.megabits("endpoint", 4096)).map(|(store, raw)| store / raw))
             .note("§2.5.3: for large transfers there is virtually no loss due to the extra copies"),
@@ -166,14 +158,8 @@ fn table_2_3(m: &Measured) -> Vec<Item> {
         rate("UDP", 120.0).pending(tcp),
         latency("TCP", 157.0).pending(tcp),
         rate("TCP", 115.0).pending(tcp),
-        latency("Split-C store", 72.0)
-            .ours(m.round_trip("global store", 8))
-            .classic(socket_latency(16))
-            .shorter_is_better("a global store there and one back, 8 B"),
-        rate("Split-C store", 118.0)
-            .ours(m.megabits("global store", 4096))
-            .classic(socket_rate)
-            .more_is_better("global stores into two places in turn, each block read and acknowledged"),
+        latency("Split-C store", 72.0).shorter(global, socket, "a global store there and one back, 8 B"),
+        stream(rate("Split-C store", 118.0), "global store", two_places),
     ]
 }
 
@@ -193,21 +179,19 @@ fn hardware_of_1995() -> Vec<Item> {
 }
 
 fn figure_2_3(m: &Measured) -> Vec<Item> {
-    let row = |name: &str, value: f64| item("unet", &format!("Figure 2.3, {name}"), value, "µs");
-    let socket = |bytes| m.round_trip("spinning socket", bytes);
+    let row = |name: &str, value: Option<f64>| item("unet", &format!("Figure 2.3, {name}"), value, "µs");
+    let at = |name: &str, value: Option<f64>, way: &str, bytes: usize, note| {
+        let (ours, classic) = (m.round_trip(way, bytes), m.round_trip("spinning socket", bytes));
+        row(name, value).shorter(ours, classic, note)
+    };
     let a_cell = |way| m.a_byte(way, 48, 1024).map(|us| us * 48.0);
     let active_over_raw = |bytes| Some(m.round_trip("active", bytes)? - m.round_trip("endpoint", bytes)?);
     let ratio = |bytes| Some(m.round_trip("active", bytes)? / m.round_trip("endpoint", bytes)?);
     let woken = |kind| Some(m.microseconds(kind, "slept", 8)? - m.microseconds(kind, "polled", 8)?);
+    let woken_note = "what a sleeping receiver adds to a round trip after 200 µs of silence, one end";
     let mut rows = vec![
-        row("raw, one ATM cell", 65.0)
-            .ours(m.round_trip("endpoint", 32))
-            .classic(socket(32))
-            .shorter_is_better("32 B: within the slot"),
-        row("raw, 48 B", 120.0)
-            .ours(m.round_trip("endpoint", 48))
-            .classic(socket(48))
-            .shorter_is_better("here still within the slot: up to 56 B"),
+        at("raw, one ATM cell", Some(65.0), "endpoint", 32, "32 B: within the slot"),
+        at("raw, 48 B", Some(120.0), "endpoint", 48, "here still within the slot: up to 56 B"),
         item("unet", "Figure 2.3, raw, beyond the descriptor by within it", 120.0 / 65.0, "ratio")
             .ours(
                 m.round_trip("endpoint", 64)
@@ -215,40 +199,31 @@ fn figure_2_3(m: &Measured) -> Vec<Item> {
                     .map(|(out, within)| out / within),
             )
             .note("§2.3.4: small messages in descriptors; here 64 B by 48 B, of which the slot holds 56"),
-        row("raw, each 48 B more", 6.0)
+        row("raw, each 48 B more", Some(6.0))
             .ours(a_cell("endpoint"))
             .classic(a_cell("spinning socket"))
             .note("rise from 48 B to 1 KB"),
-        row("active messages, one ATM cell", 71.0)
-            .ours(m.round_trip("active", 32))
-            .classic(socket(32))
-            .shorter_is_better("32 B of payload"),
-        row("active messages over raw", 6.0)
+        at("active messages, one ATM cell", Some(71.0), "active", 32, "32 B of payload"),
+        row("active messages over raw", Some(6.0))
             .ours(active_over_raw(32))
             .note("32 B; the classic way has no counterpart"),
         item("unet", "Figure 2.3, active messages by raw", 71.0 / 65.0, "ratio")
             .ours(ratio(32))
             .note("goal: at most 1.09 without payload, see `comb bench net`; this row carries 32 B"),
-        row("block, fixed part", 135.0)
-            .ours(m.round_trip("block", 4))
-            .classic(socket(4))
-            .shorter_is_better("a block of 4 B there and back"),
-        row("block, each byte", 0.2)
+        at("block, fixed part", Some(135.0), "block", 4, "a block of 4 B there and back"),
+        row("block, each byte", Some(0.2))
             .ours(m.a_byte("block", 4, 1024))
             .classic(m.a_byte("spinning socket", 4, 1024))
             .note("rise from 4 B to 1 KB"),
-        item("unet", "signal instead of polling, each end", 30.0, "µs")
-            .ours(woken("endpoint"))
-            .classic(woken("socket"))
-            .shorter_is_better(
-                "what a sleeping receiver adds to a round trip after 200 µs of silence, one end",
-            ),
+        item("unet", "signal instead of polling, each end", 30.0, "µs").shorter(
+            woken("endpoint"),
+            woken("socket"),
+            woken_note,
+        ),
     ];
     for bytes in crate::curves::ROUND_TRIP_BYTES {
         for (name, way) in [("raw", "endpoint"), ("active messages", "active"), ("block", "block")] {
-            let point = item("unet", &format!("Figure 2.3, point {name} {bytes} B"), None, "µs");
-            let point = point.ours(m.round_trip(way, bytes)).classic(socket(bytes));
-            rows.push(point.shorter_is_better("the text gives no number"));
+            rows.push(at(&format!("point {name} {bytes} B"), None, way, bytes, NO_NUMBER));
         }
     }
     rows
@@ -271,10 +246,11 @@ fn figure_2_4(m: &Measured) -> Vec<Item> {
             .ours(dip("store"))
             .classic(dip("spinning socket"))
             .note("the paper's dip comes of buffers of 4160 B; the text gives no number"),
-        item("unet", "Figure 2.4, store, peak", 14.8, "MB/s")
-            .ours(m.peak("store", 0.9).map(|(peak, _)| peak))
-            .classic(m.peak("spinning socket", 0.9).map(|(peak, _)| peak))
-            .more_is_better("the paper's at 4 KB"),
+        item("unet", "Figure 2.4, store, peak", 14.8, "MB/s").more(
+            m.peak("store", 0.9).map(|(peak, _)| peak),
+            m.peak("spinning socket", 0.9).map(|(peak, _)| peak),
+            "the paper's at 4 KB",
+        ),
     ];
     let series = crate::curves::SERIES_BYTES;
     let (got, stored) = (m.megabytes("get", series), m.megabytes("store", series));
@@ -292,8 +268,8 @@ fn figure_2_4(m: &Measured) -> Vec<Item> {
     for bytes in crate::curves::STREAM_BYTES {
         for (name, way) in [("raw", "endpoint"), ("store", "store")] {
             let point = item("unet", &format!("Figure 2.4, point {name} {bytes} B"), None, "MB/s");
-            let point = point.ours(m.megabytes(way, bytes)).classic(m.megabytes("spinning socket", bytes));
-            rows.push(point.more_is_better("the text gives no number"));
+            let classic = m.megabytes("spinning socket", bytes);
+            rows.push(point.more(m.megabytes(way, bytes), classic, NO_NUMBER));
         }
     }
     rows
@@ -308,19 +284,19 @@ fn no_number_in_unet(m: &Measured) -> Vec<Item> {
         row("§2.3.1, upcalls disabled and enabled", "µs")
             .ours(m.microseconds("gate", "time", 0))
             .note("the paper: cheaply"),
-        row("§2.3.5, emulated endpoint, round trip", "µs")
-            .ours(emulated)
-            .classic(socket)
-            .shorter_is_better("32 B; the paper: quite different from a regular endpoint's"),
+        row("§2.3.5, emulated endpoint, round trip", "µs").shorter(
+            emulated,
+            socket,
+            "32 B; the paper: quite different from a regular endpoint's",
+        ),
         row("§2.3.5, emulated endpoint by a real one", "ratio")
             .ours(emulated.zip(m.round_trip("endpoint", 32)).map(|(emulated, real)| emulated / real))
             .note("32 B, there and back"),
-        row("§2.3.6, direct access, there and back", "µs")
-            .ours(m.round_trip("put", 8))
-            .classic(m.round_trip("spinning socket", 16))
-            .shorter_is_better(
-                "8 B put into the peer's window each way; the paper specifies it and did not build it",
-            ),
+        row("§2.3.6, direct access, there and back", "µs").shorter(
+            m.round_trip("put", 8),
+            m.round_trip("spinning socket", 16),
+            "8 B put into the peer's window each way; the paper specifies it and did not build it",
+        ),
         row("§2.4.2, memory of a channel", "KB")
             .ours(m.value("idle channel", "value", 0).map(|bytes| bytes / 1024.0))
             .note("after 1,000 small messages each way, both directions; the paper's is pinned, ours is not"),
@@ -358,43 +334,30 @@ pub(crate) fn via(m: &Measured) -> Vec<Item> {
 }
 
 fn table_3_1(m: &Measured) -> Vec<Item> {
-    let (latency, rate) = (m.round_trip("socket", 16), m.megabits("socket", 4096));
+    let (time, speed) = (|way, bytes| m.round_trip(way, bytes), |way| m.megabits(way, 4096));
+    let (latency, rate) = (time("socket", 16), speed("socket"));
     let columns = [
         ("sockets", 250.0, 15.0, latency, rate, "Unix stream socket that sleeps; this is the baseline"),
-        ("U-Net", 13.0, 95.0, m.round_trip("endpoint", 16), m.megabits("endpoint", 4096), "raw endpoint"),
-        (
-            "VMMC-2",
-            11.0,
-            97.0,
-            m.round_trip("put", 8),
-            m.megabits("global store", 4096),
-            "puts; global stores",
-        ),
-        (
-            "AM-II",
-            21.0,
-            31.0,
-            m.round_trip("active", 16),
-            m.megabits("store", 4096),
-            "active messages; block store",
-        ),
-        ("FM", 11.0, 78.0, m.round_trip("extract", 4), None, "active messages taken by `extract`, 4 B"),
-        ("VIA", 60.0, 90.0, m.round_trip("via", 16), m.megabits("via", 4096), "virtual interface"),
+        ("U-Net", 13.0, 95.0, time("endpoint", 16), speed("endpoint"), "raw endpoint"),
+        ("VMMC-2", 11.0, 97.0, time("put", 8), speed("global store"), "puts; global stores"),
+        ("AM-II", 21.0, 31.0, time("active", 16), speed("store"), "active messages; block store"),
+        ("FM", 11.0, 78.0, time("extract", 4), None, "active messages taken by `extract`, 4 B"),
+        ("VIA", 60.0, 90.0, time("via", 16), speed("via"), "virtual interface"),
     ];
     columns
         .into_iter()
         .flat_map(|(name, paper_latency, paper_rate, ours, our_rate, note)| {
             let rate_row = item("via", &format!("Table 3.1, {name}, bandwidth"), paper_rate, "Mbit/s");
-            let rate_row = rate_row.ours(our_rate).classic(rate);
             [
-                item("via", &format!("Table 3.1, {name}, latency"), paper_latency, "µs")
-                    .ours(ours)
-                    .classic(latency)
-                    .shorter_is_better(&format!("{note}; round trip")),
+                item("via", &format!("Table 3.1, {name}, latency"), paper_latency, "µs").shorter(
+                    ours,
+                    latency,
+                    &format!("{note}; round trip"),
+                ),
                 if name == "FM" {
-                    rate_row.pending("streams taken by `extract` are not measured yet")
+                    rate_row.classic(rate).pending("streams taken by `extract` are not measured yet")
                 } else {
-                    rate_row.more_is_better(&format!("{note}; 4 KB"))
+                    rate_row.more(our_rate, rate, &format!("{note}; 4 KB"))
                 },
             ]
         })
@@ -411,8 +374,8 @@ fn figure_3_1(m: &Measured) -> Vec<Item> {
     for bytes in crate::curves::ROUND_TRIP_BYTES {
         for (name, way, note) in curves {
             let row = item("via", &format!("Figure 3.1, {name}, {bytes} B"), None, "µs");
-            let row = row.ours(m.round_trip(way, bytes)).classic(m.round_trip("socket call", bytes));
-            rows.push(row.shorter_is_better(&format!("{note}; the text gives no number")));
+            let (ours, classic) = (m.round_trip(way, bytes), m.round_trip("socket call", bytes));
+            rows.push(row.shorter(ours, classic, &format!("{note}; {NO_NUMBER}")));
         }
     }
     rows
@@ -420,20 +383,14 @@ fn figure_3_1(m: &Measured) -> Vec<Item> {
 
 fn remote_memory(m: &Measured) -> Vec<Item> {
     let row = |name: &str, value: Option<f64>, unit: &'static str| item("via", name, value, unit);
-    let socket = |bytes| m.round_trip("spinning socket", bytes);
+    let rdma = |name: &str, test: &str, bytes: usize, socket_bytes: usize, note: &str| {
+        let (ours, classic) = (m.round_trip(test, bytes), m.round_trip("spinning socket", socket_bytes));
+        row(name, None, "µs").shorter(ours, classic, &format!("{note}; {NO_NUMBER}"))
+    };
     vec![
-        row("RDMA write, there and back", None, "µs")
-            .ours(m.round_trip("rdma write", 8))
-            .classic(socket(16))
-            .shorter_is_better("8 B each way; the text gives no number"),
-        row("RDMA read, 8 B", None, "µs")
-            .ours(m.round_trip("rdma read", 8))
-            .classic(socket(16))
-            .shorter_is_better("the peer does nothing; the text gives no number"),
-        row("RDMA read, 1 KB", None, "µs")
-            .ours(m.round_trip("rdma read", 1024))
-            .classic(socket(1024))
-            .shorter_is_better("the baseline carries 1 KB both ways; the text gives no number"),
+        rdma("RDMA write, there and back", "rdma write", 8, 16, "8 B each way"),
+        rdma("RDMA read, 8 B", "rdma read", 8, 16, "the peer does nothing"),
+        rdma("RDMA read, 1 KB", "rdma read", 1024, 1024, "the baseline carries 1 KB both ways"),
         row("RDMA read refused on unreliable", Some(1.0), "yes = 1")
             .ours(m.value("rdma read refused", "value", 0))
             .note("§3.4.4"),
@@ -442,6 +399,6 @@ fn remote_memory(m: &Measured) -> Vec<Item> {
             .note("U-Net's card asks the host; here nothing translates: registering 4 KB and giving it back"),
         row("buffers of an application, least", Some(200.0), "KB")
             .ours(m.value("idle channel", "value", 0).map(|bytes| bytes / 1024.0))
-            .note("200–300 KB in the paper; here what a channel holds after 1,000 small messages each way; goal: at most 64"),
+            .note("200–300 KB in the paper; here one process and channel after 1,000 small messages each way; all touched: `comb bench net`"),
     ]
 }

@@ -15,6 +15,8 @@ pub(crate) struct Sample {
     pub(crate) version: String,
     /// The bare round trip beside which it was taken, if the program took one itself.
     pub(crate) bare_ns: Option<f64>,
+    /// What the value is compared with, if the program measured that itself. How near the cores are hardly matters then.
+    pub(crate) beside: Option<f64>,
 }
 
 /// Why a program has no numbers.
@@ -24,36 +26,43 @@ pub(crate) struct Missing {
     pub(crate) reason: String,
 }
 
-/// How programs are run: at real-time priority where that is allowed, so that whatever else the machine does does not
-/// stand between two halves of a round trip. All programs alike.
+/// How programs are run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Priority {
-    real_time: bool,
+pub(crate) enum Priority {
+    /// So that whatever else the machine does does not stand between two halves of a round trip.
+    RealTime,
+    /// Before whatever else the machine does, but shared fairly among more processes than there are cores. A kernel that
+    /// groups processes by session (autogroup) heeds it only among those of our own.
+    Favoured,
+    /// For ways through the kernel: its own threads have to run as well, on the cores where ours spin.
+    Ordinary,
 }
 
 impl Priority {
+    /// What pairs of processes are run with, theirs and ours alike: at real-time priority where that is allowed.
     pub(crate) fn highest_allowed() -> Self {
         let tried = Command::new("chrt").args(["-f", "1", "true"]).stderr(Stdio::null()).status();
-        Self { real_time: tried.is_ok_and(|status| status.success()) }
-    }
-
-    /// For ways through the kernel: its own threads have to run as well, on the cores where ours spin.
-    pub(crate) fn ordinary() -> Self {
-        Self { real_time: false }
+        if tried.is_ok_and(|status| status.success()) { Self::RealTime } else { Self::Ordinary }
     }
 
     pub(crate) fn describe(self) -> &'static str {
-        if self.real_time { "real-time priority" } else { "ordinary priority" }
+        match self {
+            Self::RealTime => "real-time priority",
+            Self::Favoured => "niceness -20",
+            Self::Ordinary => "ordinary priority",
+        }
     }
 
     fn command(self, program: &Path) -> Command {
-        if self.real_time {
-            let mut command = Command::new("chrt");
-            command.args(["-f", "1"]).arg(program);
-            command
-        } else {
-            Command::new(program)
-        }
+        let prefix: &[&str] = match self {
+            Self::RealTime => &["chrt", "-f", "1"],
+            // Who may not be favoured is run all the same.
+            Self::Favoured => &["nice", "-n", "-20"],
+            Self::Ordinary => return Command::new(program),
+        };
+        let mut command = Command::new(prefix[0]);
+        command.args(&prefix[1..]).arg(program);
+        command
     }
 
     /// Runs one of our own sides.
@@ -116,8 +125,7 @@ fn sample(line: &Value) -> Option<Sample> {
     let value = match test.as_str() {
         "rate" => &line["per_second"],
         "bandwidth" => &line["bytes_per_second"],
-        "value" => &line["value"],
-        _ => &line["median_ns"],
+        _ => line.get("value").unwrap_or(&line["median_ns"]),
     };
     Some(Sample {
         peer: line["peer"].as_str()?.to_owned(),
@@ -125,6 +133,7 @@ fn sample(line: &Value) -> Option<Sample> {
         value: value.as_f64()?,
         version: text("version"),
         bare_ns: line["bare_ns"].as_f64(),
+        beside: line["beside"].as_f64(),
         test,
     })
 }

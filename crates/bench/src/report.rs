@@ -72,7 +72,7 @@ impl Row {
         }
     }
 
-    fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let row = JsonRow {
             claim: &self.claim,
             ours: self.ours,

@@ -270,7 +270,7 @@ mod tests {
 
     fn sample(peer: &str, test: &str, bytes: u64, value: f64, bare_ns: f64) -> Sample {
         let (peer, test) = (peer.to_owned(), test.to_owned());
-        Sample { peer, test, bytes, value, version: String::new(), bare_ns: Some(bare_ns) }
+        Sample { peer, test, bytes, value, version: String::new(), bare_ns: Some(bare_ns), beside: None }
     }
 
     #[test]

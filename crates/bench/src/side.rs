@@ -1,7 +1,8 @@
 //! The measured processes. `comb bench-side NAME` is the one that asks; it starts the one that answers, runs its tests
 //! and prints a JSON line for each, exactly as the peers' programs do. Both pin themselves to a core.
 
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 
 use comb_net::agent::{Limits, SameUser, Server};
@@ -9,10 +10,10 @@ use comb_net::{Agent, EndpointOptions};
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
-use crate::curves;
 use crate::endpoint_way::EndpointWay;
-use crate::layers;
+use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
+use crate::{curves, hot_spot, idle, layers, transports};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -25,43 +26,48 @@ const ROUND_TRIP_BYTES: [usize; 7] = [8, 32, 56, 64, 256, 1024, 4096];
 const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
 
 /// The sides that are a pair of processes.
-const PAIRS: [&str; 5] = ["bare", "comb", "trapping", "layers", "curves"];
+const PAIRS: [&str; 6] = ["bare", "comb", "trapping", "layers", "curves", "idle"];
 
 /// Runs the asking side. Prints JSON lines.
 pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
-    if let "loopback" | "veth" = name {
-        for line in crate::transports::run(name) {
-            println!("{line}");
+    match name {
+        "loopback" | "veth" => {
+            for line in transports::run(name) {
+                println!("{line}");
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
-    if !PAIRS.contains(&name) {
-        return Err(format!("{name:?} is no side: {}, loopback, veth", PAIRS.join(", ")).into());
+        "hot_spot" => return hot_spot::ask(),
+        pair if PAIRS.contains(&pair) => {}
+        _ => {
+            return Err(format!("{name:?} is no side: {}, loopback, veth, hot_spot", PAIRS.join(", ")).into());
+        }
     }
     let room = Room::create()?;
-    let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
+    let _server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
     let (bare, memory) = Bare::create()?;
-    let mut child = std::process::Command::new(std::env::current_exe()?)
-        .args(["bench-side", name, "--answer"])
-        .arg(&room.0)
-        .arg(format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&memory)))
-        .spawn()?;
-    let outcome = Asking { room: &room, bare }.run(name);
-    if outcome.is_err() {
-        let _ = child.kill();
-    }
-    let ended = child.wait()?;
-    drop(server);
-    outcome?;
-    if ended.success() { Ok(()) } else { Err("the answering process failed".into()) }
+    let memory = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    let answerer = Companion::start(name, &[room.path().as_os_str(), memory.as_ref()])?;
+    Asking { room: &room, bare }.run(name)?;
+    answerer.finish()
 }
 
-/// Runs the answering side.
-pub fn answer(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std::error::Error>> {
+/// Runs the answering side: what it is told depends on the side that asks.
+pub fn answer(name: &str, room: &Path, told: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    if name == "hot_spot" {
+        return hot_spot::answer(room, told.to_str().ok_or("a name that is no text")?);
+    }
+    answer_pair(name, room, told)
+}
+
+fn answer_pair(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let bare = Bare::map(std::fs::File::options().read(true).write(true).open(memory)?)?;
     let agent = Agent::connect(&room.join("agent"), "answerer")?;
     if name == "layers" {
         return layers::answer(&agent, &bare, || pin(ANSWERER_CPU));
+    }
+    if name == "idle" {
+        return idle::answer(&agent);
     }
     if name == "curves" {
         let mut side = curves::Side::meet(&agent, &bare, room, false)?;
@@ -119,6 +125,12 @@ struct Asking<'a> {
 impl Asking<'_> {
     fn run(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
         let agent = Agent::connect(&self.room.agent(), "asker")?;
+        if name == "idle" {
+            for line in idle::ask(&agent)? {
+                println!("{line}");
+            }
+            return Ok(());
+        }
         if name == "layers" {
             let mut asking = layers::Asking::meet(&agent, &self.bare)?;
             pin(ASKER_CPU)?;
@@ -128,7 +140,7 @@ impl Asking<'_> {
             return Ok(());
         }
         if name == "curves" {
-            let mut side = curves::Side::meet(&agent, &self.bare, &self.room.0, true)?;
+            let mut side = curves::Side::meet(&agent, &self.bare, self.room.path(), true)?;
             pin(ASKER_CPU)?;
             return side.ask(|line| println!("{line}"));
         }
@@ -158,7 +170,7 @@ impl Asking<'_> {
 
     fn bare_round_trip(&self) -> RoundTrip {
         const BATCH: u64 = 100;
-        let mut batches: Vec<f64> = (0..BARE_ROUNDS / BATCH)
+        let batches = (0..BARE_ROUNDS / BATCH)
             .map(|batch| {
                 let start = std::time::Instant::now();
                 for round in 1..=BATCH {
@@ -167,8 +179,7 @@ impl Asking<'_> {
                 start.elapsed().as_secs_f64() * 1e9 / BATCH as f64
             })
             .collect();
-        batches.sort_by(f64::total_cmp);
-        RoundTrip { median_ns: batches[batches.len() / 2], p10_ns: batches[batches.len() / 10] }
+        RoundTrip::of(batches)
     }
 }
 
@@ -182,29 +193,8 @@ fn with_bare(mut line: Value, bare: RoundTrip) -> Value {
     line
 }
 
-fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
+pub(crate) fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
-}
-
-/// A folder for the agent's socket, gone with the run.
-struct Room(PathBuf);
-
-impl Room {
-    fn create() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("comb-bench-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    fn agent(&self) -> PathBuf {
-        self.0.join("agent")
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

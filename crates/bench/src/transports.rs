@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use comb_net::datagram::Session;
@@ -16,6 +17,8 @@ use comb_net::udp::{self, UdpTransport};
 use comb_types::ChannelId;
 use rustix::net::{RecvFlags, SendFlags};
 use serde_json::{Value, json};
+
+use crate::side::pin;
 
 const BLOCKS: usize = 40;
 const ROUNDS: u32 = 100;
@@ -72,7 +75,7 @@ pub(crate) fn run(over: &str) -> Vec<Value> {
                 "xdp_aes" => median("udp_aes"),
                 _ => median("raw"),
             };
-            json!({"peer": over, "test": name, "bytes": 32, "median_ns": half, "p10_ns": p10, "bare_ns": under})
+            json!({"peer": over, "test": name, "bytes": 32, "median_ns": half, "p10_ns": p10, "beside": under})
         })
         .collect()
 }
@@ -107,10 +110,7 @@ fn session(suite: Suite, end: usize) -> Session {
 fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
     Way::new(name, move || {
         let echo_socket = b.try_clone().expect("a descriptor");
-        let (ready, meet) = meeting();
-        let echo = std::thread::spawn(move || {
-            pin(1);
-            ready.wait();
+        let echo = on_the_other_core(move || {
             let mut buffer = [0; 2048];
             loop {
                 let came = receive_raw(&echo_socket, &mut buffer);
@@ -120,8 +120,6 @@ fn raw(name: &'static str, [a, b]: [OwnedFd; 2]) -> Way {
                 send_raw(&echo_socket, &buffer[..came]);
             }
         });
-        meet.wait();
-        pin(0);
         let mut buffer = [0; 2048];
         let taken = timed(|| {
             send_raw(&a, &MESSAGE);
@@ -150,10 +148,7 @@ fn transports(name: &'static str, mut a: impl Transport + 'static, b: impl Trans
     let mut b = Some(Box::new(b));
     Way::new(name, move || {
         let mut end = b.take().expect("it came back from the last block");
-        let (ready, meet) = meeting();
-        let echo = std::thread::spawn(move || {
-            pin(1);
-            ready.wait();
+        let echo = on_the_other_core(move || {
             let mut buffer = [0; 2048];
             loop {
                 let (kind, came) = receive(&mut *end, &mut buffer);
@@ -163,8 +158,6 @@ fn transports(name: &'static str, mut a: impl Transport + 'static, b: impl Trans
                 end.send(kind, &[&buffer[..came]]).expect("room");
             }
         });
-        meet.wait();
-        pin(0);
         let mut buffer = [0; 2048];
         let taken = timed(|| {
             a.send(1, &[&MESSAGE]).expect("room");
@@ -191,11 +184,20 @@ fn receive(end: &mut impl Transport, into: &mut [u8]) -> (u8, usize) {
     }
 }
 
-/// Where two threads wait, asleep, until both are on their cores: at real-time priority one that spins would keep the
-/// other from ever leaving its core.
-fn meeting() -> (Arc<Barrier>, Arc<Barrier>) {
-    let barrier = Arc::new(Barrier::new(2));
-    (Arc::clone(&barrier), barrier)
+/// Runs `echo` on the other core, and returns when both threads are on theirs. They wait for that asleep: at real-time
+/// priority one that spins would keep the other from ever leaving its core.
+fn on_the_other_core<T: Send + 'static>(echo: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let meeting = Arc::new(Barrier::new(2));
+    let ready = Arc::clone(&meeting);
+    let thread = std::thread::spawn(move || {
+        // Where there is one core only, the numbers mean little anyway.
+        let _ = pin(1);
+        ready.wait();
+        echo()
+    });
+    meeting.wait();
+    let _ = pin(0);
+    thread
 }
 
 fn timed(mut round: impl FnMut()) -> Vec<Duration> {
@@ -205,13 +207,6 @@ fn timed(mut round: impl FnMut()) -> Vec<Duration> {
         started.elapsed()
     };
     (0..ROUNDS).map(one).collect()
-}
-
-fn pin(core: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    // Where there is one core only, the numbers mean little anyway.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 #[path = "../../net/tests/transports/namespaces.rs"]

@@ -57,6 +57,13 @@ pub(crate) struct RoundTrip {
     pub(crate) p10_ns: f64,
 }
 
+impl RoundTrip {
+    pub(crate) fn of(mut batches_ns: Vec<f64>) -> Self {
+        batches_ns.sort_by(f64::total_cmp);
+        Self { median_ns: batches_ns[batches_ns.len() / 2], p10_ns: batches_ns[batches_ns.len() / 10] }
+    }
+}
+
 /// The side that asks, and holds the clock; with how long a test is to take.
 pub(crate) struct Asker<'a, W: Way>(pub(crate) &'a mut W, pub(crate) Duration);
 
@@ -70,10 +77,9 @@ impl<W: Way> Asker<'_, W> {
     pub(crate) fn round_trip(&mut self, bytes: usize) -> RoundTrip {
         let fitting = self.fitting(self.1, |this, count| this.time_round_trips(bytes, count).0);
         let count = fitting.next_multiple_of(ROUND_TRIPS_PER_BATCH);
-        let (_, mut batches) = self.time_round_trips(bytes, count);
+        let (_, batches) = self.time_round_trips(bytes, count);
         self.announce(0);
-        batches.sort_by(f64::total_cmp);
-        RoundTrip { median_ns: batches[batches.len() / 2], p10_ns: batches[batches.len() / 10] }
+        RoundTrip::of(batches)
     }
 
     fn time_round_trips(&mut self, bytes: usize, count: u64) -> (Duration, Vec<f64>) {
@@ -132,19 +138,9 @@ impl<W: Way> Asker<'_, W> {
 pub(crate) struct Answerer<'a, W: Way>(pub(crate) &'a mut W);
 
 impl<W: Way> Answerer<'_, W> {
-    fn announced(&mut self) -> u64 {
-        let count = self.0.receive(8);
-        self.0.send(8, count);
-        count
-    }
-
     /// The other side of [`Asker::round_trip`].
     pub(crate) fn round_trip(&mut self, bytes: usize) {
-        loop {
-            let count = self.announced();
-            if count == 0 {
-                return;
-            }
+        while let Some(count) = self.announced() {
             for number in 0..count {
                 assert_eq!(self.0.receive(bytes), number);
                 self.0.send(bytes, number + 1);
@@ -154,16 +150,19 @@ impl<W: Way> Answerer<'_, W> {
 
     /// The other side of [`Asker::messages_per_second`].
     pub(crate) fn stream(&mut self, bytes: usize) {
-        loop {
-            let count = self.announced();
-            if count == 0 {
-                return;
-            }
+        while let Some(count) = self.announced() {
             for number in 0..count {
                 assert_eq!(self.0.receive(bytes), number);
             }
             self.0.send(8, count);
         }
+    }
+
+    /// How many messages come next; none after the last.
+    fn announced(&mut self) -> Option<u64> {
+        let count = self.0.receive(8);
+        self.0.send(8, count);
+        (count > 0).then_some(count)
     }
 }
 

@@ -39,7 +39,7 @@ impl Bench {
 #[derive(Debug, Args)]
 pub(crate) struct BenchSide {
     name: String,
-    /// The other process's folder and memory, for the side that answers
+    /// The other process's folder and what else it tells, for the side that answers
     #[arg(long, num_args = 2)]
     answer: Vec<PathBuf>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct BenchSide {
 impl BenchSide {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
         let outcome = match &self.answer[..] {
-            [room, memory] => comb_bench::side::answer(&self.name, room, memory),
+            [room, told] => comb_bench::side::answer(&self.name, room, told),
             _ => comb_bench::side::ask(&self.name),
         };
         outcome.map_err(|error| Failure::new(error.to_string()))?;
