@@ -88,6 +88,8 @@ pub(crate) struct EndpointShared {
     /// Of an endpoint with events.
     events: Option<Events>,
     places: Mutex<Places>,
+    /// The windows that we made.
+    windows: Arc<crate::window::Book>,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +125,7 @@ impl EndpointShared {
             news: AtomicBool::new(false),
             events,
             places: Mutex::default(),
+            windows: Arc::default(),
         };
         Ok((shared, descriptor))
     }
@@ -138,6 +141,11 @@ impl EndpointShared {
 
     pub(crate) fn set_id(&self, id: EndpointId) {
         self.id.store(id.0, Ordering::Relaxed);
+        self.windows.set_endpoint(id);
+    }
+
+    pub(crate) fn windows(&self) -> &crate::window::Book {
+        &self.windows
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -325,6 +333,7 @@ pub struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(agent: Agent, shared: Arc<EndpointShared>) -> Self {
         Self {
+            windows: Arc::clone(&shared.windows),
             agent,
             shared,
             channels: Vec::new(),
@@ -341,7 +350,6 @@ impl Endpoint {
             polls: 0,
             ticks: 0,
             flagged: Flagged::default(),
-            windows: Arc::default(),
             has_silent: false,
         }
     }

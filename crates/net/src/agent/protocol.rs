@@ -153,6 +153,8 @@ pub enum Request {
         bell_channels: u32,
         /// Its channels: number, and the peer's `process/endpoint`.
         channels: Vec<(ChannelId, String)>,
+        /// The size of its ring for each: they count against the process's limit again.
+        geometry: Geometry,
     },
     /// What is there?
     List {
@@ -179,6 +181,14 @@ pub enum Request {
     AcceptRemote {
         /// As offered.
         channel: ChannelId,
+    },
+    /// After the agent came back: a window that the peer has already. With its memory. It counts against the owner's limit
+    /// again.
+    RestoreWindow {
+        /// For the answer.
+        request: u32,
+        /// What; `endpoint` is the owner's, by its new number.
+        window: WindowTerms,
     },
 }
 
@@ -376,8 +386,8 @@ pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CONNRESET) => return Err(ProtocolError::Ended),
+            // Said once, to whom hangs up before it has read all from us. What it said itself can still be read.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
         }
     };
@@ -391,8 +401,14 @@ pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<
     if received.bytes == 0 {
         return Err(ProtocolError::Ended);
     }
-    let cut = rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC;
-    if received.flags.intersects(cut) || received.bytes > LONGEST_MESSAGE {
+    let mut cut = received.flags.contains(rustix::net::ReturnFlags::TRUNC);
+    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
+        // There was space for more: then it is this process that has no descriptor left. The message counts, without
+        // any, so that it is answered; a connection does not end for that.
+        cut |= descriptors.len() >= MOST_DESCRIPTORS;
+        descriptors.clear();
+    }
+    if cut || received.bytes > LONGEST_MESSAGE {
         return Err(ProtocolError::Truncated);
     }
     Ok((decode(&bytes[..received.bytes])?, descriptors))
