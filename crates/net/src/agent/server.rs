@@ -23,7 +23,7 @@ const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const DOOR: u64 = u64::MAX - 2;
 
-/// A process says hello at once. A connection without a hello holds a place that others could have.
+/// A process that knocks says hello at once. A connection without a hello holds a place that others could have.
 pub const HELLO_LIMIT: Duration = Duration::from_secs(5);
 
 /// A process that is ending needs microseconds from the end of its sockets to its own. One that needs longer is none: its
@@ -148,7 +148,10 @@ impl Server {
                 let address = hosts.listen;
                 let links = Links::start(hosts, outbox.clone())
                     .map_err(|source| StartError::Door { address, source })?;
-                watch(links.listener.as_fd(), DOOR)?;
+                // Told once of each arrival: a door that cannot be opened, for want of descriptors, must not keep us awake.
+                let (door, data) = (links.listener.as_fd(), epoll::EventData::new_u64(DOOR));
+                epoll::add(&epoll, door, data, epoll::EventFlags::IN | epoll::EventFlags::ET)
+                    .map_err(system)?;
                 Some(links)
             }
         };
@@ -306,7 +309,8 @@ impl Run {
                         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                         while let Ok(command) = self.inbox.try_recv() {
                             match command {
-                                Command::Adopt(socket) => self.adopt(socket),
+                                // Our own program's: it may start the process that is to have it later.
+                                Command::Adopt(socket) => drop(self.adopt(socket)),
                                 Command::Stop => return,
                                 Command::Arrived { channel, outcome } => {
                                     let out = self.broker.arrived(channel, outcome);
@@ -320,7 +324,7 @@ impl Run {
                         let listener = self.listener.as_mut().expect("registered");
                         let arrived = listener.accept(&self.epoll, |surplus| refuse(surplus, &exhausted()));
                         if let Some(socket) = arrived {
-                            self.adopt(socket);
+                            self.welcome(socket);
                         }
                     }
                     DOOR => {
@@ -388,14 +392,24 @@ impl Run {
         }
     }
 
-    fn adopt(&mut self, socket: OwnedFd) {
+    /// One that came to our listener.
+    fn welcome(&mut self, socket: OwnedFd) {
+        if let Some(client) = self.adopt(socket) {
+            self.greeting.insert(client, Instant::now() + HELLO_LIMIT);
+        }
+    }
+
+    fn adopt(&mut self, socket: OwnedFd) -> Option<ClientId> {
         match self.admit(&socket) {
             Ok((client, uid)) => {
-                self.greeting.insert(client, Instant::now() + HELLO_LIMIT);
                 self.connections.insert(client, Connection { socket, uid });
+                Some(client)
             }
             // Who is not let in is told why.
-            Err(reason) => refuse(&socket, &reason),
+            Err(reason) => {
+                refuse(&socket, &reason);
+                None
+            }
         }
     }
 
