@@ -167,6 +167,13 @@ impl Broker {
         assert!(before.is_none(), "the server numbers connections once");
     }
 
+    /// The connection has gone over to another process, before it said anything.
+    pub fn belongs_to(&mut self, client: ClientId, pid: u32, uid: u32, process: OwnedFd) {
+        if let Some(known) = self.clients.get_mut(&client).filter(|known| known.name.is_none()) {
+            (known.pid, known.uid, known.process) = (pid, uid, process);
+        }
+    }
+
     /// Whether a client has introduced itself.
     pub fn has_said_hello(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|known| known.name.is_some())

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::UCred;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::mechanism::Mechanism;
@@ -55,6 +56,13 @@ pub(crate) fn of_peer(socket: impl AsFd) -> Result<Credentials, Errno> {
     };
     let pid = u32::try_from(told.pid.as_raw_nonzero().get()).map_err(|_| Errno::SRCH)?;
     Ok(Credentials { pid, uid: told.uid.as_raw(), process })
+}
+
+/// As the kernel vouches for whoever sent a message on the socket.
+pub(crate) fn of_sender(socket: impl AsFd, sender: &UCred) -> Result<Credentials, Errno> {
+    let process = pidfd_by_number(socket, sender.pid)?;
+    let pid = u32::try_from(sender.pid.as_raw_nonzero().get()).map_err(|_| Errno::SRCH)?;
+    Ok(Credentials { pid, uid: sender.uid.as_raw(), process })
 }
 
 /// The number could have been taken by a new process; but not while the one that connected still holds the socket.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use comb_types::{ChannelId, EndpointId, Version, VersionError};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    SendFlags, UCred,
 };
 use serde::{Deserialize, Serialize};
 
@@ -379,8 +379,16 @@ pub fn send(
 
 /// Receives one message with its descriptors; waits if the socket does.
 pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), ProtocolError> {
+    receive_from(socket).map(|(message, descriptors, _)| (message, descriptors))
+}
+
+/// As [`receive`], with who sent it, as the kernel vouches for it, if the socket asks for that (SO_PASSCRED).
+pub(crate) fn receive_from<T: for<'a> Deserialize<'a>>(
+    socket: impl AsFd,
+) -> Result<(T, Vec<OwnedFd>, Option<UCred>), ProtocolError> {
     let mut bytes = vec![0; LONGEST_MESSAGE + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS), ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -392,10 +400,12 @@ pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<
         }
     };
     // Taken first, so that they are closed whatever else is wrong.
-    let mut descriptors = Vec::new();
+    let (mut descriptors, mut sender) = (Vec::new(), None);
     for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+        match message {
+            RecvAncillaryMessage::ScmRights(rights) => descriptors.extend(rights),
+            RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials),
+            _ => {}
         }
     }
     if received.bytes == 0 {
@@ -408,10 +418,10 @@ pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<
         cut |= descriptors.len() >= MOST_DESCRIPTORS;
         descriptors.clear();
     }
-    if cut || received.bytes > LONGEST_MESSAGE {
+    if cut || received.bytes > LONGEST_MESSAGE || descriptors.len() > MOST_DESCRIPTORS {
         return Err(ProtocolError::Truncated);
     }
-    Ok((decode(&bytes[..received.bytes])?, descriptors))
+    Ok((decode(&bytes[..received.bytes])?, descriptors, sender))
 }
 
 #[cfg(test)]

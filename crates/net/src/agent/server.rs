@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use comb_types::ChannelId;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 
 use super::broker::{Broker, ClientId, Outgoing};
 use super::client::{Agent, ConnectError};
@@ -240,6 +240,8 @@ impl InProcess {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(ConnectError::System)?;
+        // The kernel knows this process as both ends, and the one that will have the other end only when it speaks.
+        rustix::net::sockopt::set_socket_passcred(&ours, true).map_err(ConnectError::System)?;
         self.server.command(Command::Adopt(ours));
         Ok(theirs)
     }
@@ -441,8 +443,14 @@ impl Run {
         // Bounded, so that one chatty process does not keep the agent from the others.
         for _ in 0..16 {
             let Some(connection) = self.connections.get(&client) else { return self.look_for_end(client) };
-            match protocol::receive::<Request>(&connection.socket) {
-                Ok((request, descriptors)) => match self.broker.handle(client, request, descriptors) {
+            let received = protocol::receive_from::<Request>(&connection.socket);
+            if let Ok((_, _, Some(sender))) = &received
+                && let Err(reason) = self.learn_process(client, *sender)
+            {
+                return self.dismiss(client, &reason);
+            }
+            match received {
+                Ok((request, descriptors, _)) => match self.broker.handle(client, request, descriptors) {
                     Ok(out) => {
                         if self.broker.has_said_hello(client) {
                             self.greeting.remove(&client);
@@ -456,6 +464,16 @@ impl Run {
                 Err(error) => return self.dismiss(client, &error.to_string()),
             }
         }
+    }
+
+    /// The first word of a connection that this program handed out says whose it is: a child's, most often.
+    fn learn_process(&mut self, client: ClientId, sender: UCred) -> Result<(), String> {
+        let Some(Connection { socket, .. }) = self.connections.get(&client) else { return Ok(()) };
+        let system = |error| format!("the kernel does not say whose connection this is: {error}");
+        rustix::net::sockopt::set_socket_passcred(socket, false).map_err(system)?;
+        let who = credentials::of_sender(socket, &sender).map_err(system)?;
+        self.broker.belongs_to(client, who.pid, who.uid, who.process);
+        Ok(())
     }
 
     fn dismiss(&mut self, client: ClientId, reason: &str) {
