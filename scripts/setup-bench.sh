@@ -44,4 +44,9 @@ fi
 
 say "peers: building in benches/peers"
 make --no-print-directory -s -C "$here/../benches/peers"
-say "peers: $(make --no-print-directory -s -C "$here/../benches/peers" list | tr '\n' ' ')are ready"
+ready=$(make --no-print-directory -s -C "$here/../benches/peers" list | tr '\n' ' ')
+if [ -z "$ready" ]; then
+    say "peers: none could be built; what each lacks is said above" >&2
+    exit 1
+fi
+say "peers: ${ready}are ready"

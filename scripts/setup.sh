@@ -20,7 +20,8 @@ if ! have rustup; then
   say "Rust: fetching rustup, which keeps the version that rust-toolchain.toml names beside any other"
   installer=$(mktemp)
   trap 'rm -f "$installer"' EXIT
-  curl --proto '=https' --tlsv1.2 -sSf -o "$installer" https://sh.rustup.rs || fail 'could not fetch rustup.'
+  curl --proto '=https' --tlsv1.2 -sSf -o "$installer" https://sh.rustup.rs || fail "could not fetch rustup from https://sh.rustup.rs; curl's
+message is above. Without a network, install Rust $oldest_rust or newer by other means (cargo and rustc in PATH), then run this again."
   # No default toolchain: the next step installs the one we pin. The login shell's files stay as they are.
   RUSTUP_INIT_SKIP_PATH_CHECK=yes \
     sh "$installer" -q -y --no-modify-path --profile minimal --default-toolchain none >/dev/null \

@@ -41,9 +41,6 @@ struct Noticed {
     cell: u32,
     at_ns: u64,
     notice: Notice,
-    /// Whether the cause says only that the peer left. A dying process's sockets close before it counts as ended, so
-    /// that word of the one can come before word of the other.
-    left: bool,
 }
 
 /// What the agent says of a cell's end.
@@ -51,7 +48,6 @@ struct Noticed {
 struct Told {
     /// When it said so.
     at_ns: u64,
-    pid: u32,
     killed_at_ns: Option<u64>,
 }
 
@@ -67,12 +63,12 @@ impl Notices {
     /// The channel to `cell` ended at `at_ns`.
     pub fn channel_ended(&mut self, cell: u32, at_ns: u64, peer: String, cause: &Cause) {
         let notice = Notice { peer, cause: cause.to_string(), after_ns: None };
-        self.waiting.push(Noticed { cell, at_ns, notice, left: matches!(cause, Cause::Left(_)) });
+        self.waiting.push(Noticed { cell, at_ns, notice });
     }
 
-    /// The agent says that `cell`, which was that process, has ended.
-    pub fn agent_said(&mut self, now_ns: u64, cell: u32, pid: u32, killed_at_ns: Option<u64>) {
-        self.told.insert(cell, Told { at_ns: now_ns, pid, killed_at_ns });
+    /// The agent says that `cell` has ended.
+    pub fn agent_said(&mut self, now_ns: u64, cell: u32, killed_at_ns: Option<u64>) {
+        self.told.insert(cell, Told { at_ns: now_ns, killed_at_ns });
     }
 
     /// A channel to `cell` is open: what was said before concerned an earlier life.
@@ -93,9 +89,6 @@ impl Notices {
             if let Some(word) = word {
                 noticed.notice.after_ns =
                     word.killed_at_ns.and_then(|killed| noticed.at_ns.checked_sub(killed));
-                if noticed.left {
-                    noticed.notice.cause = Cause::Exited(word.pid).to_string();
-                }
             }
             due.push(noticed.notice.clone());
             false
@@ -123,7 +116,7 @@ mod tests {
         ended(&mut notices, 1_400_000);
         assert_eq!(notices.take_due(1_500_000), []);
         assert_eq!(notices.next_due_ns(), Some(1_400_000 + AGENT_LIMIT_NS));
-        notices.agent_said(1_600_000, 2, 7, Some(1_000_000));
+        notices.agent_said(1_600_000, 2, Some(1_000_000));
         let due = notices.take_due(1_600_000);
         assert_eq!(
             due[0].to_string(),
@@ -131,7 +124,7 @@ mod tests {
         );
 
         let mut notices = Notices::default();
-        notices.agent_said(1_100_000, 2, 7, Some(1_000_000));
+        notices.agent_said(1_100_000, 2, Some(1_000_000));
         ended(&mut notices, 1_400_000);
         assert_eq!(notices.take_due(1_400_000)[0].after_ns, Some(400_000));
     }
@@ -140,7 +133,7 @@ mod tests {
     fn an_end_that_nobody_caused_is_told_without_a_time() {
         let mut notices = Notices::default();
         ended(&mut notices, 1_000_000);
-        notices.agent_said(1_100_000, 2, 7, None);
+        notices.agent_said(1_100_000, 2, None);
         let due = notices.take_due(1_100_000);
         assert_eq!(due[0].to_string(), "the channel to cell-2/wire ended: its process 7 ended");
 
@@ -150,25 +143,10 @@ mod tests {
         assert_eq!(notices.take_due(1_000_000 + AGENT_LIMIT_NS).len(), 1, "the agent is silent");
     }
 
-    /// In 35 of 450 notices after kills, the news of the closed socket overtook that of the ended process, and the
-    /// log said that the cell left, as if of its own will.
-    #[test]
-    fn a_cell_that_was_killed_did_not_just_leave() {
-        let mut notices = Notices::default();
-        notices.channel_ended(2, 1_400_000, "cell-2/wire".into(), &Cause::Left("cell-2 left".into()));
-        assert_eq!(notices.take_due(1_400_000), []);
-        notices.agent_said(1_500_000, 2, 7, Some(1_000_000));
-        assert_eq!(notices.take_due(1_500_000)[0].cause, "its process 7 ended");
-
-        notices.channel_opened(2);
-        notices.channel_ended(2, 1_400_000, "cell-2/wire".into(), &Cause::Left("it closed".into()));
-        assert_eq!(notices.take_due(1_400_000 + AGENT_LIMIT_NS)[0].cause, "it closed", "nobody died");
-    }
-
     #[test]
     fn a_kill_of_an_earlier_life_explains_nothing() {
         let mut notices = Notices::default();
-        notices.agent_said(1000, 2, 7, Some(500));
+        notices.agent_said(1000, 2, Some(500));
         notices.channel_opened(2);
         ended(&mut notices, 1_000_000);
         assert_eq!(notices.take_due(1_000_000), []);

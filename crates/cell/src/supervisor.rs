@@ -322,8 +322,8 @@ impl Supervisor {
             let Superior::Here(socket) = &self.superior else { return false };
             match protocol::receive::<Order>(socket) {
                 Ok((Order::End, _)) => return true,
-                Ok((Order::Ended { cell, pid, killed_at_ns }, _)) => {
-                    self.notices.agent_said(monotonic_ns(), cell, pid, killed_at_ns);
+                Ok((Order::Ended { cell, killed_at_ns, .. }, _)) => {
+                    self.notices.agent_said(monotonic_ns(), cell, killed_at_ns);
                 }
                 Ok((Order::Peers { cells }, _)) => {
                     self.present = cells.into_iter().collect();

@@ -23,11 +23,13 @@ enum CellCommand {
     /// Kill a cell, as a crash would, and see who notices
     Kill {
         /// Its number, as `comb ps` shows it
+        #[arg(value_parser = number)]
         cell: u32,
     },
     /// Start a cell that has ended, under its old name
     Start {
         /// Its number, as `comb ps` shows it
+        #[arg(value_parser = number)]
         cell: u32,
     },
     #[command(hide = true)]
@@ -38,6 +40,10 @@ enum CellCommand {
         #[arg(long)]
         cgroup: Option<PathBuf>,
     },
+}
+
+fn number(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "say a cell's number, such as 2: `comb ps` shows them")
 }
 
 impl Cell {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
+use comb_net::agent::Limits;
 
 use crate::failure::Outcome;
 
@@ -18,12 +19,17 @@ pub(crate) struct Host {
     /// Take everything down when standard input ends.
     #[arg(long)]
     end_with_stdin: bool,
+    /// What its processes may hold.
+    #[arg(long)]
+    limits: Option<Limits>,
 }
 
 impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let options = daemon::Options { directory, cells: self.cells, end_with_stdin: self.end_with_stdin };
+        let Self { cells, end_with_stdin, limits } = self;
+        let options =
+            daemon::Options { directory, cells, end_with_stdin, limits: limits.unwrap_or_default() };
         daemon::run(&options, || {
             println!("{READY}");
             // Whoever waited for that word must not wait for more.

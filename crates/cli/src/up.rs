@@ -11,6 +11,8 @@ use comb_cell::clock::span;
 use comb_host::control::{self, Reply, Request};
 use comb_host::remains::{self, Found};
 use comb_host::{MOST_CELLS, RuntimeDirectory};
+use comb_net::agent::Limits;
+use comb_net::agent::policy::LimitsError;
 
 use crate::failure::{Failure, Outcome};
 use crate::{agent, down, host, log};
@@ -27,6 +29,15 @@ pub(crate) struct Up {
     /// Stay here and show the log; the cells end when this command does
     #[arg(long)]
     foreground: bool,
+    /// What a process may hold at the agent, where that is not to be the default: KEY=NUMBER, separated by commas. Keys:
+    /// endpoints, channels, memory_bytes, connections, connections_per_user
+    #[arg(long, value_parser = known_limits)]
+    limits: Option<String>,
+}
+
+/// Read here already, so that a mistake is told before anything starts.
+fn known_limits(text: &str) -> Result<String, LimitsError> {
+    text.parse::<Limits>().map(|_| text.to_owned())
 }
 
 impl Up {
@@ -70,6 +81,9 @@ impl Up {
     fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("comb").args(["host", "--cells", &self.cells.to_string()]);
+        if let Some(limits) = &self.limits {
+            command.args(["--limits", limits]);
+        }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         if self.foreground {
             // A pipe that ends with us, however we end.
@@ -124,17 +138,40 @@ fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result
     )))
 }
 
-/// A start that failed takes its log with it: its last line is said here.
+/// A start that failed takes its log with it: what its last line has to say is said here.
 fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
     let log = std::fs::read_to_string(directory.log_file()).unwrap_or_default();
-    match log.lines().rev().find(|line| !line.is_empty()) {
+    let failure = failure.to_string().replace(": see `comb log`", "");
+    match last_words(&log) {
         Some(last) => Failure::new(format!("{failure} (last in its log: {last})")),
-        None => Failure::new(failure.to_string()),
+        None => Failure::new(failure),
     }
+}
+
+/// A cell knows why it failed; its agent only knows that it did.
+fn last_words(log: &str) -> Option<&str> {
+    let mut lines = log.lines().rev().filter_map(|line| Some(line.split_once(' ')?.1));
+    lines.clone().find(|line| !line.starts_with("agent: ")).or_else(|| lines.next())
 }
 
 fn show_log(directory: &RuntimeDirectory) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     out.flush()?;
     log::follow(&mut BufReader::new(File::open(directory.log_file())?), &mut out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_are_those_of_who_failed() {
+        let log = "T agent: starts\nT cell 1: the name is taken\nT agent: cell 1 is gone: failed\n";
+        assert_eq!(last_words(log), Some("cell 1: the name is taken"));
+        assert_eq!(
+            last_words("T agent: cell 1 cannot be started\n"),
+            Some("agent: cell 1 cannot be started")
+        );
+        assert_eq!(last_words(""), None);
+    }
 }

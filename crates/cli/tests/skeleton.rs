@@ -306,6 +306,130 @@ fn two_sets_of_cells_do_not_know_each_other() {
     assert!((1..=3).all(|number| cell(&status, number)["channels"] == 2), "{status}");
 }
 
+fn is_up(cells: &Cells, count: usize) -> Option<()> {
+    let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+    (1..=count).all(|number| cell(&status, number)["state"] == "up").then_some(())
+}
+
+/// An agent that was told to end by a signal left its cells, its sockets and its cgroups behind.
+#[test]
+fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
+    for name in ["-TERM", "-INT", "-HUP"] {
+        let cells = Cells::new(&format!("signal{name}"));
+        let mut host = cells.command(&["host", "--cells", "2"]).stdout(Stdio::null()).spawn().unwrap();
+        wait_until("both cells to be up", || is_up(&cells, 2));
+        let cgroup = cells.cgroup();
+        let mut log = std::fs::File::open(cells.directory().join("comb.log")).unwrap();
+        signal(name, host.id().into());
+        assert_eq!(host.wait().unwrap().code(), Some(0), "{name}");
+        cells.assert_gone(cgroup.as_deref());
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut log, &mut told).unwrap();
+        assert!(told.contains(&format!("was told to end (SIG{})", &name[1..])), "{told}");
+        assert_eq!(told.matches("ends, as its agent says").count(), 2, "{told}");
+    }
+    // One that `comb up` started, with a cell that hears nothing: told twice, the agent does not wait for it.
+    let cells = Cells::new("signal-twice");
+    cells.ok(&["up", "--cells", "2"]);
+    let (cgroup, agent) = (cells.cgroup(), cells.agent_pid());
+    signal("-STOP", cell(&cells.status(), 1)["pid"].as_u64().unwrap());
+    signal("-TERM", agent);
+    cells.logged("takes everything down", 1);
+    signal("-TERM", agent);
+    cells.assert_gone(cgroup.as_deref());
+}
+
+/// A cell that was started in the moment in which its agent died was in nobody's book. It knocked for ever, held its
+/// name, and its successor could not start.
+#[test]
+fn a_cell_that_no_agent_has_in_its_book_is_told_to_end() {
+    let cells = Cells::new("stray");
+    cells.ok(&["up", "--cells", "2"]);
+    let cgroup = cells.cgroup();
+    let stray = cell(&cells.status(), 2)["pid"].as_u64().unwrap();
+    kill_process(cells.agent_pid());
+    cells.logged("its agent is away", 2);
+    let path = cells.directory().join("agent.json");
+    let mut state: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    state["cells"].as_array_mut().unwrap().pop();
+    std::fs::write(&path, state.to_string()).unwrap();
+    let mut host = cells.host();
+    cells.logged("cell 2: ends, as its agent says", 1);
+    wait_until("the stray's end", || (!Path::new(&format!("/proc/{stray}")).exists()).then_some(()));
+    wait_until("cell 1 to be up", || is_up(&cells, 1));
+    assert!(cells.ok(&["down"]).contains("ended 1 cell"));
+    host.wait().unwrap();
+    cells.assert_gone(cgroup.as_deref());
+}
+
+/// Whoever connected and asked nothing held a place for ever; enough of them, and nobody was answered any more.
+#[test]
+fn silent_connections_do_not_keep_commands_away() {
+    let cells = Cells::new("silent");
+    cells.ok(&["up", "--cells", "1"]);
+    let connect = |name: &str| {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let address = SocketAddrUnix::new(cells.directory().join(name)).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        socket
+    };
+    let silent: Vec<_> = (0..100).map(|_| connect("control.sock")).collect();
+    let others: Vec<_> = (0..200).map(|_| connect("cells.sock")).collect();
+    assert!(cells.fails(&["ps"]).contains("commands are waiting for the agent"));
+    wait_until("the silent ones are let go", || is_up(&cells, 1));
+    assert!(cells.ok(&["cell", "kill", "1"]).contains("no peers"));
+    assert!(cells.ok(&["cell", "start", "1"]).contains("is up again"));
+    drop((silent, others));
+    cells.ok(&["down"]);
+    cells.assert_gone(None);
+}
+
+#[test]
+fn limits_are_the_agents_and_a_wrong_one_is_told_before_anything_starts() {
+    let cells = Cells::new("limits");
+    let output = cells.run(&["up", "--limits", "chanels=3"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("there is no limit \"chanels\"") && text.contains("connections_per_user"),
+        "{text}"
+    );
+    assert!(!cells.directory().exists());
+    // Each cell's endpoint takes more channels than that.
+    let refused = cells.fails(&["up", "--cells", "1", "--limits", "channels=3"]);
+    assert!(refused.contains("an endpoint takes 1 to 3 channels"), "{refused}");
+    cells.assert_gone(None);
+    cells.ok(&["up", "--cells", "2", "--limits", "channels=300,memory_bytes=16M"]);
+}
+
+#[test]
+fn nothing_is_coloured_or_moved_where_nobody_looks_and_wrong_words_get_a_hint() {
+    let cells = Cells::new("words");
+    for (arguments, words) in [
+        (&["pss"][..], "a similar subcommand exists: 'ps'"),
+        (&["cell", "kil", "1"], "a similar subcommand exists: 'kill'"),
+        (&["up", "--cell", "3"], "a similar argument exists: '--cells'"),
+        (&["cell", "kill", "two"], "`comb ps` shows them"),
+        (&["cell", "kill"], "<CELL>"),
+        (&[], "Usage: comb <COMMAND>"),
+    ] {
+        let output = cells.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(words) && !text.contains('\u{1b}'), "comb {arguments:?}: {text}");
+    }
+    let shown =
+        [&["up", "--cells", "2"][..], &["ps"], &["cell", "kill", "2"], &["log"], &["doctor"], &["down"]];
+    for arguments in shown {
+        let output = cells.run(arguments);
+        let text = [output.stdout, output.stderr].concat();
+        assert!(!text.is_empty() && !text.contains(&0x1b) && !text.contains(&b'\r'), "comb {arguments:?}");
+    }
+}
+
 #[test]
 fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
     let cells = Cells::new("foreground");

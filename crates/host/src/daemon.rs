@@ -9,21 +9,28 @@ use std::time::{Duration, Instant};
 use comb_cell::clock::{monotonic_ns, span};
 use comb_cell::journal;
 use comb_cell::supervision::{Order, Report};
+use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::agent::{Limits, SameUser, Server};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::cell::{Cell, Running};
 use crate::cgroup::{self, Cgroup};
-use crate::control::{self, AgentStatus, Down, Reply, Request, Status};
+use crate::control::{AgentStatus, Down, Reply, Request, Status};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::waits::{Awaited, Wait};
-use crate::{DirectoryError, RuntimeDirectory, process, remains};
+use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// Commands that are asked at one time. Each is one process of a person or a script.
+const MOST_COMMANDS: usize = 64;
+/// Connections of cells: as many more as there can be new lives beside old ones.
+const MOST_CELL_CONNECTIONS: usize = 2 * crate::MOST_CELLS as usize;
+/// A command asks, and a cell says hello, at once. A connection that says nothing holds a place that others could have.
+const FIRST_WORD_LIMIT: Duration = Duration::from_secs(5);
 
 /// What an agent is told when it is started.
 #[derive(Clone, Debug)]
@@ -34,6 +41,8 @@ pub struct Options {
     pub cells: u32,
     /// Whether the end of standard input is the end of everything: whoever started us wants nothing to outlive it.
     pub end_with_stdin: bool,
+    /// What its processes may hold.
+    pub limits: Limits,
 }
 
 /// Why an agent could not start or go on.
@@ -77,7 +86,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"comb-agent");
     raise_descriptor_limit();
-    Daemon::start(options, lock)?.run(ready)
+    let told = signals::catch().map_err(system("cannot catch signals"))?;
+    Daemon::start(options, lock, told)?.run(ready)
 }
 
 /// Two descriptors a channel and more: the usual 1024 are few, and every process may have as many as the hard limit.
@@ -94,6 +104,7 @@ enum Source {
     ControlListener,
     CellsListener,
     Stdin,
+    Signal,
     /// A cell's process.
     Process(u32),
     /// A command's connection.
@@ -103,7 +114,7 @@ enum Source {
 }
 
 impl Source {
-    fn token(self) -> epoll::EventData {
+    fn token(self) -> u64 {
         let (kind, number) = match self {
             Self::ControlListener => (0, 0),
             Self::CellsListener => (1, 0),
@@ -111,8 +122,9 @@ impl Source {
             Self::Process(cell) => (3, u64::from(cell)),
             Self::Command(connection) => (4, connection),
             Self::Cell(connection) => (5, connection),
+            Self::Signal => (6, 0),
         };
-        epoll::EventData::new_u64(kind << 56 | number)
+        kind << 56 | number
     }
 
     fn of(data: epoll::EventData) -> Option<Self> {
@@ -124,6 +136,7 @@ impl Source {
             3 => Self::Process(u32::try_from(number).ok()?),
             4 => Self::Command(number),
             5 => Self::Cell(number),
+            6 => Self::Signal,
             _ => return None,
         })
     }
@@ -135,6 +148,7 @@ struct CellConnection {
     socket: OwnedFd,
     pid: u32,
     cell: Option<u32>,
+    since: Instant,
     /// Orders that its queue had no room for.
     unsent: Vec<Order>,
 }
@@ -162,10 +176,18 @@ impl CellConnection {
     }
 }
 
+/// A command's connection.
+#[derive(Debug)]
+struct Command {
+    socket: OwnedFd,
+    since: Instant,
+    asked: bool,
+}
+
 /// Everything is being taken down.
 #[derive(Debug, Default)]
 struct Ending {
-    /// Who asked; none if standard input ended.
+    /// Who asked; none if standard input ended or a signal came.
     connections: Vec<u64>,
     deadline: Option<Instant>,
     told: u32,
@@ -178,10 +200,10 @@ struct Daemon {
     _lock: File,
     server: Server,
     epoll: OwnedFd,
-    control: OwnedFd,
-    cells_listener: OwnedFd,
+    control: Listener,
+    cells_listener: Listener,
     next_connection: u64,
-    commands: BTreeMap<u64, OwnedFd>,
+    commands: BTreeMap<u64, Command>,
     cell_connections: BTreeMap<u64, CellConnection>,
     cgroup: Option<Cgroup>,
     cells: Vec<Cell>,
@@ -194,22 +216,23 @@ fn say(what: impl std::fmt::Display) {
 }
 
 fn listen(path: &std::path::Path) -> Result<OwnedFd, Errno> {
-    let socket = control::socket(SocketFlags::NONBLOCK)?;
     // We hold the lock: whoever listened here is dead.
     let _ = std::fs::remove_file(path);
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, 128)?;
-    Ok(socket)
+    Listener::bind(path)
 }
 
 impl Daemon {
-    fn start(options: &Options, lock: File) -> Result<Self, DaemonError> {
+    fn start(options: &Options, lock: File, told: &OwnedFd) -> Result<Self, DaemonError> {
         let directory = options.directory.clone();
         let previous = state::read(&directory);
-        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), Limits::default())?;
+        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), options.limits)?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
         let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot wait for events"))?;
+        let cannot = system("cannot wait for events");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(&cannot)?;
+        let control = Listener::watch(control, &epoll, Source::ControlListener.token()).map_err(&cannot)?;
+        let cells_listener =
+            Listener::watch(cells_listener, &epoll, Source::CellsListener.token()).map_err(&cannot)?;
         let mut daemon = Self {
             directory,
             _lock: lock,
@@ -225,9 +248,7 @@ impl Daemon {
             waits: Vec::new(),
             ending: None,
         };
-        let cannot = system("cannot wait for events");
-        daemon.watch(&daemon.control, Source::ControlListener).map_err(&cannot)?;
-        daemon.watch(&daemon.cells_listener, Source::CellsListener).map_err(&cannot)?;
+        daemon.watch(told, Source::Signal).map_err(&cannot)?;
         if options.end_with_stdin {
             daemon.watch(std::io::stdin(), Source::Stdin).map_err(&cannot)?;
         }
@@ -239,7 +260,7 @@ impl Daemon {
     }
 
     fn watch(&self, what: impl AsFd, source: Source) -> Result<(), Errno> {
-        epoll::add(&self.epoll, what, source.token(), epoll::EventFlags::IN)
+        epoll::add(&self.epoll, what, epoll::EventData::new_u64(source.token()), epoll::EventFlags::IN)
     }
 
     /// With new cells.
@@ -338,12 +359,14 @@ impl Daemon {
                         say("whoever started this agent is gone");
                         self.end_all(None);
                     }
+                    Source::Signal => self.hear_signal(),
                     Source::Process(cell) => self.look_for_end(cell),
                     Source::Command(connection) => self.hear_command(connection),
                     Source::Cell(connection) => self.hear_cell(connection),
                 }
             }
             self.answer_waits();
+            self.drop_the_silent();
             if self.is_over() {
                 return self.finish();
             }
@@ -352,7 +375,41 @@ impl Daemon {
 
     fn next_deadline(&self) -> Option<Instant> {
         let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
-        self.waits.iter().map(Wait::deadline).chain(ending).min()
+        let pauses = [&self.control, &self.cells_listener].into_iter().filter_map(Listener::deadline);
+        let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
+        self.waits.iter().map(Wait::deadline).chain(ending).chain(pauses).chain(silent).min()
+    }
+
+    /// Since when whoever has been silent longest has been so.
+    fn silent_since(&self) -> Option<Instant> {
+        let commands = self.commands.values().filter(|command| !command.asked).map(|command| command.since);
+        let cells = self.cell_connections.values().filter(|known| known.cell.is_none());
+        commands.chain(cells.map(|known| known.since)).min()
+    }
+
+    /// Connections that have said nothing for too long make place for others.
+    fn drop_the_silent(&mut self) {
+        let now = Instant::now();
+        self.control.resume(&self.epoll, now);
+        self.cells_listener.resume(&self.epoll, now);
+        if self.silent_since().is_none_or(|since| now < since + FIRST_WORD_LIMIT) {
+            return;
+        }
+        let late = |since: Instant| now >= since + FIRST_WORD_LIMIT;
+        self.commands.retain(|_, command| command.asked || !late(command.since));
+        self.cell_connections.retain(|_, known| known.cell.is_some() || !late(known.since));
+    }
+
+    fn hear_signal(&mut self) {
+        let Some(signal) = signals::take() else { return };
+        match &mut self.ending {
+            None => {
+                say(format_args!("was told to end ({signal})"));
+                self.end_all(None);
+            }
+            // Said twice, it is meant: no cell gets more time.
+            Some(ending) => ending.deadline = ending.deadline.map(|_| Instant::now()),
+        }
     }
 
     fn answer_waits(&mut self) {
@@ -373,23 +430,35 @@ impl Daemon {
     // ── commands ──
 
     fn accept_command(&mut self) {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.control, flags) else { return };
+        let refuse = |socket: &OwnedFd, reason: &str| {
+            let _ = protocol::send(socket, &Reply::Refused(reason.to_owned()), &[]);
+        };
+        let exhausted = |socket: &OwnedFd| refuse(socket, "the agent has no descriptor left (ulimit -n)");
+        let Some(socket) = self.control.accept(&self.epoll, exhausted) else { return };
         if let Err(stranger) = may_command(&socket) {
-            let _ = protocol::send(&socket, &Reply::Refused(stranger), &[]);
-            return;
+            return refuse(&socket, &stranger);
+        }
+        if self.commands.len() >= MOST_COMMANDS {
+            let reason = format!("{MOST_COMMANDS} commands are waiting for the agent: try again later");
+            return refuse(&socket, &reason);
         }
         let connection = self.next_connection;
         self.next_connection += 1;
         if self.watch(&socket, Source::Command(connection)).is_ok() {
-            self.commands.insert(connection, socket);
+            let command = Command { socket, since: Instant::now(), asked: false };
+            self.commands.insert(connection, command);
         }
     }
 
     fn hear_command(&mut self, connection: u64) {
-        let Some(socket) = self.commands.get(&connection) else { return };
-        match protocol::receive::<Request>(socket) {
-            Ok((request, _)) => self.handle(connection, &request),
+        let Some(command) = self.commands.get_mut(&connection) else { return };
+        match protocol::receive::<Request>(&command.socket) {
+            // One connection is one question.
+            Ok(_) if command.asked => self.forget_command(connection),
+            Ok((request, _)) => {
+                command.asked = true;
+                self.handle(connection, &request);
+            }
             Err(ProtocolError::System(Errno::AGAIN)) => {}
             Err(ProtocolError::Ended | ProtocolError::System(_)) => self.forget_command(connection),
             Err(error) => self.reply(connection, &Reply::Refused(error.to_string())),
@@ -402,9 +471,9 @@ impl Daemon {
     }
 
     fn reply(&mut self, connection: u64, reply: &Reply) {
-        if let Some(socket) = self.commands.get(&connection) {
+        if let Some(command) = self.commands.get(&connection) {
             // Whoever does not wait for the answer does not get it.
-            let _ = protocol::send(socket, reply, &[]);
+            let _ = protocol::send(&command.socket, reply, &[]);
         }
         self.forget_command(connection);
     }
@@ -485,15 +554,19 @@ impl Daemon {
     // ── cells ──
 
     fn accept_cell(&mut self) {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.cells_listener, flags) else { return };
+        // A cell that is not let in knocks again at its next beat.
+        let Some(socket) = self.cells_listener.accept(&self.epoll, |_| ()) else { return };
+        if self.cell_connections.len() >= MOST_CELL_CONNECTIONS {
+            return;
+        }
         let Ok(who) = rustix::net::sockopt::socket_peercred(&socket) else { return };
         let Ok(pid) = u32::try_from(who.pid.as_raw_nonzero().get()) else { return };
         let connection = self.next_connection;
         self.next_connection += 1;
         if self.watch(&socket, Source::Cell(connection)).is_ok() {
-            self.cell_connections
-                .insert(connection, CellConnection { socket, pid, cell: None, unsent: Vec::new() });
+            let since = Instant::now();
+            let fresh = CellConnection { socket, pid, cell: None, since, unsent: Vec::new() };
+            self.cell_connections.insert(connection, fresh);
         }
     }
 
@@ -505,6 +578,11 @@ impl Daemon {
             match protocol::receive::<Report>(&known.socket) {
                 Ok((report, _)) => {
                     if let Err(misbehaviour) = self.take(connection, report) {
+                        // A cell of an earlier agent, which died before it had written it down, belongs to nobody.
+                        let known = self.cell_connections.get_mut(&connection);
+                        if let Some(stray) = known.filter(|known| known.cell.is_none()) {
+                            stray.tell(&Order::End);
+                        }
                         say(format_args!(
                             "cut off process {}: {misbehaviour}",
                             self.cell_connections[&connection].pid
@@ -672,8 +750,8 @@ impl Daemon {
         let directory_removed = matches!(removed, Ok(true));
         let reply = Reply::Down(Down { ended: ending.told, killed: ending.killed, directory_removed });
         for connection in ending.connections {
-            if let Some(socket) = commands.get(&connection) {
-                let _ = protocol::send(socket, &reply, &[]);
+            if let Some(command) = commands.get(&connection) {
+                let _ = protocol::send(&command.socket, &reply, &[]);
             }
         }
         removed.map(drop).map_err(DaemonError::from)

@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod process;
 pub mod remains;
 mod runtime_directory;
+mod signals;
 pub mod state;
 mod waits;
 

@@ -91,6 +91,8 @@ pub(crate) struct EndpointShared {
     /// Of an endpoint with events.
     events: Option<Events>,
     places: Mutex<Places>,
+    /// The windows that we made.
+    windows: Arc<crate::window::Book>,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +128,7 @@ impl EndpointShared {
             news: AtomicBool::new(false),
             events,
             places: Mutex::default(),
+            windows: Arc::default(),
         };
         Ok((shared, descriptor))
     }
@@ -141,6 +144,11 @@ impl EndpointShared {
 
     pub(crate) fn set_id(&self, id: EndpointId) {
         self.id.store(id.0, Ordering::Relaxed);
+        self.windows.set_endpoint(id);
+    }
+
+    pub(crate) fn windows(&self) -> &crate::window::Book {
+        &self.windows
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -330,6 +338,7 @@ pub struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(agent: Agent, shared: Arc<EndpointShared>) -> Self {
         Self {
+            windows: Arc::clone(&shared.windows),
             agent,
             shared,
             channels: Vec::new(),
@@ -347,7 +356,6 @@ impl Endpoint {
             ticks: 0,
             flagged: Flagged::default(),
             backlogs: None,
-            windows: Arc::default(),
             has_silent: false,
         }
     }

@@ -567,6 +567,7 @@ fn what_belongs_to_others_is_not_mallorys_to_take() {
             name: "lair".into(),
             bell_channels: 1,
             channels: vec![(channel, "alice/desk".into())],
+            geometry: Geometry::default(),
         };
         mallory.tell(&restore, &[Memory::create(board_bytes(1), BOTH).fd.as_fd()]);
         refused(mallory, "not this endpoint's to restore");
@@ -599,7 +600,7 @@ fn a_window_on_a_channel_that_is_only_offered_goes_nowhere() {
 
 #[test]
 fn limits_are_kept_and_named() {
-    let limits = Limits { endpoints: 2, channels: 3, memory_bytes: 200 << 10 };
+    let limits = Limits { endpoints: 2, channels: 3, memory_bytes: 200 << 10, ..Limits::default() };
     let agent = InProcess::with(Box::new(comb_net::agent::SameUser), limits);
     let few = EndpointOptions { channels: 3, ..EndpointOptions::default() };
     let process = agent.connect("alice").unwrap();
@@ -629,7 +630,7 @@ fn limits_are_kept_and_named() {
 /// The accepter kept a channel that its own agent had refused, with nobody at the other end.
 #[test]
 fn an_accepter_beyond_its_memory_is_told_and_so_is_the_opener() {
-    let limits = Limits { endpoints: 2, channels: 8, memory_bytes: 100 << 10 };
+    let limits = Limits { endpoints: 2, channels: 8, memory_bytes: 100 << 10, ..Limits::default() };
     let agent = InProcess::with(Box::new(comb_net::agent::SameUser), limits);
     let few = EndpointOptions { channels: 8, ..EndpointOptions::default() };
     let large = EndpointOptions { geometry: Geometry { slots: 64, payload_bytes: 256 << 10 }, ..few };

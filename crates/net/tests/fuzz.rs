@@ -385,7 +385,7 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
         if fuzz.chance(3) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
     let endpoint = if fuzz.chance(4) { EndpointId(fuzz.number()) } else { endpoint };
     let bell_channels = if fuzz.chance(4) { fuzz.number() } else { 64 };
-    match fuzz.below(15) {
+    match fuzz.below(16) {
         0 => Request::Hello { name: any_name(fuzz) },
         1 => Request::CreateEndpoint { request, name: any_name(fuzz), bell_channels },
         2 | 3 => {
@@ -400,7 +400,8 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
         10 => {
             let restored = (0..fuzz.below(4)).map(|_| (channels[fuzz.below(channels.len())], any_name(fuzz)));
             let channels = restored.collect();
-            Request::RestoreEndpoint { request, name: any_name(fuzz), bell_channels, channels }
+            let geometry = any_geometry(fuzz);
+            Request::RestoreEndpoint { request, name: any_name(fuzz), bell_channels, channels, geometry }
         }
         11 => Request::WithdrawWindow { window: any_window(fuzz, channel, endpoint) },
         12 => {
@@ -408,6 +409,7 @@ fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) ->
             Request::OpenRemote { request, endpoint, to, silence_limit_ms: fuzz.number() }
         }
         13 => Request::AcceptRemote { channel },
+        14 => Request::RestoreWindow { request, window: any_window(fuzz, channel, endpoint) },
         _ => Request::List { request },
     }
 }

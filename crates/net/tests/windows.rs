@@ -316,8 +316,8 @@ fn puts_into_the_window_of_a_killed_process_hurt_nobody() {
     // Until we look, a put finds nothing wrong, and pages that nobody touched before are still there to be written.
     alice.put(&remote, 4096, &vec![7; (1 << 20) - 4096]).unwrap();
     let ended = alice.receive_within(&mut echo, SOON).unwrap_err();
-    // Whoever notices first, the watcher of the process or the agent.
-    assert!(matches!(ended.cause, comb_net::Cause::Exited(_) | comb_net::Cause::Left(_)), "{ended}");
+    // Of the child, though its connection was made by this process.
+    assert_eq!(ended.cause, comb_net::Cause::Exited(owner.id()), "{ended}");
     assert_eq!(alice.put(&remote, 0, b"x"), Err(AccessError::Ended("bob/desk".into())));
 }
 

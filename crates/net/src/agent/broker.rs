@@ -2,17 +2,24 @@
 //!
 //! The broker believes nobody: names, seals, sizes and limits are checked here before anything reaches a peer. It
 //! keeps one reference to every bell, because it hands them to each new peer; rings and windows only pass through.
+//!
+//! `windows` is what it decides about windows, `restore` what it believes processes that outlived the agent before.
+
+mod restore;
+mod windows;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use comb_types::{ChannelId, EndpointId};
 
-use super::policy::{Identity, Limits, Policy};
+use super::credentials;
+use super::policy::{Identity, Limits, Policy, reached};
 use super::protocol::{LONGEST_NAME, Listed, RemoteSession, Reply, Request, Side, WindowTerms};
 use crate::bell::Bell;
 use crate::segment::{Segment, Writers};
-use crate::shm::{GeometryError, WINDOWS};
+use crate::shm::GeometryError;
+use restore::Restored;
 
 /// A connection, as the server counts them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -160,14 +167,38 @@ impl Broker {
         assert!(before.is_none(), "the server numbers connections once");
     }
 
-    /// A connection ended: its endpoints and channels go, and the other ends are told.
+    /// The connection has gone over to another process, before it said anything.
+    pub fn belongs_to(&mut self, client: ClientId, pid: u32, uid: u32, process: OwnedFd) {
+        if let Some(known) = self.clients.get_mut(&client).filter(|known| known.name.is_none()) {
+            (known.pid, known.uid, known.process) = (pid, uid, process);
+        }
+    }
+
+    /// Whether a client has introduced itself.
+    pub fn has_said_hello(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|known| known.name.is_some())
+    }
+
+    /// A client's process: its number, and its descriptor.
+    pub fn process(&self, client: ClientId) -> Option<(u32, BorrowedFd<'_>)> {
+        self.clients.get(&client).map(|known| (known.pid, known.process.as_fd()))
+    }
+
+    /// A connection ended: its endpoints and channels go, and the other ends are told. Of a process that is ending it is
+    /// to be said when it has ended: peers take the word of an earlier call for a farewell.
     pub fn disconnect(&mut self, client: ClientId) -> Vec<Outgoing> {
         let mut out = Vec::new();
         let name = self.identity(client).map_or_else(|| "a process".to_owned(), |who| who.name);
+        let reason = match self.process(client) {
+            Some((pid, process)) if credentials::has_ended(process) => {
+                format!("{name}'s process {pid} ended")
+            }
+            _ => format!("{name} left"),
+        };
         let owned: Vec<EndpointId> =
             self.endpoints.iter().filter(|(_, e)| e.owner == client).map(|(&id, _)| id).collect();
         for endpoint in owned {
-            self.remove_endpoint(endpoint, &format!("{name} left"), &mut out);
+            self.remove_endpoint(endpoint, &reason, &mut out);
         }
         self.clients.remove(&client);
         out
@@ -180,8 +211,7 @@ impl Broker {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Vec<Outgoing>, Misbehaviour> {
-        let said_hello = self.clients.get(&client).is_some_and(|c| c.name.is_some());
-        if said_hello == matches!(request, Request::Hello { .. }) {
+        if self.has_said_hello(client) == matches!(request, Request::Hello { .. }) {
             return Err(Misbehaviour("a connection starts with one Hello".into()));
         }
         let number = match &request {
@@ -189,6 +219,7 @@ impl Broker {
             | Request::Open { request, .. }
             | Request::RestoreEndpoint { request, .. }
             | Request::ShareWindow { request, .. }
+            | Request::RestoreWindow { request, .. }
             | Request::OpenRemote { request, .. }
             | Request::List { request } => Some(*request),
             _ => None,
@@ -209,8 +240,12 @@ impl Broker {
             Request::CreateEndpoint { request, name, bell_channels } => {
                 self.create_endpoint(client, request, name, bell_channels, descriptors)
             }
-            Request::RestoreEndpoint { request, name, bell_channels, channels } => {
-                self.restore_endpoint(client, request, name, bell_channels, &channels, descriptors)
+            Request::RestoreEndpoint { request, name, bell_channels, channels, geometry } => {
+                let restored = Restored { name, bell_channels, channels: &channels, geometry };
+                self.restore_endpoint(client, request, restored, descriptors)
+            }
+            Request::RestoreWindow { request, window } => {
+                self.restore_window(client, request, window, descriptors)
             }
             Request::Open { request, endpoint, to, side } => {
                 self.open(client, request, endpoint, &to, side, descriptors)
@@ -265,20 +300,31 @@ impl Broker {
         bell_channels: u32,
         descriptors: Vec<OwnedFd>,
     ) -> Outcome {
+        let endpoint = self.insert_endpoint(client, name, bell_channels, descriptors)?;
+        let reply = Reply::EndpointCreated { request, endpoint };
+        Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
+    }
+
+    fn insert_endpoint(
+        &mut self,
+        client: ClientId,
+        name: String,
+        bell_channels: u32,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<EndpointId, Refusal> {
         check_name(&name)?;
         let owned = self.endpoints.values().filter(|e| e.owner == client);
         if owned.clone().any(|e| e.name == name) {
             return Err(format!("this process has an endpoint {name:?} already").into());
         }
         if owned.count() >= self.limits.endpoints as usize {
-            return Err(
-                format!("the limit of {} endpoints a process is reached", self.limits.endpoints).into()
-            );
+            let limit = format!("the limit of {} endpoints a process", self.limits.endpoints);
+            return Err(reached(&limit, "endpoints").into());
         }
         if bell_channels == 0 || bell_channels > self.limits.channels {
+            let most = self.limits.channels;
             return Err(format!(
-                "an endpoint takes 1 to {} channels, not {bell_channels}",
-                self.limits.channels
+                "an endpoint takes 1 to {most} channels (Limits::channels), not {bell_channels}"
             )
             .into());
         }
@@ -289,78 +335,7 @@ impl Broker {
         let endpoint = EndpointId(self.fresh_number());
         let restored = false;
         self.endpoints.insert(endpoint, Endpoint { owner: client, name, bell, bell_channels, restored });
-        let reply = Reply::EndpointCreated { request, endpoint };
-        Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
-    }
-
-    /// An endpoint of a process that outlived the agent before. All of it or nothing.
-    fn restore_endpoint(
-        &mut self,
-        client: ClientId,
-        request: u32,
-        name: String,
-        bell_channels: u32,
-        channels: &[(ChannelId, String)],
-        descriptors: Vec<OwnedFd>,
-    ) -> Outcome {
-        let process = self.identity(client).ok_or("not connected")?.name;
-        let own = format!("{process}/{name}");
-        let mut ends_here = BTreeMap::new();
-        for (channel, peer) in channels {
-            self.may_restore(*channel, &own, peer)?;
-            let ends: &mut u32 = ends_here.entry(*channel).or_default();
-            *ends += 1;
-            if *ends > 1 + u32::from(*peer == own) {
-                return Err(format!("{channel} is named more often than it has ends").into());
-            }
-        }
-        let held = self.clients[&client].channels as usize + channels.len();
-        if held > self.limits.channels as usize {
-            return Err(
-                format!("this process's limit of {} channels is reached", self.limits.channels).into()
-            );
-        }
-        let mut known =
-            self.endpoints.iter().filter(|(_, e)| e.owner == client && e.name == name && e.restored);
-        let (endpoint, out) = if let Some((&endpoint, _)) = known.next() {
-            let reply = Reply::EndpointCreated { request, endpoint };
-            (endpoint, vec![Outgoing { to: client, reply, descriptors: Vec::new() }])
-        } else {
-            let out = self.create_endpoint(client, request, name, bell_channels, descriptors)?;
-            let Some(Reply::EndpointCreated { endpoint, .. }) = out.first().map(|out| &out.reply) else {
-                return Err("an endpoint was not restored".into());
-            };
-            (*endpoint, out)
-        };
-        self.endpoints.get_mut(&endpoint).expect("just found or made").restored = true;
-        for (channel, peer) in channels {
-            let fresh = || Channel {
-                ends: Vec::new(),
-                pending: None,
-                charged_bytes: Vec::new(),
-                windows: Vec::new(),
-                remote: None,
-                half: Some((own.clone(), peer.clone())),
-            };
-            let entry = self.channels.entry(*channel).or_insert_with(fresh);
-            entry.ends.push((client, endpoint));
-            if entry.ends.len() == 2 {
-                entry.half = None;
-            }
-        }
-        let added = u32::try_from(channels.len()).expect("within the limit");
-        self.clients.get_mut(&client).expect("identified above").channels += added;
-        Ok(out)
-    }
-
-    /// A channel's number is easy to guess. Only who the other end names may claim what that one has restored, and
-    /// nobody what was made here.
-    fn may_restore(&self, channel: ChannelId, own: &str, peer: &str) -> Result<(), Refusal> {
-        match self.channels.get(&channel).map(|entry| &entry.half) {
-            None => Ok(()),
-            Some(Some((restorer, named))) if own == named && peer == restorer => Ok(()),
-            Some(_) => Err(format!("{channel} is not this endpoint's to restore").into()),
-        }
+        Ok(endpoint)
     }
 
     fn open(
@@ -475,59 +450,6 @@ impl Broker {
         Ok(vec![Outgoing { to: opener, reply, descriptors: Vec::new() }])
     }
 
-    fn share_window(
-        &mut self,
-        client: ClientId,
-        request: u32,
-        window: WindowTerms,
-        descriptors: Vec<OwnedFd>,
-    ) -> Outcome {
-        self.own_endpoint(client, window.endpoint)?;
-        self.end_of(client, window.channel)?;
-        if self.channels[&window.channel].remote.is_some() {
-            return Err("a window cannot be shared with another host".into());
-        }
-        if window.number as usize >= WINDOWS {
-            return Err(format!("a side has at most {WINDOWS} windows on a channel").into());
-        }
-        let entry = &self.channels[&window.channel];
-        let same = |(_, open): &(ClientId, WindowTerms)| {
-            (open.endpoint, open.number) == (window.endpoint, window.number)
-        };
-        if entry.windows.iter().any(same) {
-            return Err(format!("window {} of this channel is open already", window.number).into());
-        }
-        if entry.pending.is_some() {
-            return Err("the peer has not taken the channel yet".into());
-        }
-        // Told apart by endpoint, because both ends can be one process's.
-        let peer = entry.ends.iter().find(|(_, endpoint)| *endpoint != window.endpoint);
-        let &(to, endpoint) =
-            peer.ok_or("the channel has no other endpoint: it leads to itself, or is not restored yet")?;
-        let [memory] = exactly(descriptors)?;
-        let writers = if window.writable { Writers::Both } else { Writers::Maker };
-        Segment::inspect(memory.as_fd(), window.bytes, writers)?;
-        self.charge(client, window.bytes)?;
-        self.channels.get_mut(&window.channel).expect("checked by end_of").windows.push((client, window));
-        let shared = Reply::WindowShared { window: WindowTerms { endpoint, ..window } };
-        let taken = Reply::WindowTaken { request };
-        Ok(vec![
-            Outgoing { to, reply: shared, descriptors: vec![memory] },
-            Outgoing { to: client, reply: taken, descriptors: Vec::new() },
-        ])
-    }
-
-    /// The peer's mapping may live on. What it still writes there is charged to it by its own cgroup, so the owner's
-    /// account ends here. A window whose channel is gone was settled with the channel.
-    fn withdraw_window(&mut self, client: ClientId, window: &WindowTerms) {
-        let Some(entry) = self.channels.get_mut(&window.channel) else { return };
-        let Some(at) = entry.windows.iter().position(|open| *open == (client, *window)) else { return };
-        entry.windows.swap_remove(at);
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.memory_bytes -= window.bytes;
-        }
-    }
-
     fn list(&self, client: ClientId, request: u32) -> Outgoing {
         const MOST_LISTED: usize = 150;
         let processes: Vec<Listed> = self
@@ -555,7 +477,7 @@ impl Broker {
         let geometry = side.geometry.check().map_err(|error: GeometryError| error)?;
         let expected = 1 + usize::from(side.event);
         if with.len() != expected {
-            return Err(format!("{} descriptors came where {expected} belong", with.len()).into());
+            return Err(wrong_count(with.len(), expected));
         }
         let bytes = geometry.segment_bytes() as u64;
         Segment::inspect(with[0].as_fd(), bytes, Writers::Both)?;
@@ -567,14 +489,19 @@ impl Broker {
         let entry = self.clients.get_mut(&client).ok_or("not connected")?;
         let after = entry.memory_bytes.saturating_add(bytes);
         if after > limit {
-            return Err(format!(
-                "the limit of {limit} bytes of shared memory a process is reached: {} are in use and {bytes} were asked for",
-                entry.memory_bytes
-            )
-            .into());
+            let held = entry.memory_bytes;
+            let limit = format!("the limit of {limit} bytes of shared memory a process");
+            let limit = reached(&limit, "memory_bytes");
+            return Err(format!("{limit}: {held} are in use and {bytes} were asked for").into());
         }
         entry.memory_bytes = after;
         Ok(())
+    }
+
+    fn discharge(&mut self, client: ClientId, bytes: u64) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.memory_bytes -= bytes;
+        }
     }
 
     fn with_bell_and_process(
@@ -604,9 +531,7 @@ impl Broker {
 
     fn remove_endpoint(&mut self, endpoint: EndpointId, reason: &str, out: &mut Vec<Outgoing>) {
         let Some(removed) = self.endpoints.remove(&endpoint) else { return };
-        if let Some(owner) = self.clients.get_mut(&removed.owner) {
-            owner.memory_bytes -= Bell::board_bytes(removed.bell_channels) as u64;
-        }
+        self.discharge(removed.owner, Bell::board_bytes(removed.bell_channels) as u64);
         let touched: Vec<ChannelId> = self
             .channels
             .iter()
@@ -632,9 +557,7 @@ impl Broker {
         let Some(removed) = self.channels.remove(&channel) else { return };
         let windows = removed.windows.iter().map(|(owner, window)| (*owner, window.bytes));
         for (client, bytes) in removed.charged_bytes.iter().copied().chain(windows) {
-            if let Some(client) = self.clients.get_mut(&client) {
-                client.memory_bytes -= bytes;
-            }
+            self.discharge(client, bytes);
         }
         let pending = removed.pending.as_ref();
         for &(client, _) in removed.ends.iter().chain(pending.map(|p| &p.accepter)) {
@@ -675,7 +598,8 @@ impl Broker {
 
     fn has_place(&self, client: ClientId, whose: &str) -> Result<(), Refusal> {
         if self.clients[&client].channels >= self.limits.channels {
-            return Err(format!("{whose} limit of {} channels is reached", self.limits.channels).into());
+            let limit = format!("{whose} limit of {} channels", self.limits.channels);
+            return Err(reached(&limit, "channels").into());
         }
         Ok(())
     }
@@ -847,8 +771,12 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 
 fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Refusal> {
     let came = descriptors.len();
-    <[OwnedFd; N]>::try_from(descriptors)
-        .map_err(|_| Refusal(format!("{came} descriptors came where {N} belong")))
+    <[OwnedFd; N]>::try_from(descriptors).map_err(|_| wrong_count(came, N))
+}
+
+fn wrong_count(came: usize, expected: usize) -> Refusal {
+    let hint = if came == 0 { ": were they sent, the agent has none left (ulimit -n)" } else { "" };
+    Refusal(format!("{came} descriptors came where {expected} belong{hint}"))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 
+use super::credentials;
 use super::policy::Identity;
 use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
@@ -280,7 +281,11 @@ fn limit_waiting(socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
 
 /// Introduces ourselves and waits for the welcome.
 fn hello(socket: &OwnedFd, name: &str) -> Result<Identity, ConnectError> {
-    protocol::send(socket, &Request::Hello { name: name.to_owned() }, &[])?;
+    match protocol::send(socket, &Request::Hello { name: name.to_owned() }, &[]) {
+        // It hung up without a hello, and said why.
+        Ok(()) | Err(ProtocolError::Ended) => {}
+        Err(error) => return Err(error.into()),
+    }
     let reply = protocol::receive::<Reply>(socket).map_err(|error| match error {
         ProtocolError::System(rustix::io::Errno::AGAIN) => {
             ConnectError::Refused(format!("it did not answer within {ANSWER_LIMIT:?}"))
@@ -528,14 +533,7 @@ impl Shared {
                     record.endpoint.raise_news();
                 }
             }
-            Reply::PeerGone { channel, reason } => {
-                let mut book = lock(&self.book);
-                for record in book.channels.get(&channel).into_iter().flatten() {
-                    record.life.end(Cause::Left(reason.clone()));
-                    record.endpoint.raise_news();
-                }
-                book.remove_channel(&self.epoll, channel, |_| true);
-            }
+            Reply::PeerGone { channel, reason } => self.peer_gone(channel, &reason),
             Reply::Welcome { .. } | Reply::Refused { request: None, .. } => {}
         }
     }
@@ -655,6 +653,19 @@ impl Shared {
         Ok(life)
     }
 
+    /// The agent says it of a dying process only when that has ended: then its end is what is to be told.
+    fn peer_gone(&self, channel: ChannelId, reason: &str) {
+        let mut book = lock(&self.book);
+        for record in book.channels.get(&channel).into_iter().flatten() {
+            let process = book.processes.get(&record.pid);
+            let has_ended = process.is_some_and(|process| credentials::has_ended(&process.descriptor));
+            let cause = if has_ended { Cause::Exited(record.pid) } else { Cause::Left(reason.to_owned()) };
+            record.life.end(cause);
+            record.endpoint.raise_news();
+        }
+        book.remove_channel(&self.epoll, channel, |_| true);
+    }
+
     fn process_ended(&self, pid: u32) {
         let mut book = lock(&self.book);
         let Some(process) = book.processes.remove(&pid) else { return };
@@ -674,7 +685,7 @@ impl Shared {
         if limit_waiting(&socket).is_err() || hello(&socket, &self.name).is_err() {
             return;
         }
-        let (mut meanwhile, mut restored) = (Vec::new(), Vec::new());
+        let (mut meanwhile, mut restored) = (Vec::new(), Restored::default());
         // A copy of the list: the book must not be locked while we wait for the agent.
         let endpoints: Vec<_> = lock(&self.book).endpoints.values().cloned().collect();
         for endpoint in &endpoints {
@@ -705,20 +716,56 @@ impl Shared {
             self.take(reply, descriptors);
         }
         // Channels that were closed after the agent was told of them, and before it could be told that.
-        for channel in restored {
+        for channel in restored.channels {
             if !lock(&self.book).channels.contains_key(&channel) {
                 self.tell(&Request::CloseChannel { channel }, &[]);
             }
         }
+        // And windows that were withdrawn meanwhile.
+        for (endpoint, window) in restored.windows {
+            if !endpoint.windows().has(&window) {
+                self.tell(&Request::WithdrawWindow { window }, &[]);
+            }
+        }
     }
 
-    /// Tells the agent of one endpoint and its channels, in as many messages as they need. What else comes meanwhile,
-    /// an offer to an endpoint that was just restored for example, is kept for later.
+    /// Asks an agent that has just come back. What else it says, an offer to an endpoint that was just restored for
+    /// example, is kept for later.
+    fn ask_returned(
+        &self,
+        socket: &OwnedFd,
+        request: impl FnOnce(u32) -> Request,
+        descriptor: std::os::fd::BorrowedFd<'_>,
+        meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
+    ) -> Result<Reply, ProtocolError> {
+        let number = {
+            let mut waiting = lock(&self.waiting);
+            waiting.next = waiting.next.wrapping_add(1);
+            waiting.next
+        };
+        protocol::send(socket, &request(number), &[descriptor])?;
+        loop {
+            let (reply, descriptors) = protocol::receive::<Reply>(socket)?;
+            match reply {
+                Reply::EndpointCreated { request, .. } | Reply::WindowTaken { request }
+                    if request == number =>
+                {
+                    return Ok(reply);
+                }
+                Reply::Refused { request: Some(request), .. } if request == number => {
+                    return Err(ProtocolError::Refused);
+                }
+                other => meanwhile.push((other, descriptors)),
+            }
+        }
+    }
+
+    /// Tells the agent of one endpoint, its channels, in as many messages as they need, and its windows.
     fn restore(
         &self,
         socket: &OwnedFd,
         endpoint: &Arc<EndpointShared>,
-        restored: &mut Vec<ChannelId>,
+        restored: &mut Restored,
         meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
     ) -> Result<EndpointId, ProtocolError> {
         let channels: Vec<(ChannelId, String)> = lock(&self.book)
@@ -728,39 +775,45 @@ impl Shared {
             .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
             .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
-        restored.extend(channels.iter().map(|&(channel, _)| channel));
+        restored.channels.extend(channels.iter().map(|&(channel, _)| channel));
         let mut left = channels.as_slice();
-        loop {
+        let id = loop {
             let (now, later) = left.split_at(left.len().min(protocol::MOST_RESTORED));
             left = later;
-            let request = {
-                let mut waiting = lock(&self.waiting);
-                waiting.next = waiting.next.wrapping_add(1);
-                waiting.next
-            };
-            let message = Request::RestoreEndpoint {
+            let request = |request| Request::RestoreEndpoint {
                 request,
                 name: endpoint.name().to_owned(),
                 bell_channels: endpoint.options().channels,
                 channels: now.to_vec(),
+                geometry: endpoint.options().geometry,
             };
-            protocol::send(socket, &message, &[endpoint.bell_descriptor()])?;
-            let id = loop {
-                match protocol::receive::<Reply>(socket)? {
-                    (Reply::EndpointCreated { request: answered, endpoint }, _) if answered == request => {
-                        break endpoint;
-                    }
-                    (Reply::Refused { request: Some(answered), .. }, _) if answered == request => {
-                        return Err(ProtocolError::Refused);
-                    }
-                    other => meanwhile.push(other),
-                }
+            let reply = self.ask_returned(socket, request, endpoint.bell_descriptor(), meanwhile)?;
+            let Reply::EndpointCreated { endpoint: id, .. } = reply else {
+                return Err(ProtocolError::Refused);
             };
             if left.is_empty() {
-                return Ok(id);
+                break id;
+            }
+        };
+        for (terms, memory) in endpoint.windows().all() {
+            let window = WindowTerms { endpoint: id, ..terms };
+            restored.windows.push((Arc::clone(endpoint), window));
+            let request = |request| Request::RestoreWindow { request, window };
+            match self.ask_returned(socket, request, memory.as_fd(), meanwhile) {
+                // One that the agent does not want on its book is still the peer's to use.
+                Ok(_) | Err(ProtocolError::Refused) => {}
+                Err(error) => return Err(error),
             }
         }
+        Ok(id)
     }
+}
+
+/// What an agent that came back was told.
+#[derive(Default)]
+struct Restored {
+    channels: Vec<ChannelId>,
+    windows: Vec<(Arc<EndpointShared>, WindowTerms)>,
 }
 
 impl Book {
@@ -795,7 +848,8 @@ fn split_descriptors(
     descriptors: Vec<OwnedFd>,
 ) -> Result<(PeerSide, OwnedFd), String> {
     let mut descriptors = descriptors.into_iter();
-    let mut next = || descriptors.next().ok_or("descriptors are missing");
+    let mut next =
+        || descriptors.next().ok_or("descriptors are missing: has this process none left (ulimit -n)?");
     let segment = next()?;
     let event = if side.event { Some(next()?) } else { None };
     let (bell, process) = (next()?, next()?);

@@ -1,10 +1,11 @@
 //! Who is at the other end of a local socket, according to the kernel.
 #![expect(unsafe_code, reason = "SO_PEERPIDFD is newer than the wrappers")]
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::UCred;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::mechanism::Mechanism;
@@ -57,12 +58,57 @@ pub(crate) fn of_peer(socket: impl AsFd) -> Result<Credentials, Errno> {
     Ok(Credentials { pid, uid: told.uid.as_raw(), process })
 }
 
+/// As the kernel vouches for whoever sent a message on the socket.
+pub(crate) fn of_sender(socket: impl AsFd, sender: &UCred) -> Result<Credentials, Errno> {
+    let process = pidfd_by_number(socket, sender.pid)?;
+    let pid = u32::try_from(sender.pid.as_raw_nonzero().get()).map_err(|_| Errno::SRCH)?;
+    Ok(Credentials { pid, uid: sender.uid.as_raw(), process })
+}
+
 /// The number could have been taken by a new process; but not while the one that connected still holds the socket.
 fn pidfd_by_number(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
     let mut waiting = [PollFd::new(&socket, PollFlags::empty())];
     rustix::event::poll(&mut waiting, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     if waiting[0].revents().contains(PollFlags::HUP) { Err(Errno::SRCH) } else { Ok(process) }
+}
+
+/// How far a process has come on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Living,
+    /// It is being taken apart: its sockets may be closed, and its descriptor does not say so yet.
+    Ending,
+    Ended,
+}
+
+pub(crate) fn has_ended(process: impl AsFd) -> bool {
+    let mut waiting = [PollFd::new(&process, PollFlags::IN)];
+    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut waiting, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// Asks the kernel. A process that `/proc` hides from us counts as ending.
+pub(crate) fn fate(pid: u32, process: BorrowedFd<'_>) -> Fate {
+    let ending = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |text| is_ending(&text));
+    // Asked last: while it has not ended, the number is its own.
+    if has_ended(process) {
+        Fate::Ended
+    } else if ending {
+        Fate::Ending
+    } else {
+        Fate::Living
+    }
+}
+
+/// From the line of proc(5): the kernel sets this flag before it closes the first descriptor of a dying process.
+fn is_ending(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    // The name in front is what the program chose, parentheses and blanks included. State is the third field, the flags
+    // are the ninth.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    let flags = after_name.split_ascii_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 #[cfg(test)]
@@ -77,10 +123,40 @@ mod tests {
         let pid = rustix::process::getpid();
         assert!(pidfd_by_number(&one, pid).is_ok());
         drop(_two);
-        assert_eq!(
-            pidfd_by_number(&one, pid).unwrap_err(),
-            Errno::SRCH,
-            "a hung-up socket vouches for nobody"
-        );
+        // A process that another test is just starting has a copy for a moment.
+        let started = std::time::Instant::now();
+        let refused = loop {
+            match pidfd_by_number(&one, pid) {
+                Err(refused) => break refused,
+                Ok(_) => assert!(started.elapsed().as_secs() < 20, "a hung-up socket vouches for nobody"),
+            }
+        };
+        assert_eq!(refused, Errno::SRCH);
+    }
+
+    /// A zombie is what a killed process is until it is reaped: the flag is set, and its descriptor says so.
+    #[test]
+    fn a_process_lives_and_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id();
+        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        assert_eq!(fate(pid, process.as_fd()), Fate::Living);
+        child.kill().unwrap();
+        rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], None).unwrap();
+        assert!(is_ending(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()), "not reaped yet");
+        assert_eq!(fate(pid, process.as_fd()), Fate::Ended);
+        child.wait().unwrap();
+        assert_eq!(fate(pid, process.as_fd()), Fate::Ended);
+    }
+
+    #[test]
+    fn the_flag_is_found_whatever_the_program_calls_itself() {
+        for name in ["comb", "a) R 9 9 9 9 9 9", "new\nline"] {
+            for (flags, ending) in [(4_194_560_u32, false), (4_194_564, true)] {
+                let stat = format!("42 ({name}) S 1 2 3 0 -1 {flags} 100 0 0 0 250");
+                assert_eq!(is_ending(&stat), ending, "{stat}");
+            }
+        }
+        assert!(is_ending(""), "a process of which nothing is said");
     }
 }

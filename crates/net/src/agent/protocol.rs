@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use comb_types::{ChannelId, EndpointId, Version, VersionError};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    SendFlags, UCred,
 };
 use serde::{Deserialize, Serialize};
 
@@ -153,6 +153,8 @@ pub enum Request {
         bell_channels: u32,
         /// Its channels: number, and the peer's `process/endpoint`.
         channels: Vec<(ChannelId, String)>,
+        /// The size of its ring for each: they count against the process's limit again.
+        geometry: Geometry,
     },
     /// What is there?
     List {
@@ -179,6 +181,14 @@ pub enum Request {
     AcceptRemote {
         /// As offered.
         channel: ChannelId,
+    },
+    /// After the agent came back: a window that the peer has already. With its memory. It counts against the owner's limit
+    /// again.
+    RestoreWindow {
+        /// For the answer.
+        request: u32,
+        /// What; `endpoint` is the owner's, by its new number.
+        window: WindowTerms,
     },
 }
 
@@ -369,33 +379,49 @@ pub fn send(
 
 /// Receives one message with its descriptors; waits if the socket does.
 pub fn receive<T: for<'a> Deserialize<'a>>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), ProtocolError> {
+    receive_from(socket).map(|(message, descriptors, _)| (message, descriptors))
+}
+
+/// As [`receive`], with who sent it, as the kernel vouches for it, if the socket asks for that (SO_PASSCRED).
+pub(crate) fn receive_from<T: for<'a> Deserialize<'a>>(
+    socket: impl AsFd,
+) -> Result<(T, Vec<OwnedFd>, Option<UCred>), ProtocolError> {
     let mut bytes = vec![0; LONGEST_MESSAGE + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS), ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CONNRESET) => return Err(ProtocolError::Ended),
+            // Said once, to whom hangs up before it has read all from us. What it said itself can still be read.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
         }
     };
     // Taken first, so that they are closed whatever else is wrong.
-    let mut descriptors = Vec::new();
+    let (mut descriptors, mut sender) = (Vec::new(), None);
     for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+        match message {
+            RecvAncillaryMessage::ScmRights(rights) => descriptors.extend(rights),
+            RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials),
+            _ => {}
         }
     }
     if received.bytes == 0 {
         return Err(ProtocolError::Ended);
     }
-    let cut = rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC;
-    if received.flags.intersects(cut) || received.bytes > LONGEST_MESSAGE {
+    let mut cut = received.flags.contains(rustix::net::ReturnFlags::TRUNC);
+    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
+        // There was space for more: then it is this process that has no descriptor left. The message counts, without
+        // any, so that it is answered; a connection does not end for that.
+        cut |= descriptors.len() >= MOST_DESCRIPTORS;
+        descriptors.clear();
+    }
+    if cut || received.bytes > LONGEST_MESSAGE || descriptors.len() > MOST_DESCRIPTORS {
         return Err(ProtocolError::Truncated);
     }
-    Ok((decode(&bytes[..received.bytes])?, descriptors))
+    Ok((decode(&bytes[..received.bytes])?, descriptors, sender))
 }
 
 #[cfg(test)]

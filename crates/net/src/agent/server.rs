@@ -4,21 +4,31 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use comb_types::ChannelId;
 use rustix::event::epoll;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 
 use super::broker::{Broker, ClientId, Outgoing};
 use super::client::{Agent, ConnectError};
-use super::credentials;
-use super::policy::{Limits, Policy, SameUser};
+use super::credentials::{self, Fate};
+use super::listener::Listener;
+use super::policy::{Limits, Policy, SameUser, reached};
 use super::protocol::{self, ProtocolError, Reply, Request};
 use super::remote::{Hosts, Line, Links, Visitor};
 
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const DOOR: u64 = u64::MAX - 2;
+
+/// A process that knocks says hello at once. A connection without a hello holds a place that others could have.
+pub const HELLO_LIMIT: Duration = Duration::from_secs(5);
+
+/// A process that is ending needs microseconds from the end of its sockets to its own. One that needs longer is none: its
+/// main thread has ended and others go on.
+const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
 /// An agent at work on its own thread. Dropping it ends the agent; channels live on.
 #[derive(Debug)]
@@ -97,7 +107,6 @@ impl Server {
         hosts: Option<Hosts>,
     ) -> Result<Self, StartError> {
         let system = |source| StartError::System { path: path.to_owned(), source };
-        let address = SocketAddrUnix::new(path).map_err(system)?;
         if connect_socket(path).is_ok() {
             return Err(StartError::InUse(path.to_owned()));
         }
@@ -109,9 +118,7 @@ impl Server {
             }
             _ => {}
         }
-        let listener = socket().map_err(system)?;
-        rustix::net::bind(&listener, &address).map_err(system)?;
-        rustix::net::listen(&listener, 128).map_err(system)?;
+        let listener = Listener::bind(path).map_err(system)?;
         let mut server = Self::start(Some(listener), policy, limits, hosts, path)?;
         server.path = Some(path.to_owned());
         Ok(server)
@@ -131,9 +138,8 @@ impl Server {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN).map_err(system)
         };
         watch(wake.as_fd(), WAKE)?;
-        if let Some(listener) = &listener {
-            watch(listener.as_fd(), LISTENER)?;
-        }
+        let listener =
+            listener.map(|socket| Listener::watch(socket, &epoll, LISTENER)).transpose().map_err(system)?;
         let (commands, inbox) = mpsc::channel();
         let outbox = Outbox { wake: Arc::new(wake), commands };
         let links = match hosts {
@@ -142,14 +148,20 @@ impl Server {
                 let address = hosts.listen;
                 let links = Links::start(hosts, outbox.clone())
                     .map_err(|source| StartError::Door { address, source })?;
-                watch(links.listener.as_fd(), DOOR)?;
+                // Told once of each arrival: a door that cannot be opened, for want of descriptors, must not keep us awake.
+                let (door, data) = (links.listener.as_fd(), epoll::EventData::new_u64(DOOR));
+                epoll::add(&epoll, door, data, epoll::EventFlags::IN | epoll::EventFlags::ET)
+                    .map_err(system)?;
                 Some(links)
             }
         };
         let door = links.as_ref().and_then(|links| links.listener.local_addr().ok());
         let run = Run {
             broker: Broker::new(policy, limits, random_number()),
+            limits,
             connections: BTreeMap::new(),
+            greeting: BTreeMap::new(),
+            ending: BTreeMap::new(),
             next_client: 0,
             epoll,
             listener,
@@ -228,6 +240,8 @@ impl InProcess {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(ConnectError::System)?;
+        // The kernel knows this process as both ends, and the one that will have the other end only when it speaks.
+        rustix::net::sockopt::set_socket_passcred(&ours, true).map_err(ConnectError::System)?;
         self.server.command(Command::Adopt(ours));
         Ok(theirs)
     }
@@ -251,12 +265,23 @@ fn random_number() -> u32 {
     u32::try_from(seed >> 32).expect("32 bits are left")
 }
 
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    uid: u32,
+}
+
 struct Run {
     broker: Broker,
-    connections: BTreeMap<ClientId, OwnedFd>,
+    limits: Limits,
+    connections: BTreeMap<ClientId, Connection>,
+    /// Who has not said hello yet, and until when that is to come. Later numbers have later limits.
+    greeting: BTreeMap<ClientId, Instant>,
+    /// Who has hung up because its process is ending, and how long we wait for that end.
+    ending: BTreeMap<ClientId, Instant>,
     next_client: u64,
     epoll: OwnedFd,
-    listener: Option<OwnedFd>,
+    listener: Option<Listener>,
     wake: Arc<OwnedFd>,
     inbox: mpsc::Receiver<Command>,
     links: Option<Links>,
@@ -268,18 +293,26 @@ impl Run {
     fn run(mut self) {
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
         loop {
-            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, None) {
+            let limit = self.next_deadline().map(|deadline| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                left.try_into().expect("limits are seconds")
+            });
+            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
                 Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 Err(_) => return,
             };
+            if limit.is_some() {
+                self.look_at_the_clock();
+            }
             for token in ready {
                 match token {
                     WAKE => {
                         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                         while let Ok(command) = self.inbox.try_recv() {
                             match command {
-                                Command::Adopt(socket) => self.adopt(socket),
+                                // Our own program's: it may start the process that is to have it later.
+                                Command::Adopt(socket) => drop(self.adopt(socket)),
                                 Command::Stop => return,
                                 Command::Arrived { channel, outcome } => {
                                     let out = self.broker.arrived(channel, outcome);
@@ -290,9 +323,10 @@ impl Run {
                         }
                     }
                     LISTENER => {
-                        let listener = self.listener.as_ref().expect("registered");
-                        if let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-                            self.adopt(socket);
+                        let listener = self.listener.as_mut().expect("registered");
+                        let arrived = listener.accept(&self.epoll, |surplus| refuse(surplus, &exhausted()));
+                        if let Some(socket) = arrived {
+                            self.welcome(socket);
                         }
                     }
                     DOOR => {
@@ -337,48 +371,153 @@ impl Run {
         }
     }
 
-    fn adopt(&mut self, socket: OwnedFd) {
-        // A peer that is gone already, or whose user the kernel does not tell, is nobody to us.
-        let Ok(who) = credentials::of_peer(&socket) else { return };
-        if rustix::io::ioctl_fionbio(&socket, true).is_err() {
-            return;
+    fn next_deadline(&self) -> Option<Instant> {
+        let greeting = self.greeting.first_key_value().map(|(_, until)| *until);
+        let pause = self.listener.as_ref().and_then(Listener::deadline);
+        greeting.into_iter().chain(pause).chain(self.ending.values().copied()).min()
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let now = Instant::now();
+        if let Some(listener) = &mut self.listener {
+            listener.resume(&self.epoll, now);
         }
+        while let Some((&client, until)) = self.greeting.first_key_value()
+            && now >= *until
+        {
+            self.dismiss(client, &format!("no hello came within {} s", HELLO_LIMIT.as_secs()));
+        }
+        let late: Vec<_> =
+            self.ending.iter().filter(|(_, until)| now >= **until).map(|(&client, _)| client).collect();
+        for client in late {
+            self.disconnect(client);
+        }
+    }
+
+    /// One that came to our listener.
+    fn welcome(&mut self, socket: OwnedFd) {
+        if let Some(client) = self.adopt(socket) {
+            self.greeting.insert(client, Instant::now() + HELLO_LIMIT);
+        }
+    }
+
+    fn adopt(&mut self, socket: OwnedFd) -> Option<ClientId> {
+        match self.admit(&socket) {
+            Ok((client, uid)) => {
+                self.connections.insert(client, Connection { socket, uid });
+                Some(client)
+            }
+            // Who is not let in is told why.
+            Err(reason) => {
+                refuse(&socket, &reason);
+                None
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: &OwnedFd) -> Result<(ClientId, u32), String> {
+        let system = |error| match error {
+            Errno::MFILE | Errno::NFILE => exhausted(),
+            error => format!("the agent cannot take one more connection: {error}"),
+        };
+        let who = credentials::of_peer(socket).map_err(system)?;
+        let Limits { connections, connections_per_user, .. } = self.limits;
+        if self.connections.len() >= connections as usize {
+            return Err(reached(&format!("this agent's limit of {connections} connections"), "connections"));
+        }
+        let same_user = self.connections.values().filter(|other| other.uid == who.uid).count();
+        if same_user >= connections_per_user as usize {
+            let limit = format!("the limit of {connections_per_user} connections of user {}", who.uid);
+            return Err(reached(&limit, "connections_per_user"));
+        }
+        rustix::io::ioctl_fionbio(socket, true).map_err(system)?;
         let client = ClientId(self.next_client);
         self.next_client += 1;
         let data = epoll::EventData::new_u64(client.0);
-        if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_ok() {
-            self.broker.connect(client, who.pid, who.uid, who.process);
-            self.connections.insert(client, socket);
-        }
+        epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN).map_err(system)?;
+        self.broker.connect(client, who.pid, who.uid, who.process);
+        Ok((client, who.uid))
     }
 
     fn serve(&mut self, client: ClientId) {
         // Bounded, so that one chatty process does not keep the agent from the others.
         for _ in 0..16 {
-            let Some(socket) = self.connections.get(&client) else { return };
-            match protocol::receive::<Request>(socket) {
-                Ok((request, descriptors)) => match self.broker.handle(client, request, descriptors) {
-                    Ok(out) => self.send_all(out),
+            let Some(connection) = self.connections.get(&client) else { return self.look_for_end(client) };
+            let received = protocol::receive_from::<Request>(&connection.socket);
+            if let Ok((_, _, Some(sender))) = &received
+                && let Err(reason) = self.learn_process(client, *sender)
+            {
+                return self.dismiss(client, &reason);
+            }
+            match received {
+                Ok((request, descriptors, _)) => match self.broker.handle(client, request, descriptors) {
+                    Ok(out) => {
+                        if self.broker.has_said_hello(client) {
+                            self.greeting.remove(&client);
+                        }
+                        self.send_all(out);
+                    }
                     Err(misbehaviour) => return self.dismiss(client, &misbehaviour.to_string()),
                 },
-                Err(ProtocolError::System(rustix::io::Errno::AGAIN)) => return,
-                Err(ProtocolError::Ended) => return self.drop_client(client),
+                Err(ProtocolError::System(Errno::AGAIN)) => return,
+                Err(ProtocolError::Ended) => return self.hang_up(client),
                 Err(error) => return self.dismiss(client, &error.to_string()),
             }
         }
     }
 
-    fn dismiss(&mut self, client: ClientId, reason: &str) {
-        let reply = Reply::Refused { request: None, reason: reason.to_owned() };
-        if let Some(socket) = self.connections.get(&client) {
-            let _ = protocol::send(socket, &reply, &[]);
-        }
-        self.drop_client(client);
+    /// The first word of a connection that this program handed out says whose it is: a child's, most often.
+    fn learn_process(&mut self, client: ClientId, sender: UCred) -> Result<(), String> {
+        let Some(Connection { socket, .. }) = self.connections.get(&client) else { return Ok(()) };
+        let system = |error| format!("the kernel does not say whose connection this is: {error}");
+        rustix::net::sockopt::set_socket_passcred(socket, false).map_err(system)?;
+        let who = credentials::of_sender(socket, &sender).map_err(system)?;
+        self.broker.belongs_to(client, who.pid, who.uid, who.process);
+        Ok(())
     }
 
-    fn drop_client(&mut self, client: ClientId) {
-        if let Some(socket) = self.connections.remove(&client) {
-            let _ = epoll::delete(&self.epoll, &socket);
+    fn dismiss(&mut self, client: ClientId, reason: &str) {
+        if let Some(connection) = self.connections.get(&client) {
+            refuse(&connection.socket, reason);
+        }
+        self.hang_up(client);
+    }
+
+    /// The connection is over. A process that is killed loses its sockets before it counts as ended: its peers are told
+    /// when it does, so that they can see by then how it was, and do not take it for one that left.
+    fn hang_up(&mut self, client: ClientId) {
+        if let Some(connection) = self.connections.remove(&client) {
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+        }
+        self.greeting.remove(&client);
+        if self.ending.contains_key(&client) {
+            return;
+        }
+        let Some((pid, process)) = self.broker.process(client) else { return };
+        let data = epoll::EventData::new_u64(client.0);
+        if credentials::fate(pid, process) == Fate::Ending
+            && epoll::add(&self.epoll, process, data, epoll::EventFlags::IN).is_ok()
+        {
+            self.ending.insert(client, Instant::now() + ENDING_LIMIT);
+        } else {
+            self.disconnect(client);
+        }
+    }
+
+    fn look_for_end(&mut self, client: ClientId) {
+        let process = self.broker.process(client);
+        // Looked at, because the event can be an older one of the socket.
+        if self.ending.contains_key(&client) && process.is_some_and(|(_, it)| credentials::has_ended(it)) {
+            self.disconnect(client);
+        }
+    }
+
+    fn disconnect(&mut self, client: ClientId) {
+        if self.ending.remove(&client).is_some()
+            && let Some((_, process)) = self.broker.process(client)
+        {
+            // By name, because peers hold the same descriptor: it would stay in the set.
+            let _ = epoll::delete(&self.epoll, process);
         }
         let out = self.broker.disconnect(client);
         self.send_all(out);
@@ -387,19 +526,32 @@ impl Run {
     fn send_all(&mut self, out: Vec<Outgoing>) {
         let mut deaf = Vec::new();
         for Outgoing { to, reply, descriptors } in out {
-            let Some(socket) = self.connections.get(&to) else { continue };
+            let Some(Connection { socket, .. }) = self.connections.get(&to) else { continue };
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             // A client whose queue is full does not read what its agent says. Waiting for it would let one stuck
             // process stop all.
             match protocol::send(socket, &reply, &borrowed) {
                 // Too many descriptors are under way to clients that do not read. It is not this one's fault.
-                Ok(()) | Err(ProtocolError::System(rustix::io::Errno::TOOMANYREFS)) => {}
+                Ok(()) | Err(ProtocolError::System(Errno::TOOMANYREFS)) => {}
                 Err(_) => deaf.push(to),
             }
         }
         for client in deaf {
-            self.drop_client(client);
+            self.hang_up(client);
         }
         self.run_errands();
     }
+}
+
+/// Says why, and waits for nothing: whoever hears it is hung up on.
+fn refuse(socket: &OwnedFd, reason: &str) {
+    let _ = protocol::send(socket, &Reply::Refused { request: None, reason: reason.to_owned() }, &[]);
+}
+
+fn exhausted() -> String {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+    format!(
+        "the agent has no descriptor left (ulimit -n: {limit}): end programs that use it, or start it with more"
+    )
 }

@@ -1,8 +1,10 @@
 //! The owner's side of a window: making, reading, withdrawing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use comb_types::EndpointId;
 
 use super::{Access, AccessError, PutNotice, WindowError, copy_in, copy_out};
 use crate::agent::Agent;
@@ -13,17 +15,22 @@ use crate::segment::Segment;
 use crate::shm::WINDOWS;
 use crate::sync::{Ordering, Words};
 
-/// Which numbers an endpoint has in use. The epoch words say the same, but a peer can write those: what we do is never
-/// decided by what we read there.
+/// The windows that an endpoint has open, also for the watcher, which tells of them to an agent that came back. The epoch
+/// words say the same, but a peer can write those: what we do is never decided by what we read there.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     entries: Mutex<Entries>,
 }
 
+/// A window as the agent knows it, and its memory.
+type Open = (WindowTerms, Arc<OwnedFd>);
+
 #[derive(Debug, Default)]
 struct Entries {
-    numbers: BTreeSet<(ChannelKey, u32)>,
+    /// By their numbers. `None`: a number that is taken, for a window that is not handed over yet.
+    open: BTreeMap<(ChannelKey, u32), Option<Open>>,
     last_epoch: u64,
+    endpoint: Option<EndpointId>,
 }
 
 impl Book {
@@ -41,14 +48,41 @@ impl Book {
     fn take_number(&self, channel: ChannelKey) -> Result<u32, WindowError> {
         let mut entries = self.entries();
         let most = u32::try_from(WINDOWS).expect("256");
-        let free = (0..most).find(|&number| !entries.numbers.contains(&(channel, number)));
+        let free = (0..most).find(|&number| !entries.open.contains_key(&(channel, number)));
         let number = free.ok_or(WindowError::NoNumber(WINDOWS))?;
-        entries.numbers.insert((channel, number));
+        entries.open.insert((channel, number), None);
         Ok(number)
     }
 
     fn release_number(&self, channel: ChannelKey, number: u32) {
-        self.entries().numbers.remove(&(channel, number));
+        self.entries().open.remove(&(channel, number));
+    }
+
+    fn open(&self, channel: ChannelKey, terms: WindowTerms, descriptor: Arc<OwnedFd>) {
+        self.entries().open.insert((channel, terms.number), Some((terms, descriptor)));
+    }
+
+    /// The endpoint's number with the agent, which changes when that comes back.
+    pub(crate) fn set_endpoint(&self, endpoint: EndpointId) {
+        self.entries().endpoint = Some(endpoint);
+    }
+
+    /// The terms of a window by the endpoint's present number.
+    fn present_terms(&self, terms: WindowTerms) -> WindowTerms {
+        WindowTerms { endpoint: self.entries().endpoint.unwrap_or(terms.endpoint), ..terms }
+    }
+
+    /// All windows, with their memory.
+    pub(crate) fn all(&self) -> Vec<Open> {
+        self.entries().open.values().flatten().cloned().collect()
+    }
+
+    /// Whether that window is still open. By its epoch, which no other one ever has.
+    pub(crate) fn has(&self, terms: &WindowTerms) -> bool {
+        let is_it = |open: &WindowTerms| {
+            (open.channel, open.number, open.epoch) == (terms.channel, terms.number, terms.epoch)
+        };
+        self.entries().open.values().flatten().any(|(open, _)| is_it(open))
     }
 }
 
@@ -60,7 +94,7 @@ impl Book {
 #[derive(Debug)]
 pub struct Window {
     memory: Segment,
-    descriptor: OwnedFd,
+    descriptor: Arc<OwnedFd>,
     access: Access,
     epoch: u64,
     openings: Vec<Opening>,
@@ -172,7 +206,8 @@ impl Drop for Window {
         }
         for Opening { channel, terms, .. } in self.openings.drain(..) {
             // In this order: the agent hears of the next window of this number after it heard of this one's end.
-            self.agent.shared().tell(&Request::WithdrawWindow { window: terms }, &[]);
+            let window = self.book.present_terms(terms);
+            self.agent.shared().tell(&Request::WithdrawWindow { window }, &[]);
             self.book.release_number(channel, terms.number);
         }
     }
@@ -200,7 +235,7 @@ impl Endpoint {
         let (memory, descriptor) = Segment::create("comb-window", bytes, access.writers())?;
         Ok(Window {
             memory,
-            descriptor,
+            descriptor: Arc::new(descriptor),
             access,
             epoch: self.windows.next_epoch(),
             openings: Vec::new(),
@@ -230,6 +265,8 @@ impl Endpoint {
         let epoch_word = link.window_epoch(number);
         // Open before the peer can have it, so that it never takes a fresh window for a withdrawn one.
         epoch_word.word(0).store(window.epoch, Ordering::SeqCst);
+        // In the book before the agent has it: an agent that comes back is told of all that another knew.
+        self.windows.open(channel, terms, Arc::clone(&window.descriptor));
         if let Err(error) = self.agent.shared().share_window(terms, window.descriptor.as_fd()) {
             epoch_word.word(0).store(0, Ordering::SeqCst);
             self.windows.release_number(channel, number);

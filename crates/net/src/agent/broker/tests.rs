@@ -7,7 +7,8 @@ use crate::shm::Geometry;
 const ALICE: ClientId = ClientId(1);
 const BOB: ClientId = ClientId(2);
 const CAROL: ClientId = ClientId(3);
-const LIMITS: Limits = Limits { endpoints: 2, channels: 4, memory_bytes: 128 << 10 };
+const LIMITS: Limits =
+    Limits { endpoints: 2, channels: 4, memory_bytes: 128 << 10, connections: 8, connections_per_user: 8 };
 
 fn memory(bytes: usize, writers: Writers) -> OwnedFd {
     Segment::create("comb-test", bytes, writers).unwrap().1
@@ -249,6 +250,7 @@ fn only_the_two_ends_restore_a_channel() {
         name: name.into(),
         bell_channels: 4,
         channels: channels.iter().map(|&(id, peer)| (id, peer.to_owned())).collect(),
+        geometry: Geometry::default(),
     };
     book.refuses(CAROL, restore("lair", &[(live, "alice/desk")]), board(), "to restore");
     book.refuses(CAROL, restore("lair", &[(lost, "alice/r"), (lost, "alice/r")]), board(), "more often");
@@ -343,4 +345,132 @@ fn the_policy_is_asked_and_users_are_kept_apart() {
     book.refuses(ALICE, open.clone(), ring(), "user 1000 may not open channels to processes of user 1001");
     book.broker.clients.get_mut(&ALICE).unwrap().uid = 0;
     assert!(matches!(book.ask(ALICE, open, ring()).as_slice(), [(BOB, Reply::Offer { .. })]));
+}
+
+/// What is handed over where memory belongs, and is none, is refused on every way, and not charged.
+#[test]
+fn every_kind_of_descriptor_that_is_no_sealed_memory() {
+    let mut book = book();
+    let channel = book.opened();
+    let endpoint = book.endpoints[0];
+    let ring_bytes = Geometry::default().segment_bytes();
+    let open = |path: &str| OwnedFd::from(std::fs::File::open(path).unwrap());
+    let memfd = |bytes: usize| {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("comb-test", flags).unwrap();
+        rustix::fs::ftruncate(&memory, bytes as u64).unwrap();
+        memory
+    };
+    let shrunk = |bytes: usize| {
+        let memory = memfd(bytes);
+        rustix::fs::ftruncate(&memory, 4096.min(bytes as u64 - 1)).unwrap();
+        let seals = rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW | rustix::fs::SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+        memory
+    };
+    let (board_bytes, window_bytes) = (Bell::board_bytes(4), 8192);
+    for (kind, make) in [
+        ("a pipe", &(|_| OwnedFd::from(std::io::pipe().unwrap().0)) as &dyn Fn(usize) -> OwnedFd),
+        ("a directory", &|_| open("/")),
+        ("a directory of memory files' kind", &|_| open("/dev/shm")),
+        ("a device", &|_| open("/dev/zero")),
+        ("a file", &|_| open("/proc/self/exe")),
+        ("a socket", &|_| OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0)),
+        ("memory without seals", &memfd),
+        ("memory that was shrunk", &shrunk),
+        ("memory of no bytes", &|_| shrunk(1)),
+    ] {
+        for (way, request, bytes) in [
+            ("open", book.open("bob/desk"), ring_bytes),
+            (
+                "create",
+                Request::CreateEndpoint { request: 1, name: "chair".into(), bell_channels: 4 },
+                board_bytes,
+            ),
+            ("share", share(terms(channel, endpoint, 0, window_bytes, true)), 8192),
+            (
+                "restore",
+                Request::RestoreWindow {
+                    request: 1,
+                    window: terms(channel, endpoint, 0, window_bytes, true),
+                },
+                8192,
+            ),
+        ] {
+            let before = book.charges();
+            let out = book.ask(ALICE, request, vec![make(bytes)]);
+            let [(ALICE, Reply::Refused { reason, .. })] = out.as_slice() else {
+                panic!("{way} takes {kind}: {out:?}")
+            };
+            let words = ["not sealed shared memory", "lacks the seals", "handed over"];
+            assert!(words.iter().any(|words| reason.contains(words)), "{way}, {kind}: {reason}");
+            assert_eq!(book.charges(), before, "{way}, {kind}");
+        }
+        // Who accepts with it, and who opened, are both told.
+        let before = book.charges();
+        let offered = book.offered();
+        let out = book.ask(BOB, Request::Accept { channel: offered, side: side() }, vec![make(ring_bytes)]);
+        assert!(
+            matches!(out.as_slice(), [(ALICE, Reply::Refused { .. }), (BOB, Reply::PeerGone { .. })]),
+            "{kind}: {out:?}"
+        );
+        assert_eq!(book.charges(), before, "accept, {kind}");
+    }
+}
+
+/// After a restart of the agent, windows and rings of before counted against nothing: a process could have them once
+/// more for each life of its agent.
+#[test]
+fn what_is_restored_counts_as_before() {
+    let mut first = book();
+    let channel = first.opened();
+    let window = |endpoint, number| terms(channel, endpoint, number, 32 << 10, true);
+    let memory = || vec![memory(32 << 10, Writers::Both)];
+    let alices = first.endpoints[0];
+    first.ask(ALICE, share(window(alices, 3)), memory());
+    let before = first.charges();
+
+    let mut second = book();
+    for (client, endpoint) in [(ALICE, second.endpoints[0]), (BOB, second.endpoints[1])] {
+        second.ask(client, Request::CloseEndpoint { endpoint }, Vec::new());
+    }
+    assert!(second.charges().iter().all(|charged| *charged == (0, 0)));
+    let restore = |peer: &str, geometry| Request::RestoreEndpoint {
+        request: 9,
+        name: "desk".into(),
+        bell_channels: 4,
+        channels: vec![(channel, peer.to_owned())],
+        geometry,
+    };
+    let large = Geometry { slots: 64, payload_bytes: 256 << 10 };
+    second.refuses(ALICE, restore("bob/desk", large), board(), "bytes of shared memory a process is reached");
+    second.refuses(ALICE, restore("bob/desk", Geometry { slots: 7, payload_bytes: 0 }), board(), "outside");
+    // The board is refused after the rings were counted: nothing of it stays.
+    second.refuses(ALICE, restore("bob/desk", Geometry::default()), Vec::new(), "0 descriptors");
+    let mut endpoints = Vec::new();
+    for (client, peer) in [(ALICE, "bob/desk"), (BOB, "alice/desk")] {
+        let out = second.ask(client, restore(peer, Geometry::default()), board());
+        let [(_, Reply::EndpointCreated { endpoint, .. })] = out.as_slice() else { panic!("{out:?}") };
+        endpoints.push(*endpoint);
+    }
+    let restored = window(endpoints[0], 3);
+    let request = |window| Request::RestoreWindow { request: 3, window };
+    second.refuses(BOB, request(restored), memory(), "is not this process's");
+    second.refuses(ALICE, request(window(endpoints[0], 256)), memory(), "at most 256 windows");
+    let out = second.ask(ALICE, request(restored), memory());
+    assert!(matches!(out.as_slice(), [(ALICE, Reply::WindowTaken { request: 3 })]), "only counted: {out:?}");
+    assert_eq!(second.charges(), before);
+    second.refuses(ALICE, request(restored), memory(), "is open already");
+    second.refuses(ALICE, share(window(endpoints[0], 3)), memory(), "is open already");
+    let more = (4..7).map(|number| second.ask(ALICE, share(window(endpoints[0], number)), memory()));
+    let refused = more.last().unwrap();
+    assert!(
+        matches!(&refused[0].1, Reply::Refused { reason, .. } if reason.contains("--limits memory_bytes")),
+        "{refused:?}"
+    );
+    // It is given back as what was shared here is: withdrawn, and with its channel.
+    second.ask(ALICE, Request::WithdrawWindow { window: restored }, Vec::new());
+    second.ask(ALICE, Request::CloseChannel { channel }, Vec::new());
+    let board_bytes = Bell::board_bytes(4) as u64;
+    assert_eq!(second.charges(), [(0, board_bytes), (0, board_bytes), (0, 0)]);
 }
