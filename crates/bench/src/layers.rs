@@ -1,14 +1,18 @@
-//! What the layers cost over the raw endpoint: puts, active messages, typed calls, a thousand channels. All take turns in
-//! short blocks within one pair of processes, so that their ratios hold whatever else the machine does.
+//! What the layers cost over the raw endpoint: puts, active messages, typed calls, a thousand channels, a virtual
+//! interface. All take turns in short blocks within one pair of processes, so that their ratios hold whatever else the
+//! machine does.
 
 use std::time::{Duration, Instant};
 
 use comb_net::active::ActiveMessages;
 use comb_net::rpc::Rpc;
+use comb_net::via::Interfaces;
 use comb_net::{Access, Agent, ChannelKey, Endpoint, EndpointOptions, Geometry, RemoteWindow, Window};
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
+use crate::via_way::ViaWay;
+use crate::workload::Way;
 
 const BLOCKS: u64 = 12;
 const ROUNDS: u64 = 2000;
@@ -16,7 +20,9 @@ const BATCH: u64 = 100;
 const SOON: Duration = Duration::from_secs(10);
 pub(crate) const MANY: usize = 1000;
 /// Other lengths of the raw endpoint's round trip, besides 8.
-const LONGER_BYTES: [usize; 2] = [32, 56];
+const LONGER_BYTES: [usize; 3] = [32, 56, 1024];
+/// Other lengths of the virtual interface's.
+const LONGER_VIA_BYTES: [usize; 1] = [1024];
 const HANDLER: u16 = 0;
 const STOP: u16 = 1;
 
@@ -34,6 +40,7 @@ pub(crate) struct Asking<'a> {
     many: (Endpoint, Vec<ChannelKey>),
     /// Theirs, that we put into, and ours, that they put into.
     windows: (RemoteWindow, Window),
+    via: ViaWay,
 }
 
 impl<'a> Asking<'a> {
@@ -41,6 +48,7 @@ impl<'a> Asking<'a> {
     pub(crate) fn meet(agent: &Agent, bare: &'a Bare) -> Result<Self, Box<dyn std::error::Error>> {
         let accept =
             |endpoint: &mut Endpoint| endpoint.accept(SOON).ok_or("the answering process did not come");
+        let via = agent.endpoint("via")?;
         let mut raw = agent.endpoint("raw")?;
         let mut active = ActiveMessages::new(agent.endpoint("active")?, 0_u64);
         let mut calls = Rpc::new(agent.endpoint("calls")?);
@@ -62,14 +70,16 @@ impl<'a> Asking<'a> {
             calls: (calls, calls_channel),
             many: (many, keys),
             windows: (theirs, ours),
+            via: ViaWay::meet(Interfaces::new(via), None)?,
         })
     }
 
     /// Runs all blocks; a JSON line a layer.
     pub(crate) fn run(&mut self) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
-        let mut times: [Vec<f64>; 6] = Default::default();
-        let mut longer: [Vec<f64>; 2] = Default::default();
-        let mut buffer = [0; 64];
+        let mut times: [Vec<f64>; 7] = Default::default();
+        let mut longer: [Vec<f64>; LONGER_BYTES.len()] = Default::default();
+        let mut longer_via: [Vec<f64>; LONGER_VIA_BYTES.len()] = Default::default();
+        let mut buffer = [0; 1024];
         for block in 0..BLOCKS {
             let base = block * ROUNDS;
             let rounds = base + 1..=base + ROUNDS;
@@ -80,7 +90,7 @@ impl<'a> Asking<'a> {
                 while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
             }));
             for (times, bytes) in longer.iter_mut().zip(LONGER_BYTES) {
-                let message = [7; 64];
+                let message = [7; 1024];
                 times.extend(batches(rounds.clone(), |_| {
                     endpoint.send(*channel, 0, &message[..bytes]).expect("room");
                     while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
@@ -108,12 +118,22 @@ impl<'a> Asking<'a> {
             calls.call::<_, ()>(*channel, STOP, &(), SOON)?;
             let (many, keys) = &mut self.many;
             let mut place = 1_usize;
-            times[5].extend(batches(rounds, |round| {
+            times[5].extend(batches(rounds.clone(), |round| {
                 // A channel that nobody can guess from the last.
                 place = (place * 421 + 1) % MANY;
                 many.send(keys[place], 0, &round.to_le_bytes()).expect("room");
                 while many.receive(&mut buffer).expect("a live peer").is_none() {}
             }));
+            let mut ping = |bytes| {
+                batches(rounds.clone(), |round| {
+                    self.via.send(bytes, round);
+                    assert_eq!(self.via.receive(bytes), round);
+                })
+            };
+            times[6].extend(ping(8));
+            for (times, bytes) in longer_via.iter_mut().zip(LONGER_VIA_BYTES) {
+                times.extend(ping(bytes));
+            }
         }
         let median = |times: &mut Vec<f64>| {
             times.sort_by(f64::total_cmp);
@@ -121,10 +141,14 @@ impl<'a> Asking<'a> {
         };
         let medians = times.each_mut().map(median);
         let line = |name: &str, bytes: usize, ns: f64| json!({"peer": "layers", "test": name, "bytes": bytes, "median_ns": ns, "bare_ns": medians[0]});
-        let names = ["bare", "raw", "put", "active", "call", "thousand"];
+        let names = ["bare", "raw", "put", "active", "call", "thousand", "via"];
         let layers = names.iter().zip(medians).map(|(name, ns)| line(name, 8, ns));
         let longer = LONGER_BYTES.iter().zip(longer.each_mut().map(median));
-        Ok(layers.chain(longer.map(|(&bytes, ns)| line("raw", bytes, ns))).collect())
+        let longer_via = LONGER_VIA_BYTES.iter().zip(longer_via.each_mut().map(median));
+        Ok(layers
+            .chain(longer.map(|(&bytes, ns)| line("raw", bytes, ns)))
+            .chain(longer_via.map(|(&bytes, ns)| line("via", bytes, ns)))
+            .collect())
     }
 }
 
@@ -168,8 +192,9 @@ pub(crate) fn answer(
     }
     let ours = raw.make_window(channel, 4096, Access::Put)?;
     let theirs = raw.window(channel, SOON)?;
+    let mut via = ViaWay::meet(Interfaces::new(agent.endpoint("via")?), Some("asker/via"))?;
     ready()?;
-    let mut buffer = [0; 64];
+    let mut buffer = [0; 1024];
     for block in 0..BLOCKS {
         let rounds = block * ROUNDS + 1..=(block + 1) * ROUNDS;
         for round in rounds.clone() {
@@ -197,13 +222,19 @@ pub(crate) fn answer(
         while !stopped.swap(false, std::sync::atomic::Ordering::Relaxed) {
             calls.poll()?;
         }
-        for round in rounds {
+        for round in rounds.clone() {
             let received = loop {
                 if let Some(received) = many.receive(&mut buffer)? {
                     break received;
                 }
             };
             many.send(received.channel, 0, &round.to_le_bytes())?;
+        }
+        for bytes in [8].into_iter().chain(LONGER_VIA_BYTES) {
+            for _ in rounds.clone() {
+                let round = via.receive(bytes);
+                via.send(bytes, round);
+            }
         }
     }
     Ok(())

@@ -19,7 +19,6 @@ pub(crate) struct ViaWay {
     /// The first slot is sent from, the others are received into, in turn.
     memory: MemoryHandle,
     next: usize,
-    buffer: Vec<u8>,
     /// What the peer writes into, and the number of what we write into.
     inbox: MemoryHandle,
     theirs: u32,
@@ -47,8 +46,7 @@ impl ViaWay {
         let told = via.done_within(interface, Side::Receive, SOON).ok_or("no window was named")?;
         let theirs = told.immediate.ok_or("no window was named")?;
         via.take_window(interface, theirs, SOON)?;
-        let mut way =
-            Self { via, tag, interface, memory, next: 1, buffer: vec![0; SLOT_BYTES], inbox, theirs };
+        let mut way = Self { via, tag, interface, memory, next: 1, inbox, theirs };
         way.renew();
         Ok(way)
     }
@@ -96,8 +94,8 @@ impl ViaWay {
 
 impl Way for ViaWay {
     fn send(&mut self, bytes: usize, first: u64) {
-        write_payload(&mut self.buffer[..bytes], first);
-        self.via.write(self.memory, 0, &self.buffer[..bytes]).expect("registered");
+        let memory = self.via.memory_mut(self.memory).expect("registered");
+        write_payload(&mut memory[..bytes], first);
         self.work(Descriptor::send(&[Span { memory: self.memory, offset: 0, bytes }]));
     }
 
@@ -110,8 +108,9 @@ impl Way for ViaWay {
         };
         assert_eq!(done.outcome.expect("a live peer"), bytes);
         let offset = self.next * SLOT_BYTES;
-        self.via.read(self.memory, offset, &mut self.buffer[..bytes]).expect("registered");
+        let memory = self.via.memory(self.memory).expect("registered");
+        let first = read_payload(&memory[offset..offset + bytes]);
         self.renew();
-        read_payload(&self.buffer[..bytes])
+        first
     }
 }

@@ -124,6 +124,11 @@ impl Inline {
             tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
         }
     }
+
+    fn copy_part(&self, at: usize, into: &mut [u8]) {
+        let bytes = self.words.map(u64::to_le_bytes);
+        into.copy_from_slice(&bytes.as_flattened()[..self.len()][at..at + into.len()]);
+    }
 }
 
 impl Payload<'_> {
@@ -149,6 +154,17 @@ impl Payload<'_> {
             Self::Inline(inline) => inline.copy_to(into),
             Self::Private(bytes) => into.copy_from_slice(&bytes[..into.len()]),
             Self::Shared(range) => range.copy_to(into),
+        }
+    }
+
+    /// As [`Payload::copy_to`], from byte `at` on.
+    #[inline]
+    pub(crate) fn copy_part(&self, at: usize, into: &mut [u8]) {
+        match self {
+            _ if at == 0 => self.copy_to(into),
+            Self::Inline(inline) => inline.copy_part(at, into),
+            Self::Private(bytes) => into.copy_from_slice(&bytes[at..at + into.len()]),
+            Self::Shared(range) => range.copy_part(at, into),
         }
     }
 

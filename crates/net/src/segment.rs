@@ -275,9 +275,15 @@ impl SharedRange<'_> {
     /// Copies the first `into.len()` bytes out. Panics if there are fewer.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
-        assert!(into.len() <= self.bytes);
+        self.copy_part(0, into);
+    }
+
+    /// As [`SharedRange::copy_to`], from byte `at` on.
+    #[inline]
+    pub(crate) fn copy_part(&self, at: usize, into: &mut [u8]) {
+        assert!(at <= self.bytes && into.len() <= self.bytes - at);
         // SAFETY: both ranges are valid for the length; `into` is private memory, so they do not overlap.
-        unsafe { crate::copy::copy_out(into.as_mut_ptr(), self.base.as_ptr(), into.len()) }
+        unsafe { crate::copy::copy_out(into.as_mut_ptr(), self.base.add(at).as_ptr(), into.len()) }
     }
 
     /// The 64-bit word at byte `offset`, read once. Panics outside.

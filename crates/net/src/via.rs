@@ -15,6 +15,12 @@
 //! [`Interfaces::progress`] and whatever waits. And memory for RDMA is a [`crate::Window`], made for the interface's
 //! one peer: protection is the MMU's, and neither an RDMA write nor an RDMA read needs the peer to do anything.
 //!
+//! An interface is there until it is removed, with or without a connection; so are registrations and completion queues.
+//! What is removed needs no room any more. A completion queue cannot overflow: see [`Interfaces::new_queue`].
+//!
+//! A message is copied twice on its way: out of registered memory into the channel, and out of the channel into the
+//! registered memory of the descriptor that takes it.
+//!
 //! Reliability is agreed on when a pair is made; see [`Reliability`]. RDMA reads are refused on an unreliable
 //! interface: their queue could fill up, and then requests would be lost (§3.4.4).
 
@@ -24,6 +30,8 @@ mod interface;
 mod interfaces;
 mod memory;
 mod message;
+mod mover;
+mod places;
 mod queue;
 
 pub use descriptor::{Completion, Descriptor, Loss, Side, Span, WorkError, WorkId};

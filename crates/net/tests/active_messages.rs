@@ -6,7 +6,7 @@ mod lossy;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use comb_net::active::{Access, ActiveError, ActiveMessages, ActiveOptions};
+use comb_net::active::{Access, ActiveError, ActiveMessages, ActiveOptions, REQUESTS_BETWEEN_POLLS};
 use comb_net::transport::Transport;
 use comb_net::{
     Breach, Cause, ChannelKey, Endpoint, EndpointOptions, Geometry, InProcess, kinds, pair_for_tests,
@@ -233,6 +233,78 @@ fn blocks_are_stored_whole_and_got_back() {
     }
 }
 
+/// The answers to "is it there?" of one side, while the other looks when it is told to.
+#[test]
+fn a_sender_learns_when_its_block_is_stored() {
+    let Pair { _agent, mut alice, mut bob, to_bob, .. } = pair();
+    bob.add_region(3, vec![0; 100_000], Access::Store, |seen: &mut Seen, stored| {
+        seen.stored.push((stored.offset, stored.bytes.to_vec(), vec![]));
+    });
+    let server = std::thread::spawn(move || {
+        while bob.state().stored.is_empty() {
+            bob.poll_within(SOON).unwrap();
+        }
+        bob
+    });
+    // In many fragments: the window makes alice wait for all but the last few.
+    let long = alice.store(to_bob, 3, 0, &[], &[7; 100_000]).unwrap();
+    alice.await_stored(long).unwrap();
+    assert_eq!(alice.is_stored(long), Ok(true));
+    let mut bob = server.join().unwrap();
+    assert_eq!(bob.state().stored.len(), 1, "whoever knows that it is stored knows that it was handled");
+
+    let then = |number| move |seen: &mut Seen| seen.notes.push(number);
+    let first = alice.store_then(to_bob, 3, 0, &[], b"first", then(1)).unwrap();
+    alice.request(to_bob, ADD, &[1], &[]).unwrap();
+    let second = alice.store_then(to_bob, 3, 5, &[], b"second", then(2)).unwrap();
+    for _ in 0..10 {
+        alice.poll().unwrap();
+        assert_eq!(
+            (alice.is_stored(first), alice.is_stored(second)),
+            (Ok(false), Ok(false)),
+            "bob has not looked"
+        );
+    }
+    bob.extract(1).unwrap();
+    alice.poll().unwrap();
+    assert_eq!((alice.is_stored(first), alice.is_stored(second)), (Ok(true), Ok(false)));
+    assert_eq!(alice.state().notes, [1]);
+    bob.poll().unwrap();
+    alice.sync().unwrap();
+    assert_eq!((alice.is_stored(first), alice.is_stored(second)), (Ok(true), Ok(true)));
+    assert_eq!(alice.state().notes, [1, 2]);
+    assert_eq!(alice.outstanding(to_bob), 0, "all of it");
+
+    let lost = alice.store_then(to_bob, 3, 0, &[], b"lost", then(3)).unwrap();
+    drop(bob);
+    assert!(matches!(alice.await_stored(lost), Err(ActiveError::Ended(_))));
+    assert_eq!(alice.is_stored(lost), Err(ActiveError::NoChannel));
+    assert_eq!(alice.is_stored(first), Ok(true), "what is known stays known");
+    assert_eq!(alice.sync(), Ok(()), "nothing is awaited of who is gone");
+    assert_eq!(alice.state().notes, [1, 2]);
+}
+
+/// A sender that stays within its windows never has to wait, and so once never looked at what came for it.
+#[test]
+fn who_only_sends_serves_its_peers_nevertheless() {
+    let Pair { _agent, mut alice, mut bob, to_bob, to_alice } = pair();
+    bob.add_region(3, vec![0; 100], Access::Store, |_, _| {});
+    for note in 0..3 {
+        bob.request(to_alice, NOTE, &[note], &[]).unwrap();
+    }
+    for note in 0..=u64::from(REQUESTS_BETWEEN_POLLS) {
+        assert_eq!(alice.state().notes.len(), 0, "not before every request");
+        alice.request(to_bob, NOTE, &[note], &[]).unwrap();
+    }
+    assert_eq!(alice.state().notes, [0, 1, 2]);
+    settle(&mut alice, &mut bob);
+    bob.request(to_alice, NOTE, &[3], &[]).unwrap();
+    for _ in 0..=REQUESTS_BETWEEN_POLLS {
+        alice.store(to_bob, 3, 0, &[], b"x").unwrap();
+    }
+    assert_eq!(alice.state().notes, [0, 1, 2, 3], "stores look as well");
+}
+
 #[test]
 fn extract_handles_as_many_bytes_as_it_is_told() {
     let Pair { _agent, mut alice, mut bob, to_bob, .. } = pair();
@@ -374,4 +446,51 @@ fn over_a_network_that_loses_every_request_runs_once_and_in_order() {
     assert_eq!(alice.state().sums, (0..REQUESTS).step_by(2).collect::<Vec<_>>());
     let notes: Vec<_> = (1..REQUESTS).step_by(2).chain([u64::MAX]).collect();
     assert_eq!(server.join().unwrap().state().notes, notes);
+}
+
+/// A block that is stored is stored: whoever is told so finds the peer's handler run, whatever frames were lost.
+#[test]
+fn over_a_network_that_loses_stores_are_told_of_when_they_are_there() {
+    const BLOCKS: u64 = 60;
+    let agent = InProcess::start();
+    let mut alice = agent.connect("alice").unwrap().endpoint("desk").unwrap();
+    let mut bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+    let (here, there) = lossy::pair(0x57073);
+    let to_bob = alice.attach("bob/desk", Box::new(here)).unwrap();
+    bob.attach("alice/desk", Box::new(there)).unwrap();
+    let mut alice = with_handlers(alice, ActiveOptions::default());
+    let mut bob = with_handlers(bob, ActiveOptions::default());
+    let stored = std::sync::Arc::new(AtomicU32::new(0));
+    let counted = std::sync::Arc::clone(&stored);
+    bob.add_region(3, vec![0; 10_000], Access::Store, move |_, block| {
+        assert!(block.bytes.iter().all(|&byte| u64::from(byte) == block.arguments[0]));
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Bounded, so that a failure on the other side is seen.
+            let until = std::time::Instant::now() + SOON;
+            while !over.load(Ordering::SeqCst) && std::time::Instant::now() < until {
+                bob.poll_within(Duration::from_micros(200)).unwrap();
+            }
+        });
+        for number in 0..BLOCKS {
+            let told = std::sync::Arc::clone(&stored);
+            let then = move |seen: &mut Seen| {
+                assert!(u64::from(told.load(Ordering::SeqCst)) > number);
+                seen.notes.push(number);
+            };
+            let block = vec![number as u8; 1 + 150 * number as usize];
+            let store = alice.store_then(to_bob, 3, 0, &[number], &block, then).unwrap();
+            if number % 3 == 0 {
+                alice.await_stored(store).unwrap();
+                assert_eq!(u64::from(stored.load(Ordering::SeqCst)), number + 1);
+            }
+        }
+        alice.sync().unwrap();
+        over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(u64::from(stored.load(Ordering::SeqCst)), BLOCKS);
+    assert_eq!(alice.state().notes, (0..BLOCKS).collect::<Vec<_>>(), "each told once, in order");
 }

@@ -141,9 +141,7 @@ fn a_full_receive_queue_holds_the_sender_back_and_loses_nothing() {
     let started = Instant::now();
     while sent < 68 {
         sent += u32::from(peer.send(to_queues, 0, &sent.to_le_bytes()).is_ok());
-        if queues.state().received < 4 {
-            queues.service().unwrap();
-        }
+        queues.service().unwrap();
         assert!(started.elapsed() < SOON, "{sent} sent");
     }
     assert!(peer.send(to_queues, 0, b"x").is_err(), "the queue and the ring are full");

@@ -1,12 +1,14 @@
 //! Virtual interfaces between two endpoints, through a real agent.
 
+mod lossy;
+
 use std::time::Duration;
 
 use comb_net::via::{
     Completion, Descriptor, InterfaceKey, InterfaceOptions, Interfaces, Loss, MemoryError, MemoryHandle,
     PairError, Reliability, Side, Span, SubmitError, Tag, WorkError,
 };
-use comb_net::{Access, AccessError, EndpointOptions, Geometry, InProcess};
+use comb_net::{Access, AccessError, Endpoint, EndpointOptions, Geometry, InProcess};
 
 const SOON: Duration = Duration::from_secs(10);
 const AT_ONCE: Duration = Duration::from_millis(1);
@@ -27,7 +29,10 @@ impl Party {
     }
 
     fn with(agent: &InProcess, name: &str, reliability: Reliability, options: EndpointOptions) -> Self {
-        let endpoint = agent.connect(name).unwrap().endpoint_with("desk", options).unwrap();
+        Self::over(agent.connect(name).unwrap().endpoint_with("desk", options).unwrap(), reliability)
+    }
+
+    fn over(endpoint: Endpoint, reliability: Reliability) -> Self {
         let mut via = Interfaces::new(endpoint);
         let tag = via.new_tag();
         let memory = via.register(vec![0; MEMORY_BYTES], tag);
@@ -56,6 +61,7 @@ impl Party {
     fn content(&self, offset: usize, bytes: usize) -> Vec<u8> {
         let mut content = vec![0; bytes];
         self.via.read(self.memory, offset, &mut content).unwrap();
+        assert_eq!(self.via.memory(self.memory).unwrap()[offset..offset + bytes], content, "seen in place");
         content
     }
 }
@@ -183,14 +189,20 @@ fn unreliable_drops_what_finds_no_place_and_counts_it() {
 
 #[test]
 fn reliable_breaks_on_both_sides_when_there_is_no_place() {
-    for (room, loss) in [(None, Loss::NoDescriptor), (Some(10), Loss::TooLong)] {
-        let (_agent, mut alice, mut bob) = pair(Reliability::Delivery);
+    let missing = [(None, Loss::NoDescriptor), (Some(10), Loss::TooLong)];
+    let levels = [Reliability::Delivery, Reliability::Reception];
+    for (reliability, (room, loss)) in
+        levels.into_iter().flat_map(|level| missing.clone().map(|case| (level, case)))
+    {
+        let (_agent, mut alice, mut bob) = pair(reliability);
         if let Some(room) = room {
             bob.receive(0, room);
         }
         alice.receive(0, 100);
         alice.send(0, 11);
-        assert_eq!(alice.done(Side::Send).outcome, Ok(11), "it was on its way");
+        if reliability == Reliability::Delivery {
+            assert_eq!(alice.done(Side::Send).outcome, Ok(11), "it was on its way");
+        }
         if room.is_some() {
             bob.receive(20, 5);
             let done = bob.done(Side::Receive);
@@ -200,6 +212,9 @@ fn reliable_breaks_on_both_sides_when_there_is_no_place() {
             bob.via.progress();
         }
         assert_eq!(lost(&alice.done(Side::Receive), "bob/desk"), loss);
+        if reliability == Reliability::Reception {
+            assert_eq!(lost(&alice.done(Side::Send), "bob/desk"), loss, "it was not received");
+        }
         for party in [(&mut alice, "bob/desk"), (&mut bob, "alice/desk")] {
             party.0.send(0, 1);
             assert_eq!(lost(&party.0.done(Side::Send), party.1), loss, "later sends fail too");
@@ -224,6 +239,119 @@ fn reliable_reception_completes_only_when_the_receiver_has_it() {
     bob.done(Side::Receive);
     assert_eq!(alice.done(Side::Send).outcome, Ok(50));
     assert!(alice.via.is_complete(alice.key, Side::Send, work));
+}
+
+/// Over a network that loses one frame in ten, doubles and swaps others: what each level promises, it promises here too.
+#[test]
+fn every_level_keeps_its_promise_over_a_network_that_loses() {
+    const MESSAGES: usize = 400;
+    for reliability in [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception] {
+        let agent = InProcess::start();
+        let (here, there) = lossy::pair(0x5eed);
+        let mut alice = agent.connect("alice").unwrap().endpoint("desk").unwrap();
+        let mut bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+        let to_bob = alice.attach("bob/desk", Box::new(here)).unwrap();
+        bob.attach("alice/desk", Box::new(there)).unwrap();
+        let (mut alice, mut bob) = (Party::over(alice, reliability), Party::over(bob, reliability));
+        // The last message, longer than a frame, too.
+        let long = MESSAGES * 8;
+        for number in 0..MESSAGES {
+            bob.receive(number * 8, 8);
+        }
+        bob.receive(long, 5000);
+        std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| bob.via.accept(bob.key, SOON).unwrap());
+            alice.via.connect_over(alice.key, to_bob, SOON).unwrap();
+            assert_eq!(accepting.join().unwrap(), "alice/desk");
+        });
+        for number in 0..MESSAGES {
+            alice.via.write(alice.memory, number * 8, &number.to_le_bytes()).unwrap();
+            alice.send(number * 8, 8);
+        }
+        alice.via.write(alice.memory, long, &[9; 5000]).unwrap();
+        alice.send(long, 5000);
+        let (mut sent, mut received) = (0, 0);
+        while sent <= MESSAGES || received <= MESSAGES {
+            alice.via.progress();
+            bob.via.progress();
+            while let Some(done) = bob.via.take_done(bob.key, Side::Receive) {
+                assert_eq!((done.work.0, done.outcome.is_ok()), (received as u64, true), "{reliability:?}");
+                received += 1;
+            }
+            while let Some(done) = alice.via.take_done(alice.key, Side::Send) {
+                assert!(done.outcome.is_ok(), "{reliability:?}");
+                sent += 1;
+            }
+            let early = reliability == Reliability::Reception && sent > received;
+            assert!(!early, "{sent} sends are complete and {received} messages are there");
+        }
+        for number in 0..MESSAGES {
+            assert_eq!(bob.content(number * 8, 8), number.to_le_bytes(), "each once, in order");
+        }
+        assert_eq!(bob.content(long, 5000), [9; 5000]);
+        // And what is on purpose: no descriptor. It breaks the connection, or does not.
+        alice.receive(0, 8);
+        alice.send(0, 8);
+        let until = std::time::Instant::now() + SOON;
+        let broken = loop {
+            alice.via.progress();
+            bob.via.progress();
+            if let Some(done) = alice.via.take_done(alice.key, Side::Receive) {
+                break Some(lost(&done, "bob/desk"));
+            }
+            if bob.via.dropped(bob.key) == Some(1) {
+                break None;
+            }
+            assert!(std::time::Instant::now() < until, "neither dropped nor broken");
+        };
+        let expected = (reliability != Reliability::Unreliable).then_some(Loss::NoDescriptor);
+        assert_eq!(broken, expected, "{reliability:?}");
+    }
+}
+
+#[test]
+fn a_removed_interface_is_gone_with_its_connection_and_its_completions() {
+    let agent = InProcess::start();
+    let mut alice = Party::new(&agent, "alice", Reliability::Delivery);
+    let mut bob = Party::new(&agent, "bob", Reliability::Delivery);
+    let queue = bob.via.new_queue();
+    let told = InterfaceOptions { receive_queue: Some(queue), ..InterfaceOptions::new(bob.tag) };
+    let first = std::mem::replace(&mut bob.key, bob.via.new_interface(told));
+    connect(&mut alice, &mut bob);
+    bob.receive(0, 10);
+    bob.receive(0, 10);
+    alice.receive(0, 10);
+    alice.send(0, 10);
+    while !bob.via.is_complete(bob.key, Side::Receive, comb_net::via::WorkId(0)) {
+        bob.via.progress();
+    }
+    assert_eq!(bob.via.deregister(bob.memory), Err(MemoryError::InUse));
+    bob.via.remove_interface(bob.key);
+    assert_eq!(bob.via.take_from(queue), None, "nor what was complete");
+    assert_eq!(bob.via.take_done(bob.key, Side::Receive), None);
+    assert_eq!(bob.via.peer(bob.key), None);
+    let span = bob.span(0, 10);
+    let gone = bob.via.post_receive(bob.key, Descriptor::receive(&[span]));
+    assert_eq!(gone, Err(SubmitError::NoInterface));
+    let gone = bob.via.connect(bob.key, "alice/desk", AT_ONCE).unwrap_err();
+    assert!(matches!(gone, PairError::NoInterface), "{gone}");
+    assert!(matches!(lost(&alice.done(Side::Receive), "bob/desk"), Loss::Ended(_)));
+    // Its place is taken by another, to which the old key does not lead.
+    let next = bob.via.new_interface(told);
+    assert_eq!(bob.via.take_done(bob.key, Side::Receive), None);
+    bob.key = next;
+    connect(&mut alice, &mut bob);
+    bob.receive(0, 10);
+    alice.send(0, 10);
+    assert_eq!(bob.via.from_queue_within(queue, SOON).unwrap().outcome, Ok(10));
+    bob.via.remove_queue(queue);
+    bob.receive(0, 10);
+    alice.send(0, 10);
+    assert_eq!(bob.done(Side::Receive).outcome, Ok(10), "without its completion queue");
+    for key in [first, next] {
+        bob.via.remove_interface(key);
+    }
+    assert_eq!(bob.via.deregister(bob.memory).unwrap().len(), MEMORY_BYTES);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use super::ActiveMessages;
 use super::handlers::{Stored, StoredHandler};
 use super::peers::{Peers, count};
-use super::wire::{ARGUMENTS, GET, GOT, Head, STORE};
+use super::wire::{ARGUMENTS, GET, GOT, Head, Message, STORE};
 use super::{ActiveError, Taken};
 use crate::channel::ChannelKey;
 use crate::endpoint::PostError;
@@ -27,6 +27,14 @@ pub enum Access {
     Get,
     /// Both.
     StoreAndGet,
+}
+
+/// Names a block that was sent: [`ActiveMessages::is_stored`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Store {
+    channel: ChannelKey,
+    /// Which request its last fragment was, counted from 1.
+    request: u64,
 }
 
 /// Memory that peers may store into or get from.
@@ -70,8 +78,9 @@ impl<S> ActiveMessages<S> {
     }
 
     /// Copies `data` to `offset` in a region of the peer; its handler is called with `arguments` when all is there.
-    /// Polls while the window is full. Returns when the last fragment is sent, not when it has come: the region's
-    /// handler runs later, and the next request to this peer after it.
+    /// Polls as [`ActiveMessages::request`] does. Returns when the last fragment is sent and `data` can be used again, not
+    /// when it has come: that is told by [`ActiveMessages::is_stored`]. The region's handler runs before that of the
+    /// next request to this peer.
     ///
     /// # Panics
     /// With more than four arguments.
@@ -82,7 +91,7 @@ impl<S> ActiveMessages<S> {
         offset: u64,
         arguments: &[u64],
         data: &[u8],
-    ) -> Result<(), ActiveError> {
+    ) -> Result<Store, ActiveError> {
         let head = Head { number: region, arguments: count(arguments), ..Head::default() };
         let fragment = self.fragment(channel, STORE_WORDS)?;
         let mut at = 0;
@@ -92,11 +101,64 @@ impl<S> ActiveMessages<S> {
             let mut words = [offset + at as u64, offset, 0, 0, 0, 0];
             words[2..2 + arguments.len()].copy_from_slice(arguments);
             let words = &words[..2 + arguments.len()];
-            self.post_request(channel, STORE, Head { last, ..head }, words, &data[at..end])?;
+            let head = Head { last, ..head };
+            self.post_request(channel, Message { kind: STORE, head, words, data: &data[at..end] })?;
             if last {
-                return Ok(());
+                let request = self.peers.book(channel).map_or(0, |book| book.sent);
+                return Ok(Store { channel, request });
             }
             at = end;
+        }
+    }
+
+    /// As [`ActiveMessages::store`], and `then` is called by the poll that learns that the block is in the peer's region and
+    /// was handled there. It is dropped if the channel ends before.
+    pub fn store_then(
+        &mut self,
+        channel: ChannelKey,
+        region: u16,
+        offset: u64,
+        arguments: &[u64],
+        data: &[u8],
+        then: impl FnOnce(&mut S) + Send + 'static,
+    ) -> Result<Store, ActiveError> {
+        let store = self.store(channel, region, offset, arguments, data)?;
+        self.storing.push_back((store, Box::new(then)));
+        Ok(store)
+    }
+
+    /// Whether a stored block is in the peer's region, and its handler has run. Looks at what earlier polls have learnt.
+    /// `Err`: the channel is gone, and nobody will ever know.
+    pub fn is_stored(&mut self, store: Store) -> Result<bool, ActiveError> {
+        let stored = self.peers.book(store.channel).is_some_and(|book| book.handled() >= store.request);
+        let lives = self.peers.endpoint.channel(store.channel).is_some();
+        if stored || lives { Ok(stored) } else { Err(ActiveError::NoChannel) }
+    }
+
+    /// Polls until [`ActiveMessages::is_stored`].
+    pub fn await_stored(&mut self, store: Store) -> Result<(), ActiveError> {
+        // A channel that ends meanwhile ends the wait, whatever this says.
+        self.poll_until(store.channel, |this| this.is_stored(store).unwrap_or(false))
+    }
+
+    /// Polls until the peers have handled all that was sent to them, requests and blocks: Split-C's end of a phase, on the
+    /// sender's side.
+    pub fn sync(&mut self) -> Result<(), ActiveError> {
+        for channel in self.peers.awaited() {
+            self.poll_until(channel, |this| this.outstanding(channel) == 0)?;
+        }
+        Ok(())
+    }
+
+    /// Calls the handlers of blocks that are stored by now.
+    #[cold]
+    pub(super) fn complete_stores(&mut self) {
+        for (store, then) in std::mem::take(&mut self.storing) {
+            match self.is_stored(store) {
+                Ok(true) => then(&mut self.state),
+                Ok(false) => self.storing.push_back((store, then)),
+                Err(_) => {}
+            }
         }
     }
 
@@ -141,7 +203,8 @@ impl<S> ActiveMessages<S> {
             let at = index * fragment;
             let length = fragment.min(bytes - at);
             let tag = u64::from(number) << 32 | index as u64;
-            self.post_request(channel, GET, head, &[offset + at as u64, length as u64, tag], &[])?;
+            let words = &[offset + at as u64, length as u64, tag];
+            self.post_request(channel, Message { kind: GET, head, words, data: &[] })?;
         }
         self.poll_until(channel, |this| this.getting.missing_count == 0)
     }
@@ -207,7 +270,8 @@ pub(super) fn asked<S>(
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let bytes =
         range(offset, length, region.bytes.len()).ok_or(Breach::Form("a get that leaves its region"))?;
-    match peers.reply(taken.channel, GOT, Head::default(), &[tag], &region.bytes[bytes]) {
+    let data = &region.bytes[bytes];
+    match peers.reply(taken.channel, Message { kind: GOT, head: Head::default(), words: &[tag], data }) {
         Err(PostError::TooLong { .. }) => Err(Breach::Form("a get of more than the channel takes at once")),
         _ => Ok(true),
     }

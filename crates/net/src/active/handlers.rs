@@ -2,7 +2,7 @@
 //! so, and nothing else need watch for it: a reply that caused a reply could go on for ever. (Thesis §2.5)
 
 use super::peers::{Peers, count};
-use super::wire::{Head, REPLY};
+use super::wire::{Head, Message, REPLY};
 use crate::channel::ChannelKey;
 use crate::endpoint::PostError;
 
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
     ) -> Result<(), PostError> {
         debug_assert!(!*self.replied, "one reply a request");
         let head = Head { number: handler, arguments: count(arguments), ..Head::default() };
-        self.peers.reply(self.from, REPLY, head, arguments, payload)?;
+        self.peers.reply(self.from, Message { kind: REPLY, head, words: arguments, data: payload })?;
         *self.replied = true;
         Ok(())
     }
@@ -117,4 +117,5 @@ impl<F> Table<Option<F>> {
 
 pub(super) type RequestHandler<S> = Box<dyn FnMut(&mut S, Request<'_>) + Send>;
 pub(super) type ReplyHandler<S> = Box<dyn FnMut(&mut S, Reply<'_>) + Send>;
+pub(super) type CompletionHandler<S> = Box<dyn FnOnce(&mut S) + Send>;
 pub(super) type StoredHandler<S> = Box<dyn FnMut(&mut S, Stored<'_>) + Send>;

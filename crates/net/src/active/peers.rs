@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::wire::{ACKNOWLEDGEMENT, ARGUMENTS, Head, REPLY, REQUEST};
+use super::wire::{ACKNOWLEDGEMENT, ARGUMENTS, Head, Message, REPLY, REQUEST};
 use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Endpoint, PostError};
 use crate::life::Cause;
@@ -17,7 +17,9 @@ use crate::ring::Breach;
 #[derive(Debug)]
 pub(super) struct Peer {
     key: ChannelKey,
-    /// Our requests that the peer has not completed.
+    /// Our requests so far.
+    pub(super) sent: u64,
+    /// Those that the peer has not completed.
     pub(super) outstanding: u32,
     /// The peer's requests that were handled without a reply, and that it has not been told of.
     owed: u32,
@@ -29,7 +31,14 @@ pub(super) struct Peer {
 
 impl Peer {
     fn new(key: ChannelKey) -> Self {
-        Self { key, outstanding: 0, owed: 0, outbox: VecDeque::new(), listed: false }
+        Self { key, sent: 0, outstanding: 0, owed: 0, outbox: VecDeque::new(), listed: false }
+    }
+
+    /// How many of our requests the peer has handled at least, counted from the first. It handles them in order, and
+    /// completes each after it was handled: if so many are completed, then the first so many are handled, whichever the
+    /// completed ones are.
+    pub(super) fn handled(&self) -> u64 {
+        self.sent - u64::from(self.outstanding)
     }
 
     fn take_owed(&mut self) -> u16 {
@@ -78,14 +87,8 @@ impl Peers {
 
     /// Sends one message: head, arguments, data.
     #[inline]
-    pub(super) fn post(
-        &mut self,
-        key: ChannelKey,
-        kind: u8,
-        head: Head,
-        words: &[u64],
-        data: &[u8],
-    ) -> Result<(), PostError> {
+    pub(super) fn post(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
+        let Message { kind, head, words, data } = message;
         let mut all = [0; 7];
         all[0] = head.pack();
         all[1..=words.len()].copy_from_slice(words);
@@ -118,33 +121,28 @@ impl Peers {
             _ => return false,
         }
         let posted = self.post_small(key, REQUEST, head, arguments);
-        self.books[key.index as usize].outstanding += u32::from(posted);
+        let book = &mut self.books[key.index as usize];
+        book.outstanding += u32::from(posted);
+        book.sent += u64::from(posted);
         posted
     }
 
     /// Sends one request, if the window has room. `Ok(false)`: it has not.
     #[inline]
-    pub(super) fn request(
-        &mut self,
-        key: ChannelKey,
-        kind: u8,
-        head: Head,
-        words: &[u64],
-        data: &[u8],
-    ) -> Result<bool, PostError> {
+    pub(super) fn request(&mut self, key: ChannelKey, message: Message<'_>) -> Result<bool, PostError> {
         let window = self.window;
         let Some(book) = self.book(key) else { return Err(PostError::NoChannel) };
         if book.outstanding >= window {
             return Ok(false);
         }
-        book.outstanding += 1;
         let completes = book.take_owed();
-        let outcome = self.post(key, kind, Head { completes, ..head }, words, data);
-        if outcome.is_err()
-            && let Some(book) = self.book(key)
-        {
-            book.outstanding -= 1;
-            book.owed += u32::from(completes);
+        let head = Head { completes, ..message.head };
+        let outcome = self.post(key, Message { head, ..message });
+        if let Some(book) = self.book(key) {
+            match outcome {
+                Ok(()) => (book.outstanding, book.sent) = (book.outstanding + 1, book.sent + 1),
+                Err(_) => book.owed += u32::from(completes),
+            }
         }
         outcome.map(|()| true)
     }
@@ -152,51 +150,33 @@ impl Peers {
     /// Sends what completes one request of the peer; keeps it where there is no room now. `Err` only for what can never
     /// be sent.
     #[inline]
-    pub(super) fn reply(
-        &mut self,
-        key: ChannelKey,
-        kind: u8,
-        head: Head,
-        words: &[u64],
-        data: &[u8],
-    ) -> Result<(), PostError> {
+    pub(super) fn reply(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
         let Some(book) = self.book(key) else { return Ok(()) };
-        if kind == REPLY
-            && data.is_empty()
-            && book.owed == 0
-            && book.outbox.is_empty()
-            && self.post_small(key, kind, head, words)
-        {
+        let small = message.kind == REPLY && message.data.is_empty() && book.owed == 0;
+        if small && book.outbox.is_empty() && self.post_small(key, REPLY, message.head, message.words) {
             return Ok(());
         }
-        self.reply_slowly(key, kind, head, words, data)
+        self.reply_slowly(key, message)
     }
 
     #[inline(never)]
-    fn reply_slowly(
-        &mut self,
-        key: ChannelKey,
-        kind: u8,
-        head: Head,
-        words: &[u64],
-        data: &[u8],
-    ) -> Result<(), PostError> {
+    fn reply_slowly(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
         let Some(book) = self.book(key) else { return Ok(()) };
         let completes = book.take_owed();
-        let head = Head { completes, ..head };
+        let head = Head { completes, ..message.head };
         let outcome = if book.outbox.is_empty() {
-            self.post(key, kind, head, words, data)
+            self.post(key, Message { head, ..message })
         } else {
             Err(PostError::Full(String::new()))
         };
         match outcome {
-            Ok(()) => Ok(()),
+            Ok(()) | Err(PostError::NoChannel) => Ok(()),
             Err(PostError::Full(_)) => {
-                let mut message = head.pack().to_le_bytes().to_vec();
-                words.iter().for_each(|word| message.extend(word.to_le_bytes()));
-                message.extend(data);
+                let mut content = head.pack().to_le_bytes().to_vec();
+                message.words.iter().for_each(|word| content.extend(word.to_le_bytes()));
+                content.extend(message.data);
                 if let Some(book) = self.book(key) {
-                    book.outbox.push_back((kind, message));
+                    book.outbox.push_back((message.kind, content));
                 }
                 self.list(key);
                 Ok(())
@@ -205,7 +185,6 @@ impl Peers {
                 self.ended.push_back(ended);
                 Ok(())
             }
-            Err(PostError::NoChannel) => Ok(()),
             Err(never) => {
                 self.book(key).expect("it was there").owed += u32::from(completes);
                 Err(never)
@@ -237,7 +216,8 @@ impl Peers {
     fn acknowledge(&mut self, key: ChannelKey) {
         let Some(book) = self.book(key) else { return };
         let completes = book.take_owed();
-        match self.post(key, ACKNOWLEDGEMENT, Head { completes, ..Head::default() }, &[], &[]) {
+        let head = Head { completes, ..Head::default() };
+        match self.post(key, Message { kind: ACKNOWLEDGEMENT, head, words: &[], data: &[] }) {
             Ok(()) | Err(PostError::NoChannel) => {}
             Err(PostError::Ended(ended)) => self.ended.push_back(ended),
             Err(_) => {
@@ -267,6 +247,12 @@ impl Peers {
             return Err(Breach::Form("more requests are outstanding than the window allows"));
         }
         Ok(())
+    }
+
+    /// The live channels over which requests are not completed.
+    pub(super) fn awaited(&self) -> Vec<ChannelKey> {
+        let awaited = self.books.iter().filter(|book| book.outstanding > 0).map(|book| book.key);
+        awaited.filter(|&key| self.endpoint.channel(key).is_some()).collect()
     }
 
     /// Whether something waits to be said that nothing said so far.

@@ -64,6 +64,15 @@ impl Head {
     }
 }
 
+/// A message that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message<'a> {
+    pub(super) kind: u8,
+    pub(super) head: Head,
+    pub(super) words: &'a [u64],
+    pub(super) data: &'a [u8],
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,25 +31,47 @@ pub(super) enum Operation {
     },
 }
 
+/// The spans of a descriptor. Most have one, and posting those allocates nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Spans {
+    One(Span),
+    Several(Box<[Span]>),
+}
+
 /// One piece of work for a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     pub(super) operation: Operation,
-    pub(super) spans: Vec<Span>,
+    spans: Spans,
     pub(super) immediate: Option<u32>,
 }
 
 impl Descriptor {
+    #[inline(always)]
     fn new(operation: Operation, spans: &[Span]) -> Self {
-        Self { operation, spans: spans.to_vec(), immediate: None }
+        let spans = match spans {
+            [one] => Spans::One(*one),
+            several => Spans::Several(several.into()),
+        };
+        Self { operation, spans, immediate: None }
+    }
+
+    #[inline]
+    pub(super) fn spans(&self) -> &[Span] {
+        match &self.spans {
+            Spans::One(one) => std::slice::from_ref(one),
+            Spans::Several(several) => several,
+        }
     }
 
     /// Sends one message, gathered from the spans in their order.
+    #[inline(always)]
     pub fn send(spans: &[Span]) -> Self {
         Self::new(Operation::Send, spans)
     }
 
     /// Takes one message, scattered over the spans in their order. It may be shorter than they are.
+    #[inline(always)]
     pub fn receive(spans: &[Span]) -> Self {
         Self::new(Operation::Receive, spans)
     }
@@ -73,8 +95,9 @@ impl Descriptor {
     }
 
     /// Bytes in its spans.
+    #[inline]
     pub fn bytes(&self) -> usize {
-        self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.bytes))
+        self.spans().iter().fold(0, |sum, span| sum.saturating_add(span.bytes))
     }
 }
 

@@ -1,58 +1,114 @@
 //! The part that a network interface would do: takes fragments in, sends work out. It never waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::descriptor::{Completion, Loss, Operation, Side, WorkError, WorkId};
-use super::interface::{Assembly, Interface, InterfaceKey, Reliability, State};
-use super::memory::{Memory, pieces};
+use super::descriptor::{Completion, Descriptor, Loss, Operation, Side, WorkError, WorkId};
+use super::interface::{Assembly, Interface, InterfaceKey, InterfaceOptions, Reliability, State};
+use super::memory::{Memory, MemoryHandle};
 use super::message::{self, DATA_HEADER_BYTES, DataHeader};
+use super::mover::Mover;
+use super::places::{Place, Places};
 use super::queue::QueueKey;
 use crate::channel::ChannelKey;
 use crate::endpoint::{Delivery, Endpoint, PostError};
-use crate::ring::INLINE_BYTES;
+use crate::payload::Payload;
 
 /// All interfaces of one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Engine {
     pub(super) memory: Memory,
-    pub(super) interfaces: Vec<Interface>,
-    by_channel: BTreeMap<ChannelKey, usize>,
+    pub(super) interfaces: Places<Interface>,
+    by_channel: ByChannel,
     /// Completed descriptors, by completion queue.
-    queues: Vec<VecDeque<(InterfaceKey, Side)>>,
+    queues: Places<VecDeque<(InterfaceKey, Side)>>,
     /// Peers that want a connection.
     pub(super) requests: VecDeque<(ChannelKey, Reliability)>,
+    /// Interfaces with work that found no room in its channel.
+    waiting: Vec<Place>,
     /// Short messages that are still to be sent.
     outbox: VecDeque<(ChannelKey, u8, Vec<u8>)>,
     /// Channels that are done with once the outbox has nothing more for them.
     closing: Vec<ChannelKey>,
-    /// A message as it came, copied before it is looked at.
-    incoming: Vec<u8>,
-    outgoing: Vec<u8>,
+    /// What cannot be sent from where it is.
+    buffer: Vec<u8>,
+}
+
+/// Whose a channel is: looked up for every message.
+#[derive(Debug, Default)]
+struct ByChannel(Vec<Option<(ChannelKey, Place)>>);
+
+impl ByChannel {
+    #[inline]
+    fn get(&self, channel: ChannelKey) -> Option<Place> {
+        let (key, place) = (*self.0.get(channel.index as usize)?)?;
+        (key == channel).then_some(place)
+    }
+
+    fn insert(&mut self, channel: ChannelKey, place: Place) {
+        let index = channel.index as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index] = Some((channel, place));
+    }
+
+    fn remove(&mut self, channel: ChannelKey) -> Option<Place> {
+        let place = self.get(channel)?;
+        self.0[channel.index as usize] = None;
+        Some(place)
+    }
 }
 
 impl Engine {
     pub(super) fn new_queue(&mut self) -> QueueKey {
-        self.queues.push(VecDeque::new());
-        QueueKey(u32::try_from(self.queues.len() - 1).expect("fewer than 4 G completion queues"))
+        QueueKey(self.queues.add(|_| VecDeque::new()))
+    }
+
+    pub(super) fn remove_queue(&mut self, queue: QueueKey) {
+        self.queues.remove(queue.0);
+    }
+
+    pub(super) fn new_interface(&mut self, options: InterfaceOptions) -> InterfaceKey {
+        InterfaceKey(self.interfaces.add(|place| Interface::new(InterfaceKey(place), options)))
+    }
+
+    /// Ends an interface with its connection and whatever stood in its queues.
+    pub(super) fn remove_interface(&mut self, key: InterfaceKey) {
+        let place = key.0;
+        let Some(interface) = self.interfaces.get(place) else { return };
+        if interface.channel().is_some() {
+            self.break_connection(place, Loss::Disconnected, false);
+        }
+        for side in [Side::Send, Side::Receive] {
+            let interface = &mut self.interfaces[place];
+            let told = interface.queue(side).is_told_of();
+            if let Some(queue) = interface.completion_queue(side).filter(|_| told)
+                && let Some(queue) = self.queues.get_mut(queue.0)
+            {
+                queue.retain(|(of, _)| *of != key);
+            }
+        }
+        self.waiting.retain(|waiting| *waiting != place);
+        self.interfaces.remove(place);
     }
 
     /// The next completion that a queue tells of. Those that were taken from the interface itself are passed over.
     pub(super) fn take_from(&mut self, queue: QueueKey) -> Option<Completion> {
         loop {
-            let (interface, side) = self.queues.get_mut(queue.0 as usize)?.pop_front()?;
-            let interface = &mut self.interfaces[interface.index as usize];
-            let key = interface.key;
-            if let Some(completion) = interface.queue(side).take(key, side) {
+            let (key, side) = self.queues.get_mut(queue.0)?.pop_front()?;
+            let queue = self.interfaces[key.0].queue(side);
+            queue.told_of();
+            if let Some(completion) = queue.take(key, side) {
                 return Some(completion);
             }
         }
     }
 
-    pub(super) fn bind(&mut self, index: usize, channel: ChannelKey, peer: String, state: State) {
-        let interface = &mut self.interfaces[index];
+    pub(super) fn bind(&mut self, place: Place, channel: ChannelKey, peer: String, state: State) {
+        let interface = &mut self.interfaces[place];
         interface.peer = peer;
         interface.state = state;
-        self.by_channel.insert(channel, index);
+        self.by_channel.insert(channel, place);
     }
 
     pub(super) fn tell(&mut self, channel: ChannelKey, kind: u8, content: &[u8]) {
@@ -61,43 +117,39 @@ impl Engine {
 
     /// Closes a channel after what is to be said on it.
     pub(super) fn close(&mut self, channel: ChannelKey) {
-        self.by_channel.remove(&channel);
+        self.by_channel.remove(channel);
         self.requests.retain(|(asking, _)| *asking != channel);
         self.closing.push(channel);
     }
 
     /// Whether something waits for room in a channel.
-    pub(super) fn has_unsent(&mut self) -> bool {
-        !self.outbox.is_empty()
-            || self.interfaces.iter_mut().any(|interface| {
-                matches!(interface.state, State::Connected(_)) && interface.sends.first_unsent().is_some()
-            })
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Tells the completion queues of what is newly complete.
-    pub(super) fn announce(&mut self, index: usize) {
-        let interface = &mut self.interfaces[index];
-        let options = interface.options;
-        for (side, queue) in [(Side::Send, options.send_queue), (Side::Receive, options.receive_queue)] {
-            let new = interface.queue(side).announce();
-            if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(queue.0 as usize)) {
-                queue.extend(std::iter::repeat_n((interface.key, side), new));
-            }
+    /// Counts what is newly complete, and tells its completion queue.
+    #[inline]
+    pub(super) fn announce(&mut self, place: Place, side: Side) {
+        let interface = &mut self.interfaces[place];
+        interface.queue(side).announce();
+        if let Some(queue) = interface.completion_queue(side)
+            && let Some(queue) = self.queues.get_mut(queue.0)
+        {
+            let new = interface.queue(side).tell();
+            queue.extend(std::iter::repeat_n((interface.key, side), new));
         }
     }
 
     /// Ends a connection on our side, and says so to the peer if it does not know.
-    pub(super) fn break_connection(&mut self, index: usize, loss: Loss, tell: bool) {
-        let interface = &mut self.interfaces[index];
-        let channel = interface.channel();
+    pub(super) fn break_connection(&mut self, place: Place, loss: Loss, tell: bool) {
+        let channel = self.interfaces[place].channel();
         let code = match loss {
             Loss::NoDescriptor => 1,
             Loss::TooLong => 2,
             Loss::Memory => 3,
             _ => 0,
         };
-        interface.lose(loss);
-        self.announce(index);
+        self.lose(place, loss);
         let Some(channel) = channel else { return };
         if tell {
             self.tell(channel, message::BROKEN, &[code]);
@@ -105,34 +157,60 @@ impl Engine {
         self.close(channel);
     }
 
+    fn lose(&mut self, place: Place, loss: Loss) {
+        self.interfaces[place].lose(loss);
+        self.announce(place, Side::Send);
+        self.announce(place, Side::Receive);
+    }
+
     pub(super) fn channel_ended(&mut self, channel: ChannelKey, loss: Loss) {
         self.outbox.retain(|(to, ..)| *to != channel);
         self.closing.retain(|closing| *closing != channel);
         self.requests.retain(|(asking, _)| *asking != channel);
-        if let Some(&index) = self.by_channel.get(&channel) {
-            self.by_channel.remove(&channel);
-            self.interfaces[index].lose(loss);
-            self.announce(index);
+        if let Some(place) = self.by_channel.remove(channel) {
+            self.lose(place, loss);
         }
     }
 
     // ── receiving ──
 
+    #[inline]
     pub(super) fn deliver(&mut self, delivery: &Delivery<'_>) {
-        let mut content = std::mem::take(&mut self.incoming);
-        content.resize(delivery.payload.len(), 0);
-        delivery.payload.copy_to(&mut content);
-        if let Err(rule) = self.take(delivery.channel, delivery.kind, &content) {
-            match self.by_channel.get(&delivery.channel) {
-                Some(&index) => self.break_connection(index, Loss::Breach(rule), false),
-                None => self.close(delivery.channel),
-            }
+        if let Err(rule) = self.take(delivery.channel, delivery.kind, &delivery.payload) {
+            self.broke_a_rule(delivery.channel, rule);
         }
-        self.incoming = content;
     }
 
-    fn take(&mut self, channel: ChannelKey, kind: u8, content: &[u8]) -> Result<(), &'static str> {
-        let Some(&index) = self.by_channel.get(&channel) else {
+    #[cold]
+    fn broke_a_rule(&mut self, channel: ChannelKey, rule: &'static str) {
+        match self.by_channel.get(channel) {
+            Some(place) => self.break_connection(place, Loss::Breach(rule), false),
+            None => self.close(channel),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, channel: ChannelKey, kind: u8, content: &Payload<'_>) -> Result<(), &'static str> {
+        let connected = self.by_channel.get(channel).filter(|&place| self.interfaces[place].is_connected());
+        let (Some(place), message::DATA | message::WHOLE) = (connected, kind) else {
+            return self.take_control(channel, kind, &content.to_vec());
+        };
+        if kind == message::WHOLE {
+            if self.take_at_once(place, content) {
+                return Ok(());
+            }
+            let total = u32::try_from(content.len()).map_err(|_| "a message of 4 GB")?;
+            let header = DataHeader { total, offset: 0, immediate: None, written: false };
+            self.take_fragment(place, header, content, 0)?;
+        } else {
+            self.take_fragment(place, DataHeader::decode(content)?, content, DATA_HEADER_BYTES)?;
+        }
+        self.announce(place, Side::Receive);
+        Ok(())
+    }
+
+    fn take_control(&mut self, channel: ChannelKey, kind: u8, content: &[u8]) -> Result<(), &'static str> {
+        let Some(place) = self.by_channel.get(channel) else {
             if self.closing.contains(&channel) {
                 return Ok(());
             }
@@ -143,7 +221,7 @@ impl Engine {
             self.requests.push_back((channel, reliability));
             return Ok(());
         };
-        let interface = &mut self.interfaces[index];
+        let interface = &mut self.interfaces[place];
         match (kind, &interface.state) {
             (message::ACCEPTED, State::Asked(_)) => interface.state = State::Connected(channel),
             (message::REFUSED, State::Asked(_)) => {
@@ -151,16 +229,11 @@ impl Engine {
                 interface.state = State::Refused(reason);
                 self.close(channel);
             }
-            (message::DATA, State::Connected(_)) => {
-                let (header, fragment) = DataHeader::decode(content)?;
-                self.take_fragment(index, header, fragment)?;
-                self.announce(index);
-            }
             (message::ACKNOWLEDGED, State::Connected(_)) => {
                 let entry = interface.sends.first_unacknowledged();
                 let entry = entry.ok_or("an acknowledgement of nothing")?;
                 entry.outcome = Some(Ok(entry.descriptor.bytes()));
-                self.announce(index);
+                self.announce(place, Side::Send);
             }
             (message::BROKEN, State::Connected(_)) => {
                 let loss = match content {
@@ -169,23 +242,47 @@ impl Engine {
                     [3] => Loss::Memory,
                     _ => return Err("it ended the connection without a reason"),
                 };
-                self.break_connection(index, loss, false);
+                self.break_connection(place, loss, false);
             }
             _ => return Err("a message out of its turn"),
         }
         Ok(())
     }
 
+    /// What most messages are: whole, for a descriptor that is long enough. `false`: nothing was done.
+    #[inline]
+    fn take_at_once(&mut self, place: Place, content: &Payload<'_>) -> bool {
+        let interface = &mut self.interfaces[place];
+        let Some((_, entry)) = interface.receives.first_open() else { return false };
+        let bytes = content.len();
+        if interface.assembly.is_some()
+            || bytes > entry.descriptor.bytes()
+            || self.memory.scatter(entry.descriptor.spans(), 0, content, 0).is_err()
+        {
+            return false;
+        }
+        entry.outcome = Some(Ok(bytes));
+        if let (Reliability::Reception, Some(channel)) = (interface.options.reliability, interface.channel())
+        {
+            self.tell(channel, message::ACKNOWLEDGED, &[]);
+        }
+        self.announce(place, Side::Receive);
+        true
+    }
+
+    /// Takes a fragment whose bytes stand behind the first `start` of the content.
+    #[inline]
     fn take_fragment(
         &mut self,
-        index: usize,
+        place: Place,
         header: DataHeader,
-        fragment: &[u8],
+        content: &Payload<'_>,
+        start: usize,
     ) -> Result<(), &'static str> {
         let (total, offset) = (header.total as usize, header.offset as usize);
-        let interface = &mut self.interfaces[index];
-        let mut assembly = match interface.assembly.take() {
-            None if offset == 0 => match self.begin(index, header) {
+        let bytes = content.len() - start;
+        let mut assembly = match self.interfaces[place].assembly.take() {
+            None if offset == 0 => match self.begin(place, header) {
                 Some(assembly) => assembly,
                 None => return Ok(()),
             },
@@ -195,75 +292,68 @@ impl Engine {
             _ => return Err("a fragment that does not continue its message"),
         };
         if header.written {
-            return if fragment.is_empty() {
-                assembly.received = total;
-                self.finish(index, assembly);
-                Ok(())
-            } else {
-                Err("a notice of an RDMA write with content")
-            };
+            if bytes > 0 {
+                return Err("a notice of an RDMA write with content");
+            }
+            self.finish(place, assembly);
+            return Ok(());
         }
-        if fragment.len() > total - offset || (fragment.is_empty() && total > 0) {
+        if bytes > total - offset || (bytes == 0 && total > 0) {
             return Err("a fragment that is empty or beyond its message's end");
         }
         if let Some(work) = assembly.into {
-            let interface = &mut self.interfaces[index];
-            let entry = interface.receives.entry(work).expect("open until its message is whole");
-            if let Err(error) = self.memory.scatter(&entry.descriptor.spans, offset, fragment) {
-                entry.outcome = Some(Err(error.into()));
-                self.refuse_message(index, Loss::Memory);
+            let receives = &mut self.interfaces[place].receives;
+            let entry = receives.entry(work).expect("open until its message is whole");
+            if let Err(error) = self.memory.scatter(entry.descriptor.spans(), offset, content, start) {
+                entry.outcome = Some(Err(Box::new(error.into())));
+                self.refuse_message(place, Loss::Memory);
                 assembly.into = None;
             }
         }
-        assembly.received += fragment.len();
+        assembly.received += bytes;
         if assembly.received == total {
-            self.finish(index, assembly);
-        } else if matches!(self.interfaces[index].state, State::Connected(_)) {
-            self.interfaces[index].assembly = Some(assembly);
+            self.finish(place, assembly);
+        } else if self.interfaces[place].is_connected() {
+            self.interfaces[place].assembly = Some(assembly);
         }
         Ok(())
     }
 
     /// Finds the receive descriptor for a message. `None`: the connection is broken.
-    fn begin(&mut self, index: usize, header: DataHeader) -> Option<Assembly> {
+    #[inline]
+    fn begin(&mut self, place: Place, header: DataHeader) -> Option<Assembly> {
         let bytes = header.total as usize;
         let mut assembly = Assembly { total: bytes, received: 0, into: None, immediate: header.immediate };
-        let fits = match self.interfaces[index].receives.first_open() {
-            None => Err(Loss::NoDescriptor),
-            Some(entry) => {
+        let loss = match self.interfaces[place].receives.first_open() {
+            None => Loss::NoDescriptor,
+            Some((work, entry)) => {
                 let room = entry.descriptor.bytes();
                 if bytes <= room || header.written {
-                    Ok(entry.work)
-                } else {
-                    entry.outcome = Some(Err(WorkError::TooLong { bytes, room }));
-                    Err(Loss::TooLong)
+                    assembly.into = Some(work);
+                    return Some(assembly);
                 }
+                entry.outcome = Some(Err(Box::new(WorkError::TooLong { bytes, room })));
+                Loss::TooLong
             }
         };
-        match fits {
-            Ok(work) => assembly.into = Some(work),
-            Err(loss) => {
-                self.refuse_message(index, loss);
-                if !matches!(self.interfaces[index].state, State::Connected(_)) {
-                    return None;
-                }
-            }
-        }
-        Some(assembly)
+        self.refuse_message(place, loss);
+        self.interfaces[place].is_connected().then_some(assembly)
     }
 
     /// A message cannot be taken: dropped and counted, or the end of the connection.
-    fn refuse_message(&mut self, index: usize, loss: Loss) {
-        let interface = &mut self.interfaces[index];
+    #[cold]
+    fn refuse_message(&mut self, place: Place, loss: Loss) {
+        let interface = &mut self.interfaces[place];
         if interface.options.reliability == Reliability::Unreliable {
             interface.dropped += 1;
         } else {
-            self.break_connection(index, loss, true);
+            self.break_connection(place, loss, true);
         }
     }
 
-    fn finish(&mut self, index: usize, assembly: Assembly) {
-        let interface = &mut self.interfaces[index];
+    #[inline]
+    fn finish(&mut self, place: Place, assembly: Assembly) {
+        let interface = &mut self.interfaces[place];
         let Some(work) = assembly.into else { return };
         let entry = interface.receives.entry(work).expect("open until its message is whole");
         entry.immediate = assembly.immediate;
@@ -277,10 +367,18 @@ impl Engine {
     // ── sending ──
 
     /// Hands over as much as the channels take.
+    #[inline]
     pub(super) fn transmit(&mut self, endpoint: &mut Endpoint) {
+        if self.has_unsent() || !self.closing.is_empty() {
+            self.transmit_all(endpoint);
+        }
+    }
+
+    fn transmit_all(&mut self, endpoint: &mut Endpoint) {
         self.send_outbox(endpoint);
-        for index in 0..self.interfaces.len() {
-            self.transmit_work(index, endpoint);
+        for place in std::mem::take(&mut self.waiting) {
+            self.interfaces[place].waits = false;
+            self.transmit_work(place, endpoint);
         }
         let (outbox, closing) = (&self.outbox, &mut self.closing);
         closing.retain(|channel| {
@@ -313,123 +411,87 @@ impl Engine {
     }
 
     /// Hands over as much of one interface's work as its channel takes.
-    pub(super) fn transmit_work(&mut self, index: usize, endpoint: &mut Endpoint) {
-        if !matches!(self.interfaces[index].state, State::Connected(_)) {
-            return;
-        }
-        match self.try_work(index, endpoint) {
-            Ok(()) | Err(PostError::Full(_)) => {}
+    #[inline]
+    pub(super) fn transmit_work(&mut self, place: Place, endpoint: &mut Endpoint) {
+        let State::Connected(channel) = self.interfaces[place].state else { return };
+        match self.try_work(place, channel, endpoint) {
+            Ok(()) => {}
+            Err(PostError::Full(_)) => {
+                if !std::mem::replace(&mut self.interfaces[place].waits, true) {
+                    self.waiting.push(place);
+                }
+            }
             Err(PostError::Ended(ended)) => self.channel_ended(ended.channel, Loss::Ended(ended.cause)),
-            Err(_) => self.break_connection(index, Loss::Breach("its channel takes no messages"), false),
+            Err(_) => self.break_connection(place, Loss::Breach("its channel takes no messages"), false),
         }
-        self.announce(index);
+        self.announce(place, Side::Send);
     }
 
-    fn try_work(&mut self, index: usize, endpoint: &mut Endpoint) -> Result<(), PostError> {
-        let interface = &mut self.interfaces[index];
-        let Some(channel) = interface.channel() else { return Ok(()) };
-        let longest = endpoint.longest_message(channel).ok_or(PostError::NoChannel)?;
-        // A quarter of what the channel takes at once, so that the receiver copies one fragment while we write another;
-        // but never smaller than a slot.
-        let longest = (longest / 4).max(INLINE_BYTES) - DATA_HEADER_BYTES;
-        while let Some(entry) = interface.sends.first_unsent() {
-            let spans = &entry.descriptor.spans;
-            let total = entry.descriptor.bytes();
-            let mut header = DataHeader {
-                total: u32::try_from(total).expect("checked when it was posted"),
-                offset: 0,
-                immediate: entry.descriptor.immediate,
-                written: false,
-            };
-            let to_window = match entry.descriptor.operation {
-                Operation::Write { window, offset } => Some((window, offset)),
+    #[inline]
+    fn try_work(
+        &mut self,
+        place: Place,
+        channel: ChannelKey,
+        endpoint: &mut Endpoint,
+    ) -> Result<(), PostError> {
+        let interface = &mut self.interfaces[place];
+        let mut mover = Mover { endpoint, channel, memory: &mut self.memory, buffer: &mut self.buffer };
+        while let Some((entry, sent_bytes)) = interface.sends.first_unsent() {
+            let descriptor = &entry.descriptor;
+            let total = descriptor.bytes();
+            match descriptor.operation {
                 Operation::Read { window, offset } => {
-                    let read = interface.windows.get(&window).ok_or(unknown(window)).and_then(|window| {
-                        for (span, at) in pieces(spans, 0, total) {
-                            self.outgoing.resize(span.bytes, 0);
-                            endpoint.get(window, offset.saturating_add(at), &mut self.outgoing)?;
-                            self.memory.write(span.memory, span.offset, &self.outgoing)?;
-                        }
-                        Ok(total)
-                    });
-                    entry.outcome = Some(read);
+                    let window = interface.windows.get(&window).ok_or(unknown(window));
+                    let read = window.and_then(|window| mover.read(window, offset, descriptor.spans()));
+                    entry.outcome = Some(read.map(|()| total).map_err(Box::new));
                     continue;
                 }
-                Operation::Send | Operation::Receive => None,
-            };
-            if let Some((window, offset)) = to_window {
-                // Done again if the notice found no room: the bytes are the same.
-                let written = interface.windows.get(&window).ok_or(unknown(window)).and_then(|window| {
-                    for (span, at) in pieces(spans, 0, total) {
-                        self.outgoing.resize(span.bytes, 0);
-                        self.memory.read(span.memory, span.offset, &mut self.outgoing)?;
-                        endpoint.put(window, offset.saturating_add(at), &self.outgoing)?;
+                Operation::Write { window, offset } => {
+                    // Done again if the notice found no room: the bytes are the same.
+                    let window = interface.windows.get(&window).ok_or(unknown(window));
+                    let written = window.and_then(|window| mover.write(window, offset, descriptor.spans()));
+                    if written.is_err() || descriptor.immediate.is_none() {
+                        entry.outcome = Some(written.map(|()| total).map_err(Box::new));
+                        continue;
                     }
-                    Ok(total)
-                });
-                if written.is_err() || entry.descriptor.immediate.is_none() {
-                    entry.outcome = Some(written);
-                    continue;
+                    let header = DataHeader { written: true, ..header_of(descriptor) };
+                    mover.endpoint.post(channel, message::DATA, &header.encode())?;
                 }
-                header.written = true;
-                endpoint.post(channel, message::DATA, &header.encode())?;
-            } else {
-                loop {
-                    let bytes = longest.min(total - entry.sent_bytes);
-                    self.outgoing.resize(bytes, 0);
-                    if let Err(error) = self.memory.gather(spans, entry.sent_bytes, &mut self.outgoing) {
-                        debug_assert_eq!(entry.sent_bytes, 0, "memory in use is not deregistered");
-                        entry.outcome = Some(Err(error.into()));
-                        break;
-                    }
-                    header.offset = u32::try_from(entry.sent_bytes).expect("less than the total");
-                    let parts: [&[u8]; 2] = [&header.encode(), &self.outgoing];
-                    endpoint.post_gathered(channel, message::DATA, &parts)?;
-                    entry.sent_bytes += bytes;
-                    if entry.sent_bytes == total {
-                        break;
-                    }
+                Operation::Send | Operation::Receive => {
+                    mover.send(&header_of(descriptor), descriptor.spans(), sent_bytes)?;
                 }
             }
-            entry.sent = true;
             if interface.options.reliability != Reliability::Reception {
-                entry.outcome.get_or_insert(Ok(total));
+                entry.outcome = Some(Ok(total));
             }
+            interface.sends.sent();
         }
         Ok(())
     }
 
     /// Whether a posted descriptor names the memory.
-    pub(super) fn uses(&self, memory: super::memory::MemoryHandle) -> bool {
+    pub(super) fn uses(&self, memory: MemoryHandle) -> bool {
         let queues = self.interfaces.iter().flat_map(|interface| [&interface.sends, &interface.receives]);
-        queues.flat_map(|queue| queue.open()).any(|open| open.spans.iter().any(|span| span.memory == memory))
+        queues
+            .flat_map(|queue| queue.open())
+            .any(|open| open.spans().iter().any(|span| span.memory == memory))
     }
 
-    /// What is wrong with a descriptor from the start.
-    pub(super) fn examine(
-        &self,
-        index: usize,
-        descriptor: &super::descriptor::Descriptor,
-    ) -> Result<(), WorkError> {
-        let options = &self.interfaces[index].options;
-        self.memory.check(options.tag, &descriptor.spans)?;
-        let bytes = descriptor.bytes();
-        if u32::try_from(bytes).is_err() {
-            return Err(WorkError::Beyond(bytes));
-        }
-        let read = matches!(descriptor.operation, Operation::Read { .. });
-        if read && options.reliability == Reliability::Unreliable {
-            return Err(WorkError::Unreliable);
-        }
-        Ok(())
-    }
-
-    pub(super) fn is_complete(&self, index: usize, side: Side, work: WorkId) -> bool {
-        let interface = &self.interfaces[index];
-        match side {
+    pub(super) fn is_complete(&self, key: InterfaceKey, side: Side, work: WorkId) -> bool {
+        self.interfaces.get(key.0).is_some_and(|interface| match side {
             Side::Send => interface.sends.is_complete(work),
             Side::Receive => interface.receives.is_complete(work),
-        }
+        })
+    }
+}
+
+#[inline]
+fn header_of(descriptor: &Descriptor) -> DataHeader {
+    DataHeader {
+        total: u32::try_from(descriptor.bytes()).expect("checked when it was posted"),
+        offset: 0,
+        immediate: descriptor.immediate,
+        written: false,
     }
 }
 
@@ -439,27 +501,25 @@ fn unknown(window: u32) -> WorkError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::descriptor::{Descriptor, Span};
-    use super::super::interface::InterfaceOptions;
+    use super::super::descriptor::Span;
     use super::*;
     use proptest::prelude::*;
 
     const CHANNEL: ChannelKey = ChannelKey { index: 0, epoch: 1 };
 
     /// A connected interface with two receives of 100 bytes, and no endpoint under it.
-    fn engine(reliability: Reliability) -> Engine {
+    fn engine(reliability: Reliability) -> (Engine, InterfaceKey) {
         let mut engine = Engine::default();
         let tag = engine.memory.new_tag();
         let memory = engine.memory.register(super::super::memory::Backing::Private(vec![0; 100]), tag);
         let options = InterfaceOptions { reliability, ..InterfaceOptions::new(tag) };
-        let mut interface = Interface::new(InterfaceKey { index: 0 }, options);
+        let key = engine.new_interface(options);
         for _ in 0..2 {
             let span = Span { memory, offset: 0, bytes: 100 };
-            interface.receives.push(Descriptor::receive(&[span]), None);
+            engine.interfaces[key.0].receives.push(Descriptor::receive(&[span]), None);
         }
-        engine.interfaces.push(interface);
-        engine.bind(0, CHANNEL, "mallory/desk".into(), State::Connected(CHANNEL));
-        engine
+        engine.bind(key.0, CHANNEL, "mallory/desk".into(), State::Connected(CHANNEL));
+        (engine, key)
     }
 
     fn fragment(total: u32, offset: u32, bytes: usize) -> Vec<u8> {
@@ -471,12 +531,12 @@ mod tests {
     #[test]
     fn fragments_that_do_not_fit_together_are_a_breach() {
         let breaks = |messages: &[(u8, Vec<u8>)]| {
-            let mut engine = engine(Reliability::Delivery);
+            let (mut engine, _) = engine(Reliability::Delivery);
             let (last, before) = messages.split_last().unwrap();
             for (kind, content) in before {
-                engine.take(CHANNEL, *kind, content).unwrap();
+                engine.take(CHANNEL, *kind, &Payload::Private(content)).unwrap();
             }
-            engine.take(CHANNEL, last.0, &last.1).unwrap_err();
+            engine.take(CHANNEL, last.0, &Payload::Private(&last.1)).unwrap_err();
         };
         breaks(&[(message::DATA, fragment(20, 10, 10))]);
         breaks(&[(message::DATA, fragment(20, 0, 21))]);
@@ -484,10 +544,32 @@ mod tests {
         breaks(&[(message::DATA, fragment(20, 0, 10)), (message::DATA, fragment(20, 0, 10))]);
         breaks(&[(message::DATA, fragment(20, 0, 10)), (message::DATA, fragment(90, 10, 80))]);
         breaks(&[(message::DATA, fragment(20, 0, 10)), (message::DATA, fragment(20, 10, 11))]);
+        breaks(&[(message::DATA, fragment(20, 0, 10)), (message::WHOLE, vec![7; 10])]);
         breaks(&[(message::ACKNOWLEDGED, vec![])]);
         breaks(&[(message::CONNECT, vec![1, 1])]);
         breaks(&[(message::BROKEN, vec![9])]);
         breaks(&[(3, b"an application's".to_vec())]);
+    }
+
+    /// A program may take its completions from the interface and leave the completion queue alone.
+    #[test]
+    fn a_completion_queue_that_nobody_reads_is_bounded_and_still_right() {
+        let (mut engine, key) = engine(Reliability::Delivery);
+        let queue = engine.new_queue();
+        engine.interfaces[key.0].options.receive_queue = Some(queue);
+        let descriptor = || Descriptor::receive(&[]);
+        let message =
+            |engine: &mut Engine| engine.take(CHANNEL, message::WHOLE, &Payload::Private(b"")).unwrap();
+        for _ in 0..100 {
+            message(&mut engine);
+            assert!(engine.interfaces[key.0].receives.take(key, Side::Receive).is_some());
+            engine.interfaces[key.0].receives.push(descriptor(), None);
+            assert!(engine.queues[queue.0].len() <= 2, "not more than there are descriptors");
+        }
+        message(&mut engine);
+        message(&mut engine);
+        assert!(engine.take_from(queue).is_some() && engine.take_from(queue).is_some(), "each is told of");
+        assert_eq!(engine.take_from(queue), None);
     }
 
     proptest! {
@@ -495,18 +577,18 @@ mod tests {
         fn no_messages_do_harm(
             reliability in 0_u8..3,
             messages in prop::collection::vec(
-                (0x8F_u8..0x97, 0_u32..120, 0_u32..120, 0_u32..4, 0_usize..120, any::<bool>()), 1..30),
+                (0x8F_u8..0x98, 0_u32..120, 0_u32..120, 0_u32..4, 0_usize..120, any::<bool>()), 1..30),
         ) {
-            let mut engine = engine(Reliability::from_code(reliability).unwrap());
+            let (mut engine, key) = engine(Reliability::from_code(reliability).unwrap());
             for (kind, total, offset, flags, bytes, garbled) in messages {
                 let mut content = fragment(total, offset, bytes);
                 content[12] = u8::try_from(flags).unwrap();
                 if garbled {
                     content.truncate(bytes);
                 }
-                let _ = engine.take(CHANNEL, kind, &content);
-                let receives = &mut engine.interfaces[0].receives;
-                while let Some(done) = receives.take(InterfaceKey { index: 0 }, Side::Receive) {
+                let _ = engine.take(CHANNEL, kind, &Payload::Private(&content));
+                let receives = &mut engine.interfaces[key.0].receives;
+                while let Some(done) = receives.take(key, Side::Receive) {
                     prop_assert!(done.outcome.is_err() || done.outcome.unwrap() <= 120);
                 }
             }

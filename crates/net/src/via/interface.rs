@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::descriptor::{Loss, Side, WorkError, WorkId};
-use super::memory::Tag;
+use super::descriptor::{Descriptor, Loss, Operation, Side, WorkError, WorkId};
+use super::memory::{Memory, Tag};
+use super::places::Place;
 use super::queue::{QueueKey, WorkQueue};
 use crate::channel::ChannelKey;
 use crate::window::RemoteWindow;
 
-/// Names a virtual interface of its [`crate::via::Interfaces`].
+/// Names a virtual interface of its [`crate::via::Interfaces`]. Stale for ever once that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct InterfaceKey {
-    pub(super) index: u32,
-}
+pub struct InterfaceKey(pub(super) Place);
 
 /// What a connection promises. Both ends must want the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +94,8 @@ pub(super) struct Interface {
     pub(super) assembly: Option<Assembly>,
     pub(super) dropped: u64,
     pub(super) windows: BTreeMap<u32, RemoteWindow>,
+    /// Whether it is on the list of those whose work waits for room.
+    pub(super) waits: bool,
 }
 
 impl Interface {
@@ -109,9 +110,11 @@ impl Interface {
             assembly: None,
             dropped: 0,
             windows: BTreeMap::new(),
+            waits: false,
         }
     }
 
+    #[inline]
     pub(super) fn queue(&mut self, side: Side) -> &mut WorkQueue {
         match side {
             Side::Send => &mut self.sends,
@@ -120,11 +123,41 @@ impl Interface {
     }
 
     /// The channel while there is one.
+    #[inline]
     pub(super) fn channel(&self) -> Option<ChannelKey> {
         match self.state {
             State::Asked(channel) | State::Connected(channel) => Some(channel),
             _ => None,
         }
+    }
+
+    #[inline]
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
+    /// Where completions of a queue are told of.
+    #[inline]
+    pub(super) fn completion_queue(&self, side: Side) -> Option<QueueKey> {
+        match side {
+            Side::Send => self.options.send_queue,
+            Side::Receive => self.options.receive_queue,
+        }
+    }
+
+    /// What is wrong with a descriptor from the start.
+    #[inline(always)]
+    pub(super) fn examine(&self, memory: &Memory, descriptor: &Descriptor) -> Result<(), WorkError> {
+        memory.check(self.options.tag, descriptor.spans())?;
+        let bytes = descriptor.bytes();
+        if u32::try_from(bytes).is_err() {
+            return Err(WorkError::Beyond(bytes));
+        }
+        let read = matches!(descriptor.operation, Operation::Read { .. });
+        if read && self.options.reliability == Reliability::Unreliable {
+            return Err(WorkError::Unreliable);
+        }
+        Ok(())
     }
 
     /// Everything that is outstanding completes with an error that names the peer.

@@ -4,16 +4,21 @@ use std::time::{Duration, Instant};
 
 use super::descriptor::{Completion, Descriptor, Loss, Operation, Side, WorkError, WorkId};
 use super::engine::Engine;
-use super::interface::{Interface, InterfaceKey, InterfaceOptions, State};
+use super::interface::{InterfaceKey, InterfaceOptions, State};
 use super::memory::{Backing, MemoryError, MemoryHandle, Tag};
 use super::message;
+use super::places::Place;
 use super::queue::QueueKey;
 use crate::agent::RequestError;
-use crate::endpoint::{Endpoint, PostError};
+use crate::channel::ChannelKey;
+use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
 use crate::window::{Access, Window, WindowError};
 
 /// With messages that wait for room in a channel, we do not sleep longer: its reader does not wake us.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Messages taken in by one call of [`Interfaces::progress`] from one channel.
+const TURN_MESSAGES: usize = 16;
 
 /// Why a pair was not made. The interface can try again.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +81,9 @@ pub struct Interfaces {
 
 impl Interfaces {
     /// Takes an endpoint over: what comes on it is for virtual interfaces.
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(mut endpoint: Endpoint) -> Self {
+        // All three levels of reliability speak of what finds no descriptor, not of what the network loses.
+        endpoint.make_reliable();
         Self { endpoint, engine: Engine::default() }
     }
 
@@ -100,7 +107,7 @@ impl Interfaces {
         bytes: usize,
         access: Access,
     ) -> Result<MemoryHandle, WindowError> {
-        let found = self.engine.interfaces.get(interface.index as usize);
+        let found = self.engine.interfaces.get(interface.0);
         let found = found.ok_or(WindowError::NoChannel)?;
         let channel = found.channel().ok_or(WindowError::NoChannel)?;
         let window = self.endpoint.make_window(channel, bytes, access)?;
@@ -119,7 +126,7 @@ impl Interfaces {
         number: u32,
         limit: Duration,
     ) -> Result<(), WindowError> {
-        let found = self.engine.interfaces.get_mut(interface.index as usize);
+        let found = self.engine.interfaces.get_mut(interface.0);
         let found = found.ok_or(WindowError::NoChannel)?;
         let channel = found.channel().ok_or(WindowError::NoChannel)?;
         let window = self.endpoint.window_numbered(channel, number, limit)?;
@@ -141,6 +148,17 @@ impl Interfaces {
         }
     }
 
+    /// Private registered memory as it is, without a copy; `None` for windows and stale handles. Content is complete where
+    /// a completed descriptor says so.
+    pub fn memory(&self, memory: MemoryHandle) -> Option<&[u8]> {
+        self.engine.memory.whole(memory)
+    }
+
+    /// As [`Interfaces::memory`], to be written; not what is being sent, or the message is any mixture.
+    pub fn memory_mut(&mut self, memory: MemoryHandle) -> Option<&mut [u8]> {
+        self.engine.memory.whole_mut(memory)
+    }
+
     /// Copies out of registered memory.
     pub fn read(&self, memory: MemoryHandle, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         self.engine.memory.read(memory, offset, into)
@@ -153,46 +171,70 @@ impl Interfaces {
 
     // ── interfaces ──
 
-    /// Makes a completion queue.
+    /// Makes a completion queue. It cannot overflow: it holds at most one entry for each descriptor that the queues which
+    /// share it hold, and these are bounded ([`InterfaceOptions::depth`]).
     pub fn new_queue(&mut self) -> QueueKey {
         self.engine.new_queue()
     }
 
-    /// Makes an interface without a connection. Receives can be posted at once, so that the peer's first message finds
-    /// one.
-    pub fn new_interface(&mut self, options: InterfaceOptions) -> InterfaceKey {
-        let index = self.engine.interfaces.len();
-        let key = InterfaceKey { index: u32::try_from(index).expect("fewer than 4 G interfaces") };
-        self.engine.interfaces.push(Interface::new(key, options));
-        key
+    /// Ends a completion queue. Interfaces that told it of their work tell nobody from now on.
+    pub fn remove_queue(&mut self, queue: QueueKey) {
+        self.engine.remove_queue(queue);
     }
 
-    fn unconnected(&self, interface: InterfaceKey) -> Result<usize, PairError> {
-        let index = interface.index as usize;
-        let found = self.engine.interfaces.get(index).ok_or(PairError::NoInterface)?;
-        if found.channel().is_some() { Err(PairError::Connected) } else { Ok(index) }
+    /// Makes an interface without a connection. Receives can be posted at once, so that the peer's first message finds
+    /// one. It is there until [`Interfaces::remove_interface`].
+    pub fn new_interface(&mut self, options: InterfaceOptions) -> InterfaceKey {
+        self.engine.new_interface(options)
+    }
+
+    /// Ends an interface, and its connection as [`Interfaces::disconnect`] does. What is in its queues is not told of any
+    /// more; memory that only its descriptors named can be deregistered. Its key is stale from now on.
+    pub fn remove_interface(&mut self, interface: InterfaceKey) {
+        self.engine.remove_interface(interface);
+        self.engine.transmit(&mut self.endpoint);
+    }
+
+    fn unconnected(&self, interface: InterfaceKey) -> Result<Place, PairError> {
+        let found = self.engine.interfaces.get(interface.0).ok_or(PairError::NoInterface)?;
+        if found.channel().is_some() { Err(PairError::Connected) } else { Ok(interface.0) }
     }
 
     /// Connects to an interface of `process/endpoint` that accepts.
     pub fn connect(&mut self, interface: InterfaceKey, to: &str, limit: Duration) -> Result<(), PairError> {
-        let index = self.unconnected(interface)?;
-        let until = Instant::now() + limit;
+        self.unconnected(interface)?;
         let channel = self.endpoint.open(to)?;
-        let request = message::encode_connect(self.engine.interfaces[index].options.reliability);
-        self.endpoint.post(channel, message::CONNECT, &request)?;
-        self.engine.bind(index, channel, to.to_owned(), State::Asked(channel));
+        self.connect_over(interface, channel, limit)
+    }
+
+    /// As [`Interfaces::connect`], over a channel that the endpoint has already and that nothing else uses. It is closed
+    /// with the connection, or when there is none.
+    pub fn connect_over(
+        &mut self,
+        interface: InterfaceKey,
+        channel: ChannelKey,
+        limit: Duration,
+    ) -> Result<(), PairError> {
+        let place = self.unconnected(interface)?;
+        let until = Instant::now() + limit;
+        let to = self.endpoint.peer(channel).ok_or(PostError::NoChannel)?.to_owned();
+        let request = message::encode_connect(self.engine.interfaces[place].options.reliability);
+        self.endpoint
+            .post(channel, message::CONNECT, &request)
+            .inspect_err(|_| self.endpoint.close(channel))?;
+        self.engine.bind(place, channel, to.clone(), State::Asked(channel));
         loop {
             self.progress();
-            match &self.engine.interfaces[index].state {
+            match &self.engine.interfaces[place].state {
                 State::Connected(_) => return Ok(()),
                 State::Refused(reason) => {
-                    return Err(PairError::Refused { peer: to.to_owned(), reason: reason.clone() });
+                    return Err(PairError::Refused { peer: to, reason: reason.clone() });
                 }
                 State::Broken(error) => return Err(PairError::Lost(error.clone())),
                 State::Asked(_) | State::Idle => {}
             }
             if !self.wait_until(until) {
-                self.engine.interfaces[index].state = State::Idle;
+                self.engine.interfaces[place].state = State::Idle;
                 self.engine.close(channel);
                 self.progress();
                 return Err(PairError::TimedOut(limit));
@@ -202,7 +244,7 @@ impl Interfaces {
 
     /// Waits for a peer that connects, and accepts it if it wants the same reliability; says who it is.
     pub fn accept(&mut self, interface: InterfaceKey, limit: Duration) -> Result<String, PairError> {
-        let index = self.unconnected(interface)?;
+        let place = self.unconnected(interface)?;
         let until = Instant::now() + limit;
         let (channel, wanted) = loop {
             self.progress();
@@ -214,7 +256,7 @@ impl Interfaces {
             }
         };
         let peer = self.endpoint.peer(channel).unwrap_or("a peer that left").to_owned();
-        let offered = self.engine.interfaces[index].options.reliability;
+        let offered = self.engine.interfaces[place].options.reliability;
         if wanted != offered {
             let reason = format!("one side wants {wanted:?} reliability, the other {offered:?}");
             self.engine.tell(channel, message::REFUSED, reason.as_bytes());
@@ -222,7 +264,7 @@ impl Interfaces {
             self.progress();
             return Err(PairError::Refused { peer, reason });
         }
-        self.engine.bind(index, channel, peer.clone(), State::Connected(channel));
+        self.engine.bind(place, channel, peer.clone(), State::Connected(channel));
         self.engine.tell(channel, message::ACCEPTED, &[]);
         self.progress();
         Ok(peer)
@@ -231,27 +273,27 @@ impl Interfaces {
     /// Ends the connection. What is outstanding completes with [`Loss::Disconnected`]; the peer reads what was sent
     /// before, and then learns of the end.
     pub fn disconnect(&mut self, interface: InterfaceKey) {
-        let index = interface.index as usize;
-        if self.engine.interfaces.get(index).is_some_and(|found| found.channel().is_some()) {
-            self.engine.break_connection(index, Loss::Disconnected, false);
+        if self.engine.interfaces.get(interface.0).is_some_and(|found| found.channel().is_some()) {
+            self.engine.break_connection(interface.0, Loss::Disconnected, false);
             self.progress();
         }
     }
 
     /// Messages that came on an unreliable interface and found no receive descriptor that fits.
     pub fn dropped(&self, interface: InterfaceKey) -> Option<u64> {
-        self.engine.interfaces.get(interface.index as usize).map(|found| found.dropped)
+        self.engine.interfaces.get(interface.0).map(|found| found.dropped)
     }
 
     /// `process/endpoint` of the peer, also of a lost one.
     pub fn peer(&self, interface: InterfaceKey) -> Option<&str> {
-        let found = self.engine.interfaces.get(interface.index as usize);
+        let found = self.engine.interfaces.get(interface.0);
         found.map(|found| found.peer.as_str()).filter(|peer| !peer.is_empty())
     }
 
     // ── work ──
 
     /// Posts a send or RDMA. It begins at once, as far as the channel has room.
+    #[inline(always)]
     pub fn post_send(
         &mut self,
         interface: InterfaceKey,
@@ -261,11 +303,12 @@ impl Interfaces {
             return Err(SubmitError::WrongQueue);
         }
         let work = self.submit(interface, Side::Send, descriptor)?;
-        self.engine.transmit_work(interface.index as usize, &mut self.endpoint);
+        self.engine.transmit_work(interface.0, &mut self.endpoint);
         Ok(work)
     }
 
     /// Posts a receive: room for one message.
+    #[inline(always)]
     pub fn post_receive(
         &mut self,
         interface: InterfaceKey,
@@ -277,40 +320,43 @@ impl Interfaces {
         self.submit(interface, Side::Receive, descriptor)
     }
 
+    // Inlined, and what it calls: a descriptor that is passed through memory is written in words and read back in
+    // pairs of them, and each such copy waits for the store buffer.
+    #[inline(always)]
     fn submit(
         &mut self,
         interface: InterfaceKey,
         side: Side,
         descriptor: Descriptor,
     ) -> Result<WorkId, SubmitError> {
-        let index = interface.index as usize;
-        let mut outcome = match self.engine.interfaces.get(index) {
-            None => return Err(SubmitError::NoInterface),
-            Some(_) => self.engine.examine(index, &descriptor).err().map(Err),
-        };
-        let found = &mut self.engine.interfaces[index];
+        let Engine { interfaces, memory, .. } = &mut self.engine;
+        let found = interfaces.get_mut(interface.0).ok_or(SubmitError::NoInterface)?;
         if found.queue(side).is_full() {
             return Err(SubmitError::Full(found.options.depth));
         }
-        match (&found.state, side) {
-            (State::Broken(error), Side::Send) => outcome = Some(Err(error.clone())),
-            (State::Connected(_), _) | (_, Side::Receive) => {}
+        let broken = match (&found.state, side) {
+            (State::Connected(_), _) | (_, Side::Receive) => None,
+            (State::Broken(error), Side::Send) => Some(error.clone()),
             _ => return Err(SubmitError::NotConnected),
+        };
+        let wrong = broken.or_else(|| found.examine(memory, &descriptor).err());
+        let failed = wrong.is_some();
+        let work = found.queue(side).push(descriptor, wrong.map(|error| Err(Box::new(error))));
+        if failed {
+            self.engine.announce(interface.0, side);
         }
-        let work = found.queue(side).push(descriptor, outcome);
-        self.engine.announce(index);
         Ok(work)
     }
 
     /// Whether a posted descriptor is complete: its completion bit.
     pub fn is_complete(&self, interface: InterfaceKey, side: Side, work: WorkId) -> bool {
-        let index = interface.index as usize;
-        index < self.engine.interfaces.len() && self.engine.is_complete(index, side, work)
+        self.engine.is_complete(interface, side, work)
     }
 
     /// Takes the descriptor at the head of a queue out, if it is complete.
+    #[inline]
     pub fn take_done(&mut self, interface: InterfaceKey, side: Side) -> Option<Completion> {
-        let found = self.engine.interfaces.get_mut(interface.index as usize)?;
+        let found = self.engine.interfaces.get_mut(interface.0)?;
         found.queue(side).take(interface, side)
     }
 
@@ -339,13 +385,17 @@ impl Interfaces {
         limit: Duration,
         mut attempt: impl FnMut(&mut Self) -> Option<T>,
     ) -> Option<T> {
-        let until = Instant::now() + limit;
+        // The clock is not asked for what is there already.
+        let mut until = None;
         loop {
             if let Some(done) = attempt(self) {
                 return Some(done);
             }
+            let came = self.progress();
+            let now = Instant::now();
+            let until = *until.get_or_insert(now + limit);
             // A peer that never stops sending does not keep us here beyond the limit.
-            let over = if self.progress() == 0 { !self.wait_until(until) } else { Instant::now() >= until };
+            let over = if came == 0 { !self.wait_until(until) } else { now >= until };
             if over {
                 return attempt(self);
             }
@@ -353,9 +403,10 @@ impl Interfaces {
     }
 
     /// Takes in what came, sends what has room, and returns how many messages came. Never waits.
+    #[inline]
     pub fn progress(&mut self) -> usize {
         let Self { endpoint, engine } = self;
-        let came = match endpoint.poll(|delivery| engine.deliver(&delivery)) {
+        let came = match poll(endpoint, |delivery| engine.deliver(&delivery)) {
             Ok(came) => came,
             Err(ended) => {
                 engine.channel_ended(ended.channel, Loss::Ended(ended.cause));
@@ -374,4 +425,21 @@ impl Interfaces {
         self.endpoint.wait(limit);
         true
     }
+}
+
+/// As [`Endpoint::poll`]. With one channel, which is the most common case, it looks for a second message only where there
+/// is one.
+#[inline]
+fn poll(endpoint: &mut Endpoint, mut deliver: impl FnMut(Delivery<'_>)) -> Result<usize, ChannelEnded> {
+    if !matches!(endpoint.channels[..], [Some(_)]) {
+        return endpoint.poll(deliver);
+    }
+    let mut came = 0;
+    while came < TURN_MESSAGES && endpoint.take_one(&mut deliver)? {
+        came += 1;
+    }
+    if came == 0 {
+        endpoint.when_idle()?;
+    }
+    Ok(came)
 }

@@ -5,14 +5,13 @@
 //! memory of its own tag only, so that one process can keep clients apart that it serves through several interfaces.
 
 use super::descriptor::Span;
+use super::places::{Place, Places};
+use crate::payload::Payload;
 use crate::window::Window;
 
 /// Names a registration. Stale for ever once it is deregistered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct MemoryHandle {
-    index: u32,
-    epoch: u32,
-}
+pub struct MemoryHandle(Place);
 
 /// A protection tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,7 +49,6 @@ pub(super) enum Backing {
 
 #[derive(Debug)]
 struct Registration {
-    epoch: u32,
     tag: Tag,
     backing: Backing,
 }
@@ -58,9 +56,10 @@ struct Registration {
 /// All registrations of one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    places: Vec<Option<Registration>>,
-    epoch: u32,
+    registrations: Places<Registration>,
     tags: u32,
+    /// What goes from a peer's memory into a window passes through here: a raw copy has one private side.
+    between: Vec<u8>,
 }
 
 impl Memory {
@@ -70,42 +69,36 @@ impl Memory {
     }
 
     pub(super) fn register(&mut self, backing: Backing, tag: Tag) -> MemoryHandle {
-        self.epoch = self.epoch.wrapping_add(1);
-        let registration = Registration { epoch: self.epoch, tag, backing };
-        let free = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
-        if free == self.places.len() {
-            self.places.push(None);
-        }
-        self.places[free] = Some(registration);
-        MemoryHandle { index: u32::try_from(free).expect("fewer than 4 G registrations"), epoch: self.epoch }
+        MemoryHandle(self.registrations.add(|_| Registration { tag, backing }))
     }
 
     pub(super) fn deregister(&mut self, handle: MemoryHandle) -> Result<Backing, MemoryError> {
-        self.find(handle)?;
-        let place = self.places[handle.index as usize].take();
-        Ok(place.expect("just found").backing)
+        self.registrations.remove(handle.0).map(|found| found.backing).ok_or(MemoryError::Handle)
     }
 
+    #[inline]
     fn find(&self, handle: MemoryHandle) -> Result<&Registration, MemoryError> {
-        let place = self.places.get(handle.index as usize).and_then(Option::as_ref);
-        place.filter(|found| found.epoch == handle.epoch).ok_or(MemoryError::Handle)
+        self.registrations.get(handle.0).ok_or(MemoryError::Handle)
     }
 
+    #[inline]
     fn find_mut(&mut self, handle: MemoryHandle) -> Result<&mut Registration, MemoryError> {
-        let place = self.places.get_mut(handle.index as usize).and_then(Option::as_mut);
-        place.filter(|found| found.epoch == handle.epoch).ok_or(MemoryError::Handle)
+        self.registrations.get_mut(handle.0).ok_or(MemoryError::Handle)
     }
 
     /// Whether an interface of `tag` may use the spans.
+    #[inline(always)]
     pub(super) fn check(&self, tag: Tag, spans: &[Span]) -> Result<(), MemoryError> {
-        for span in spans {
-            let found = self.find(span.memory)?;
-            if found.tag != tag {
-                return Err(MemoryError::Tag);
-            }
-            found.backing.check(span.offset, span.bytes)?;
+        spans.iter().try_for_each(|&span| self.check_span(tag, span))
+    }
+
+    #[inline]
+    fn check_span(&self, tag: Tag, span: Span) -> Result<(), MemoryError> {
+        let found = self.find(span.memory)?;
+        if found.tag != tag {
+            return Err(MemoryError::Tag);
         }
-        Ok(())
+        found.backing.check(span.offset, span.bytes)
     }
 
     pub(super) fn window(&self, handle: MemoryHandle) -> Option<&Window> {
@@ -145,6 +138,42 @@ impl Memory {
         Ok(())
     }
 
+    pub(super) fn whole(&self, handle: MemoryHandle) -> Option<&[u8]> {
+        match &self.find(handle).ok()?.backing {
+            Backing::Private(bytes) => Some(bytes),
+            Backing::Window(_) => None,
+        }
+    }
+
+    pub(super) fn whole_mut(&mut self, handle: MemoryHandle) -> Option<&mut [u8]> {
+        match &mut self.find_mut(handle).ok()?.backing {
+            Backing::Private(bytes) => Some(bytes),
+            Backing::Window(_) => None,
+        }
+    }
+
+    /// Private memory as it is; `None` for a window, whose peer may be writing it.
+    #[inline]
+    pub(super) fn private(&self, span: Span) -> Result<Option<&[u8]>, MemoryError> {
+        let backing = &self.find(span.memory)?.backing;
+        backing.check(span.offset, span.bytes)?;
+        Ok(match backing {
+            Backing::Private(bytes) => Some(&bytes[span.offset..span.offset + span.bytes]),
+            Backing::Window(_) => None,
+        })
+    }
+
+    /// As [`Memory::private`], to be written.
+    #[inline]
+    pub(super) fn private_mut(&mut self, span: Span) -> Result<Option<&mut [u8]>, MemoryError> {
+        let backing = &mut self.find_mut(span.memory)?.backing;
+        backing.check(span.offset, span.bytes)?;
+        Ok(match backing {
+            Backing::Private(bytes) => Some(&mut bytes[span.offset..span.offset + span.bytes]),
+            Backing::Window(_) => None,
+        })
+    }
+
     /// Copies the bytes that start `at` bytes into the spans.
     pub(super) fn gather(&self, spans: &[Span], at: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         for (span, piece) in pieces(spans, at, into.len()) {
@@ -153,16 +182,38 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes to where they belong, `at` bytes into the spans.
-    pub(super) fn scatter(&mut self, spans: &[Span], at: usize, from: &[u8]) -> Result<(), MemoryError> {
-        for (span, piece) in pieces(spans, at, from.len()) {
-            self.write(span.memory, span.offset, &from[piece..piece + span.bytes])?;
+    /// Copies the payload from byte `start` on to where it belongs, `at` bytes into the spans: once, out of the memory in
+    /// which the sender left it.
+    #[inline]
+    pub(super) fn scatter(
+        &mut self,
+        spans: &[Span],
+        at: usize,
+        from: &Payload<'_>,
+        start: usize,
+    ) -> Result<(), MemoryError> {
+        for (span, piece) in pieces(spans, at, from.len() - start) {
+            match self.private_mut(span)? {
+                Some(into) => from.copy_part(start + piece, into),
+                None => self.write_window(span, from, start + piece)?,
+            }
         }
         Ok(())
+    }
+
+    #[cold]
+    fn write_window(&mut self, span: Span, from: &Payload<'_>, start: usize) -> Result<(), MemoryError> {
+        let mut between = std::mem::take(&mut self.between);
+        between.resize(span.bytes, 0);
+        from.copy_part(start, &mut between);
+        let outcome = self.write(span.memory, span.offset, &between);
+        self.between = between;
+        outcome
     }
 }
 
 impl Backing {
+    #[inline]
     fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         let registered = match self {
             Self::Private(memory) => memory.len(),
@@ -176,6 +227,7 @@ impl Backing {
 }
 
 /// The parts of `spans` that hold the `bytes` bytes from `at` on, each with its place among those bytes.
+#[inline]
 pub(super) fn pieces(spans: &[Span], at: usize, bytes: usize) -> impl Iterator<Item = (Span, usize)> + '_ {
     let (mut skip, mut done) = (at, 0);
     spans.iter().filter_map(move |span| {
@@ -208,7 +260,7 @@ mod tests {
             for at in (0..28).step_by(length) {
                 let mut buffer = vec![0; length.min(28 - at)];
                 memory.gather(&from, at, &mut buffer).unwrap();
-                memory.scatter(&to, at, &buffer).unwrap();
+                memory.scatter(&to, at, &Payload::Private(&buffer), 0).unwrap();
             }
             let (mut expected, mut got) = (vec![0; 28], vec![0; 28]);
             memory.gather(&from, 0, &mut expected).unwrap();

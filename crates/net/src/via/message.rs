@@ -2,6 +2,7 @@
 
 use super::interface::Reliability;
 use crate::kinds;
+use crate::payload::Payload;
 
 pub(super) const CONNECT: u8 = *kinds::VIRTUAL_INTERFACE.start();
 pub(super) const ACCEPTED: u8 = CONNECT + 1;
@@ -11,9 +12,11 @@ pub(super) const DATA: u8 = CONNECT + 3;
 pub(super) const ACKNOWLEDGED: u8 = CONNECT + 4;
 /// The sender of this has broken the connection; one byte says why.
 pub(super) const BROKEN: u8 = CONNECT + 5;
+/// A whole message, without immediate data: its bytes and nothing else, so that up to 56 of them are one slot.
+pub(super) const WHOLE: u8 = CONNECT + 6;
 
 /// Of these messages. The channel's own version is agreed on with the agent.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// `CONNECT`: the version and the reliability.
 pub(super) fn encode_connect(reliability: Reliability) -> [u8; 2] {
@@ -54,17 +57,21 @@ impl DataHeader {
         bytes
     }
 
-    /// The header and the fragment.
-    pub(super) fn decode(content: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let (header, fragment) =
-            content.split_first_chunk::<DATA_HEADER_BYTES>().ok_or("a fragment without a whole header")?;
+    /// The header of a fragment, which stands before its bytes.
+    pub(super) fn decode(content: &Payload<'_>) -> Result<Self, &'static str> {
+        if content.len() < DATA_HEADER_BYTES {
+            return Err("a fragment without a whole header");
+        }
+        // Copied first, then checked: the peer may be writing the original.
+        let mut header = [0; DATA_HEADER_BYTES];
+        content.copy_to(&mut header);
         let (words, _) = header.as_chunks::<4>();
         let [total, offset, immediate, flags] = [0, 1, 2, 3].map(|index| u32::from_le_bytes(words[index]));
         if flags > HAS_IMMEDIATE + WRITTEN {
             return Err("a fragment with unknown flags");
         }
         let immediate = (flags & HAS_IMMEDIATE != 0).then_some(immediate);
-        Ok((Self { total, offset, immediate, written: flags & WRITTEN != 0 }, fragment))
+        Ok(Self { total, offset, immediate, written: flags & WRITTEN != 0 })
     }
 }
 
@@ -81,12 +88,12 @@ mod tests {
             let header = DataHeader { total, offset, immediate, written };
             let mut message = header.encode().to_vec();
             message.extend(b"rest");
-            prop_assert_eq!(DataHeader::decode(&message), Ok((header, &b"rest"[..])));
+            prop_assert_eq!(DataHeader::decode(&Payload::Private(&message)), Ok(header));
         }
 
         #[test]
         fn no_bytes_do_harm(content in prop::collection::vec(any::<u8>(), 0..40)) {
-            let _ = DataHeader::decode(&content);
+            let _ = DataHeader::decode(&Payload::Private(&content));
             let _ = decode_connect(&content);
         }
     }
