@@ -11,6 +11,7 @@ use rustix::thread::futex;
 
 use crate::attention;
 use crate::fence::{Fences, before_sleep};
+use crate::flags;
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 
@@ -74,7 +75,7 @@ impl Bell {
     #[cold]
     fn ring(&self, attention: u64, index: usize) -> Ring {
         if attention & MANY != 0 {
-            self.board.byte(FLAGS_START + index).store(1, Ordering::Release);
+            flags::raise(self.board.byte(FLAGS_START + index));
         }
         if attention & ASLEEP != 0 {
             self.wake();
@@ -119,9 +120,7 @@ impl Bell {
                 continue;
             }
             for index in group * 8..(group * 8 + 8).min(channels) {
-                // The swap is a full fence: the ring is looked at after the flag is down, so that a message that
-                // comes in between raises it again.
-                if self.board.byte(FLAGS_START + index).swap(0, Ordering::SeqCst) != 0 {
+                if flags::take(self.board.byte(FLAGS_START + index)) {
                     visit(index);
                 }
             }

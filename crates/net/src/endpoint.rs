@@ -5,7 +5,7 @@
 //! `news`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::events::{ChannelEvent, Events};
 use crate::fence::Fences;
 use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
+use crate::news::News;
 use crate::payload::Payload;
 use crate::shm::{Geometry, OwnSide, ShmLink};
 use crate::transport::{Transport, TransportCounters};
@@ -84,7 +85,7 @@ pub(crate) struct EndpointShared {
     bell: Bell,
     /// Handed to the agent, and again after it was restarted.
     bell_descriptor: Option<OwnedFd>,
-    news: AtomicBool,
+    news: News,
     /// Of an endpoint with events.
     events: Option<Events>,
     places: Mutex<Places>,
@@ -120,7 +121,7 @@ impl EndpointShared {
             options,
             bell,
             bell_descriptor: None,
-            news: AtomicBool::new(false),
+            news: News::new(),
             events,
             places: Mutex::default(),
         };
@@ -154,7 +155,7 @@ impl EndpointShared {
 
     /// The endpoint is to look here; it is woken if it sleeps.
     pub(crate) fn raise_news(&self) {
-        self.news.store(true, Ordering::Release);
+        self.news.raise();
         self.bell.wake();
         if let Some(events) = &self.events {
             events.raise_news();
@@ -162,7 +163,7 @@ impl EndpointShared {
     }
 
     pub(crate) fn has_news(&self, ordering: Ordering) -> bool {
-        self.news.load(ordering)
+        self.news.are_raised(ordering)
     }
 
     pub(crate) fn bell(&self) -> &Bell {
@@ -731,7 +732,7 @@ impl Endpoint {
     pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls & self.look_mask == 0;
-        if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
+        if look || self.shared.has_news(Ordering::Relaxed) || !self.ended.is_empty() {
             self.look_around()
         } else {
             Ok(())
@@ -753,7 +754,7 @@ impl Endpoint {
 
     /// New channels.
     pub(crate) fn look_at_news(&mut self) {
-        if self.shared.news.swap(false, Ordering::AcqRel) {
+        if self.shared.news.take() {
             let incoming = std::mem::take(&mut self.shared.places().incoming);
             for channel in incoming {
                 let key = self.install(channel);
@@ -821,7 +822,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.places().closed = true;
         // What came and was never looked at has a peer too, who is to be told.
-        self.shared.news.store(true, Ordering::Relaxed);
+        self.shared.news.raise();
         self.look_at_news();
         for channel in self.channels.iter_mut().flatten() {
             channel.close();

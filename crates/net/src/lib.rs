@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 // Under loom only the orderings are compiled, not those who rely on them.
-#![cfg_attr(loom, allow(dead_code))]
+#![cfg_attr(loom, allow(dead_code, unreachable_pub))]
 
 #[cfg(not(loom))]
 pub mod active;
@@ -15,10 +15,12 @@ mod bell;
 mod channel;
 #[cfg(not(loom))]
 mod copy;
+mod credit;
 #[cfg(all(not(loom), feature = "hosts"))]
 pub mod datagram;
 #[cfg(not(loom))]
 pub mod emulated;
+mod ending;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
@@ -27,6 +29,8 @@ mod events;
 mod fence;
 #[cfg(not(loom))]
 mod flagged;
+mod flags;
+mod gate;
 #[cfg(not(loom))]
 pub mod global;
 #[cfg(all(not(loom), feature = "hosts"))]
@@ -39,6 +43,7 @@ mod life;
 pub mod lossy;
 #[cfg(not(loom))]
 pub mod mechanism;
+mod news;
 #[cfg(not(loom))]
 mod payload;
 #[cfg(not(loom))]
@@ -75,6 +80,7 @@ pub mod via;
 mod waiting;
 #[cfg(not(loom))]
 mod window;
+mod withdrawal;
 #[cfg(all(not(loom), feature = "xdp"))]
 pub mod xdp;
 

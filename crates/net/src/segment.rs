@@ -8,12 +8,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::sync::Words;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Words};
 
 /// Who may write a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

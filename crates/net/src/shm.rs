@@ -23,11 +23,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, Ring};
+use crate::credit::{self, EVERY_COUNT, ROOM};
 use crate::fence::Fences;
 use crate::payload::{Inline, Payload, PayloadArea};
-use crate::ring::{
-    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
-};
+use crate::ring::{Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS};
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -39,7 +38,7 @@ mod control {
     pub(super) const MAGIC: usize = 0;
     pub(super) const GEOMETRY: usize = 1;
     pub(super) const CONSUMED: usize = 8;
-    /// Bits: [`super::ROOM`] and [`super::EVERY_COUNT`].
+    /// Bits: [`crate::credit::ROOM`] and [`crate::credit::EVERY_COUNT`].
     pub(super) const WANTS_CREDIT: usize = 16;
     pub(super) const CLOSED: usize = 24;
     pub(super) const TICK: usize = 32;
@@ -48,11 +47,6 @@ mod control {
 
 /// "comb" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x01");
-
-/// In `WANTS_CREDIT`: we wait for room; announce every message and ring.
-const ROOM: u64 = 1;
-/// In `WANTS_CREDIT`: we judge silence by what is unread; announce every message, but do not ring.
-const EVERY_COUNT: u64 = 2;
 
 /// How many windows one side can have open on one channel.
 pub(crate) const WINDOWS: usize = 256;
@@ -373,8 +367,7 @@ impl ShmLink {
     /// Reads the peer's count of consumed messages, a cache line that it writes rarely, and tries again.
     #[cold]
     fn refresh_credit_or<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, SendError> {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        let consumed = credit::announced(self.peer_control.word(control::CONSUMED));
         // Short acknowledgements in headers may have told more than the control word does yet.
         if consumed.wrapping_sub(self.producer.counts().1) <= u32::MAX / 2 {
             self.producer.acknowledge(consumed).map_err(SendError::Breach)?;
@@ -449,16 +442,16 @@ impl ShmLink {
     #[inline]
     fn give_credit(&mut self, worthwhile: u32) {
         let consumed = self.consumer.consumed();
-        let wants = || self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed);
+        let wants = self.peer_control.word(control::WANTS_CREDIT);
         let messages = consumed.wrapping_sub(self.announced);
-        if wants() != 0 || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
+        if credit::wanted(wants) != 0
+            || messages >= worthwhile
+            || self.unannounced_bytes > self.announce_bytes
+        {
             self.announced = consumed;
             self.unannounced_bytes = 0;
-            announce(self.control.word(control::CONSUMED), consumed);
-            // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
-            // either seen this one or is seen here.
-            self.fences.after_post();
-            if wants() & ROOM != 0 {
+            let count = self.control.word(control::CONSUMED);
+            if credit::announce(count, consumed, wants, || self.fences.after_post()) {
                 self.ring_bell();
             }
         }
@@ -472,8 +465,7 @@ impl ShmLink {
 
     /// Whether the peer has read more than when we last looked: a send that was refused may now succeed.
     pub(crate) fn has_room(&self) -> bool {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        let consumed = credit::announced(self.peer_control.word(control::CONSUMED));
         let news = consumed.wrapping_sub(self.producer.counts().1);
         news != 0 && news <= u32::MAX / 2
     }
@@ -481,7 +473,7 @@ impl ShmLink {
     /// Says to the peer that we wait for room, or no longer. A waiting sender is told of every message consumed.
     pub(crate) fn want_credit(&self, wanted: bool) {
         let room = if wanted { ROOM } else { 0 };
-        self.control.word(control::WANTS_CREDIT).store(self.wants | room, Ordering::SeqCst);
+        credit::want(self.control.word(control::WANTS_CREDIT), self.wants | room);
     }
 
     /// From now on the peer announces every message that it reads, so that [`ShmLink::is_silent`] is exact.
@@ -493,8 +485,7 @@ impl ShmLink {
     /// Whether the peer has left messages unread, and its tick has stood still, for `limit` up to `now`. It is judged
     /// by what was seen by earlier calls: a peer is silent only if two calls so far apart saw the same.
     pub(crate) fn is_silent(&mut self, now: Instant, limit: Duration) -> bool {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        let consumed = credit::announced(self.peer_control.word(control::CONSUMED));
         let (sent, acknowledged) = self.producer.counts();
         let unread = sent != acknowledged && sent != consumed;
         // What we send meanwhile changes nothing: the oldest message stays unread.
