@@ -206,8 +206,8 @@ impl Channel {
         }
     }
 
-    pub(crate) fn tick(&self, tick: u64) {
-        if let Link::Shm(link) = &self.link {
+    pub(crate) fn tick(&mut self, tick: u64) {
+        if let Link::Shm(link) = &mut self.link {
             link.tick(tick);
         }
     }

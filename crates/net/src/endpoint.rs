@@ -452,6 +452,12 @@ impl Endpoint {
         if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.demanded {
             self.flagged.demanded = true;
             self.shared.bell.demand_flags();
+            // What came before the demand raised no flag: every ring is looked at once.
+            (0..self.channels.len()).for_each(|each| self.flagged.push(each));
+        }
+        if self.flagged.demanded {
+            // Its peer may have raised the flag before the channel was here, and the flag be taken for nothing.
+            self.flagged.push(index);
         }
         key
     }

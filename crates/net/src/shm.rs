@@ -385,10 +385,7 @@ impl ShmLink {
         sink: impl FnOnce(u8, Payload<'_>) -> R,
     ) -> Result<Option<R>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
-            // An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
-            if self.announced != self.consumer.consumed() {
-                self.give_credit(0);
-            }
+            self.pay_credit();
             self.read_ahead.prefetch(&self.peer_payload);
             return Ok(None);
         };
@@ -421,10 +418,7 @@ impl ShmLink {
     /// write to its ring at any time.
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
-            // As in `receive`: an idle receiver owes nothing.
-            if self.announced != self.consumer.consumed() {
-                self.give_credit(0);
-            }
+            self.pay_credit();
             return Ok(None);
         };
         Ok(Some(match slot.header.length {
@@ -436,6 +430,14 @@ impl ShmLink {
     /// Whether three quarters of the peer's ring are unread.
     pub(crate) fn is_almost_full(&self) -> bool {
         self.consumer.has_at_least_quarters(3)
+    }
+
+    /// An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
+    #[inline]
+    fn pay_credit(&mut self) {
+        if self.announced != self.consumer.consumed() {
+            self.give_credit(0);
+        }
     }
 
     /// Announces what was consumed, if that is at least `worthwhile` messages or the peer waits for it.
@@ -518,8 +520,10 @@ impl ShmLink {
     }
 
     /// Shows the peer that we are alive and look at the ring. `tick` counts up.
-    pub(crate) fn tick(&self, tick: u64) {
+    pub(crate) fn tick(&mut self, tick: u64) {
         self.control.word(control::TICK).store(tick, Ordering::Relaxed);
+        // Who sleeps right after a message never saw that no other is there.
+        self.pay_credit();
     }
 
     /// The peer's tick.
