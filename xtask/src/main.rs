@@ -19,8 +19,8 @@ Usage: cargo xtask TASK
   test                         check, then every test, loom, fuzz and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
   model                        model checks of the protocol crates (tests named model_…)
-  loom                         every interleaving of the rings' atomic operations (comb-net, tests named loom_…)
-  miri                         undefined behaviour in the rings (comb-net, tests named miri_…); needs nightly
+  loom                         every interleaving of the protocols' atomic operations (comb-net, tests named loom_…)
+  miri                         undefined behaviour in shared memory (comb-net, tests named miri_…); needs nightly
   fuzz [--seconds N] [NAME]    mutate what a peer may write, N seconds a test (20), only tests that contain NAME
   bench [ARGUMENT…]            comb bench, built for release
   tidy                         house rules over the repository's files

@@ -652,3 +652,6 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
     (Box::new(link(&ours, (their_ring, their_bell))), Box::new(link(&theirs, (our_ring, our_bell))))
 }
+
+#[cfg(test)]
+mod tests;
