@@ -19,6 +19,21 @@ pub(crate) fn workspace_tests(report: &mut Report) {
     report.run("tests", tests);
 }
 
+/// comb-net's tests once more, on the ways that older kernels leave it.
+pub(crate) fn fallbacks(report: &mut Report) {
+    let mut tests = cargo(["test", "-p", "comb-net", "--lib", "--tests", "--no-fail-fast"]);
+    tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string()).env("COMB_WITHOUT", "all");
+    report.run("comb-net without newer mechanisms", tests);
+}
+
+/// comb-net's tests with as little of it as can be built.
+pub(crate) fn least_features(report: &mut Report) {
+    let tests = ["--lib", "--test", "channels"];
+    let mut tests = cargo(["test", "-p", "comb-net", "--no-default-features"].into_iter().chain(tests));
+    tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string());
+    report.run("comb-net with no features", tests);
+}
+
 /// Simulations of the protocol crates.
 pub(crate) fn simulations(report: &mut Report) {
     report.step("simulations", || protocol_suite("sim_"));

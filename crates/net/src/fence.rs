@@ -67,3 +67,22 @@ pub(crate) fn before_sleep() {
         debug_assert_eq!(fenced, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanism::runs_again_without;
+
+    #[test]
+    fn without_membarrier_both_sides_pay() {
+        let here = Fences::of_this_process();
+        if runs_again_without(Mechanism::Membarrier, "fence::tests::without_membarrier_both_sides_pay") {
+            let kernel = if kernel_has_membarrier() { Fences::Asymmetric } else { Fences::Full };
+            assert_eq!(here, kernel, "where the kernel has it, it is used");
+        } else {
+            assert_eq!(here, Fences::Full);
+            before_sleep();
+        }
+        assert_eq!(Fences::Full.meet(here), Fences::Full, "a peer without it decides");
+    }
+}
