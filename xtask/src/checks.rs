@@ -10,11 +10,24 @@ use crate::workspace::{OTHER_TARGET, cargo, command, files, protocol_packages, r
 pub(crate) fn check(report: &mut Report) {
     report.run("format", cargo(["fmt", "--all", "--check"]));
     report.run("lints", cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    feature_sets(report);
     let mut documentation = cargo(["doc", "--workspace", "--no-deps"]);
     documentation.env("RUSTDOCFLAGS", "-D warnings");
     report.run("documentation", documentation);
     other_processor(report);
     tidy(report);
+}
+
+/// Sets of comb-net's features beside the default ones. Each is somebody's build.
+const FEATURE_SETS: &[&str] = &["", "hosts", "tokio", "tokio,xdp"];
+
+fn feature_sets(report: &mut Report) {
+    for set in FEATURE_SETS {
+        let name = if set.is_empty() { "no features" } else { set };
+        let mut lints = cargo(["clippy", "-p", "comb-net", "--all-targets", "--no-default-features"]);
+        lints.args(["--features", set, "--", "-D", "warnings"]);
+        report.run(&format!("lints, comb-net with {name}"), lints);
+    }
 }
 
 fn other_processor(report: &mut Report) {

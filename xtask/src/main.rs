@@ -15,12 +15,14 @@ Developer tasks of Comb.
 
 Usage: cargo xtask TASK
 
-  check                        format, lints, documentation, the protocol crates for aarch64, house rules
-  test                         check, then every test, loom, fuzz and the shell scripts
+  check                        format, lints with every set of features, documentation, the protocol crates for aarch64,
+                               house rules
+  test                         check, then every test, comb-net also without newer mechanisms and features, loom, fuzz
+                               and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
   model                        model checks of the protocol crates (tests named model_…)
-  loom                         every interleaving of the rings' atomic operations (comb-net, tests named loom_…)
-  miri                         undefined behaviour in the rings (comb-net, tests named miri_…); needs nightly
+  loom                         every interleaving of the protocols' atomic operations (comb-net, tests named loom_…)
+  miri                         undefined behaviour in shared memory (comb-net, tests named miri_…); needs nightly
   fuzz [--seconds N] [NAME]    mutate what a peer may write, N seconds a test (20), only tests that contain NAME
   bench [ARGUMENT…]            comb bench, built for release
   tidy                         house rules over the repository's files
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         ["test"] => {
             checks::check(&mut report);
             suites::workspace_tests(&mut report);
+            suites::fallbacks(&mut report);
+            suites::least_features(&mut report);
             suites::loom(&mut report);
             suites::fuzz(&mut report, suites::FUZZ_SECONDS, None);
             checks::shell_scripts(&mut report);

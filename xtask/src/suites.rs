@@ -19,6 +19,21 @@ pub(crate) fn workspace_tests(report: &mut Report) {
     report.run("tests", tests);
 }
 
+/// comb-net's tests once more, on the ways that older kernels leave it.
+pub(crate) fn fallbacks(report: &mut Report) {
+    let mut tests = cargo(["test", "-p", "comb-net", "--lib", "--tests", "--no-fail-fast"]);
+    tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string()).env("COMB_WITHOUT", "all");
+    report.run("comb-net without newer mechanisms", tests);
+}
+
+/// comb-net's tests with as little of it as can be built.
+pub(crate) fn least_features(report: &mut Report) {
+    let tests = ["--lib", "--test", "channels"];
+    let mut tests = cargo(["test", "-p", "comb-net", "--no-default-features"].into_iter().chain(tests));
+    tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string());
+    report.run("comb-net with no features", tests);
+}
+
 /// Simulations of the protocol crates.
 pub(crate) fn simulations(report: &mut Report) {
     report.step("simulations", || protocol_suite("sim_"));
@@ -56,7 +71,7 @@ fn test_names(listing: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every interleaving of the atomic operations in comb-net's rings. The flag changes every crate's build, so it has a
+/// Every interleaving of the atomic operations in comb-net's protocols. The flag changes every crate's build, so it has a
 /// target directory of its own.
 pub(crate) fn loom(report: &mut Report) {
     report.step("loom", || {
@@ -70,7 +85,7 @@ pub(crate) fn loom(report: &mut Report) {
     });
 }
 
-/// Undefined behaviour in comb-net's rings, as far as an interpreter can see it.
+/// Undefined behaviour in what comb-net does with shared memory, as far as an interpreter can see it.
 pub(crate) fn miri(report: &mut Report) {
     report.step("miri", || {
         let miri = |arguments: &[&str]| {
@@ -84,7 +99,8 @@ pub(crate) fn miri(report: &mut Report) {
             return Outcome::Failed("miri is missing".to_owned());
         }
         let tests = || {
-            let mut tests = miri(&["test", "-p", "comb-net", "--lib"]);
+            // Without the features that bring cryptography in: it is others', and long to build.
+            let mut tests = miri(&["test", "-p", "comb-net", "--lib", "--no-default-features"]);
             // A ring's addresses come from pointers, never from integers: then miri can judge every access.
             tests.env(
                 "MIRIFLAGS",

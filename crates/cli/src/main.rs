@@ -39,7 +39,7 @@ A first look:
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
                         (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
-  COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd (see comb doctor)";
+  COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -5,7 +5,7 @@
 //! `news`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::events::{ChannelEvent, Events};
 use crate::fence::Fences;
 use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
+use crate::news::News;
 use crate::paced::Paced;
 use crate::payload::Payload;
 use crate::quench::Backlogs;
@@ -87,7 +88,7 @@ pub(crate) struct EndpointShared {
     bell: Bell,
     /// Handed to the agent, and again after it was restarted.
     bell_descriptor: Option<OwnedFd>,
-    news: AtomicBool,
+    news: News,
     /// Of an endpoint with events.
     events: Option<Events>,
     places: Mutex<Places>,
@@ -125,7 +126,7 @@ impl EndpointShared {
             options,
             bell,
             bell_descriptor: None,
-            news: AtomicBool::new(false),
+            news: News::new(),
             events,
             places: Mutex::default(),
             windows: Arc::default(),
@@ -165,7 +166,7 @@ impl EndpointShared {
 
     /// The endpoint is to look here; it is woken if it sleeps.
     pub(crate) fn raise_news(&self) {
-        self.news.store(true, Ordering::Release);
+        self.news.raise();
         self.bell.wake();
         if let Some(events) = &self.events {
             events.raise_news();
@@ -173,7 +174,7 @@ impl EndpointShared {
     }
 
     pub(crate) fn has_news(&self, ordering: Ordering) -> bool {
-        self.news.load(ordering)
+        self.news.are_raised(ordering)
     }
 
     pub(crate) fn bell(&self) -> &Bell {
@@ -460,17 +461,17 @@ impl Endpoint {
             incoming.event,
         ));
         self.live += 1;
-        self.flagged.install(&self.shared.bell, index);
         if let Some(backlogs) = &mut self.backlogs {
             backlogs.open(key);
         }
         let polls = u32::try_from(self.channels.len() * IDLE_POLLS_PER_CHANNEL).unwrap_or(u32::MAX >> 1);
         self.look_mask = polls.next_power_of_two().max(IDLE_POLLS_BETWEEN_LOOKS) - 1;
         // Not "exactly one more": places can be filled out of order, and then that number is never met.
-        if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.demanded {
-            self.flagged.demanded = true;
-            self.shared.bell.demand_flags();
+        if self.channels.len() > CHANNELS_LOOKED_AT && !self.flagged.is_demanded() {
+            self.flagged.demand(&self.shared.bell, self.channels.len());
         }
+        // Its peer may have raised the flag before the channel was here, and the flag be taken for nothing.
+        self.flagged.look_at(index);
         key
     }
 
@@ -710,7 +711,7 @@ impl Endpoint {
             return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
                 || self.shared.has_news(Ordering::Relaxed);
         }
-        self.flagged.find(&self.shared.bell).is_some() || self.shared.has_news(Ordering::Relaxed)
+        self.flagged.any(&self.shared.bell) || self.shared.has_news(Ordering::Relaxed)
     }
 
     #[inline]
@@ -745,7 +746,7 @@ impl Endpoint {
     pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls & self.look_mask == 0;
-        if look || self.shared.news.load(Ordering::Relaxed) || !self.ended.is_empty() {
+        if look || self.shared.has_news(Ordering::Relaxed) || !self.ended.is_empty() {
             self.look_around()
         } else {
             Ok(())
@@ -755,7 +756,7 @@ impl Endpoint {
     #[cold]
     fn look_around(&mut self) -> Result<(), ChannelEnded> {
         self.tick();
-        if self.flagged.demanded {
+        if self.flagged.is_demanded() {
             // A peer may have wiped the demand.
             self.shared.bell.keep_demanding_flags();
         }
@@ -770,7 +771,7 @@ impl Endpoint {
 
     /// New channels.
     pub(crate) fn look_at_news(&mut self) {
-        if self.shared.news.swap(false, Ordering::AcqRel) {
+        if self.shared.news.take() {
             let incoming = std::mem::take(&mut self.shared.places().incoming);
             for channel in incoming {
                 let key = self.install(channel);
@@ -805,7 +806,7 @@ impl Endpoint {
             (!channel.is_idle() || channel.cause().is_some()).then(|| channel.key().index as usize)
         });
         // Its flag may have been lost: the next poll is to find it, not the one whose turn it is.
-        found.inspect(|&index| self.flagged.raise(&self.shared.bell, index)).is_some()
+        found.inspect(|&index| self.flagged.look_at(index)).is_some()
     }
 
     pub(crate) fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
@@ -843,7 +844,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.places().closed = true;
         // What came and was never looked at has a peer too, who is to be told.
-        self.shared.news.store(true, Ordering::Relaxed);
+        self.shared.news.raise();
         self.look_at_news();
         for channel in self.channels.iter_mut().flatten() {
             channel.close();

@@ -11,6 +11,10 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 use crate::mechanism::Mechanism;
 
 fn membarrier(command: i32) -> i64 {
+    if cfg!(miri) {
+        // An interpreter has no such kernel.
+        return -1;
+    }
     // SAFETY: membarrier takes numbers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
@@ -61,5 +65,24 @@ pub(crate) fn before_sleep() {
     if Fences::of_this_process() == Fences::Asymmetric {
         let fenced = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
         debug_assert_eq!(fenced, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanism::runs_again_without;
+
+    #[test]
+    fn without_membarrier_both_sides_pay() {
+        let here = Fences::of_this_process();
+        if runs_again_without(Mechanism::Membarrier, "fence::tests::without_membarrier_both_sides_pay") {
+            let kernel = if kernel_has_membarrier() { Fences::Asymmetric } else { Fences::Full };
+            assert_eq!(here, kernel, "where the kernel has it, it is used");
+        } else {
+            assert_eq!(here, Fences::Full);
+            before_sleep();
+        }
+        assert_eq!(Fences::Full.meet(here), Fences::Full, "a peer without it decides");
     }
 }

@@ -26,13 +26,17 @@ mod bell;
 mod channel;
 mod clock;
 mod copy;
+mod credit;
 #[cfg(feature = "hosts")]
 pub mod datagram;
 pub mod emulated;
+mod ending;
 mod endpoint;
 mod events;
 mod fence;
 mod flagged;
+mod flags;
+mod gate;
 pub mod global;
 #[cfg(feature = "hosts")]
 pub mod hosts;
@@ -40,6 +44,7 @@ pub mod kinds;
 mod life;
 pub mod lossy;
 pub mod mechanism;
+mod news;
 mod paced;
 mod payload;
 mod quench;
@@ -63,6 +68,7 @@ pub mod upcall;
 pub mod via;
 mod waiting;
 mod window;
+mod withdrawal;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 

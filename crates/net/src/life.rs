@@ -1,8 +1,8 @@
 //! Whether the peer of a channel is still there. Written by the watcher, read by the endpoint when it is idle.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::ending::Ending;
 use crate::ring::Breach;
 use crate::window::IncomingWindow;
 
@@ -27,14 +27,13 @@ pub enum Cause {
 #[derive(Debug)]
 pub(crate) struct Life {
     peer: String,
-    ended: AtomicBool,
-    cause: Mutex<Option<Cause>>,
+    ending: Ending<Cause>,
     windows: Mutex<Vec<IncomingWindow>>,
 }
 
 impl Life {
     pub(crate) fn new(peer: String) -> Self {
-        Self { peer, ended: AtomicBool::new(false), cause: Mutex::default(), windows: Mutex::default() }
+        Self { peer, ending: Ending::new(), windows: Mutex::default() }
     }
 
     /// `process/endpoint` of the peer.
@@ -44,17 +43,16 @@ impl Life {
 
     /// The first cause stays.
     pub(crate) fn end(&self, cause: Cause) {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
-        self.ended.store(true, Ordering::Release);
+        self.ending.end(cause);
     }
 
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.ending.has_ended()
     }
 
     pub(crate) fn cause(&self) -> Option<Cause> {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.ending.cause()
     }
 
     /// A window that the peer shares; the endpoint maps it when it is asked to. One that was never asked for makes

@@ -1,7 +1,7 @@
 //! What this kernel can do, and what we were told to do without.
 //!
-//! Newer mechanisms are used where they are present. `COMB_WITHOUT=membarrier,eventfd` switches each off, so that
-//! the way without it is tested on machines that have it.
+//! Newer mechanisms are used where they are present. `COMB_WITHOUT=membarrier,af_xdp` switches each off, and
+//! `COMB_WITHOUT=all` every one, so that the way without is tested on machines that have it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -66,7 +66,7 @@ impl Mechanism {
 
 /// A name in `COMB_WITHOUT` that is no mechanism.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("COMB_WITHOUT names {0:?}, which is no mechanism; known: {known}", known = known())]
+#[error("COMB_WITHOUT names {0:?}, which is no mechanism; known: {known}, or all", known = known())]
 pub struct UnknownMechanism(pub String);
 
 fn known() -> String {
@@ -88,6 +88,9 @@ impl fmt::Display for Mechanism {
 
 /// Reads a list as it stands in `COMB_WITHOUT`.
 pub fn parse_without(list: &str) -> Result<Vec<Mechanism>, UnknownMechanism> {
+    if list.trim() == "all" {
+        return Ok(Mechanism::ALL.to_vec());
+    }
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
 }
 
@@ -101,6 +104,23 @@ fn switched_off() -> &'static [Mechanism] {
     OFF.get_or_init(|| parse_without(&std::env::var("COMB_WITHOUT").unwrap_or_default()).unwrap_or_default())
 }
 
+/// For the test of a fallback: runs that test, and nothing else, once more in a process where the mechanism is switched
+/// off, and says so by `true`; `false` there.
+#[cfg(test)]
+pub(crate) fn runs_again_without(mechanism: Mechanism, test: &str) -> bool {
+    if mechanism.is_switched_off() {
+        return false;
+    }
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env("COMB_WITHOUT", mechanism.name())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "without {mechanism}: {said}");
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +128,7 @@ mod tests {
     #[test]
     fn a_list_is_read_and_a_misspelt_name_is_an_error_that_lists_the_right_ones() {
         assert_eq!(parse_without(" membarrier, af_xdp,").unwrap(), [Mechanism::Membarrier, Mechanism::AfXdp]);
+        assert_eq!(parse_without("all").unwrap(), Mechanism::ALL);
         let error = parse_without("membarier").unwrap_err().to_string();
         assert!(error.contains("membarier") && error.contains("socket_pidfd"), "{error}");
     }

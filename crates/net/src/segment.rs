@@ -5,15 +5,16 @@
 //! stays true. A window that a peer may only read has FUTURE_WRITE too, so that it cannot be mapped writable.
 #![expect(unsafe_code, reason = "maps memory that another process shares, and hands out words of it")]
 
+#[cfg_attr(miri, path = "segment/interpreted.rs")]
+mod kernel;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::fs::SealFlags;
 
-use crate::sync::Words;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Words};
 
 /// Who may write a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +71,6 @@ fn system(action: &'static str) -> impl Fn(rustix::io::Errno) -> SegmentError {
     move |source| SegmentError::System { action, source }
 }
 
-/// What memory files of ordinary pages live on.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// A mapping of shared memory; unmapped when the last user of it is gone.
 #[derive(Debug)]
 struct Mapping {
@@ -87,12 +86,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, SegmentError> {
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh address chosen by the kernel; nothing else is replaced.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, 0) }
-                .map_err(system("map"))?;
-        let base = NonNull::new(base.cast::<u8>()).expect("the kernel maps nothing at address zero");
+        let base = kernel::map(fd, bytes, writable).map_err(system("map"))?;
         Ok(Self { base, bytes, writable })
     }
 }
@@ -100,8 +94,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is ours since `new`, and nobody holds a pointer into it without holding the `Arc`.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok());
+        unsafe { kernel::unmap(self.base, self.bytes) };
     }
 }
 
@@ -125,12 +118,10 @@ impl Segment {
         bytes: usize,
         writers: Writers,
     ) -> Result<(Self, OwnedFd), SegmentError> {
-        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(system("create"))?;
-        rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("size"))?;
+        let fd = kernel::create(name, bytes)?;
         // The maker maps before it seals: afterwards nobody can map it writable any more, the maker neither.
         let segment = Self::map(fd.as_fd(), bytes, true)?;
-        rustix::fs::fcntl_add_seals(&fd, writers.seals()).map_err(system("seal"))?;
+        kernel::seal(fd.as_fd(), writers.seals()).map_err(system("seal"))?;
         Ok((segment, fd))
     }
 
@@ -151,21 +142,7 @@ impl Segment {
         announced: u64,
         writers: Writers,
     ) -> Result<usize, SegmentError> {
-        let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| SegmentError::NotMemory)?;
-        let missing = writers.seals() - found;
-        if !missing.is_empty() {
-            return Err(SegmentError::Seals { missing, found });
-        }
-        // Huge pages can be sealed too, but a hole punched into them may find no page to fill it: SIGBUS here.
-        if rustix::fs::fstatfs(fd).map_err(system("inspect"))?.f_type != TMPFS_MAGIC {
-            return Err(SegmentError::NotMemory);
-        }
-        let size = rustix::fs::fstat(fd).map_err(system("inspect"))?.st_size;
-        let size = u64::try_from(size).map_err(|_| SegmentError::NotMemory)?;
-        if size != announced || size == 0 {
-            return Err(SegmentError::Size { announced, found: size });
-        }
-        usize::try_from(size).map_err(|_| SegmentError::NotMemory)
+        kernel::inspect(fd, announced, writers.seals())
     }
 
     fn map(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, SegmentError> {
@@ -202,16 +179,16 @@ impl Segment {
     /// The byte at `index`.
     pub(crate) fn byte(&self, index: usize) -> &AtomicU8 {
         assert!(index < self.bytes);
-        // SAFETY: as for `word`. Words that hold bytes are otherwise only loaded from, as a hint.
+        // SAFETY: as for `word`. Words that hold bytes are used in no other way than by `byte` and `bytes_are_set`.
         unsafe { self.base.cast::<AtomicU8>().add(index).as_ref() }
     }
 
-    /// Words from `first` on.
+    /// The eight bytes from eight times `index` on: a hint, for they change meanwhile.
     #[inline]
-    pub(crate) fn words(&self, first: usize, count: usize) -> &[AtomicU64] {
-        assert!(first.checked_add(count).is_some_and(|end| end <= self.bytes / 8));
-        // SAFETY: as for `word`, for `count` of them.
-        unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU64>().add(first).as_ptr(), count) }
+    pub(crate) fn glance(&self, index: usize) -> u64 {
+        assert!(index < self.bytes / 8);
+        // SAFETY: within the mapping, as just checked.
+        unsafe { crate::copy::glance(self.base.cast::<u64>().add(index).as_ptr()) }
     }
 
     /// Bytes at `offset` as a raw range, checked to lie within the segment.
@@ -228,8 +205,7 @@ impl Segment {
     /// Frees the memory behind the segment; later reads on any side see zeros. Works on segments of both writers
     /// only: a FUTURE_WRITE seal forbids it.
     pub(crate) fn punch(&self, fd: BorrowedFd<'_>) -> Result<(), SegmentError> {
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(fd, flags, 0, self.bytes as u64).map_err(system("give back"))
+        kernel::punch(fd, self.bytes).map_err(system("give back"))
     }
 }
 
@@ -322,6 +298,7 @@ impl SharedRange<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::MemfdFlags;
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -369,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_punched_segment_reads_zero() {
+    fn miri_a_punched_segment_reads_zero() {
         let (own, fd) = Segment::create("comb-test", 4096, Writers::Both).unwrap();
         own.range(0, 4).unwrap().copy_from(b"data");
         own.punch(fd.as_fd()).unwrap();
@@ -379,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_never_leaves_its_segment() {
+    fn miri_a_range_never_leaves_its_segment() {
         let (own, _fd) = Segment::create("comb-test", 4096, Writers::Maker).unwrap();
         assert!(own.range(4090, 7).is_none());
         assert!(own.range(usize::MAX, 2).is_none());

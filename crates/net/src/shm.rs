@@ -25,14 +25,15 @@ use std::time::{Duration, Instant};
 use comb_congestion::quench::Signal;
 
 use crate::bell::{Attention, Bell};
+use crate::credit::{self, EVERY_COUNT, ROOM};
 use crate::fence::Fences;
 use crate::payload::{Inline, Payload, PayloadArea};
 use crate::quench::{self, Pace};
 use crate::ring::{
-    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce, low_half,
+    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, low_half,
 };
 use crate::segment::{Segment, SegmentError, Writers};
-use crate::sync::{Ordering, Words};
+use crate::sync::{AtomicU64, Ordering, Words};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 const PAGE: usize = 4096;
@@ -42,7 +43,7 @@ mod control {
     pub(super) const MAGIC: usize = 0;
     pub(super) const GEOMETRY: usize = 1;
     pub(super) const CONSUMED: usize = 8;
-    /// Bits: [`super::ROOM`] and [`super::EVERY_COUNT`].
+    /// Bits: [`crate::credit::ROOM`] and [`crate::credit::EVERY_COUNT`].
     pub(super) const WANTS_CREDIT: usize = 16;
     pub(super) const CLOSED: usize = 24;
     pub(super) const TICK: usize = 32;
@@ -54,11 +55,6 @@ mod control {
 
 /// "comb" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x02");
-
-/// In `WANTS_CREDIT`: we wait for room; announce every message and ring.
-const ROOM: u64 = 1;
-/// In `WANTS_CREDIT`: we judge silence by what is unread; announce every message, but do not ring.
-const EVERY_COUNT: u64 = 2;
 
 /// How many windows one side can have open on one channel.
 pub(crate) const WINDOWS: usize = 256;
@@ -390,7 +386,7 @@ impl ShmLink {
     pub(crate) fn signal(&mut self, signal: Signal) {
         self.control.word(control::QUENCH).store(quench::pack(signal), Ordering::Release);
         self.fences.after_post();
-        if self.peer_waits_for_room() {
+        if credit::wanted(self.peer_wants()) & ROOM != 0 {
             self.ring_bell();
         }
     }
@@ -447,9 +443,7 @@ impl ShmLink {
     }
 
     fn peer_consumed(&self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "counts travel by their low half")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
-        consumed
+        credit::announced(self.peer_control.word(control::CONSUMED))
     }
 
     /// Delivers the next message, if there is one.
@@ -459,10 +453,7 @@ impl ShmLink {
         sink: impl FnOnce(u8, Payload<'_>) -> R,
     ) -> Result<Option<R>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
-            // An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
-            if self.consumer.credit.owes() {
-                self.announce();
-            }
+            self.pay_credit();
             self.read_ahead.prefetch(&self.peer_payload);
             return Ok(None);
         };
@@ -497,10 +488,7 @@ impl ShmLink {
     /// write to its ring at any time.
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
-            // As in `receive`: an idle receiver owes nothing.
-            if self.consumer.credit.owes() {
-                self.announce();
-            }
+            self.pay_credit();
             return Ok(None);
         };
         Ok(Some(match slot.header.length {
@@ -523,30 +511,32 @@ impl ShmLink {
         self.consumer.has_at_least_quarters(3)
     }
 
+    /// An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
+    #[inline]
+    fn pay_credit(&mut self) {
+        if self.consumer.credit.owes() {
+            self.announce();
+        }
+    }
+
     /// Announces what was consumed, if that is worthwhile or this peer wants to know.
     #[cold]
     fn give_credit(&mut self) {
-        if self.consumer.credit.is_worthwhile() || self.peer_wants() != 0 {
+        if self.consumer.credit.is_worthwhile() || credit::wanted(self.peer_wants()) != 0 {
             self.announce();
         }
     }
 
     fn announce(&mut self) {
-        announce(self.control.word(control::CONSUMED), self.consumer.credit.announce());
-        // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
-        // either seen this one or is seen here.
-        self.fences.after_post();
-        if self.peer_waits_for_room() {
+        let consumed = self.consumer.credit.announce();
+        let count = self.control.word(control::CONSUMED);
+        if credit::announce(count, consumed, self.peer_wants(), || self.fences.after_post()) {
             self.ring_bell();
         }
     }
 
-    fn peer_wants(&self) -> u64 {
-        self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed)
-    }
-
-    fn peer_waits_for_room(&self) -> bool {
-        self.peer_wants() & ROOM != 0
+    fn peer_wants(&self) -> &AtomicU64 {
+        self.peer_control.word(control::WANTS_CREDIT)
     }
 
     /// Whether nothing has come.
@@ -569,7 +559,7 @@ impl ShmLink {
     /// endpoint says on its board that somebody waits ([`Bell::demand_credit`]).
     pub(crate) fn want_credit(&self, wanted: bool) {
         let room = if wanted { ROOM } else { 0 };
-        self.control.word(control::WANTS_CREDIT).store(self.wants | room, Ordering::SeqCst);
+        credit::want(self.control.word(control::WANTS_CREDIT), self.wants | room);
     }
 
     /// From now on the peer announces every message that it reads, so that [`ShmLink::is_silent`] is exact.
@@ -617,10 +607,9 @@ impl ShmLink {
     /// Shows the peer that we are alive and look at the ring, and pays what is owed to it: an endpoint with many channels
     /// does not look at those that have nothing, and would sleep over what they are owed. `tick` counts up.
     pub(crate) fn tick(&mut self, tick: u64) {
-        if self.consumer.credit.owes() {
-            self.announce();
-        }
         self.control.word(control::TICK).store(tick, Ordering::Relaxed);
+        // Who sleeps right after a message never saw that no other is there.
+        self.pay_credit();
     }
 
     /// The peer's tick.
@@ -757,3 +746,6 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
     (Box::new(link(&ours, (their_ring, their_bell))), Box::new(link(&theirs, (our_ring, our_bell))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,23 @@
 //! The one door to atomics, so that loom can stand in for them and explore their orderings.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
+    thread_local,
+};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
+    thread_local,
+};
 
 /// 64-bit words that one side of a channel writes and the other reads. The ring's algorithm is written against this
 /// trait, so that the same code runs over sealed shared memory, over plain memory (miri) and over loom's atomics.

@@ -7,13 +7,14 @@
 //! A [`Gate`] disables upcalls: one addition to a word, no system call. What came in between is delivered when the last
 //! who disabled them enables them again.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::endpoint::{ChannelEnded, Endpoint};
 use crate::queues::Queues;
+
+pub use crate::gate::{Disabled, Gate};
 
 /// How long a dedicated thread naps while upcalls are disabled and messages are there. Critical sections are shorter
 /// than a wake-up, mostly.
@@ -62,65 +63,6 @@ impl ReceiveQueue for Queues {
     fn wait(&mut self, limit: Duration) {
         // The end of a channel is not lost: the next service tells of it.
         self.wait_for_any(limit);
-    }
-}
-
-/// An upcall runs. The rest of the word counts those who disabled them.
-const RUNNING: u32 = 1 << 31;
-
-thread_local! {
-    /// The gate whose upcall runs on this thread.
-    static INSIDE: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Disables and enables upcalls, from any thread.
-#[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<AtomicU32>);
-
-impl Gate {
-    /// No upcall runs from now on until the returned value is dropped. Waits for one that runs on another thread; an
-    /// upcall that disables upcalls does not wait for itself. Sections nest.
-    pub fn disable(&self) -> Disabled {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        if INSIDE.get() != self.number() {
-            while self.0.load(Ordering::SeqCst) & RUNNING != 0 {
-                std::hint::spin_loop();
-                std::thread::yield_now();
-            }
-        }
-        Disabled(self.clone())
-    }
-
-    fn number(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
-    fn run(&self, upcall: impl FnOnce()) -> bool {
-        if self.0.compare_exchange(0, RUNNING, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            return false;
-        }
-        // Opened again also when the upcall panics: who disables upcalls then must not wait for ever.
-        struct Leave<'a>(&'a Gate);
-        impl Drop for Leave<'_> {
-            fn drop(&mut self) {
-                INSIDE.set(0);
-                self.0.0.fetch_and(!RUNNING, Ordering::SeqCst);
-            }
-        }
-        INSIDE.set(self.number());
-        let _leave = Leave(self);
-        upcall();
-        true
-    }
-}
-
-/// Upcalls are disabled as long as this lives.
-#[derive(Debug)]
-pub struct Disabled(Gate);
-
-impl Drop for Disabled {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_stay_within_the_memory_at_every_edge() {
+    fn miri_copies_stay_within_the_memory_at_every_edge() {
         let (memory, _descriptor) = Segment::create("comb-test", 100, Writers::Both).unwrap();
         for (offset, bytes, fits) in [
             (0, 100, true),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_in_comes_out_at_every_alignment() {
+    fn miri_what_is_copied_in_comes_out_at_every_alignment() {
         let (memory, _descriptor) = Segment::create("comb-test", 256, Writers::Both).unwrap();
         for offset in 0..24 {
             for bytes in [1, 7, 8, 9, 16, 63, 64, 200] {

@@ -373,6 +373,7 @@ impl Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mechanism::runs_again_without;
     use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
@@ -380,6 +381,21 @@ mod tests {
         let address = |last, port| SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, last), port);
         let (a, b) = (address(1, 4000), address(2, 5000));
         (Headers::new([1; 6], [2; 6], a, b), Headers::new([2; 6], [1; 6], b, a))
+    }
+
+    /// It is not even looked for an interface then.
+    #[test]
+    fn without_af_xdp_it_is_udp() {
+        let bind = || crate::udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let ((a, _), (_b, at_b)) = (bind(), bind());
+        crate::udp::connect(&a, at_b).unwrap();
+        let opened = XdpWire::open(&a).map(drop);
+        let again = runs_again_without(Mechanism::AfXdp, "xdp::tests::without_af_xdp_it_is_udp");
+        if again && Mechanism::AfXdp.is_available() {
+            assert!(matches!(opened, Err(XdpError::NoInterface(_))), "the loopback has none");
+        } else {
+            assert!(matches!(opened, Err(XdpError::Unavailable)));
+        }
     }
 
     fn packet(from: &Headers, frame_bytes: usize) -> Vec<u8> {

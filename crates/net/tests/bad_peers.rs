@@ -325,6 +325,11 @@ fn a_wiped_demand_for_flags_is_repaired() {
     hub.accept(SOON).unwrap();
     assert_eq!(board.load(0) & MANY, MANY, "flags are demanded");
     let mut buffer = [0; 8];
+    assert_eq!(
+        hub.receive(&mut buffer),
+        Ok(None),
+        "every ring was looked at, as when flags are first demanded"
+    );
     for (round, &key) in keys.iter().enumerate() {
         for word in 0..board.words() {
             board.store(word, 0);

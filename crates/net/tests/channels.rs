@@ -105,6 +105,27 @@ fn closing_tells_the_peer_after_it_read_what_was_sent() {
     assert_eq!(bob.receive(&mut buffer), Ok(None), "an end is told once");
 }
 
+/// An endpoint looks for ends now and then even while every poll finds a message: often enough here to meet each of the
+/// two in the midst of the other.
+#[test]
+fn an_end_that_is_seen_among_messages_is_told_after_the_last() {
+    let Pair { agent: _agent, mut alice, mut bob, .. } = pair();
+    for _ in 0..20 {
+        let to_bob = alice.open("bob/desk").unwrap();
+        let to_alice = bob.accept(SOON).expect("opened above");
+        for number in 0..60_u64 {
+            alice.send(to_bob, 0, &number.to_le_bytes()).unwrap();
+        }
+        alice.close(to_bob);
+        let mut buffer = [0; 8];
+        for number in 0..60_u64 {
+            assert!(bob.receive(&mut buffer).unwrap().is_some(), "message {number} was sent before the end");
+            assert_eq!(u64::from_le_bytes(buffer), number);
+        }
+        assert_eq!(bob.receive_within(&mut buffer, SOON).unwrap_err().channel, to_alice);
+    }
+}
+
 #[test]
 fn a_close_is_seen_without_the_agent() {
     let Pair { agent, mut alice, mut bob, to_bob, .. } = pair();
@@ -158,6 +179,58 @@ fn a_thousand_channels_on_one_endpoint_all_deliver() {
         let got = out.receive_within(&mut buffer, SOON).unwrap().expect("a thousand answers");
         assert_eq!(got.channel, keys[usize::from_le_bytes(buffer)], "each answer on its own channel");
     }
+}
+
+/// A receiver keeps its count to itself until it is worth a cache line. One that took a message and went to sleep, without
+/// finding in between that no other was there, kept it for as long as it slept: the sender waited for room that was there.
+#[test]
+fn who_goes_to_sleep_owes_no_room() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, .. } = pair();
+    alice.send(to_bob, 0, &[1; 4096]).unwrap();
+    assert!(bob.poll_once(|_| ()).unwrap());
+    assert!(
+        matches!(alice.send(to_bob, 0, &[2; 20_480]), Err(PostError::Full(_))),
+        "too little to be announced"
+    );
+    bob.wait(Duration::from_millis(1));
+    alice.send(to_bob, 0, &[2; 20_480]).unwrap();
+}
+
+/// Alice with sixteen channels to bob: with one more, bob looks at flags.
+fn almost_too_many() -> (Pair, Vec<comb_net::ChannelKey>) {
+    let mut pair = pair();
+    let mut keys = vec![pair.to_bob];
+    while keys.len() < 16 {
+        keys.push(pair.alice.open("bob/desk").unwrap());
+        pair.bob.accept(SOON).expect("opened above");
+    }
+    (pair, keys)
+}
+
+/// Flags tell only of what comes after they were demanded: what had come before was found when its turn came, many polls
+/// later.
+#[test]
+fn what_came_before_flags_were_demanded_is_found_at_once() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    alice.send(keys[5], 0, b"before").unwrap();
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 1);
+}
+
+/// A flag that is raised for a channel which is not installed yet was taken for that of the one before it in its place.
+#[test]
+fn what_comes_before_its_channel_is_installed_is_found_at_once() {
+    let (Pair { agent: _agent, mut alice, mut bob, to_alice, .. }, _keys) = almost_too_many();
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    bob.close(to_alice);
+    let again = alice.open("bob/desk").unwrap();
+    alice.send(again, 0, b"early").unwrap();
+    // Takes the flag; and installs the channel only if word of it came before.
+    let first = bob.poll(|_| ()).unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(first + bob.poll(|_| ()).unwrap(), 1);
 }
 
 #[test]

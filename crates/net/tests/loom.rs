@@ -1,11 +1,23 @@
-//! Every interleaving of the orderings that rings and sleeps rest on. The files are the crate's own, and their tests with
-//! them; those who rely on the orderings are left out, and with them the crate itself.
+//! Every interleaving of the orderings that the crate rests on. The files are the crate's own, and their tests with them;
+//! those who rely on the orderings are left out, and with them the crate itself.
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub, reason = "what they offer is offered to the crate")]
 
 #[path = "../src/attention.rs"]
 mod attention;
+#[path = "../src/credit.rs"]
+mod credit;
+#[path = "../src/ending.rs"]
+mod ending;
+#[path = "../src/flags.rs"]
+mod flags;
+#[path = "../src/gate.rs"]
+mod gate;
+#[path = "../src/news.rs"]
+mod news;
 #[path = "../src/ring.rs"]
 mod ring;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/withdrawal.rs"]
+mod withdrawal;

@@ -147,6 +147,41 @@ fn a_withdrawn_window_refuses_and_its_successor_is_another() {
     assert_eq!(&back, b"second");
 }
 
+/// Kilobytes of memory behind each mapping of a window of so many kilobytes, in this process.
+fn kilobytes_behind_windows_of(kilobytes: usize) -> Vec<usize> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let number = |line: &str| line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    let mut lines = maps.lines();
+    let mut found = Vec::new();
+    while lines.any(|line| line.contains("memfd:comb-window")) {
+        let size: usize = lines.find(|line| line.starts_with("Size:")).and_then(number).unwrap();
+        let behind = lines.find(|line| line.starts_with("Rss:")).and_then(number).unwrap();
+        if size == kilobytes {
+            found.push(behind);
+        }
+    }
+    found
+}
+
+/// A peer that keeps its mapping keeps addresses, not memory.
+#[test]
+fn withdrawn_memory_is_given_back_though_the_peer_holds_on() {
+    // A size that no other test has.
+    const KILOBYTES: usize = 4 * 77;
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice } = pair();
+    let own = bob.make_window(to_alice, KILOBYTES << 10, Access::Put).unwrap();
+    let remote = alice.window(to_bob, SOON).unwrap();
+    alice.put(&remote, 0, &vec![7; KILOBYTES << 10]).unwrap();
+    assert!(kilobytes_behind_windows_of(KILOBYTES).contains(&KILOBYTES), "or this test shows nothing");
+    own.withdraw();
+    assert_eq!(
+        kilobytes_behind_windows_of(KILOBYTES),
+        [0],
+        "the peer's mapping is left, with nothing behind it"
+    );
+    drop(remote);
+}
+
 #[test]
 fn a_put_during_the_withdrawal_harms_nobody() {
     let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice } = pair();

@@ -114,6 +114,23 @@ fn is_ending(stat: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mechanism::runs_again_without;
+
+    /// Only a descriptor from the socket itself is had of a peer that hung up: by its number it could be anybody.
+    #[test]
+    fn without_socket_pidfd_the_number_is_asked() {
+        let (one, two) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(two);
+        let of_one_who_hung_up = of_peer(&one).map(drop);
+        let test = "agent::credentials::tests::without_socket_pidfd_the_number_is_asked";
+        if runs_again_without(Mechanism::SocketPidfd, test) && kernel_has_socket_pidfd() {
+            assert_eq!(of_one_who_hung_up, Ok(()));
+        } else {
+            assert_eq!(of_one_who_hung_up, Err(Errno::SRCH));
+            let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
+            assert_eq!(of_peer(&one).unwrap().pid, std::process::id());
+        }
+    }
 
     #[test]
     fn both_ways_name_this_process() {

@@ -13,7 +13,8 @@ use crate::channel::ChannelKey;
 use crate::endpoint::Endpoint;
 use crate::segment::Segment;
 use crate::shm::WINDOWS;
-use crate::sync::{Ordering, Words};
+use crate::sync::Words;
+use crate::withdrawal;
 
 /// The windows that an endpoint has open, also for the watcher, which tells of them to an agent that came back. The epoch
 /// words say the same, but a peer can write those: what we do is never decided by what we read there.
@@ -198,7 +199,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         // The epochs first: who sees the memory emptied must not take it for a window's content.
         for opening in &self.openings {
-            opening.epoch_word.word(0).store(0, Ordering::SeqCst);
+            withdrawal::withdraw(opening.epoch_word.word(0));
         }
         if self.access == Access::Put {
             let punched = self.memory.punch(self.descriptor.as_fd());
@@ -264,11 +265,11 @@ impl Endpoint {
         };
         let epoch_word = link.window_epoch(number);
         // Open before the peer can have it, so that it never takes a fresh window for a withdrawn one.
-        epoch_word.word(0).store(window.epoch, Ordering::SeqCst);
+        withdrawal::open(epoch_word.word(0), window.epoch);
         // In the book before the agent has it: an agent that comes back is told of all that another knew.
         self.windows.open(channel, terms, Arc::clone(&window.descriptor));
         if let Err(error) = self.agent.shared().share_window(terms, window.descriptor.as_fd()) {
-            epoch_word.word(0).store(0, Ordering::SeqCst);
+            withdrawal::withdraw(epoch_word.word(0));
             self.windows.release_number(channel, number);
             return Err(error.into());
         }

@@ -9,6 +9,7 @@ use crate::endpoint::{ChannelEnded, Endpoint, PostError};
 use crate::kinds;
 use crate::segment::Segment;
 use crate::sync::{Ordering, Words};
+use crate::withdrawal;
 
 /// A window of a peer's, mapped here. The mapping lives as long as this handle, whatever the owner does.
 #[derive(Debug)]
@@ -59,16 +60,11 @@ impl RemoteWindow {
     }
 
     #[inline]
-    fn is_open(&self) -> bool {
-        self.epoch_word.word(0).load(Ordering::Acquire) == self.epoch
-    }
-
-    #[inline]
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         if !self.writable {
             return Err(self.read_only());
         }
-        if !self.is_open() {
+        if !withdrawal::is_open(self.epoch_word.word(0), self.epoch) {
             return Err(self.closed());
         }
         copy_in(&self.memory, offset, bytes).ok_or_else(|| self.out_of_range(offset, bytes.len()))
@@ -78,7 +74,7 @@ impl RemoteWindow {
     pub(crate) fn get(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         copy_out(&self.memory, offset, into).ok_or_else(|| self.out_of_range(offset, into.len()))?;
         // Looked at afterwards: the memory of a withdrawn window reads as zeros, which must not pass for its content.
-        if self.is_open() { Ok(()) } else { Err(self.closed()) }
+        if withdrawal::was_open(self.epoch_word.word(0), self.epoch) { Ok(()) } else { Err(self.closed()) }
     }
 
     #[cold]
