@@ -1,5 +1,6 @@
 //! A channel: one peer, one way of carrying messages, one life.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,7 +134,7 @@ impl Channel {
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         match &mut self.link {
             Link::Shm(link) => link.next_length(),
-            Link::Other(link) => Ok((!link.is_idle()).then(|| link.capabilities().longest_message)),
+            Link::Other(link) => link.next_length(),
         }
     }
 
@@ -201,8 +202,25 @@ impl Channel {
 
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
-            Link::Shm(link) => link.has_room(),
-            Link::Other(_) => true,
+            Link::Shm(link) => ShmLink::has_room(link),
+            Link::Other(link) => link.has_room(),
+        }
+    }
+
+    /// When a transport that rings no bell must be looked at again.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.transport().next_timeout()
+    }
+
+    pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.transport().readable()
+    }
+
+    /// After its close: the transport, if messages of ours may still have to be sent again.
+    pub(crate) fn into_unsettled(self) -> Option<Box<dyn Transport>> {
+        match self.link {
+            Link::Other(mut link) => (!link.settle()).then_some(link),
+            Link::Shm(_) => None,
         }
     }
 

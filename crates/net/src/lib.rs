@@ -48,7 +48,7 @@ pub mod reliable;
 #[cfg(not(loom))]
 mod remote;
 #[cfg(not(loom))]
-mod retransmit;
+pub mod retransmit;
 mod ring;
 #[cfg(not(loom))]
 pub mod rpc;

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{
-    self, LONGEST_MESSAGE, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
+    self, Framing, LONGEST_MESSAGE, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
 };
 use comb_net::agent::{Identity, RequestError};
 use comb_net::{
@@ -365,7 +365,11 @@ fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
         connector: fuzz.chance(2),
         send_secret: [fuzz.next() as u8; 32],
         receive_secret: [fuzz.next() as u8; 32],
-        longest_message: fuzz.number(),
+        framing: Framing {
+            longest_frame: fuzz.number(),
+            longest_message: fuzz.number(),
+            window: fuzz.number(),
+        },
         silence_limit_ms: fuzz.number(),
     }
 }

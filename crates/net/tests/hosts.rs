@@ -79,9 +79,10 @@ fn pair_with(alpha: &InProcess, beta: &InProcess, options: EndpointOptions) -> P
 fn every_length(Pair { mut alice, mut bob, to_bob, to_alice }: Pair) {
     assert_eq!(alice.peer(to_bob), Some("beta:bob/desk"));
     assert_eq!(bob.peer(to_alice), Some("alpha:alice/desk"));
-    let message: Vec<u8> = (0..1401_u32).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
-    let mut buffer = vec![0; 2000];
-    for bytes in (0..100).chain([500, 1000, 1399, 1400]) {
+    let message: Vec<u8> = (0..65_537_u32).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
+    let mut buffer = vec![0; 70_000];
+    // Around the lengths where a message takes one more frame, and up to the longest.
+    for bytes in (0..100).chain(1380..1400).chain([2774, 2775, 2776, 10_000, 65_535, 65_536]) {
         alice.send(to_bob, 7, &message[..bytes]).unwrap();
         let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
         assert_eq!((got.channel, got.kind, got.bytes), (to_alice, 7, bytes));
@@ -92,7 +93,7 @@ fn every_length(Pair { mut alice, mut bob, to_bob, to_alice }: Pair) {
         assert_eq!(buffer[..bytes], message[..bytes], "gathered");
     }
     let error = alice.send(to_bob, 7, &message).unwrap_err();
-    assert_eq!(error, PostError::TooLong { bytes: 1401, limit: 1400 });
+    assert_eq!(error, PostError::TooLong { bytes: 65_537, limit: 65_536 });
 
     alice.send(to_bob, 0, b"last words").unwrap();
     alice.close(to_bob);
@@ -199,7 +200,42 @@ fn two_that_wait_for_each_other_in_vain_do_not_take_each_other_for_dead() {
     assert_eq!(heard, Ok(None));
     alice.send(to_bob, 0, b"still here").unwrap();
     assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().bytes, 10);
-    assert!(alice.capabilities(to_bob).unwrap().can_lose, "and says what it cannot promise");
+    assert!(!alice.capabilities(to_bob).unwrap().can_lose);
+}
+
+/// Frames for a reader that does not read are lost in its host; the messages are not.
+#[test]
+fn a_reader_that_does_not_read_for_a_while_loses_nothing() {
+    const MESSAGES: u32 = 3000;
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let filler = [7; 2000];
+    let mut sent = 0_u32;
+    while alice.send_gathered(to_bob, 1, &[&sent.to_le_bytes(), &filler]).is_ok() {
+        sent += 1;
+    }
+    assert!(sent > 10, "there is a window");
+    let full = alice.send_within(to_bob, 1, &[&sent.to_le_bytes(), &filler], Duration::from_millis(30));
+    assert_eq!(full, Err(PostError::Full("beta:bob/desk".into())));
+    let sender = std::thread::spawn(move || {
+        for number in sent..MESSAGES {
+            alice.send_within(to_bob, 1, &[&number.to_le_bytes(), &filler], SOON).unwrap();
+        }
+        // What the network lost last is said again after this.
+        alice.close(to_bob);
+        alice
+    });
+    let mut buffer = [0; 2100];
+    for number in 0..MESSAGES {
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("it was sent");
+        assert_eq!((got.bytes, &buffer[..4]), (2004, &number.to_le_bytes()[..]));
+        if number % 500 == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let ended = bob.receive_within(&mut buffer, SOON).unwrap_err();
+    assert!(matches!(ended.cause, Cause::Left(_)), "{ended}");
+    sender.join().unwrap();
 }
 
 #[test]

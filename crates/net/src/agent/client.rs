@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
+use rustix::time::Timespec;
 
+use super::parting::{self, Partings};
 use super::policy::Identity;
 use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
@@ -28,6 +30,7 @@ const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 const STOP: u64 = u64::MAX;
 const SOCKET: u64 = u64::MAX - 1;
+const PARTING: u64 = u64::MAX - 2;
 
 /// Why there is no connection to an agent.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +126,7 @@ pub(crate) struct Shared {
     book: Mutex<Book>,
     epoll: OwnedFd,
     answer_limit: Mutex<Duration>,
+    partings: Partings,
 }
 
 #[derive(Debug, Default)]
@@ -208,6 +212,9 @@ impl Agent {
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(system)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN)
             .map_err(system)?;
+        let partings = Partings::new().map_err(system)?;
+        epoll::add(&epoll, partings.wake(), epoll::EventData::new_u64(PARTING), epoll::EventFlags::IN)
+            .map_err(system)?;
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             path,
@@ -216,6 +223,7 @@ impl Agent {
             book: Mutex::default(),
             epoll,
             answer_limit: Mutex::new(ANSWER_LIMIT),
+            partings,
         });
         let for_watcher = Arc::clone(&shared);
         let watcher = std::thread::Builder::new()
@@ -364,11 +372,21 @@ impl Shared {
         lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
     }
 
-    /// Forgets an endpoint.
-    pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>) {
+    /// Sees closed channels off; then the agent is told.
+    pub(crate) fn see_off(&self, unsettled: Vec<Box<dyn Transport>>, last_word: Option<Request>) {
+        self.partings.add(unsettled, last_word);
+    }
+
+    /// Forgets an endpoint, but not what its channels still have to say.
+    pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>, unsettled: Vec<Box<dyn Transport>>) {
         // By identity: while the agent is coming back, its number may just be changing.
         lock(&self.book).endpoints.retain(|_, known| !Arc::ptr_eq(known, endpoint));
-        self.tell(&Request::CloseEndpoint { endpoint: endpoint.id() }, &[]);
+        let last_word = Request::CloseEndpoint { endpoint: endpoint.id() };
+        if unsettled.is_empty() {
+            self.tell(&last_word, &[]);
+        } else {
+            self.see_off(unsettled, Some(last_word));
+        }
     }
 
     fn socket(&self) -> Option<Arc<OwnedFd>> {
@@ -428,26 +446,43 @@ impl Shared {
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 32];
         loop {
             let away = self.socket().is_none();
-            let limit = rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::try_from(RECONNECT_INTERVAL.as_nanos()).expect("50 ms"),
+            let limit = match away && self.path.is_some() {
+                _ if !self.partings.is_empty() => Some(parting::INTERVAL),
+                true => Some(RECONNECT_INTERVAL),
+                false => None,
             };
-            let limit = (away && self.path.is_some()).then_some(&limit);
-            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit) {
+            let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
+            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
                 Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
             };
             for token in ready {
                 match token {
-                    STOP => return,
+                    STOP => return self.see_all_off(),
                     SOCKET => self.hear(),
+                    PARTING => {}
                     pid => self.process_ended(u32::try_from(pid).unwrap_or(u32::MAX)),
                 }
             }
+            self.drive_partings();
             if self.socket().is_none() {
                 self.reconnect();
             }
+        }
+    }
+
+    fn drive_partings(&self) {
+        for last_word in self.partings.drive() {
+            self.tell(&last_word, &[]);
+        }
+    }
+
+    /// The last endpoint is gone, and what it said last is to arrive.
+    fn see_all_off(&self) {
+        while !self.partings.is_empty() {
+            self.drive_partings();
+            std::thread::sleep(parting::INTERVAL);
         }
     }
 

@@ -19,6 +19,7 @@
 pub mod broker;
 pub mod client;
 pub(crate) mod credentials;
+mod parting;
 pub mod policy;
 pub mod protocol;
 #[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]

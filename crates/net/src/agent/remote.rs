@@ -32,10 +32,11 @@ use serde::{Deserialize, Serialize};
 
 use super::broker::Departure;
 use super::policy::Identity;
-use super::protocol::{self, RemoteSession};
+use super::protocol::{self, Framing, RemoteSession};
 use super::server::{Command, Outbox};
-use crate::datagram::{DEFAULT_LONGEST_MESSAGE, Session};
+use crate::datagram::{self, Session};
 use crate::hosts::{HostKey, KnownHosts, SecureStream, Terms};
+use crate::retransmit::{self, Agreement, Reliable};
 use crate::seal::{Direction, SECRET_BYTES, SealKey, Suite};
 use crate::transport::Transport;
 use crate::udp::{self, UdpTransport};
@@ -46,6 +47,16 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 /// What our own process may take to accept; shorter than the asking side waits for it.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(3);
+
+/// What we propose. The asked host takes it or leaves it.
+fn framing() -> Framing {
+    let number = |bytes| u32::try_from(bytes).expect("a packet, and some of them");
+    Framing {
+        longest_frame: number(datagram::DEFAULT_LONGEST_MESSAGE),
+        longest_message: number(retransmit::LONGEST_MESSAGE),
+        window: retransmit::WINDOW,
+    }
+}
 
 /// An endpoint that sleeps looks around every 100 ms, and four looks belong to a silence.
 pub(crate) const SHORTEST_SILENCE_MS: u32 = 400;
@@ -82,7 +93,7 @@ struct Ask {
     to: String,
     wire_channel: ChannelId,
     udp_port: u16,
-    longest_message: u32,
+    framing: Framing,
     silence_limit_ms: u32,
     plain: bool,
 }
@@ -193,7 +204,7 @@ fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
         to: to.clone(),
         wire_channel: *channel,
         udp_port,
-        longest_message: u32::try_from(DEFAULT_LONGEST_MESSAGE).expect("a packet"),
+        framing: framing(),
         silence_limit_ms: *silence_limit_ms,
         plain: hosts.plain,
     };
@@ -253,6 +264,7 @@ fn admit(
     let (line, udp_port) = local_socket(here)?;
     udp::connect(&line, SocketAddr::new(there, question.udp_port)).map_err(text)?;
     let session = session(stream, &question, false)?;
+    session.agreement().check(session.framing.longest_frame as usize).map_err(text)?;
     let (answer, verdict) = mpsc::channel();
     outbox.send(Command::Visit(Box::new(Visitor {
         host: stream.peer().to_owned(),
@@ -270,7 +282,7 @@ fn admit(
 
 /// Both ends come to the same: from what was asked, and from the TLS session.
 fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result<RemoteSession, String> {
-    let Ask { wire_channel, longest_message, silence_limit_ms, plain, .. } = *question;
+    let Ask { wire_channel, framing, silence_limit_ms, plain, .. } = *question;
     let (suite, [send_secret, receive_secret]) = if plain {
         (Suite::Plain, [[0; SECRET_BYTES]; 2])
     } else {
@@ -284,7 +296,7 @@ fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result
         connector,
         send_secret,
         receive_secret,
-        longest_message,
+        framing,
         silence_limit_ms,
     })
 }
@@ -292,8 +304,19 @@ fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result
 impl RemoteSession {
     /// For the process: the channel's own end.
     pub(crate) fn into_transport(self, socket: OwnedFd) -> Result<Box<dyn Transport>, String> {
-        let transport = UdpTransport::new(socket, self.into_session()?);
-        Ok(Box::new(transport.map_err(|error| format!("the channel's socket: {error}"))?))
+        let agreement = self.agreement();
+        let transport = UdpTransport::new(socket, self.into_session()?)
+            .map_err(|error| format!("the channel's socket: {error}"))?;
+        Ok(Box::new(Reliable::agreed(Box::new(transport), agreement).map_err(text)?))
+    }
+
+    fn agreement(&self) -> Agreement {
+        let Framing { longest_message, window, .. } = self.framing;
+        Agreement {
+            window,
+            longest_message: longest_message as usize,
+            silence_limit: Duration::from_millis(self.silence_limit_ms.into()),
+        }
     }
 
     fn into_session(self) -> Result<Session, String> {
@@ -308,7 +331,7 @@ impl RemoteSession {
             send: SealKey::new(suite, ours, self.send_secret),
             receive: SealKey::new(suite, theirs, self.receive_secret),
             version: Version(self.version),
-            longest_message: self.longest_message as usize,
+            longest_message: self.framing.longest_frame as usize,
             silence_limit: Some(Duration::from_millis(self.silence_limit_ms.into())),
         })
     }
