@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::Timespec;
 
 use crate::agent::client::RequestError;
-use crate::agent::remote::SHORTEST_SILENCE_MS;
+use crate::agent::visitor::SHORTEST_SILENCE_MS;
 use crate::bell::LONGEST_SLEEP;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
@@ -17,8 +17,8 @@ use crate::life::Life;
 use crate::transport::{Capabilities, Transport};
 use crate::waiting::LONGEST_SLEEP_WITHOUT_BELL;
 
-/// Between hosts nobody tells of a process's end, only its silence does; so there is a limit even if the options name
-/// none. Long, because who computes for so long without polling is silent too.
+/// When the other host itself is gone nobody tells of a process's end, only its silence does; so there is a limit even if
+/// the options name none. Long, because who computes for so long without polling is silent too.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// News and the ends of peers raise no event where a sender waits for room on one channel; it looks for them so often.
@@ -33,7 +33,7 @@ impl EndpointShared {
     pub(crate) fn remote_channel(
         &self,
         channel: ChannelId,
-        peer: String,
+        life: Arc<Life>,
         transport: Box<dyn Transport>,
     ) -> Result<Incoming, RequestError> {
         let set = self.event_set().ok_or(RequestError::NeedsEvents)?;
@@ -44,7 +44,7 @@ impl EndpointShared {
             epoll::add(set, readable, data, epoll::EventFlags::IN).map_err(RequestError::System)?;
         }
         let index = self.take_index()?;
-        let life = Arc::new(Life::new(peer.clone()));
+        let peer = life.peer().to_owned();
         Ok(Incoming { channel, index, peer, link: Link::Other(transport), life, event: None })
     }
 }
@@ -61,9 +61,9 @@ impl Endpoint {
         }
         let limit = self.shared.options().silence_limit.unwrap_or(SILENCE_LIMIT);
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(SHORTEST_SILENCE_MS);
-        let (channel, transport) = self.agent.shared().open_remote(self.shared.id(), to, limit_ms)?;
-        let made = self.shared.remote_channel(channel, to.to_owned(), transport);
-        let incoming = made.inspect_err(|_| self.agent.shared().close_channel(channel))?;
+        let (channel, transport, life) = self.agent.shared().open_remote(&self.shared, to, limit_ms)?;
+        let made = self.shared.remote_channel(channel, Arc::clone(&life), transport);
+        let incoming = made.inspect_err(|_| self.agent.shared().forget_channel(channel, &life))?;
         Ok(self.install(incoming))
     }
 

@@ -1,19 +1,17 @@
 //! Channels between processes of two hosts, each with an agent of its own: over the loopback, and over a cable between
-//! two network namespaces.
+//! two network namespaces. How they end is in `hosts_ends.rs`.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comb_net::agent::{Hosts, Identity, Limits, Policy, SameUser};
-use comb_net::hosts::{HostKey, KnownHosts};
 use comb_net::{Cause, ChannelKey, Endpoint, EndpointOptions, InProcess, PostError, RequestError};
 
 #[path = "transports/namespaces.rs"]
 mod namespaces;
+mod room;
 
 use namespaces::{ADDRESSES, Namespaces};
+use room::Room;
 
 const SOON: Duration = Duration::from_secs(10);
 const EVENTS: EndpointOptions = EndpointOptions {
@@ -23,31 +21,6 @@ const EVENTS: EndpointOptions = EndpointOptions {
     trap_wild_stores: false,
     silence_limit: None,
 };
-
-/// The keys of a room, and what each host knows of it.
-struct Room {
-    keys: BTreeMap<&'static str, HostKey>,
-    known: KnownHosts,
-}
-
-impl Room {
-    fn of(names: &[&'static str]) -> Self {
-        let keys: BTreeMap<_, _> = names.iter().map(|name| (*name, HostKey::generate())).collect();
-        let file: String = keys.iter().map(|(name, key)| format!("{name} = {}\n", key.public())).collect();
-        Self { keys, known: KnownHosts::parse(&file, Path::new("known_hosts")).unwrap() }
-    }
-
-    fn host(&self, name: &str, address: &str, others: &[(&str, SocketAddr)]) -> Hosts {
-        Hosts {
-            name: name.to_owned(),
-            key: self.keys[name].clone(),
-            known: self.known.clone(),
-            listen: format!("{address}:0").parse().unwrap(),
-            addresses: others.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
-            plain: false,
-        }
-    }
-}
 
 fn start(hosts: Hosts) -> InProcess {
     InProcess::among(Box::new(SameUser), Limits::default(), hosts).unwrap()

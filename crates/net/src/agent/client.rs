@@ -28,6 +28,9 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a process knocks at the door of an agent that went away.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Stands for a peer's process on another host: no process has this number.
+const ELSEWHERE: u32 = 0;
+
 const STOP: u64 = u64::MAX;
 const SOCKET: u64 = u64::MAX - 1;
 const PARTING: u64 = u64::MAX - 2;
@@ -153,11 +156,14 @@ enum Purpose {
     Open(Arc<EndpointShared>, String),
 }
 
+/// Our end of a channel to another host, which is watched already.
+pub(crate) type RemoteEnd = (ChannelId, Box<dyn Transport>, Arc<Life>);
+
 /// The answer to a request. An opened channel is watched already when it comes.
 pub(crate) enum Answer {
     Reply(Reply),
     Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
-    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport> },
+    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport>, life: Arc<Life> },
     Refused(String),
     AgentAway,
 }
@@ -336,14 +342,15 @@ impl Shared {
     /// Opens a channel to another host.
     pub(crate) fn open_remote(
         &self,
-        endpoint: EndpointId,
+        shared: &Arc<EndpointShared>,
         to: &str,
         silence_limit_ms: u32,
-    ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
-        let to = to.to_owned();
+    ) -> Result<RemoteEnd, RequestError> {
+        let (to, endpoint) = (to.to_owned(), shared.id());
+        let purpose = Purpose::Open(Arc::clone(shared), to.clone());
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
-        match self.ask(request, &[], Purpose::Reply)? {
-            Answer::RemoteOpened { channel, transport } => Ok((channel, transport)),
+        match self.ask(request, &[], purpose)? {
+            Answer::RemoteOpened { channel, transport, life } => Ok((channel, transport, life)),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
     }
@@ -537,14 +544,22 @@ impl Shared {
             }
             Reply::RemoteOpened { request, channel, session } => {
                 let asked = lock(&self.waiting).answers.remove(&request);
-                let answer = match transport(session, descriptors) {
-                    Ok(transport) => Answer::RemoteOpened { channel, transport },
-                    Err(reason) => Answer::Refused(reason),
+                let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
+                    // Whoever asked has given up.
+                    return self.tell(&Request::CloseChannel { channel }, &[]);
                 };
-                let usable = matches!(answer, Answer::RemoteOpened { .. });
-                let heard = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
-                if !(usable && heard) {
-                    self.tell(&Request::CloseChannel { channel }, &[]);
+                let answered = match transport(session, descriptors) {
+                    Ok(transport) => {
+                        let life = self.watch_remote(channel, &endpoint, address);
+                        Answer::RemoteOpened { channel, transport, life }
+                    }
+                    Err(reason) => {
+                        self.tell(&Request::CloseChannel { channel }, &[]);
+                        Answer::Refused(reason)
+                    }
+                };
+                if let Err(mpsc::SendError(Answer::RemoteOpened { life, .. })) = answer.send(answered) {
+                    self.forget_channel(channel, &life);
                 }
             }
             Reply::RemoteOffer { channel, endpoint, from, session } => {
@@ -655,9 +670,20 @@ impl Shared {
     ) -> Result<(), String> {
         let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
         let transport = transport(session, descriptors)?;
-        let incoming = shared.remote_channel(channel, from, transport).map_err(|error| error.to_string())?;
-        shared.push_incoming(incoming).map_err(|_| "the endpoint was closed")?;
-        Ok(())
+        let life = self.watch_remote(channel, &shared, from);
+        let incoming = shared.remote_channel(channel, Arc::clone(&life), transport);
+        let pushed = incoming.map_err(|error| error.to_string()).and_then(|incoming| {
+            shared.push_incoming(incoming).map_err(|_| "the endpoint was closed".to_owned())
+        });
+        pushed.inspect_err(|_| self.unwatch_channel(channel, &life))
+    }
+
+    /// Nobody here sees the end of that process; what the agent says of it is the end of the channel.
+    fn watch_remote(&self, channel: ChannelId, endpoint: &Arc<EndpointShared>, peer: String) -> Arc<Life> {
+        let life = Arc::new(Life::new(peer));
+        let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid: ELSEWHERE };
+        lock(&self.book).channels.entry(channel).or_default().push(record);
+        life
     }
 
     /// From now on the end of that process is the end of the channel.
@@ -760,7 +786,8 @@ impl Shared {
             .channels
             .iter()
             .flat_map(|(&channel, ends)| ends.iter().map(move |record| (channel, record)))
-            .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
+            // Another host's agent does not know this one any more.
+            .filter(|(_, record)| record.pid != ELSEWHERE && Arc::ptr_eq(&record.endpoint, endpoint))
             .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
         restored.extend(channels.iter().map(|&(channel, _)| channel));

@@ -25,6 +25,7 @@ pub mod protocol;
 #[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]
 pub mod remote;
 pub mod server;
+pub(crate) mod visitor;
 
 pub use client::{Agent, ConnectError, RequestError};
 pub use policy::{Identity, Limits, Policy, SameUser};

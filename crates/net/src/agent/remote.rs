@@ -14,10 +14,13 @@
 //! ```
 //!
 //! Each channel has a TLS session of its own, for the time of this exchange: a milliseconds' affair, after which no agent
-//! is needed. So nothing has to be kept alive between agents, and the end of one changes nothing for open channels: what
-//! ends them is a farewell of the peer, or its silence.
+//! is needed. The first of them with a host stays as a line for news (`correspondence`): an agent that sees a process
+//! die tells the other, whose process hears of it. Nothing depends on it: when it breaks, or an agent ends, open channels
+//! go on, and what ends them is a farewell of the peer, or its silence.
 //!
 //! Questions run on threads of their own, with a limit for each step: a host that does not answer holds up nobody else.
+
+mod correspondence;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -30,16 +33,18 @@ use std::time::Duration;
 use comb_types::{ChannelId, Version};
 use serde::{Deserialize, Serialize};
 
-use super::broker::Departure;
+use super::broker::{Departure, Farewell};
 use super::policy::Identity;
 use super::protocol::{self, Framing, RemoteSession};
 use super::server::{Command, Outbox};
+use super::visitor::{Line, SHORTEST_SILENCE_MS, Visitor};
 use crate::datagram::{self, Session};
 use crate::hosts::{HostKey, KnownHosts, SecureStream, Terms};
 use crate::retransmit::{self, Agreement, Reliable};
 use crate::seal::{Direction, SECRET_BYTES, SealKey, Suite};
 use crate::transport::Transport;
 use crate::udp::{self, UdpTransport};
+use correspondence::Correspondence;
 
 // Together below the ten seconds that a process waits for its agent.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -57,9 +62,6 @@ fn framing() -> Framing {
         window: retransmit::WINDOW,
     }
 }
-
-/// An endpoint that sleeps looks around every 100 ms, and four looks belong to a silence.
-pub(crate) const SHORTEST_SILENCE_MS: u32 = 400;
 
 /// Visitors whom we listen to at one time, known or not. Each is a thread for the time of a handshake.
 const MOST_VISITORS: usize = 64;
@@ -82,11 +84,8 @@ pub struct Hosts {
     pub plain: bool,
 }
 
-/// A connected socket, and what was agreed for it.
-pub(super) type Line = (RemoteSession, OwnedFd);
-
 /// The first word between two agents.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Ask {
     from: Identity,
     from_endpoint: String,
@@ -96,24 +95,15 @@ struct Ask {
     framing: Framing,
     silence_limit_ms: u32,
     plain: bool,
+    /// Whether this session is to stay as a line for news.
+    stay: bool,
 }
 
 /// The second and last.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Answer {
     Opened { udp_port: u16 },
     Refused(String),
-}
-
-/// Somebody on another host who wants a channel to one of our processes.
-#[derive(Debug)]
-pub(super) struct Visitor {
-    pub(super) host: String,
-    pub(super) from: Identity,
-    pub(super) from_endpoint: String,
-    pub(super) to: String,
-    pub(super) line: Line,
-    pub(super) answer: mpsc::Sender<Result<(), String>>,
 }
 
 /// The agent's side of it: a listening socket and threads that report to the server.
@@ -123,6 +113,13 @@ pub(super) struct Links {
     outbox: Outbox,
     pub(super) listener: TcpListener,
     visitors: Arc<AtomicUsize>,
+    correspondence: Correspondence,
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.correspondence.end();
+    }
 }
 
 impl Links {
@@ -136,22 +133,38 @@ impl Links {
                 hosts.name
             );
         }
-        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors: Arc::default() })
+        let (visitors, correspondence) = (Arc::default(), Correspondence::new());
+        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors, correspondence })
     }
 
     /// Asks the other host; the outcome comes as a command.
     pub(super) fn depart(&self, departure: Departure) {
         let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
         let channel = departure.channel;
+        let correspondence = self.correspondence.clone();
         let work = move || {
-            let outcome =
-                ask(&hosts, &departure).map_err(|reason| format!("host {}: {reason}", departure.host));
+            let stay = !correspondence.reaches(&departure.host);
+            let (outcome, stream) = match ask(&hosts, &departure, stay) {
+                Ok((line, stream)) => (Ok(line), Some(stream)),
+                Err(reason) => (Err(format!("host {}: {reason}", departure.host)), None),
+            };
             outbox.send(Command::Arrived { channel, outcome });
+            match stream {
+                Some(stream) if stay => correspondence.serve(stream, &outbox),
+                // Its end is not of interest any more.
+                Some(stream) => drop(stream.close()),
+                None => {}
+            }
         };
         if let Err(error) = std::thread::Builder::new().name("comb-ask".into()).spawn(work) {
             let outcome = Err(format!("no thread to ask the other host: {error}"));
             self.outbox.send(Command::Arrived { channel, outcome });
         }
+    }
+
+    /// Tells another host, now or when it is reached again.
+    pub(super) fn tell(&self, farewell: Farewell) {
+        self.correspondence.tell(farewell);
     }
 
     /// Lets everyone in who is at the door, and listens to each on a thread.
@@ -163,10 +176,14 @@ impl Links {
             }
             let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
             let visitors = Arc::clone(&self.visitors);
+            let correspondence = self.correspondence.clone();
             let work = move || {
                 // A stranger, or one who hung up: that side knows why, and here nobody asked.
-                let _ = receive_visitor(&hosts, &outbox, socket);
+                let staying = receive_visitor(&hosts, &outbox, socket).ok().flatten();
                 visitors.fetch_sub(1, Ordering::Relaxed);
+                if let Some(stream) = staying {
+                    correspondence.serve(stream, &outbox);
+                }
             };
             if std::thread::Builder::new().name("comb-visitor".into()).spawn(work).is_err() {
                 self.visitors.fetch_sub(1, Ordering::Relaxed);
@@ -190,7 +207,7 @@ fn local_socket(ip: IpAddr) -> Result<(OwnedFd, u16), String> {
 }
 
 /// The opener's side.
-fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
+fn ask(hosts: &Hosts, departure: &Departure, stay: bool) -> Result<(Line, SecureStream), String> {
     let Departure { channel, host, to, from, from_endpoint, silence_limit_ms } = departure;
     let address = hosts.addresses.get(host).ok_or("this agent knows no address for it")?;
     let socket = TcpStream::connect_timeout(address, CONNECT_LIMIT)
@@ -207,6 +224,7 @@ fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
         framing: framing(),
         silence_limit_ms: *silence_limit_ms,
         plain: hosts.plain,
+        stay,
     };
     stream.send(&protocol::encode(&question).map_err(text)?).map_err(text)?;
     let answer = stream.receive(Some(ANSWER_LIMIT)).map_err(text)?.ok_or("it hung up without an answer")?;
@@ -215,29 +233,35 @@ fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
         Answer::Opened { udp_port } => {
             udp::connect(&line, SocketAddr::new(there, udp_port)).map_err(text)?;
             let session = session(&mut stream, &question, true)?;
-            // Its end is not of interest any more.
-            let _ = stream.close();
-            Ok((session, line))
+            Ok(((session, line), stream))
         }
     }
 }
 
-/// The accepter's side.
-fn receive_visitor(hosts: &Hosts, outbox: &Outbox, socket: TcpStream) -> Result<(), String> {
+/// The accepter's side. Returns the session if it is to stay.
+fn receive_visitor(
+    hosts: &Hosts,
+    outbox: &Outbox,
+    socket: TcpStream,
+) -> Result<Option<SecureStream>, String> {
     // What the listener is, its children need not be.
     socket.set_nonblocking(false).map_err(text)?;
     let (here, there) = (socket.local_addr().map_err(text)?.ip(), socket.peer_addr().map_err(text)?.ip());
     let mut stream = SecureStream::accept(socket, &hosts.key, &hosts.known, terms()).map_err(text)?;
     let question = stream.receive(Some(HANDSHAKE_LIMIT)).map_err(text)?.ok_or("no question")?;
     let question: Ask = protocol::decode(question).map_err(text)?;
+    let stay = question.stay;
     let answer = match admit(hosts, outbox, &mut stream, question, here, there) {
         Ok(udp_port) => Answer::Opened { udp_port },
         Err(reason) => Answer::Refused(reason),
     };
     stream.send(&protocol::encode(&answer).map_err(text)?).map_err(text)?;
+    if stay && matches!(answer, Answer::Opened { .. }) {
+        return Ok(Some(stream));
+    }
     // The other end hangs up, so that our answer is not lost in a reset.
     let _ = stream.receive(Some(ANSWER_LIMIT));
-    Ok(())
+    Ok(None)
 }
 
 fn admit(
@@ -334,5 +358,39 @@ impl RemoteSession {
             longest_message: self.framing.longest_frame as usize,
             silence_limit: Some(Duration::from_millis(self.silence_limit_ms.into())),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ask and answer of version 1 as they were recorded. A later version must still read them.
+    const ASK_V1: &[u8] = b"\x01\x05alice\xd2\x09\xe8\x07\x04desk\x08bob/desk\x4d\xc0\xb8\x02\xf8\x0a\x80\x80\x04\x80\x01\x90\x4e\x00\x01";
+    const OPENED_V1: &[u8] = b"\x01\x00\xd2\x09";
+    const REFUSED_V1: &[u8] = b"\x01\x01\x02no";
+
+    #[test]
+    fn recorded_questions_and_answers_are_still_read() {
+        let ask: Ask = protocol::decode(ASK_V1).unwrap();
+        assert_eq!(protocol::encode(&ask).unwrap(), ASK_V1);
+        let expected = Ask {
+            from: Identity { name: "alice".into(), pid: 1234, uid: 1000 },
+            from_endpoint: "desk".into(),
+            to: "bob/desk".into(),
+            wire_channel: ChannelId(77),
+            udp_port: 40_000,
+            framing: Framing { longest_frame: 1400, longest_message: 65_536, window: 128 },
+            silence_limit_ms: 10_000,
+            plain: false,
+            stay: true,
+        };
+        assert_eq!(ask, expected);
+        for (recorded, expected) in
+            [(OPENED_V1, Answer::Opened { udp_port: 1234 }), (REFUSED_V1, Answer::Refused("no".into()))]
+        {
+            assert_eq!(protocol::decode::<Answer>(recorded).unwrap(), expected);
+            assert_eq!(protocol::encode(&expected).unwrap(), recorded);
+        }
     }
 }

@@ -9,16 +9,19 @@ use comb_types::ChannelId;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::broker::{Broker, ClientId, Outgoing};
+use super::broker::{Broker, ClientId, Farewell, Outgoing};
 use super::client::{Agent, ConnectError};
 use super::credentials;
 use super::policy::{Limits, Policy, SameUser};
 use super::protocol::{self, ProtocolError, Reply, Request};
-use super::remote::{Hosts, Line, Links, Visitor};
+use super::remote::{Hosts, Links};
+use super::visitor::{Line, Visitor};
 
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const DOOR: u64 = u64::MAX - 2;
+/// Set beside a client's number: not its socket, but its process.
+const PROCESS: u64 = 1 << 63;
 
 /// An agent at work on its own thread. Dropping it ends the agent; channels live on.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(super) enum Command {
     },
     /// Another host asks.
     Visit(Box<Visitor>),
+    /// Another host tells.
+    EndedElsewhere(Farewell),
 }
 
 /// How other threads speak to the agent's.
@@ -150,6 +155,7 @@ impl Server {
         let run = Run {
             broker: Broker::new(policy, limits, random_number()),
             connections: BTreeMap::new(),
+            processes: BTreeMap::new(),
             next_client: 0,
             epoll,
             listener,
@@ -254,6 +260,8 @@ fn random_number() -> u32 {
 struct Run {
     broker: Broker,
     connections: BTreeMap<ClientId, OwnedFd>,
+    /// Watched too: a socket stays open for as long as a child that inherited it lives.
+    processes: BTreeMap<ClientId, OwnedFd>,
     next_client: u64,
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
@@ -286,6 +294,10 @@ impl Run {
                                     self.send_all(out);
                                 }
                                 Command::Visit(visitor) => self.visit(*visitor),
+                                Command::EndedElsewhere(farewell) => {
+                                    let out = self.broker.ended_elsewhere(&farewell);
+                                    self.send_all(out);
+                                }
                             }
                         }
                     }
@@ -300,6 +312,7 @@ impl Run {
                             links.open_door();
                         }
                     }
+                    process if process & PROCESS != 0 => self.drop_client(ClientId(process & !PROCESS)),
                     client => self.serve(ClientId(client)),
                 }
             }
@@ -335,6 +348,11 @@ impl Run {
                 let _ = answer.send(verdict);
             }
         }
+        for farewell in self.broker.take_farewells() {
+            if let Some(links) = &self.links {
+                links.tell(farewell);
+            }
+        }
     }
 
     fn adopt(&mut self, socket: OwnedFd) {
@@ -347,6 +365,13 @@ impl Run {
         self.next_client += 1;
         let data = epoll::EventData::new_u64(client.0);
         if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_ok() {
+            if let Ok(process) = who.process.try_clone() {
+                let data = epoll::EventData::new_u64(client.0 | PROCESS);
+                // Without it the socket's end tells.
+                if epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN).is_ok() {
+                    self.processes.insert(client, process);
+                }
+            }
             self.broker.connect(client, who.pid, who.uid, who.process);
             self.connections.insert(client, socket);
         }
@@ -379,6 +404,10 @@ impl Run {
     fn drop_client(&mut self, client: ClientId) {
         if let Some(socket) = self.connections.remove(&client) {
             let _ = epoll::delete(&self.epoll, &socket);
+        }
+        if let Some(process) = self.processes.remove(&client) {
+            // Peers have copies of it, so that its close alone does not take it out of the set.
+            let _ = epoll::delete(&self.epoll, &process);
         }
         let out = self.broker.disconnect(client);
         self.send_all(out);
