@@ -3,6 +3,7 @@
 
 mod room;
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -68,7 +69,7 @@ fn inherit() {
     // SAFETY: the child calls nothing but sleep and exit, which may be called after a fork.
     unsafe {
         if libc::fork() == 0 {
-            libc::sleep(20);
+            libc::sleep(120);
             libc::_exit(0);
         }
     }
@@ -90,6 +91,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // With the child that it may have made; its group has its number for as long as either lives.
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -119,7 +122,7 @@ fn scene(role: &str) -> Scene {
     let alice = alpha.connect("alice").unwrap().endpoint_with("desk", OPTIONS).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["process_of_beta", "--exact", "--nocapture"]).stdout(Stdio::null());
-    command.env(ROLE, role).env(PATH, &path);
+    command.env(ROLE, role).env(PATH, &path).process_group(0);
     Scene { _alpha: alpha, _beta: beta, alice, bob: Process(command.spawn().unwrap()) }
 }
 

@@ -7,7 +7,7 @@ use comb_net::reliable::{Config, GoBackN, Input, SendError};
 use comb_net::retransmit::{LONGEST_MESSAGE, Reliable};
 use comb_net::seal::Suite;
 use comb_net::transport::Transport;
-use comb_net::{Geometry, Payload, pair_for_tests};
+use comb_net::{Geometry, InProcess, Payload, pair_for_tests};
 use comb_types::Time;
 
 use crate::conformance::SOON;
@@ -151,6 +151,41 @@ fn long_messages_and_the_close_behind_them_survive_every_harm() {
         }
         assert_eq!((sent, arrived), (40, 40), "seed {seed}");
         assert!(a.settle());
+    }
+}
+
+/// Whoever closes has no more interest in the channel, and the network has lost some of what was said. The process's
+/// watcher says it again, even if the whole endpoint or the process's agent is dropped.
+#[test]
+fn what_was_said_before_a_close_arrives_though_nobody_polls_any_more() {
+    for (seed, drop_all) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let agent = InProcess::start();
+        let mut alice = agent.connect("alice").unwrap().endpoint("desk").unwrap();
+        let mut bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+        let (a, b) = udp_pair(Suite::Plain);
+        let faults = Faults { lost_per_mille: 300, ..Faults::NONE };
+        let end = |wire, seed| Box::new(Reliable::over(Box::new(Lossy::new(wire, faults, seed))));
+        let to_bob = alice.attach("bob", end(a, seed)).unwrap();
+        bob.attach("alice", end(b, !seed)).unwrap();
+        for number in 0..30 {
+            alice.send(to_bob, 1, &[number; 2000]).unwrap();
+        }
+        // On a thread of its own: who drops the last endpoint waits for the watcher, and that for Bob.
+        let closing = std::thread::spawn(move || {
+            if drop_all {
+                drop(alice);
+                return None;
+            }
+            alice.close(to_bob);
+            Some(alice)
+        });
+        let mut buffer = [0; 2000];
+        for number in 0..30 {
+            let got = bob.receive_within(&mut buffer, SOON).unwrap();
+            assert!(got.is_some() && buffer == [number; 2000], "seed {seed}: message {number} is lost");
+        }
+        assert!(bob.receive_within(&mut buffer, SOON).is_err(), "seed {seed}: then he is told");
+        closing.join().unwrap();
     }
 }
 
