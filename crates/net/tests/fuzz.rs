@@ -370,6 +370,7 @@ fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
             longest_message: fuzz.number(),
             window: fuzz.number(),
         },
+        af_xdp: fuzz.chance(2),
         silence_limit_ms: fuzz.number(),
     }
 }

@@ -95,6 +95,49 @@ fn two_hosts_on_a_cable() {
     every_length(pair_with(&alpha, &beta, EVENTS));
 }
 
+/// An interface's queue is taken where the host allows it, and only there; the two ends need not do the same.
+#[cfg(feature = "xdp")]
+#[test]
+fn two_hosts_on_a_cable_past_the_kernels_protocols() {
+    use namespaces::CABLE;
+    for allowed in [[true, true], [true, false], [false, true]] {
+        let namespaces = match Namespaces::make() {
+            Ok(made) => made,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        let room = Room::of(&["alpha", "beta"]);
+        let allow = |hosts, end: usize| {
+            let af_xdp = if allowed[end] { vec![CABLE.to_owned()] } else { vec!["v1".to_owned()] };
+            start(comb_net::agent::Hosts { af_xdp, ..hosts })
+        };
+        let beta = namespaces.within(1, || allow(room.host("beta", ADDRESSES[1], &[]), 1));
+        let others = [("beta", beta.door().unwrap())];
+        let alpha = namespaces.within(0, || allow(room.host("alpha", ADDRESSES[0], &others), 0));
+        // Whoever opens a queue must be where the interface is: a process and its watcher.
+        let end = |agent: &InProcess, end, name| {
+            namespaces.within(end, || agent.connect(name).unwrap().endpoint_with("desk", EVENTS).unwrap())
+        };
+        let (mut alice, mut bob) = (end(&alpha, 0, "alice"), end(&beta, 1, "bob"));
+        let attached = || {
+            [0, 1].map(|end| namespaces.ip(end, &["-d", "link", "show", CABLE]).unwrap().contains("prog/xdp"))
+        };
+        assert_eq!(attached(), [false; 2]);
+        let to_bob = alice.open("beta:bob/desk").unwrap();
+        let to_alice = bob.accept(SOON).unwrap();
+        if comb_net::mechanism::Mechanism::AfXdp.is_available() {
+            assert_eq!(attached(), allowed);
+        }
+        // A queue has one owner: this one goes the other way, and works as well.
+        let second = alice.open("beta:bob/desk").unwrap();
+        bob.accept(SOON).unwrap();
+        alice.send(second, 9, b"beside it").unwrap();
+        assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().kind, 9);
+        alice.close(second);
+        assert!(bob.receive_within(&mut [0; 16], SOON).is_err());
+        every_length(Pair { alice, bob, to_bob, to_alice });
+    }
+}
+
 #[test]
 fn hosts_that_both_run_plain_agree() {
     let room = Room::of(&["alpha", "beta"]);

@@ -83,6 +83,8 @@ pub struct RemoteSession {
     pub receive_secret: [u8; 32],
     /// How messages become frames.
     pub framing: Framing,
+    /// Whether the process may take a queue of the network interface for it (AF_XDP). The other end need not know.
+    pub af_xdp: bool,
     /// A peer that is silent for longer is taken for dead.
     pub silence_limit_ms: u32,
 }

@@ -82,6 +82,10 @@ pub struct Hosts {
     /// Frames neither encrypted nor proved (agents still prove themselves to each other). Only for a network that is
     /// trusted wholly; all hosts must agree. The agent says so on its standard error when it starts.
     pub plain: bool,
+    /// Interfaces whose first queue processes may take for a channel, past the kernel's protocols (AF_XDP): the first
+    /// channel that asks has it until it ends, the others use UDP. Name only interfaces with one queue for incoming
+    /// packets; what comes by another queue is not seen. The processes need the privileges for it, too.
+    pub af_xdp: Vec<String>,
 }
 
 /// The first word between two agents.
@@ -232,7 +236,7 @@ fn ask(hosts: &Hosts, departure: &Departure, stay: bool) -> Result<(Line, Secure
         Answer::Refused(reason) => Err(reason),
         Answer::Opened { udp_port } => {
             udp::connect(&line, SocketAddr::new(there, udp_port)).map_err(text)?;
-            let session = session(&mut stream, &question, true)?;
+            let session = session(&mut stream, &question, true, hosts.may_take_queue(here))?;
             Ok(((session, line), stream))
         }
     }
@@ -287,7 +291,7 @@ fn admit(
     }
     let (line, udp_port) = local_socket(here)?;
     udp::connect(&line, SocketAddr::new(there, question.udp_port)).map_err(text)?;
-    let session = session(stream, &question, false)?;
+    let session = session(stream, &question, false, hosts.may_take_queue(here))?;
     session.agreement().check(session.framing.longest_frame as usize).map_err(text)?;
     let (answer, verdict) = mpsc::channel();
     outbox.send(Command::Visit(Box::new(Visitor {
@@ -305,7 +309,12 @@ fn admit(
 }
 
 /// Both ends come to the same: from what was asked, and from the TLS session.
-fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result<RemoteSession, String> {
+fn session(
+    stream: &mut SecureStream,
+    question: &Ask,
+    connector: bool,
+    af_xdp: bool,
+) -> Result<RemoteSession, String> {
     let Ask { wire_channel, framing, silence_limit_ms, plain, .. } = *question;
     let (suite, [send_secret, receive_secret]) = if plain {
         (Suite::Plain, [[0; SECRET_BYTES]; 2])
@@ -321,17 +330,43 @@ fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result
         send_secret,
         receive_secret,
         framing,
+        af_xdp,
         silence_limit_ms,
     })
+}
+
+#[cfg(feature = "xdp")]
+impl Hosts {
+    fn may_take_queue(&self, local: IpAddr) -> bool {
+        crate::xdp::interface_with(local).is_some_and(|interface| self.af_xdp.contains(&interface))
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+impl Hosts {
+    fn may_take_queue(&self, _local: IpAddr) -> bool {
+        false
+    }
+}
+
+/// AF_XDP if it is allowed and can be had at once, else UDP. The two ends of a channel may differ.
+fn transport(socket: OwnedFd, session: Session, fast: bool) -> Result<Box<dyn Transport>, rustix::io::Errno> {
+    #[cfg(feature = "xdp")]
+    if fast {
+        return crate::xdp::fastest(socket, session);
+    }
+    let _ = fast;
+    Ok(Box::new(UdpTransport::new(socket, session)?))
 }
 
 impl RemoteSession {
     /// For the process: the channel's own end.
     pub(crate) fn into_transport(self, socket: OwnedFd) -> Result<Box<dyn Transport>, String> {
         let agreement = self.agreement();
-        let transport = UdpTransport::new(socket, self.into_session()?)
+        let fast = self.af_xdp;
+        let transport = transport(socket, self.into_session()?, fast)
             .map_err(|error| format!("the channel's socket: {error}"))?;
-        Ok(Box::new(Reliable::agreed(Box::new(transport), agreement).map_err(text)?))
+        Ok(Box::new(Reliable::agreed(transport, agreement).map_err(text)?))
     }
 
     fn agreement(&self) -> Agreement {

@@ -28,6 +28,7 @@ impl Room {
             listen: format!("{address}:0").parse().unwrap(),
             addresses: others.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
             plain: false,
+            af_xdp: Vec::new(),
         }
     }
 }

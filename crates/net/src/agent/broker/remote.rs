@@ -265,6 +265,7 @@ mod tests {
             send_secret: [1; 32],
             receive_secret: [2; 32],
             framing: Framing { longest_frame: 1400, longest_message: 65536, window: 128 },
+            af_xdp: false,
             silence_limit_ms: 1000,
         };
         // Any descriptor does for the socket: the broker only hands it on.
