@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use comb_net::agent::{Hosts, Identity, Limits, Policy, SameUser};
+use comb_net::via::{Descriptor, InterfaceOptions, Interfaces, Reliability, Side, Span};
 use comb_net::{Cause, ChannelKey, Endpoint, EndpointOptions, InProcess, PostError, RequestError};
 
 #[path = "transports/namespaces.rs"]
@@ -252,6 +253,53 @@ fn a_reader_that_does_not_read_for_a_while_loses_nothing() {
     let ended = bob.receive_within(&mut buffer, SOON).unwrap_err();
     assert!(matches!(ended.cause, Cause::Left(_)), "{ended}");
     sender.join().unwrap();
+}
+
+/// Their levels of reliability are the channel's: VIA promises each message once, or an error.
+#[test]
+fn virtual_interfaces_between_hosts_lose_nothing() {
+    const MESSAGES: u8 = 60;
+    const BYTES: usize = 30_000;
+    let (alpha, beta) = two_hosts();
+    let party = |agent: &InProcess, name| {
+        let mut via = Interfaces::new(agent.connect(name).unwrap().endpoint_with("desk", EVENTS).unwrap());
+        let tag = via.new_tag();
+        let memory = via.register(vec![0; usize::from(MESSAGES) * BYTES], tag);
+        let options = InterfaceOptions { reliability: Reliability::Reception, ..InterfaceOptions::new(tag) };
+        let key = via.new_interface(options);
+        let span = move |number: u8| Span { memory, offset: usize::from(number) * BYTES, bytes: BYTES };
+        (via, key, memory, span)
+    };
+    let (mut alice, to_bob, out, filled) = party(&alpha, "alice");
+    let (mut bob, to_alice, into, empty) = party(&beta, "bob");
+    let receiver = std::thread::spawn(move || {
+        for number in 0..MESSAGES {
+            bob.post_receive(to_alice, Descriptor::receive(&[empty(number)])).unwrap();
+        }
+        bob.accept(to_alice, SOON).unwrap();
+        for number in 0..MESSAGES {
+            let got = bob.done_within(to_alice, Side::Receive, SOON).expect("it was sent");
+            assert_eq!(got.outcome, Ok(BYTES), "message {number}");
+            let mut content = vec![0; BYTES];
+            bob.read(into, empty(number).offset, &mut content).unwrap();
+            assert!(content.iter().all(|byte| *byte == number), "message {number}");
+            if number % 10 == 0 {
+                // More than the network keeps comes meanwhile.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        bob
+    });
+    alice.connect(to_bob, "beta:bob/desk", SOON).unwrap();
+    for number in 0..MESSAGES {
+        alice.write(out, filled(number).offset, &vec![number; BYTES]).unwrap();
+        alice.post_send(to_bob, Descriptor::send(&[filled(number)])).unwrap();
+    }
+    for _ in 0..MESSAGES {
+        let sent = alice.done_within(to_bob, Side::Send, SOON).expect("bob takes it");
+        assert_eq!(sent.outcome, Ok(BYTES));
+    }
+    receiver.join().unwrap();
 }
 
 #[test]
