@@ -61,7 +61,8 @@ fn test_names(listing: &str, prefix: &str) -> Vec<String> {
 pub(crate) fn loom(report: &mut Report) {
     report.step("loom", || {
         let tests = || {
-            let mut tests = cargo(["test", "-p", "comb-net", "--release", "--lib"]);
+            let mut tests =
+                cargo(["test", "-p", "comb-net", "--release", "--no-default-features", "--test", "loom"]);
             tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_directory().join("loom"));
             tests
         };

@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use comb_net::active::{Access as Grant, ActiveMessages};
+use comb_net::emulated::{EmulatedEndpoint, Emulator};
 use comb_net::global::GlobalMemory;
 use comb_net::rpc::Rpc;
+use comb_net::upcall::Gate;
 use comb_net::via::{Descriptor, InterfaceOptions, Interfaces, Reliability, Side as Queue, Span, WorkError};
 use comb_net::{Access, Agent, ChannelKey, Endpoint, RemoteWindow, Window};
 use serde_json::{Value, json};
@@ -31,6 +33,8 @@ const BARE_ROUNDS: u64 = 2000;
 /// Messages whose sending, or receiving, is timed alone: fewer than a ring holds.
 const UNATTENDED: u64 = 32;
 const OVERHEAD_ROUNDS: u64 = 300;
+/// Requests that may be outstanding: as many are sent in a row.
+const REQUESTS: u64 = 16;
 /// Longer than anybody spins before they sleep.
 const PAUSE: Duration = Duration::from_micros(200);
 const PAUSED_ROUNDS: u64 = 200;
@@ -49,6 +53,10 @@ const SYNC: u16 = 1;
 const STOP: u16 = 2;
 const REGION: u16 = 0;
 const REGION_BYTES: usize = 8 << 10;
+/// A block whose fragments are asked for in a row, as the thesis's series of gets: all are under way at once.
+pub(crate) const SERIES_BYTES: usize = 64 << 10;
+/// Of a message over emulated endpoints.
+pub(crate) const EMULATED_BYTES: usize = 32;
 
 /// What carries a plain message.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +92,13 @@ enum Test {
     /// A block there and one back.
     Block(usize),
     Store(usize),
+    /// Of what the last store left.
+    Get(usize),
+    /// What sending a request takes.
+    ActiveOverhead,
+    Emulated,
+    /// Upcalls disabled and enabled again.
+    Gate,
     Call(usize),
     SocketCall(usize),
     Put,
@@ -110,6 +125,8 @@ fn tests() -> Vec<Test> {
         tests.extend(Carrier::ALL.map(|carrier| Test::Stream(carrier, bytes)));
         tests.push(Test::Store(bytes));
     }
+    tests.extend([Test::Store(SERIES_BYTES), Test::Get(SERIES_BYTES), Test::Get(BLOCK_BYTES)]);
+    tests.extend([Test::ActiveOverhead, Test::Emulated, Test::Gate]);
     tests.push(Test::Active { bytes: 4, extracted: true });
     tests.extend([Test::Put, Test::GlobalStore, Test::GlobalStream, Test::RdmaWrite]);
     tests.extend([Test::RdmaRead(8), Test::RdmaRead(1024), Test::Register]);
@@ -147,6 +164,7 @@ pub(crate) struct Side<'a> {
     socket: SocketWay,
     spinning: SocketWay,
     active: (ActiveMessages<Seen>, ChannelKey),
+    emulated: (EmulatedEndpoint, ChannelKey),
     calls: (Rpc, ChannelKey),
     calls_stopped: Arc<AtomicBool>,
     global: (GlobalMemory, u32),
@@ -168,8 +186,9 @@ impl<'a> Side<'a> {
         let path = room.join("classic");
         let listener = if asks { Some(UnixListener::bind(&path)?) } else { None };
         // "bench" comes last: once it is there, the other side finds all of them.
-        let [via, idle, active, calls, global, mut endpoint] =
-            ["via", "idle", "active", "calls", "global", "bench"].map(|name| agent.endpoint(name));
+        let [via, idle, active, emulated, calls, global, mut endpoint] =
+            ["via", "idle", "active", "emulated", "calls", "global", "bench"]
+                .map(|name| agent.endpoint(name));
         let channel = meet(endpoint.as_mut().map_err(|error| error.to_string())?, "bench", asks)?;
         let mut endpoint = endpoint?;
         let stream = || match &listener {
@@ -190,6 +209,7 @@ impl<'a> Side<'a> {
         } else {
             active.open("asker/active")?
         };
+        let emulated = emulate(&Emulator::new(emulated?), asks)?;
         let mut calls = Rpc::new(calls?);
         let calls_stopped = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&calls_stopped);
@@ -211,6 +231,7 @@ impl<'a> Side<'a> {
             socket,
             spinning,
             active: (active, active_channel),
+            emulated,
             calls: (calls, calls_channel),
             calls_stopped,
             global: (global, window),
@@ -277,6 +298,19 @@ impl Side<'_> {
             Test::Active { bytes, extracted } => self.active_round_trip(bytes, extracted)?,
             Test::Block(bytes) => self.block_round_trip(bytes)?,
             Test::Store(bytes) => self.stores(bytes)?,
+            Test::Get(bytes) => self.gets(bytes)?,
+            Test::ActiveOverhead => self.active_overhead()?,
+            Test::Emulated => {
+                let ns = counted(|round| {
+                    self.send_emulated(round);
+                    assert_eq!(self.receive_emulated(), round);
+                });
+                time("emulated", "round_trip", EMULATED_BYTES, ns)
+            }
+            Test::Gate => {
+                let gate = Gate::default();
+                time("gate", "time", 0, timed(|_| drop(std::hint::black_box(&gate).disable())))
+            }
             Test::Call(bytes) => {
                 let (calls, channel) = &mut self.calls;
                 let text = "x".repeat(bytes);
@@ -403,6 +437,34 @@ impl Side<'_> {
         Ok(bandwidth("store", bytes, STORES as f64 * 1e9 / median(taken)))
     }
 
+    fn gets(&mut self, bytes: usize) -> Result<Value, comb_net::ActiveError> {
+        let (active, channel) = &mut self.active;
+        let mut block = vec![0; bytes];
+        let ns = timed(|_| {
+            active.get(*channel, REGION, 0, &mut block).expect("a live peer");
+            read_payload(&block);
+        });
+        active.request(*channel, STOP, &[], &[])?;
+        Ok(bandwidth("get", bytes, 1e9 / ns))
+    }
+
+    fn active_overhead(&mut self) -> Result<Value, comb_net::ActiveError> {
+        let (active, channel) = &mut self.active;
+        let mut taken = Vec::new();
+        for round in 0..OVERHEAD_ROUNDS {
+            let start = Instant::now();
+            for _ in 0..REQUESTS {
+                active.request(*channel, SYNC, &[round], &[])?;
+            }
+            taken.push(nanoseconds(start) / REQUESTS as f64);
+            while active.outstanding(*channel) > 0 {
+                active.poll().expect("a live peer");
+            }
+        }
+        active.request(*channel, STOP, &[], &[])?;
+        Ok(time("active", "send", 8, median(taken)))
+    }
+
     fn overheads(&mut self, carrier: Carrier) -> Vec<Value> {
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for _ in 0..OVERHEAD_ROUNDS {
@@ -480,7 +542,15 @@ impl Side<'_> {
             Test::Stream(Carrier::Via, bytes) => Answerer(&mut self.via).stream(bytes),
             Test::Stream(Carrier::Socket, bytes) => Answerer(&mut self.socket).stream(bytes),
             Test::Stream(Carrier::SpinningSocket, bytes) => Answerer(&mut self.spinning).stream(bytes),
-            Test::Active { .. } | Test::Block(_) | Test::Store(_) => self.serve_active()?,
+            Test::Active { .. } | Test::Block(_) | Test::Store(_) | Test::Get(_) | Test::ActiveOverhead => {
+                self.serve_active()?;
+            }
+            Test::Emulated => {
+                counted(|round| {
+                    assert_eq!(self.receive_emulated(), round);
+                    self.send_emulated(round);
+                });
+            }
             Test::Call(_) => {
                 while !self.calls_stopped.swap(false, Ordering::Relaxed) {
                     self.calls.0.poll()?;
@@ -521,7 +591,7 @@ impl Side<'_> {
                     self.via.rdma_write(round);
                 });
             }
-            Test::RdmaRead(_) | Test::Register => {}
+            Test::RdmaRead(_) | Test::Register | Test::Gate => {}
             Test::Overheads(carrier) => {
                 for _ in 0..OVERHEAD_ROUNDS {
                     let way = self.way(carrier);
@@ -557,7 +627,7 @@ impl Side<'_> {
 
     fn serve_active(&mut self) -> Result<(), Box<dyn std::error::Error>> {
         let (active, channel) = &mut self.active;
-        let mut block = vec![0; REGION_BYTES];
+        let mut block = vec![0; SERIES_BYTES];
         while !std::mem::take(&mut active.state_mut().stop) {
             active.poll()?;
             if let Some(bytes) = active.state_mut().wanted_bytes.take() {
@@ -572,12 +642,40 @@ impl Side<'_> {
 
 // ── both ──
 
+impl Side<'_> {
+    fn send_emulated(&mut self, first: u64) {
+        let (emulated, channel) = &mut self.emulated;
+        let mut message = [0; EMULATED_BYTES];
+        write_payload(&mut message, first);
+        emulated.send(*channel, 0, &message).expect("one message at a time");
+    }
+
+    fn receive_emulated(&mut self) -> u64 {
+        let mut message = [0; EMULATED_BYTES];
+        while self.emulated.0.receive(&mut message).expect("a live peer").is_none() {}
+        read_payload(&message)
+    }
+}
+
 fn meet(endpoint: &mut Endpoint, name: &str, asks: bool) -> Result<ChannelKey, Box<dyn std::error::Error>> {
     if asks {
         Ok(endpoint.accept(SOON).ok_or("the other process did not come")?)
     } else {
         Ok(endpoint.open(&format!("asker/{name}"))?)
     }
+}
+
+fn emulate(
+    emulator: &Emulator,
+    asks: bool,
+) -> Result<(EmulatedEndpoint, ChannelKey), Box<dyn std::error::Error>> {
+    let mut endpoint = emulator.endpoint("bench")?;
+    let channel = if asks {
+        endpoint.accept(SOON).ok_or("no emulated endpoint came")?
+    } else {
+        endpoint.open("asker/emulated#bench", SOON)?
+    };
+    Ok((endpoint, channel))
 }
 
 fn register(active: &mut ActiveMessages<Seen>) {
@@ -595,7 +693,7 @@ fn register(active: &mut ActiveMessages<Seen>) {
     active.on_request(STOP, |seen, _| seen.stop = true);
     active.on_reply(ECHO, |seen, reply| seen.reply = read_payload(reply.payload));
     active.on_reply(SYNC, |seen, reply| seen.reply = reply.arguments[0]);
-    active.add_region(REGION, vec![0; REGION_BYTES], Grant::Store, |seen, stored| {
+    active.add_region(REGION, vec![0; SERIES_BYTES], Grant::StoreAndGet, |seen, stored| {
         seen.stored = read_payload(stored.bytes);
         seen.wanted_bytes = (!stored.arguments.is_empty()).then_some(stored.bytes.len());
     });

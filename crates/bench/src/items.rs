@@ -59,14 +59,17 @@ impl Item {
 }
 
 const HISTORY: &str = "history: 140 Mbit/s ATM, 60 MHz SPARC";
+const DEDICATED: &str = "history: dedicated hardware of over 600 Mbit/s";
 
 /// Chapter 2: U-Net.
 pub(crate) fn unet(m: &Measured) -> Vec<Item> {
     let mut rows = table_2_1(m);
+    rows.extend(table_2_2(m));
     rows.extend(table_2_3(m));
     rows.extend(hardware_of_1995());
     rows.extend(figure_2_3(m));
     rows.extend(figure_2_4(m));
+    rows.extend(no_number_in_unet(m));
     rows.extend(unet_pending());
     rows
 }
@@ -98,6 +101,39 @@ fn table_2_1(m: &Measured) -> Vec<Item> {
     ]
 }
 
+/// What the machines are characterised by; the programs that they are compared with are Figure 2.5.
+fn table_2_2(m: &Measured) -> Vec<Item> {
+    let row = |machine: &str, name: &str, value: f64, unit| {
+        item("unet", &format!("Table 2.2, {machine}, {name}"), value, unit)
+    };
+    let machine = |name: &'static str, is: &'static str, values: [f64; 3]| {
+        let note = format!("history: the machine itself, {is}");
+        let units = [("message overhead", "µs"), ("round trip", "µs"), ("bandwidth", "MB/s")];
+        units
+            .into_iter()
+            .zip(values)
+            .map(move |((what, unit), value)| row(name, what, value, unit).note(&note))
+    };
+    let unet = "U-Net ATM";
+    let mut rows = vec![
+        row(unet, "message overhead", 6.0, "µs")
+            .ours(m.microseconds("active", "send", 8))
+            .classic(m.microseconds("spinning socket", "send", 8))
+            .shorter_is_better("one of 16 requests in a row, one word"),
+        row(unet, "round trip", 71.0, "µs")
+            .ours(m.round_trip("active", 32))
+            .classic(m.round_trip("spinning socket", 32))
+            .shorter_is_better("request and reply, 32 B"),
+        row(unet, "bandwidth", 14.0, "MB/s")
+            .ours(m.megabytes("store", 4096))
+            .classic(m.megabytes("spinning socket", 4096))
+            .more_is_better("block store, 4 KB; the table prints Mb/s and means bytes: §2.5.2"),
+    ];
+    rows.extend(machine("CM-5", "33 MHz Sparc-2", [3.0, 12.0, 10.0]));
+    rows.extend(machine("Meiko CS-2", "40 MHz SuperSparc", [11.0, 25.0, 39.0]));
+    rows
+}
+
 fn table_2_3(m: &Measured) -> Vec<Item> {
     let latency =
         |name: &str, value: f64| item("unet", &format!("Table 2.3, {name}, round trip"), value, "µs");
@@ -123,6 +159,9 @@ fn table_2_3(m: &Measured) -> Vec<Item> {
             .ours(m.megabits("store", 4096))
             .classic(socket_rate)
             .more_is_better("block store"),
+        item("unet", "Table 2.3, active messages by raw, 4 KB packets", 118.0 / 120.0, "ratio")
+            .ours(m.megabits("store", 4096).zip(m.megabits("endpoint", 4096)).map(|(store, raw)| store / raw))
+            .note("§2.5.3: for large transfers there is virtually no loss due to the extra copies"),
         latency("UDP", 138.0).pending(tcp),
         rate("UDP", 120.0).pending(tcp),
         latency("TCP", 157.0).pending(tcp),
@@ -141,11 +180,15 @@ fn table_2_3(m: &Measured) -> Vec<Item> {
 fn hardware_of_1995() -> Vec<Item> {
     let row = |name: &str, value: f64, unit: &'static str| item("unet", name, value, unit).note(HISTORY);
     vec![
-        row("SBA-100, round trip of one cell", 66.0, "µs"),
+        row("SBA-100, round trip of one ATM cell", 66.0, "µs"),
         row("SBA-100, bandwidth at 1 KB", 6.8, "MB/s"),
         row("Fore firmware, round trip", 160.0, "µs"),
         row("Fore firmware, bandwidth at 4 KB", 13.0, "MB/s"),
-        row("CM-5, round trip", 12.0, "µs"),
+        row("peak of the fibre", 15.2, "MB/s"),
+        row("SBA-100, checksums, of the send overhead", 33.0, "%"),
+        row("SBA-100, checksums, of the receive overhead", 40.0, "%"),
+        row("application device channels, one byte", 150.0, "µs").note(DEDICATED),
+        row("HP Jetstream, 16 B", 300.0, "µs").note(DEDICATED),
     ]
 }
 
@@ -157,7 +200,7 @@ fn figure_2_3(m: &Measured) -> Vec<Item> {
     let ratio = |bytes| Some(m.round_trip("active", bytes)? / m.round_trip("endpoint", bytes)?);
     let woken = |kind| Some(m.microseconds(kind, "slept", 8)? - m.microseconds(kind, "polled", 8)?);
     let mut rows = vec![
-        row("raw, one cell", 65.0)
+        row("raw, one ATM cell", 65.0)
             .ours(m.round_trip("endpoint", 32))
             .classic(socket(32))
             .shorter_is_better("32 B: within the slot"),
@@ -165,11 +208,18 @@ fn figure_2_3(m: &Measured) -> Vec<Item> {
             .ours(m.round_trip("endpoint", 48))
             .classic(socket(48))
             .shorter_is_better("here still within the slot: up to 56 B"),
+        item("unet", "Figure 2.3, raw, beyond the descriptor by within it", 120.0 / 65.0, "ratio")
+            .ours(
+                m.round_trip("endpoint", 64)
+                    .zip(m.round_trip("endpoint", 48))
+                    .map(|(out, within)| out / within),
+            )
+            .note("§2.3.4: small messages in descriptors; here 64 B by 48 B, of which the slot holds 56"),
         row("raw, each 48 B more", 6.0)
             .ours(a_cell("endpoint"))
             .classic(a_cell("spinning socket"))
             .note("rise from 48 B to 1 KB"),
-        row("active messages, one cell", 71.0)
+        row("active messages, one ATM cell", 71.0)
             .ours(m.round_trip("active", 32))
             .classic(socket(32))
             .shorter_is_better("32 B of payload"),
@@ -226,6 +276,19 @@ fn figure_2_4(m: &Measured) -> Vec<Item> {
             .classic(m.peak("spinning socket", 0.9).map(|(peak, _)| peak))
             .more_is_better("the paper's at 4 KB"),
     ];
+    let series = crate::curves::SERIES_BYTES;
+    let (got, stored) = (m.megabytes("get", series), m.megabytes("store", series));
+    rows.extend([
+        item("unet", "Figure 2.4, block get, series", None, "MB/s")
+            .ours(got)
+            .note("64 KB, whose fragments are under way at once; the text gives no number"),
+        item("unet", "Figure 2.4, block get by block store, series", None, "ratio")
+            .ours(got.zip(stored).map(|(got, stored)| got / stored))
+            .note("64 KB each; the paper's is nearly identical, without a number"),
+        item("unet", "Figure 2.4, block get, one at a time", None, "MB/s")
+            .ours(m.megabytes("get", 4096))
+            .note("4 KB, waited for one by one; the paper has no such measurement"),
+    ]);
     for bytes in crate::curves::STREAM_BYTES {
         for (name, way) in [("raw", "endpoint"), ("store", "store")] {
             let point = item("unet", &format!("Figure 2.4, point {name} {bytes} B"), None, "MB/s");
@@ -236,17 +299,53 @@ fn figure_2_4(m: &Measured) -> Vec<Item> {
     rows
 }
 
+/// What the chapter says without a number, and can be measured.
+fn no_number_in_unet(m: &Measured) -> Vec<Item> {
+    let row = |name: &str, unit: &'static str| item("unet", name, None, unit);
+    let emulated = m.round_trip("emulated", crate::curves::EMULATED_BYTES);
+    let socket = m.round_trip("spinning socket", 32);
+    vec![
+        row("§2.3.1, upcalls disabled and enabled", "µs")
+            .ours(m.microseconds("gate", "time", 0))
+            .note("the paper: cheaply"),
+        row("§2.3.5, emulated endpoint, round trip", "µs")
+            .ours(emulated)
+            .classic(socket)
+            .shorter_is_better("32 B; the paper: quite different from a regular endpoint's"),
+        row("§2.3.5, emulated endpoint by a real one", "ratio")
+            .ours(emulated.zip(m.round_trip("endpoint", 32)).map(|(emulated, real)| emulated / real))
+            .note("32 B, there and back"),
+        row("§2.3.6, direct access, there and back", "µs")
+            .ours(m.round_trip("put", 8))
+            .classic(m.round_trip("spinning socket", 16))
+            .shorter_is_better(
+                "8 B put into the peer's window each way; the paper specifies it and did not build it",
+            ),
+        row("§2.4.2, memory of a channel", "KB")
+            .ours(m.value("idle channel", "value", 0).map(|bytes| bytes / 1024.0))
+            .note("after 1,000 small messages each way, both directions; the paper's is pinned, ours is not"),
+    ]
+}
+
 fn unet_pending() -> Vec<Item> {
-    let row = |name: &str, unit, what: &str| item("unet", name, None, unit).pending(what);
+    let row =
+        |name: &str, value: Option<f64>, unit, what: &str| item("unet", name, value, unit).pending(what);
     let programs = "the Split-C programs are not built yet";
     let tcp = "UDP and TCP over endpoints are not built yet";
+    let of = |value: &str| format!("{tcp}; the paper: {value}");
     vec![
-        row("Table 2.2, the machines compared", "µs", programs),
-        row("Figure 2.5, Split-C programs", "s", programs),
-        row("Figure 2.6, kernel TCP and UDP round trips", "µs", tcp),
-        row("Figure 2.7, UDP bandwidth", "MB/s", tcp),
-        row("Figure 2.8, TCP bandwidth", "MB/s", tcp),
-        row("Figure 2.9, UDP and TCP round trips", "µs", tcp),
+        row("Figure 2.5, Split-C programs", None, "s", programs),
+        row("Figure 2.6, kernel TCP and UDP round trips", None, "µs", tcp),
+        row("Figure 2.7, UDP bandwidth", None, "MB/s", tcp),
+        row("Figure 2.7, kernel UDP, transfers with its maximum", Some(8192.0), "B", &of("larger than 8 KB")),
+        row("Figure 2.7, U-Net UDP, messages lost", Some(0.0), "messages", tcp),
+        row("Figure 2.8, TCP bandwidth", None, "MB/s", tcp),
+        row("Figure 2.8, U-Net TCP, 8 KB window", Some(14.0), "MB/s", &of("14–15")),
+        row("Figure 2.8, kernel TCP, 64 KB window", Some(9.0), "MB/s", &of("at most 9–10")),
+        row("§2.7, kernel TCP, of the maximum bandwidth", Some(55.0), "%", &of("no more than that")),
+        row("§2.7.6, UDP checksum, each 100 B", Some(1.0), "µs", tcp),
+        row("§2.7.8, TCP, granularity of timers", Some(1.0), "ms", &of("BSD's is 500 ms")),
+        row("Figure 2.9, UDP and TCP round trips", None, "µs", tcp),
     ]
 }
 

@@ -1,4 +1,5 @@
 //! Active messages: a counter on the server that clients add to, a block that they store, and one that they get.
+//! Run: `cargo run --release -p comb-net --example active_messages`
 
 use std::time::Duration;
 

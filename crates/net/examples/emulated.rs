@@ -1,16 +1,17 @@
 //! Fifty emulated endpoints that share two real ones.
+//! Run: `cargo run --release -p comb-net --example emulated`
 
 use std::time::Duration;
 
 use comb_net::InProcess;
-use comb_net::emulated::EmulationHost;
+use comb_net::emulated::Emulator;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = InProcess::start();
-    let clients = EmulationHost::new(agent.connect("clients")?.endpoint("shared")?);
-    let servers = EmulationHost::new(agent.connect("servers")?.endpoint("shared")?);
+    let clients = Emulator::new(agent.connect("clients")?.endpoint("shared")?);
+    let servers = Emulator::new(agent.connect("servers")?.endpoint("shared")?);
 
     let threads: Vec<_> = (0..25)
         .map(|number| {
@@ -26,7 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             });
             let talk = std::thread::spawn(move || {
-                let channel = client.open(&address, LIMIT).expect("its host is serviced by who waits there");
+                let channel =
+                    client.open(&address, LIMIT).expect("its emulator is serviced by who waits there");
                 let mut buffer = [0; 100];
                 for round in 0..10 {
                     client.send(channel, round, address.as_bytes()).expect("there is room for one");

@@ -1,4 +1,5 @@
 //! The smallest program of two processes: the parent runs an agent and a server, the child says hello.
+//! Run: `cargo run --release -p comb-net --example hello`
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! U-Net's queues: compose in the segment, push a descriptor, let the queues be serviced, look at the flag.
+//! Run: `cargo run --release -p comb-net --example queues`
 
 use std::time::Duration;
 

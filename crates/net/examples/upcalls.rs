@@ -1,4 +1,5 @@
 //! Upcalls on a thread of their own, and a critical section that they do not interrupt.
+//! Run: `cargo run --release -p comb-net --example upcalls`
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,5 +1,5 @@
 //! A client sends a request over a virtual interface; the server answers by writing straight into its memory.
-//! Run: `cargo run -p comb-net --example virtual_interface`
+//! Run: `cargo run --release -p comb-net --example virtual_interface`
 
 use std::time::Duration;
 

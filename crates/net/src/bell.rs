@@ -12,14 +12,18 @@ use rustix::thread::futex;
 use crate::attention;
 use crate::fence::{Fences, before_sleep};
 use crate::segment::{Segment, SegmentError, Writers};
-use crate::sync::{Ordering, Words};
+use crate::sync::{AtomicU64, Ordering, Words};
 
 /// The receiver sleeps on the futex word: change it and wake.
 const ASLEEP: u64 = 1;
-/// The receiver has too many channels to look at each: set the channel's flag.
+/// The receiver has too many channels to look at each: write the low byte of the count of messages to the channel's flag.
 const MANY: u64 = 2;
 /// The receiver waits in an event loop: write the channel's eventfd.
 const EVENTS: u64 = 4;
+/// Some channels of this endpoint want to be told of each message read: look at the channel's own word.
+const CREDIT: u64 = 8;
+/// Some flows into this endpoint are quenched: look at the channel's own word.
+const QUENCHED: u64 = 16;
 
 const ATTENTION_WORD: usize = 0;
 const FUTEX_WORD: usize = 8;
@@ -34,13 +38,26 @@ pub(crate) struct Bell {
     board: Segment,
 }
 
-/// What a sender has to do besides setting the flag; all three are rare.
+/// What a receiver wants a sender to do after it posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ring {
-    /// Nothing.
-    Silent,
-    /// Write the channel's eventfd.
-    Event,
+pub(crate) struct Attention(u64);
+
+impl Attention {
+    /// Anything at all.
+    #[inline]
+    pub(crate) fn is_wanted(self) -> bool {
+        self.0 & !CREDIT != 0
+    }
+
+    /// To write the channel's eventfd.
+    pub(crate) fn wants_event(self) -> bool {
+        self.0 & EVENTS != 0
+    }
+
+    /// To look whether its channel is quenched.
+    pub(crate) fn has_quenched(self) -> bool {
+        self.0 & QUENCHED != 0
+    }
 }
 
 impl Bell {
@@ -59,27 +76,49 @@ impl Bell {
         Self { board }
     }
 
-    /// How many channels the board has flags for.
-    pub(crate) fn channels(&self) -> usize {
-        self.board.len() - FLAGS_START
-    }
-
-    /// The sender's part, after it posted to the channel that the receiver knows as `index`.
+    /// The sender's part, after it posted.
     #[inline]
-    pub(crate) fn after_post(&self, fences: Fences, index: usize) -> Ring {
-        let attention = attention::after_post(self.board.word(ATTENTION_WORD), || fences.after_post());
-        if attention == 0 { Ring::Silent } else { self.ring(attention, index) }
+    pub(crate) fn after_post(&self, fences: Fences) -> Attention {
+        Attention(attention::after_post(self.board.word(ATTENTION_WORD), || fences.after_post()))
     }
 
-    #[cold]
-    fn ring(&self, attention: u64, index: usize) -> Ring {
-        if attention & MANY != 0 {
-            self.board.byte(FLAGS_START + index).store(1, Ordering::Release);
+    /// Raises the flag of the channel that the receiver knows as `index`, and wakes it, if it wants that. `sent`: the
+    /// count of messages.
+    pub(crate) fn ring(&self, attention: Attention, index: usize, sent: u32) {
+        if attention.0 & MANY != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "the flag is the low byte")]
+            self.board.byte(FLAGS_START + index).store(sent as u8, Ordering::Release);
         }
-        if attention & ASLEEP != 0 {
+        if attention.0 & ASLEEP != 0 {
             self.wake();
         }
-        if attention & EVENTS != 0 { Ring::Event } else { Ring::Silent }
+    }
+
+    /// Whether some channel of the peer wants to be told of each message that we read.
+    #[inline]
+    pub(crate) fn peer_wants_credit(&self) -> bool {
+        self.board.word(ATTENTION_WORD).load(Ordering::Relaxed) & CREDIT != 0
+    }
+
+    /// From now on, or no longer, some channel wants to be told of each message read.
+    pub(crate) fn demand_credit(&self, demanded: bool) {
+        self.set(CREDIT, demanded);
+    }
+
+    /// From now on, or no longer, senders look whether they are quenched.
+    pub(crate) fn demand_obedience(&self, demanded: bool) {
+        self.set(QUENCHED, demanded);
+    }
+
+    /// For bits that are looked at soon enough without a fence.
+    fn set(&self, bit: u64, wanted: bool) {
+        let word = self.board.word(ATTENTION_WORD);
+        let stands = word.load(Ordering::Relaxed) & bit != 0;
+        match (stands, wanted) {
+            (false, true) => attention::announce(word, bit, || {}),
+            (true, false) => attention::withdraw(word, bit),
+            _ => {}
+        }
     }
 
     /// Wakes the owner if it sleeps; also used by its own watcher.
@@ -110,22 +149,15 @@ impl Bell {
         }
     }
 
-    /// Takes the flags that are set and calls `visit` with their channels.
+    /// The flags, eight to a word. Panics beyond the board.
     #[inline]
-    pub(crate) fn take_flags(&self, channels: usize, mut visit: impl FnMut(usize)) {
-        let channels = channels.min(self.channels());
-        for group in 0..channels.div_ceil(8) {
-            if self.board.word(FLAGS_START / 8 + group).load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            for index in group * 8..(group * 8 + 8).min(channels) {
-                // The swap is a full fence: the ring is looked at after the flag is down, so that a message that
-                // comes in between raises it again.
-                if self.board.byte(FLAGS_START + index).swap(0, Ordering::SeqCst) != 0 {
-                    visit(index);
-                }
-            }
-        }
+    pub(crate) fn flags(&self, words: usize) -> &[AtomicU64] {
+        self.board.words(FLAGS_START / 8, words)
+    }
+
+    /// The flag of one channel.
+    pub(crate) fn flag(&self, index: usize) -> u8 {
+        self.board.byte(FLAGS_START + index).load(Ordering::Relaxed)
     }
 
     /// Sleeps until a sender rings, at most `limit`. `is_idle` is asked once more after the sleep was announced.
@@ -159,6 +191,7 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flagged::Flagged;
 
     #[test]
     fn a_ring_before_the_sleep_is_not_missed() {
@@ -167,24 +200,57 @@ mod tests {
         let started = std::time::Instant::now();
         // The message comes after the announcement and before the wait: the futex word has changed.
         bell.sleep(Duration::from_secs(5), || {
-            peer.after_post(Fences::Full, 0);
+            peer.ring(peer.after_post(Fences::Full), 0, 1);
             true
         });
         assert!(started.elapsed() < LONGEST_SLEEP);
-        assert_eq!(peer.after_post(Fences::Full, 0), Ring::Silent, "awake again");
+        assert!(!peer.after_post(Fences::Full).is_wanted(), "awake again");
     }
 
     #[test]
     fn flags_name_the_channels_that_were_posted_to() {
         let (bell, _fd) = Bell::create(1000).unwrap();
         bell.demand_flags();
-        for index in [3, 64, 999] {
-            bell.after_post(Fences::Asymmetric, index);
+        let mut flagged = Flagged::default();
+        for index in 0..1000 {
+            flagged.install(&bell, index);
         }
-        let mut seen = Vec::new();
-        bell.take_flags(1000, |index| seen.push(index));
-        assert_eq!(seen, [3, 64, 999]);
-        bell.take_flags(1000, |index| panic!("flag {index} was taken"));
+        let looked_at = |flagged: &mut Flagged| {
+            let mut found = Vec::new();
+            while let Some((index, flag)) = flagged.next(&bell) {
+                flagged.record(index, flag);
+                found.push(index);
+            }
+            found
+        };
+        assert_eq!(
+            looked_at(&mut flagged).len(),
+            1000,
+            "each is looked at once, whatever stands on the board"
+        );
+        for index in [999, 3, 64, 65] {
+            bell.ring(bell.after_post(Fences::Asymmetric), index, 1);
+        }
+        assert_eq!(looked_at(&mut flagged), [3, 64, 65, 999]);
+        assert_eq!(looked_at(&mut flagged), []);
+        bell.ring(bell.after_post(Fences::Asymmetric), 64, 2);
+        let (index, flag) = flagged.find(&bell).expect("it is up");
+        assert_eq!((index, flag), (64, 2), "and stays up until it was read");
+        flagged.record(64, 1);
+        assert_eq!(flagged.next(&bell), Some((64, 2)));
+    }
+
+    #[test]
+    fn busy_channels_take_turns() {
+        let (bell, _fd) = Bell::create(24).unwrap();
+        let mut flagged = Flagged::default();
+        for index in [1, 2, 9, 23] {
+            flagged.install(&bell, index);
+        }
+        let turns: Vec<usize> = (0..60).map(|_| flagged.next(&bell).expect("none was read").0).collect();
+        for index in [1, 2, 9, 23] {
+            assert_eq!(turns.iter().filter(|turn| **turn == index).count(), 15, "channel {index}");
+        }
     }
 
     #[test]
@@ -193,10 +259,18 @@ mod tests {
         for word in 0..bell.board.len() / 8 {
             bell.board.word(word).store(u64::MAX, Ordering::Relaxed);
         }
+        let mut flagged = Flagged::default();
+        for index in 0..16 {
+            flagged.install(&bell, index);
+            flagged.record(index, 0);
+        }
         let mut visits = 0;
-        bell.take_flags(16, |_| visits += 1);
+        while let Some((index, flag)) = flagged.next(&bell) {
+            flagged.record(index, flag);
+            visits += 1;
+        }
         assert_eq!(visits, 16);
-        assert_eq!(bell.after_post(Fences::Full, 5), Ring::Event);
+        assert!(bell.after_post(Fences::Full).wants_event());
         bell.sleep(Duration::from_millis(1), || true);
     }
 }

@@ -4,12 +4,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_congestion::quench::Signal;
 use comb_types::ChannelId;
 
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
+use crate::paced::Paced;
 use crate::payload::Payload;
-use crate::retransmit::{Closed, Reliable};
 use crate::ring::{Breach, INLINE_BYTES};
 use crate::shm::ShmLink;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -29,14 +30,14 @@ pub struct ChannelKey {
 )]
 pub(crate) enum Link {
     Shm(ShmLink),
-    Other(Box<dyn Transport>),
+    Other(Paced),
 }
 
 impl Link {
     pub(crate) fn close(&mut self) {
         match self {
             Self::Shm(link) => link.close(),
-            Self::Other(link) => link.close(),
+            Self::Other(link) => link.transport_mut().close(),
         }
     }
 }
@@ -134,7 +135,16 @@ impl Channel {
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         match &mut self.link {
             Link::Shm(link) => link.next_length(),
-            Link::Other(link) => link.next_length(),
+            Link::Other(link) => link.transport_mut().next_length(),
+        }
+    }
+
+    /// What the channel's flag says when all is read; `flag` is what it says now.
+    #[inline]
+    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
+        match &mut self.link {
+            Link::Shm(link) => link.flag_when_read(flag),
+            Link::Other(_) => 0,
         }
     }
 
@@ -146,11 +156,8 @@ impl Channel {
     }
 
     pub(crate) fn make_reliable(&mut self) {
-        if let Link::Other(link) = &mut self.link
-            && link.capabilities().can_lose
-        {
-            let losing = std::mem::replace(link, Box::new(Closed));
-            *link = Box::new(Reliable::over(losing));
+        if let Link::Other(link) = &mut self.link {
+            link.make_reliable();
         }
     }
 
@@ -176,7 +183,7 @@ impl Channel {
     fn transport(&self) -> &dyn Transport {
         match &self.link {
             Link::Shm(link) => link,
-            Link::Other(link) => &**link,
+            Link::Other(link) => link.transport(),
         }
     }
 
@@ -188,7 +195,7 @@ impl Channel {
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => link.is_idle(),
-            Link::Other(link) => link.is_idle(),
+            Link::Other(link) => link.transport_mut().is_idle(),
         }
     }
 
@@ -197,13 +204,16 @@ impl Channel {
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
-        self.transport().counters()
+        match &self.link {
+            Link::Shm(link) => Transport::counters(link),
+            Link::Other(link) => link.counters(),
+        }
     }
 
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => ShmLink::has_room(link),
-            Link::Other(link) => link.has_room(),
+            Link::Other(link) => link.may_send() && link.transport_mut().has_room(),
         }
     }
 
@@ -219,13 +229,25 @@ impl Channel {
     /// After its close: the transport, if messages of ours may still have to be sent again.
     pub(crate) fn into_unsettled(self) -> Option<Box<dyn Transport>> {
         match self.link {
-            Link::Other(mut link) => (!link.settle()).then_some(link),
+            Link::Other(link) => {
+                let mut transport = link.into_transport();
+                (!transport.settle()).then_some(transport)
+            }
             Link::Shm(_) => None,
         }
     }
 
-    pub(crate) fn tick(&self, tick: u64) {
-        if let Link::Shm(link) = &self.link {
+    /// Tells the peer to stop sending on this channel, or to go on.
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        match &mut self.link {
+            Link::Shm(link) => link.signal(signal),
+            Link::Other(link) => link.signal(signal),
+        }
+    }
+
+    /// Shows the peer that we move, and pays what is owed to it.
+    pub(crate) fn tick(&mut self, tick: u64) {
+        if let Link::Shm(link) = &mut self.link {
             link.tick(tick);
         }
     }

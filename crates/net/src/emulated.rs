@@ -3,12 +3,12 @@
 //! An endpoint costs memory and a place in every agent. A program with a thousand conversations of a message a minute
 //! has no use for that, and should not need another interface for it: an [`EmulatedEndpoint`] opens, accepts, sends,
 //! receives and polls like a real one. Its name is `process/endpoint#name`, where `process/endpoint` is that of the
-//! [`EmulationHost`] that owns the real one.
+//! [`Emulator`] that owns the real one.
 //!
-//! Every message carries the sub-address of its receiver, four bytes that the receiver's host made up when the channel
-//! was opened. The host delivers only what comes over the real channel that belongs to the sub-address: so an emulated
-//! endpoint is reached only by whom it opened or accepted. What one does not receive is held back by a window for each
-//! channel, not for all: [`WINDOW_MESSAGES`] messages, then the sender is refused.
+//! Every message carries the sub-address of its receiver, four bytes that the receiver's emulator made up when the
+//! channel was opened. The emulator delivers only what comes over the real channel that belongs to the sub-address: so
+//! an emulated endpoint is reached only by whom it opened or accepted. What one does not receive is held back by a
+//! window of messages for each channel, not for all: [`WINDOW_MESSAGES`], then the sender is refused.
 //!
 //! A mutex guards the real endpoint, and whoever waits moves the messages of all. There is no thread of its own.
 
@@ -27,7 +27,7 @@ use crate::ring::Breach;
 /// Messages on their way on one emulated channel, in one direction, that the receiver has not taken.
 pub const WINDOW_MESSAGES: u32 = 32;
 
-/// Channels of all emulated endpoints of one host: what peers can make us keep.
+/// Channels of all emulated endpoints of one emulator: what peers can make us keep.
 const MOST_CHANNELS: usize = 4096;
 /// Emulated endpoints are for programs that do not mind; the core belongs to others meanwhile.
 const NAP: Duration = Duration::from_micros(50);
@@ -47,12 +47,12 @@ const CLOSE: u8 = OPEN + 5;
 
 /// Owns a real endpoint and serves emulated ones from it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct EmulationHost {
-    host: Arc<Mutex<Host>>,
+pub struct Emulator {
+    books: Arc<Mutex<Books>>,
 }
 
 #[derive(Debug)]
-struct Host {
+struct Books {
     endpoint: Endpoint,
     /// Who lives here, by name.
     residents: BTreeMap<String, Resident>,
@@ -99,10 +99,10 @@ fn sub_address(key: ChannelKey) -> u32 {
     key.index << 16 | key.epoch
 }
 
-impl EmulationHost {
+impl Emulator {
     /// Takes a real endpoint over.
     pub fn new(endpoint: Endpoint) -> Self {
-        let host = Host {
+        let books = Books {
             endpoint,
             residents: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -111,20 +111,20 @@ impl EmulationHost {
             outbox: VecDeque::new(),
             strays: 0,
         };
-        Self { host: Arc::new(Mutex::new(host)) }
+        Self { books: Arc::new(Mutex::new(books)) }
     }
 
     /// Makes an emulated endpoint.
     pub fn endpoint(&self, name: &str) -> Result<EmulatedEndpoint, RequestError> {
-        let mut host = self.lock();
+        let mut emulator = self.lock();
         if name.is_empty() || name.len() > 255 || name.contains(['#', '/']) {
             return Err(RequestError::Refused(format!("{name:?} is no name for an emulated endpoint")));
         }
-        if host.residents.contains_key(name) {
+        if emulator.residents.contains_key(name) {
             return Err(RequestError::Refused(format!("the name {name:?} is taken")));
         }
-        host.residents.insert(name.to_owned(), Resident::default());
-        Ok(EmulatedEndpoint { host: self.clone(), name: name.to_owned() })
+        emulator.residents.insert(name.to_owned(), Resident::default());
+        Ok(EmulatedEndpoint { emulator: self.clone(), name: name.to_owned() })
     }
 
     /// Moves what came to the emulated endpoints that it is for. Whoever waits does so, too.
@@ -137,20 +137,20 @@ impl EmulationHost {
         self.lock().strays
     }
 
-    fn lock(&self) -> MutexGuard<'_, Host> {
-        // Each change of the host's books is complete before anything in it can panic.
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        // Each change of the emulator's books is complete before anything in it can panic.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn until<T>(&self, limit: Duration, mut attempt: impl FnMut(&mut Host) -> Option<T>) -> Option<T> {
+    fn until<T>(&self, limit: Duration, mut attempt: impl FnMut(&mut Books) -> Option<T>) -> Option<T> {
         let until = Instant::now() + limit;
         loop {
-            let mut host = self.lock();
-            host.pump();
-            if let Some(value) = attempt(&mut host) {
+            let mut emulator = self.lock();
+            emulator.pump();
+            if let Some(value) = attempt(&mut emulator) {
                 return Some(value);
             }
-            drop(host);
+            drop(emulator);
             if Instant::now() >= until {
                 return None;
             }
@@ -162,60 +162,62 @@ impl EmulationHost {
 /// An endpoint that shares a real one with others. Its channels' keys are its own: no real channel's.
 #[derive(Debug)]
 pub struct EmulatedEndpoint {
-    host: EmulationHost,
+    emulator: Emulator,
     name: String,
 }
 
 impl EmulatedEndpoint {
     /// `process/endpoint#name`: what a peer opens.
     pub fn address(&self) -> String {
-        format!("{}#{}", self.host.lock().endpoint.address(), self.name)
+        format!("{}#{}", self.emulator.lock().endpoint.address(), self.name)
     }
 
-    /// Opens a channel to `process/endpoint#name`. Its host must be serviced for the answer to come.
+    /// Opens a channel to `process/endpoint#name`. Its emulator must be serviced for the answer to come.
     pub fn open(&mut self, to: &str, limit: Duration) -> Result<ChannelKey, RequestError> {
         let Some((real, name)) = to.split_once('#').filter(|(_, name)| name.len() <= 255) else {
             return Err(RequestError::Refused(format!("{to:?} is no address: say process/endpoint#name")));
         };
-        let key = self.host.lock().ask(&self.name, real, name, to)?;
-        let answer = self.host.until(limit, |host| match host.channel(key).map(|channel| &channel.state) {
-            Some(State::Opening) => None,
-            Some(State::Open(_)) => Some(Ok(key)),
-            Some(State::Refused(reason)) => Some(Err(reason.clone())),
-            None => Some(Err("the channel to its host ended".to_owned())),
+        let key = self.emulator.lock().ask(&self.name, real, name, to)?;
+        let answer = self.emulator.until(limit, |emulator| {
+            match emulator.channel(key).map(|channel| &channel.state) {
+                Some(State::Opening) => None,
+                Some(State::Open(_)) => Some(Ok(key)),
+                Some(State::Refused(reason)) => Some(Err(reason.clone())),
+                None => Some(Err("the channel to its emulator ended".to_owned())),
+            }
         });
         let reason = match answer {
             Some(Ok(key)) => return Ok(key),
             Some(Err(reason)) => reason,
             None => format!("{to} has not answered within {limit:?}"),
         };
-        self.host.lock().remove(key);
+        self.emulator.lock().remove(key);
         Err(RequestError::Refused(reason))
     }
 
     /// Waits for a peer to open a channel to us.
     pub fn accept(&mut self, limit: Duration) -> Option<ChannelKey> {
-        self.host.until(limit, |host| host.resident(&self.name).arrived.pop_front())
+        self.emulator.until(limit, |emulator| emulator.resident(&self.name).arrived.pop_front())
     }
 
     /// `process/endpoint#name` of a channel's peer.
     pub fn peer(&self, channel: ChannelKey) -> Option<String> {
-        self.host.lock().ours(&self.name, channel).map(|channel| channel.peer.clone())
+        self.emulator.lock().ours(&self.name, channel).map(|channel| channel.peer.clone())
     }
 
     /// Sends one message, or says at once why not.
     pub fn send(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        let mut host = self.host.lock();
-        host.pump();
-        let Some(found) = host.ours(&self.name, channel) else { return Err(PostError::NoChannel) };
+        let mut emulator = self.emulator.lock();
+        emulator.pump();
+        let Some(found) = emulator.ours(&self.name, channel) else { return Err(PostError::NoChannel) };
         let State::Open(to) = found.state else { return Err(PostError::NoChannel) };
         if found.credit == 0 {
             return Err(PostError::Full(found.peer.clone()));
         }
         let (real, peer) = (found.real, found.peer.clone());
-        match host.endpoint.post_gathered(real, DATA, &[&to.to_le_bytes(), &[kind], message]) {
+        match emulator.endpoint.post_gathered(real, DATA, &[&to.to_le_bytes(), &[kind], message]) {
             Ok(()) => {
-                host.ours(&self.name, channel).expect("it was just used").credit -= 1;
+                emulator.ours(&self.name, channel).expect("it was just used").credit -= 1;
                 Ok(())
             }
             Err(PostError::Full(_)) => Err(PostError::Full(peer)),
@@ -223,9 +225,9 @@ impl EmulatedEndpoint {
                 Err(PostError::TooLong { bytes: bytes - 5, limit: limit.saturating_sub(5) })
             }
             Err(PostError::Ended(ended)) => {
-                host.real_ended(&ended);
+                emulator.real_ended(&ended);
                 // Told here, so not once more by the next poll.
-                let resident = host.resident(&self.name);
+                let resident = emulator.resident(&self.name);
                 let told = resident.ended.iter().position(|ended| ended.channel == channel);
                 Err(told
                     .and_then(|told| resident.ended.remove(told))
@@ -237,9 +239,9 @@ impl EmulatedEndpoint {
 
     /// Copies the next message into `buffer`.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ChannelEnded> {
-        let mut host = self.host.lock();
-        host.pump();
-        let Some((channel, kind, message)) = host.take(&self.name)? else { return Ok(None) };
+        let mut emulator = self.emulator.lock();
+        emulator.pump();
+        let Some((channel, kind, message)) = emulator.take(&self.name)? else { return Ok(None) };
         let taken = message.len().min(buffer.len());
         buffer[..taken].copy_from_slice(&message[..taken]);
         Ok(Some(Received { channel, kind, bytes: message.len() }))
@@ -252,24 +254,24 @@ impl EmulatedEndpoint {
         limit: Duration,
     ) -> Result<Option<Received>, ChannelEnded> {
         let name = self.name.clone();
-        let ready = |host: &mut Host| {
-            let resident = host.resident(&name);
+        let ready = |emulator: &mut Books| {
+            let resident = emulator.resident(&name);
             (!resident.inbox.is_empty() || !resident.ended.is_empty()).then_some(())
         };
-        let host = self.host.clone();
-        if host.until(limit, ready).is_some() { self.receive(buffer) } else { Ok(None) }
+        let emulator = self.emulator.clone();
+        if emulator.until(limit, ready).is_some() { self.receive(buffer) } else { Ok(None) }
     }
 
     /// Hands every message that has come to `deliver`, and returns how many. `Err`: one channel ended.
     pub fn poll(&mut self, mut deliver: impl FnMut(Delivery<'_>)) -> Result<usize, ChannelEnded> {
         let mut messages = 0;
-        self.host.service();
+        self.emulator.service();
         loop {
             // The lock is not held while the program looks at its message.
-            let taken = match self.host.lock().take(&self.name) {
+            let taken = match self.emulator.lock().take(&self.name) {
                 Err(ended) if messages == 0 => return Err(ended),
                 Err(ended) => {
-                    self.host.lock().resident(&self.name).ended.push_front(ended);
+                    self.emulator.lock().resident(&self.name).ended.push_front(ended);
                     None
                 }
                 Ok(taken) => taken,
@@ -282,26 +284,26 @@ impl EmulatedEndpoint {
 
     /// Closes a channel. The peer reads what we sent before and is then told.
     pub fn close(&mut self, channel: ChannelKey) {
-        let mut host = self.host.lock();
-        if host.ours(&self.name, channel).is_some() {
-            host.close(channel);
-            host.resident(&self.name).inbox.retain(|(of, ..)| *of != channel);
+        let mut emulator = self.emulator.lock();
+        if emulator.ours(&self.name, channel).is_some() {
+            emulator.close(channel);
+            emulator.resident(&self.name).inbox.retain(|(of, ..)| *of != channel);
         }
     }
 }
 
 impl Drop for EmulatedEndpoint {
     fn drop(&mut self) {
-        let mut host = self.host.lock();
-        let ours = host.channels.iter().flatten().filter(|channel| channel.resident == self.name);
+        let mut emulator = self.emulator.lock();
+        let ours = emulator.channels.iter().flatten().filter(|channel| channel.resident == self.name);
         for key in ours.map(|channel| channel.key).collect::<Vec<_>>() {
-            host.close(key);
+            emulator.close(key);
         }
-        host.residents.remove(&self.name);
+        emulator.residents.remove(&self.name);
     }
 }
 
-impl Host {
+impl Books {
     fn resident(&mut self, name: &str) -> &mut Resident {
         self.residents.get_mut(name).expect("an emulated endpoint lives as long as its name")
     }
@@ -361,7 +363,8 @@ impl Host {
             }
         };
         let key = self.add(from, real, peer, State::Opening);
-        let key = key.ok_or_else(|| RequestError::Refused("this host has all of its channels".to_owned()))?;
+        let key =
+            key.ok_or_else(|| RequestError::Refused("this emulator has all of its channels".to_owned()))?;
         let mut message = sub_address(key).to_le_bytes().to_vec();
         message.push(u8::try_from(name.len()).expect("checked by who asks"));
         message.extend(name.as_bytes());
@@ -495,7 +498,7 @@ impl Host {
         let (name, from) = names.split_at_checked(usize::from(length)).ok_or(form)?;
         let name = std::str::from_utf8(name).map_err(|_| form)?;
         let from = std::str::from_utf8(from).map_err(|_| form)?;
-        // The host's name is what the agent says; only the part behind # is the peer's own word.
+        // The emulator's name is what the agent says; only the part behind # is the peer's own word.
         let peer = format!("{}#{from}", self.endpoint.peer(real).unwrap_or_default());
         let refuse = |reason: &str| [&address.to_le_bytes()[..], reason.as_bytes()].concat();
         if !self.residents.contains_key(name) {
@@ -505,7 +508,7 @@ impl Host {
             self.resident(name).arrived.push_back(key);
             self.tell(real, OPENED, [address.to_le_bytes(), sub_address(key).to_le_bytes()].concat());
         } else {
-            self.tell(real, REFUSED, refuse("its host has all of its channels"));
+            self.tell(real, REFUSED, refuse("its emulator has all of its channels"));
         }
         Ok(())
     }

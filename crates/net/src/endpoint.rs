@@ -19,7 +19,9 @@ use crate::events::{ChannelEvent, Events};
 use crate::fence::Fences;
 use crate::flagged::Flagged;
 use crate::life::{Cause, Life};
+use crate::paced::Paced;
 use crate::payload::Payload;
+use crate::quench::Backlogs;
 use crate::shm::{Geometry, OwnSide, ShmLink};
 use crate::transport::{Transport, TransportCounters};
 use crate::waiting::Spin;
@@ -37,9 +39,9 @@ const TURN_MESSAGES: usize = 16;
 const IDLE_POLLS_BETWEEN_LOOKS: u32 = 256;
 /// A look visits every channel: with many it is rarer, so that it stays a small part of the polls.
 const IDLE_POLLS_PER_CHANNEL: usize = 16;
-/// Looks at the board that find nothing, between two at the channel whose turn it is: flags are hints, and one that was
-/// lost is made good within so many times as many polls as there are channels.
-const EMPTY_LOOKS_PER_TURN: u32 = 8;
+/// Looks at the board between two at the channel whose turn it is: flags are hints, and one that was lost is made good
+/// within so many times as many polls as there are channels.
+const LOOKS_PER_TURN: u32 = 64;
 
 /// The number of channels that the agent does not know of. Its own count from 1.
 const ATTACHED: ChannelId = ChannelId(0);
@@ -54,7 +56,8 @@ pub struct EndpointOptions {
     /// The size of our side of each channel.
     pub geometry: Geometry,
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
-    /// of a garbled message to ourselves later. Costs up to a third of a round trip (see `docs/papers/unet.md`).
+    /// of a garbled message to ourselves later. Round trips of a kilobyte take up to 1.6 times as long (see
+    /// `docs/papers/unet.md`).
     pub trap_wild_stores: bool,
     /// A peer that leaves messages unread for so long, and whose endpoint does not move meanwhile, is taken for dead
     /// ([`Cause::Silent`]). An endpoint moves when its program polls, waits or receives: choose a limit well above the
@@ -311,11 +314,13 @@ pub struct Endpoint {
     idle_polls: u32,
     /// An idle poll whose number has none of these bits looks around.
     look_mask: u32,
-    empty_looks: u32,
+    looks: u32,
     polls: u32,
     /// What peers see of our moving; see [`crate::silence`].
     pub(crate) ticks: u64,
     flagged: Flagged,
+    /// Of an endpoint that watches them.
+    pub(crate) backlogs: Option<Box<Backlogs>>,
     /// The windows that we made.
     pub(crate) windows: Arc<crate::window::Book>,
     /// Whether there was ever a channel whose peer cannot ring the bell.
@@ -337,10 +342,11 @@ impl Endpoint {
             arrived: Vec::new(),
             idle_polls: 0,
             look_mask: IDLE_POLLS_BETWEEN_LOOKS - 1,
-            empty_looks: 0,
+            looks: 0,
             polls: 0,
             ticks: 0,
             flagged: Flagged::default(),
+            backlogs: None,
             windows: Arc::default(),
             has_silent: false,
         }
@@ -390,7 +396,7 @@ impl Endpoint {
             channel: ATTACHED,
             index,
             peer: peer.to_owned(),
-            link: Link::Other(transport),
+            link: Link::Other(Paced::over(transport)),
             life: Arc::new(Life::new(peer.to_owned())),
             event: None,
         }))
@@ -427,6 +433,7 @@ impl Endpoint {
             && let Link::Shm(link) = &mut incoming.link
         {
             link.watch_silence();
+            self.shared.bell.demand_credit(true);
         }
         let index = incoming.index as usize;
         if self.channels.len() <= index {
@@ -444,6 +451,10 @@ impl Endpoint {
             incoming.event,
         ));
         self.live += 1;
+        self.flagged.install(&self.shared.bell, index);
+        if let Some(backlogs) = &mut self.backlogs {
+            backlogs.open(key);
+        }
         let polls = u32::try_from(self.channels.len() * IDLE_POLLS_PER_CHANNEL).unwrap_or(u32::MAX >> 1);
         self.look_mask = polls.next_power_of_two().max(IDLE_POLLS_BETWEEN_LOOKS) - 1;
         // Not "exactly one more": places can be filled out of order, and then that number is never met.
@@ -589,7 +600,8 @@ impl Endpoint {
         turn: usize,
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
-        let Some(channel) = &mut self.channels[index] else { return Ok(0) };
+        // A peer may raise any flag of the board.
+        let Some(Some(channel)) = self.channels.get_mut(index) else { return Ok(0) };
         let key = channel.key();
         let mut messages = 0;
         while messages < turn {
@@ -607,41 +619,46 @@ impl Endpoint {
         self.end_channel(key, Cause::Breach(breach)).expect("it was just polled")
     }
 
-    /// As [`Endpoint::poll`], but leaves a message in its ring, and all behind it on that channel, for which
-    /// `accepts`, given its length, is false.
-    pub(crate) fn poll_accepting<T>(
+    /// What a layer does that takes messages channel by channel ([`Endpoint::take_accepted`]), before and after.
+    pub(crate) fn begin_poll(&mut self) -> Result<(), ChannelEnded> {
+        self.tend_backlog();
+        self.before_poll()
+    }
+
+    /// How many places for channels there are.
+    pub(crate) fn places(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// The channel at this place, if it has something to receive.
+    pub(crate) fn has_message(&mut self, place: usize) -> Option<ChannelKey> {
+        let channel = self.channels[place].as_mut()?;
+        (!channel.is_idle()).then(|| channel.key())
+    }
+
+    /// Takes one message from the channel at this place and says how long it was; leaves it in its ring, and all behind
+    /// it, if `accepts`, given its length, is false.
+    pub(crate) fn take_accepted<T>(
         &mut self,
+        place: usize,
         to: &mut T,
-        accepts: impl Fn(&mut T, usize) -> bool,
-        mut deliver: impl FnMut(&mut T, Delivery<'_>),
-    ) -> Result<usize, ChannelEnded> {
-        self.before_poll()?;
-        let mut messages = 0;
-        for index in 0..self.channels.len() {
-            for _ in 0..TURN_MESSAGES {
-                let Some(channel) = &mut self.channels[index] else { break };
-                let key = channel.key();
-                let came = match channel.next_length() {
-                    Ok(Some(bytes)) if accepts(to, bytes) => {
-                        let take = |kind, payload: Payload<'_>| {
-                            deliver(to, Delivery { channel: key, kind, payload });
-                        };
-                        channel.receive(take)
-                    }
-                    Ok(_) => Ok(false),
-                    Err(breach) => Err(breach),
-                };
-                match came {
-                    Ok(true) => messages += 1,
-                    Ok(false) => break,
-                    Err(breach) => return Err(self.broke_a_rule(key, breach)),
-                }
-            }
+        accepts: impl FnOnce(&mut T, usize) -> bool,
+        deliver: impl Fn(&mut T, Delivery<'_>),
+    ) -> Result<Option<(ChannelKey, usize)>, ChannelEnded> {
+        let Some(channel) = &mut self.channels[place] else { return Ok(None) };
+        let key = channel.key();
+        let mut taken = None;
+        let outcome = channel.next_length().and_then(|length| match length {
+            Some(bytes) if accepts(to, bytes) => channel.receive(|kind, payload| {
+                taken = Some((key, payload.len()));
+                deliver(to, Delivery { channel: key, kind, payload });
+            }),
+            _ => Ok(false),
+        });
+        match outcome {
+            Ok(_) => Ok(taken),
+            Err(breach) => Err(self.broke_a_rule(key, breach)),
         }
-        if messages == 0 {
-            self.when_idle()?;
-        }
-        Ok(messages)
     }
 
     /// Whether some channel has three quarters of its ring unread. Its sender is soon refused. (Thesis §2.3.1)
@@ -658,26 +675,21 @@ impl Endpoint {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) -> Result<usize, ChannelEnded> {
         let mut messages = 0;
-        if self.flagged.is_stale() {
-            self.flagged.taken = 0;
-            self.take_flags();
-            self.empty_looks = self.empty_looks.wrapping_add(1);
-            if self.empty_looks.is_multiple_of(EMPTY_LOOKS_PER_TURN) {
-                self.turn = if self.turn + 1 >= self.channels.len() { 0 } else { self.turn + 1 };
-                self.flagged.push(self.turn);
-            }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_TURN) {
+            self.turn = if self.turn + 1 >= self.channels.len() { 0 } else { self.turn + 1 };
+            messages += self.poll_channel(self.turn, turn, deliver)?;
         }
-        for _ in 0..self.flagged.queue.len() {
-            let Some(index) = self.flagged.pop() else { break };
-            let came = self.poll_channel(index, turn, deliver)?;
-            if came == turn {
-                // There may be more, and the sender does not flag what it has flagged.
-                self.flagged.push(index);
-            }
-            messages += came;
+        for _ in 0..self.channels.len() {
             if messages >= most {
                 break;
             }
+            let Some((index, flag)) = self.flagged.next(&self.shared.bell) else { break };
+            let came = self.poll_channel(index, turn, deliver)?;
+            messages += came;
+            // With nothing to read, what the flag says is old, or nonsense; it is news again when it changes.
+            let read = self.channels.get_mut(index).and_then(Option::as_mut).filter(|_| came > 0);
+            self.flagged.record(index, read.map_or(flag, |channel| channel.flag_when_read(flag)));
         }
         Ok(messages)
     }
@@ -689,13 +701,7 @@ impl Endpoint {
             return self.channels.iter_mut().flatten().any(|channel| !channel.is_idle())
                 || self.shared.has_news(Ordering::Relaxed);
         }
-        self.take_flags();
-        !self.flagged.queue.is_empty() || self.shared.has_news(Ordering::Relaxed)
-    }
-
-    fn take_flags(&mut self) {
-        let flagged = &mut self.flagged;
-        self.shared.bell.take_flags(self.channels.len(), |index| flagged.push(index));
+        self.flagged.find(&self.shared.bell).is_some() || self.shared.has_news(Ordering::Relaxed)
     }
 
     #[inline]
@@ -744,6 +750,9 @@ impl Endpoint {
             // A peer may have wiped the demand.
             self.shared.bell.keep_demanding_flags();
         }
+        if self.shared.options.silence_limit.is_some() {
+            self.shared.bell.demand_credit(true);
+        }
         self.look_at_news();
         self.look_for_silence();
         self.look_for_ends();
@@ -779,13 +788,15 @@ impl Endpoint {
 
     /// Whether a call of `poll` would have something to say.
     pub(crate) fn has_something(&mut self) -> bool {
-        self.shared.has_news(Ordering::Acquire)
-            || !self.ended.is_empty()
-            || self
-                .channels
-                .iter_mut()
-                .flatten()
-                .any(|channel| !channel.is_idle() || channel.cause().is_some())
+        if self.shared.has_news(Ordering::Acquire) || !self.ended.is_empty() {
+            return true;
+        }
+        let mut channels = self.channels.iter_mut().flatten();
+        let found = channels.find_map(|channel| {
+            (!channel.is_idle() || channel.cause().is_some()).then(|| channel.key().index as usize)
+        });
+        // Its flag may have been lost: the next poll is to find it, not the one whose turn it is.
+        found.inspect(|&index| self.flagged.raise(&self.shared.bell, index)).is_some()
     }
 
     pub(crate) fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
@@ -799,6 +810,9 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
+        if let Some(backlogs) = &mut self.backlogs {
+            backlogs.close(key);
+        }
         self.remote -= usize::from(channel.is_remote());
         // Nobody needs to be told of a channel that has come and gone.
         self.arrived.retain(|arrived| *arrived != key);

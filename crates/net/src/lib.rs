@@ -1,84 +1,73 @@
 #![doc = include_str!("../README.md")]
-// Under loom only the orderings are compiled, not those who rely on them.
-#![cfg_attr(loom, allow(dead_code))]
+//!
+//! # Where things are
+//!
+//! 1. An [`Agent`] is a process's connection to the agent of its host: a daemon ([`agent::Server`]) or, for a program that
+//!    is all of its own peers, [`InProcess`]. What may be is its [policy](agent::policy).
+//! 2. [`Agent::endpoint`] makes an [`Endpoint`]. [`Endpoint::open`] and [`Endpoint::accept`] make channels, each known by
+//!    its [`ChannelKey`].
+//! 3. [`Endpoint::send`], [`Endpoint::receive`] and [`Endpoint::poll`] move messages; [`PostError`] says why one was not
+//!    sent, [`ChannelEnded`] which peer's channel ended, and [`Cause`] why.
+//! 4. How to wait: [`Endpoint::receive_within`] sleeps, [`Endpoint::event_descriptor`] is for event loops, [`upcall`]
+//!    calls, and with the feature `tokio` there is `asynchronous`.
+//! 5. Direct access: [`Endpoint::make_window`] opens a [`Window`] to a peer, who puts and gets by its [`RemoteWindow`].
+//! 6. Layers, each over an endpoint that it takes over: [`active`] messages, typed calls ([`rpc`]), [`queues`] as U-Net has
+//!    them, virtual interfaces ([`via`]), [`global`] pointers, [`emulated`] endpoints.
+//! 7. Below: the [`transport`] trait and what carries channels between hosts; [`lossy`] for tests.
+// Loom's atomics cannot stand in shared memory. For loom `tests/loom.rs` compiles the orderings alone.
+#![cfg(not(loom))]
 
-#[cfg(not(loom))]
 pub mod active;
-#[cfg(not(loom))]
 pub mod agent;
-#[cfg(all(not(loom), feature = "tokio"))]
+#[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod attention;
-#[cfg(not(loom))]
 mod bell;
-#[cfg(not(loom))]
 mod channel;
-#[cfg(not(loom))]
+mod clock;
 mod copy;
-#[cfg(all(not(loom), feature = "hosts"))]
+#[cfg(feature = "hosts")]
 pub mod datagram;
-#[cfg(not(loom))]
 pub mod emulated;
-#[cfg(not(loom))]
 mod endpoint;
-#[cfg(not(loom))]
 mod events;
-#[cfg(not(loom))]
 mod fence;
-#[cfg(not(loom))]
 mod flagged;
-#[cfg(not(loom))]
 pub mod global;
-#[cfg(all(not(loom), feature = "hosts"))]
+#[cfg(feature = "hosts")]
 pub mod hosts;
-#[cfg(not(loom))]
 pub mod kinds;
-#[cfg(not(loom))]
 mod life;
-#[cfg(not(loom))]
 pub mod lossy;
-#[cfg(not(loom))]
 pub mod mechanism;
-#[cfg(not(loom))]
+mod paced;
 mod payload;
-#[cfg(not(loom))]
+mod quench;
 pub mod queues;
-#[cfg(not(loom))]
 pub mod reliable;
-#[cfg(not(loom))]
 mod remote;
-#[cfg(not(loom))]
 pub mod retransmit;
 mod ring;
-#[cfg(not(loom))]
 pub mod rpc;
-#[cfg(all(not(loom), feature = "hosts"))]
+#[cfg(feature = "hosts")]
 pub mod seal;
-#[cfg(not(loom))]
 mod segment;
-#[cfg(not(loom))]
 mod sending;
-#[cfg(not(loom))]
 mod shm;
-#[cfg(not(loom))]
 mod silence;
 mod sync;
-#[cfg(not(loom))]
 pub mod transport;
-#[cfg(all(not(loom), feature = "hosts"))]
+#[cfg(feature = "hosts")]
 pub mod udp;
-#[cfg(not(loom))]
 pub mod upcall;
-#[cfg(not(loom))]
 pub mod via;
-#[cfg(not(loom))]
 mod waiting;
-#[cfg(not(loom))]
 mod window;
-#[cfg(all(not(loom), feature = "xdp"))]
+#[cfg(feature = "xdp")]
 pub mod xdp;
 
-#[cfg(not(loom))]
+pub use comb_congestion::quench::{BadMarks, Marks, Overrun};
+
 pub use self::{
     active::{ActiveError, ActiveMessages, ActiveOptions},
     agent::{Agent, ConnectError, InProcess, RequestError},
@@ -86,9 +75,9 @@ pub use self::{
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
     life::Cause,
     payload::Payload,
+    ring::{Breach, INLINE_BYTES},
     segment::SharedRange,
     shm::{Geometry, pair_for_tests},
     transport::TransportCounters,
     window::{Access, AccessError, NotifyError, PutNotice, RemoteWindow, Window, WindowError},
 };
-pub use ring::{Breach, INLINE_BYTES};

@@ -10,12 +10,18 @@
 //! - A message that comes takes a descriptor of the receive queue. A small one stands in the descriptor; a larger one is
 //!   scattered over free buffers, in no order that the program may rely on. Where descriptor or buffers are lacking, the
 //!   message stays in its channel, which holds its sender back, and is counted.
+//! - Channels that have something share what room there is evenly, by bytes. One that has taken half of the queue is
+//!   quenched: its peer is told to stop until the program has dealt with half of that.
 //!
 //! The segment is private memory: what stands in it was copied out of the peer's reach. All of it belongs to one thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
+
+use comb_congestion::Flow;
+use comb_congestion::quench::Marks;
+use comb_congestion::share::Share;
 
 use crate::agent::RequestError;
 use crate::channel::ChannelKey;
@@ -168,7 +174,9 @@ struct Slot {
 struct Receiving {
     segment: Vec<u8>,
     free: VecDeque<Buffer>,
-    queue: VecDeque<ReceiveDescriptor>,
+    /// Each with what it takes of the room.
+    queue: VecDeque<(ReceiveDescriptor, u32)>,
+    costs: Costs,
     limit: usize,
     state: QueuesState,
 }
@@ -183,6 +191,62 @@ pub struct Queues {
     pending: Range<u64>,
     blocked: Vec<ChannelKey>,
     almost_full: usize,
+    turns: Turns,
+}
+
+/// What messages take of the receiving half, which has descriptors and bytes: the larger part of either, in bytes.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Of the whole.
+    room: u32,
+    descriptor: u32,
+    /// What a channel may take before another has its turn.
+    turn: u32,
+}
+
+impl Costs {
+    fn of(options: &QueuesOptions) -> Self {
+        let descriptors = u32::try_from(options.receive).expect("as many as fit in memory");
+        let bytes = u32::try_from(options.segment_bytes).expect("checked before");
+        let room = bytes.max(descriptors).max(8);
+        let descriptor = room / descriptors;
+        Self { room, descriptor, turn: descriptor.max(room / 8) }
+    }
+
+    fn of_message(self, bytes: usize) -> u32 {
+        u32::try_from(bytes).map_or(self.room, |bytes| bytes.clamp(self.descriptor, self.room))
+    }
+
+    /// Stop a channel at half of the room, let it go on at a quarter. Its peer sends less than another quarter before it
+    /// hears that. (No channel is beyond its capacity before the queue itself is full.)
+    fn marks(self) -> Marks {
+        let quarter = self.room / 4;
+        Marks::new(quarter, quarter, 2 * quarter, 2 * self.room).expect("a quarter, a half, the double")
+    }
+}
+
+/// Whose turn it is to be received from.
+struct Turns {
+    share: Share,
+    /// The channels that the places of the endpoint were given to when last seen.
+    keys: Vec<Option<ChannelKey>>,
+}
+
+impl Turns {
+    fn ready(&mut self, place: usize, key: ChannelKey) {
+        if self.keys.len() <= place {
+            self.keys.resize(place + 1, None);
+        }
+        let flow = Flow(key.index);
+        let last = self.keys[place].replace(key);
+        if last != Some(key) {
+            if last.is_some() {
+                self.share.close(flow);
+            }
+            self.share.open(flow);
+        }
+        self.share.ready(flow);
+    }
 }
 
 impl std::fmt::Debug for Queues {
@@ -199,15 +263,19 @@ impl Queues {
     ///
     /// # Panics
     /// If a queue has no descriptor, or the segment more than 256 MB.
-    pub fn new(endpoint: Endpoint, options: QueuesOptions) -> Self {
+    pub fn new(mut endpoint: Endpoint, options: QueuesOptions) -> Self {
         assert!(options.send > 0 && options.receive > 0, "queues have at least one descriptor");
         assert!(options.segment_bytes <= LARGEST_SEGMENT, "a segment has at most {LARGEST_SEGMENT} bytes");
+        let costs = Costs::of(&options);
+        endpoint.watch_backlog(costs.marks());
         Self {
             endpoint,
+            turns: Turns { share: Share::new(costs.turn), keys: Vec::new() },
             receiving: Receiving {
                 segment: vec![0; options.segment_bytes],
                 free: VecDeque::new(),
                 queue: VecDeque::with_capacity(options.receive),
+                costs,
                 limit: options.receive,
                 state: QueuesState::default(),
             },
@@ -331,7 +399,9 @@ impl Queues {
 
     /// Takes the next message from the receive queue.
     pub fn pop(&mut self) -> Option<ReceiveDescriptor> {
-        self.receiving.queue.pop_front()
+        let (descriptor, cost) = self.receiving.queue.pop_front()?;
+        self.endpoint.dealt_with(descriptor.channel, cost);
+        Some(descriptor)
     }
 
     /// A received message, in one piece.
@@ -360,9 +430,43 @@ impl Queues {
     /// moved. `Err`: one channel ended, which is said once.
     pub fn service(&mut self) -> Result<usize, ChannelEnded> {
         let injected = self.inject();
-        let accepts = |receiving: &mut Receiving, bytes| receiving.accepts(bytes);
-        let came = self.endpoint.poll_accepting(&mut self.receiving, accepts, Receiving::take)?;
-        Ok(injected + came)
+        Ok(injected + self.take_what_came()?)
+    }
+
+    fn take_what_came(&mut self) -> Result<usize, ChannelEnded> {
+        self.endpoint.begin_poll()?;
+        for place in 0..self.endpoint.places() {
+            if let Some(key) = self.endpoint.has_message(place) {
+                self.turns.ready(place, key);
+            }
+        }
+        let mut messages = 0;
+        while let Some(flow) = self.turns.share.next() {
+            let place = flow.0 as usize;
+            let taken = self.endpoint.take_accepted(
+                place,
+                &mut self.receiving,
+                Receiving::accepts,
+                Receiving::take,
+            )?;
+            if let Some((key, bytes)) = taken {
+                messages += 1;
+                let cost = self.receiving.costs.of_message(bytes);
+                self.endpoint.took_in(key, cost).expect("a channel has room for the whole queue");
+                let more = self.endpoint.has_message(place).is_some();
+                self.turns.share.served(flow, cost.min(self.receiving.costs.turn), more);
+            } else if self.receiving.queue.len() >= self.receiving.limit {
+                // Nobody has a place; it stays this channel's turn.
+                break;
+            } else {
+                // A shorter message of another may find its buffers.
+                self.turns.share.served(flow, 0, false);
+            }
+        }
+        if messages == 0 {
+            self.endpoint.when_idle()?;
+        }
+        Ok(messages)
     }
 
     /// Services until the receive queue has something, at most for `limit`.
@@ -425,7 +529,8 @@ impl Receiving {
         } else {
             Content::Buffers(self.scatter(&payload))
         };
-        self.queue.push_back(ReceiveDescriptor { channel, kind, content });
+        let cost = self.costs.of_message(length);
+        self.queue.push_back((ReceiveDescriptor { channel, kind, content }, cost));
     }
 
     /// A peer that made its message longer after we looked gets it cut: what came is what it wrote, and its problem.

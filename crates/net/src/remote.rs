@@ -14,6 +14,7 @@ use crate::bell::LONGEST_SLEEP;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
 use crate::life::Life;
+use crate::paced::Paced;
 use crate::transport::{Capabilities, Transport};
 use crate::waiting::LONGEST_SLEEP_WITHOUT_BELL;
 
@@ -45,7 +46,7 @@ impl EndpointShared {
         }
         let index = self.take_index()?;
         let peer = life.peer().to_owned();
-        Ok(Incoming { channel, index, peer, link: Link::Other(transport), life, event: None })
+        Ok(Incoming { channel, index, peer, link: Link::Other(Paced::over(transport)), life, event: None })
     }
 }
 

@@ -394,34 +394,3 @@ impl Transport for Reliable {
         self.under.readable()
     }
 }
-
-impl std::fmt::Debug for Reliable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reliable").field("protocol", &self.protocol).finish_non_exhaustive()
-    }
-}
-
-/// What stands in a channel's place for a transport while that is wrapped.
-pub(crate) struct Closed;
-
-impl Transport for Closed {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { longest_message: 0, can_lose: false }
-    }
-    fn send(&mut self, _: u8, _: &[&[u8]]) -> Result<(), SendError> {
-        Err(SendError::Full)
-    }
-    fn receive(&mut self, _: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
-        Ok(false)
-    }
-    fn is_idle(&mut self) -> bool {
-        true
-    }
-    fn close(&mut self) {}
-    fn peer_closed(&self) -> bool {
-        true
-    }
-    fn counters(&self) -> TransportCounters {
-        TransportCounters::default()
-    }
-}

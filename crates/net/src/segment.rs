@@ -206,6 +206,14 @@ impl Segment {
         unsafe { self.base.cast::<AtomicU8>().add(index).as_ref() }
     }
 
+    /// Words from `first` on.
+    #[inline]
+    pub(crate) fn words(&self, first: usize, count: usize) -> &[AtomicU64] {
+        assert!(first.checked_add(count).is_some_and(|end| end <= self.bytes / 8));
+        // SAFETY: as for `word`, for `count` of them.
+        unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU64>().add(first).as_ptr(), count) }
+    }
+
     /// Bytes at `offset` as a raw range, checked to lie within the segment.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<SharedRange<'_>> {
         (offset.checked_add(bytes)? <= self.bytes).then(|| SharedRange {

@@ -193,5 +193,8 @@ impl Endpoint {
         if let Some(channel) = self.channel_mut(key) {
             channel.want_credit(wanted);
         }
+        // Said on the board after it was said to the channel: who sees the bit finds the word. The fence is that of the
+        // sleep that follows.
+        self.shared.bell().demand_credit(wanted || self.shared.options().silence_limit.is_some());
     }
 }

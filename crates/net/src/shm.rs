@@ -3,14 +3,14 @@
 //! Each side owns one segment, which it alone writes and only this one peer maps:
 //!
 //! ```text
-//! page 0   control words: identity, count of consumed messages, "I wait for credit", closed, tick, window epochs
-//! then     the slot ring of the messages that this side sends
+//! page 0   control words: identity, count of consumed messages, "I wait for credit", closed, tick, quench, window epochs
+//! then     the slot ring of the messages that this side sends; in what is left of page 0, if it fits
 //! then     the payload area: what does not fit in a slot
 //! ```
 //!
 //! **Nobody reads back what it wrote here.** Each side keeps the truth about its own side in private memory. So a wild
 //! store of the reader into the writer's segment spoils what is said to that reader, and nothing else: not the writer,
-//! not a third. That is why the reader's view is writable by default. On today's AMD processors a load through a
+//! not a third. That is why the reader's mapping is writable by default. On today's AMD processors a load through a
 //! read-only page table entry leaves the line shared, where a load through a writable one takes it over whole, and
 //! the writer's next store must then ask every core instead of one: a third of a round trip, and the larger part of
 //! what copies of 1–4 KB lose. Who prefers a trap at the wild store to that third sets
@@ -22,11 +22,14 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::bell::{Bell, Ring};
+use comb_congestion::quench::Signal;
+
+use crate::bell::{Attention, Bell};
 use crate::fence::Fences;
 use crate::payload::{Inline, Payload, PayloadArea};
+use crate::quench::{self, Pace};
 use crate::ring::{
-    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce,
+    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, announce, low_half,
 };
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
@@ -43,11 +46,14 @@ mod control {
     pub(super) const WANTS_CREDIT: usize = 16;
     pub(super) const CLOSED: usize = 24;
     pub(super) const TICK: usize = 32;
+    /// See [`crate::quench`].
+    pub(super) const QUENCH: usize = 40;
     pub(super) const WINDOW_EPOCHS: usize = 64;
+    pub(super) const END: usize = WINDOW_EPOCHS + super::WINDOWS;
 }
 
 /// "comb" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x02");
 
 /// In `WANTS_CREDIT`: we wait for room; announce every message and ring.
 const ROOM: u64 = 1;
@@ -92,11 +98,22 @@ impl Geometry {
 
     /// Bytes of shared memory for one direction.
     pub fn segment_bytes(self) -> usize {
-        PAGE + self.ring_bytes() + self.payload_bytes as usize
+        self.payload_offset() + self.payload_bytes as usize
     }
 
     fn ring_bytes(self) -> usize {
-        (self.slots as usize * SLOT_WORDS * 8).next_multiple_of(PAGE)
+        self.slots as usize * SLOT_WORDS * 8
+    }
+
+    /// A short ring shares the page of the control words: of a thousand channels, each page less is an address less to
+    /// translate on the way of a message.
+    fn ring_offset(self) -> usize {
+        let behind_control = control::END * 8;
+        if behind_control + self.ring_bytes() <= PAGE { behind_control } else { PAGE }
+    }
+
+    fn payload_offset(self) -> usize {
+        (self.ring_offset() + self.ring_bytes()).next_multiple_of(PAGE)
     }
 
     fn pack(self) -> u64 {
@@ -179,30 +196,29 @@ pub enum AdoptError {
     },
 }
 
-/// One end of a channel within a machine.
+/// One end of a channel within a machine. What a message touches comes first, a cache line for each way: of a thousand
+/// channels, none is in the nearest cache when its message comes.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct ShmLink {
+    consumer: RingConsumer<Segment>,
+    producer: RingProducer<Segment>,
+    bell: Bell,
+    bell_index: u32,
+    fences: Fences,
+    read_ahead: ReadAhead,
+    /// The last quench signal that was taken in.
+    signal: u64,
     control: Segment,
     peer_control: Segment,
-    producer: RingProducer<Segment>,
-    consumer: RingConsumer<Segment>,
-    area: PayloadArea,
     payload: Segment,
     peer_payload: Segment,
-    /// The count in our control word.
-    announced: u32,
-    announce_every: u32,
-    /// Payload bytes consumed since then, and how many are worth an announcement.
-    unannounced_bytes: u32,
-    announce_bytes: u32,
-    read_ahead: ReadAhead,
-    bell: Bell,
-    bell_index: usize,
+    area: PayloadArea,
     event: Option<OwnedFd>,
-    fences: Fences,
-    counters: TransportCounters,
+    refused: u64,
     /// What `WANTS_CREDIT` holds while we do not wait for room.
     wants: u64,
+    pace: Pace,
     stillness: Stillness,
 }
 
@@ -234,27 +250,31 @@ impl ShmLink {
             check_event(event.as_fd())?;
         }
         let ours = own.geometry;
-        let payload_at = |geometry: Geometry| PAGE + geometry.ring_bytes();
         Ok(Self {
-            producer: RingProducer::new(own.segment.part(PAGE, ours.ring_bytes()), ours.slots)
-                .opposite(theirs.slots),
-            consumer: RingConsumer::new(segment.part(PAGE, theirs.ring_bytes()), theirs.slots),
-            area: PayloadArea::new(ours.payload_bytes, ours.slots),
-            payload: own.segment.part(payload_at(ours), ours.payload_bytes as usize),
-            peer_payload: segment.part(payload_at(theirs), theirs.payload_bytes as usize),
+            consumer: RingConsumer::new(
+                segment.part(theirs.ring_offset(), theirs.ring_bytes()),
+                theirs.slots,
+                theirs.payload_bytes,
+            ),
+            producer: RingProducer::new(
+                own.segment.part(ours.ring_offset(), ours.ring_bytes()),
+                ours.slots,
+                theirs.slots,
+            ),
+            bell,
+            bell_index: peer.bell_index,
+            fences: peer.fences.meet(Fences::of_this_process()),
+            read_ahead: ReadAhead::default(),
+            signal: 0,
             control: own.segment.part(0, PAGE),
             peer_control: segment.part(0, PAGE),
-            announced: 0,
-            announce_every: theirs.slots / 4,
-            unannounced_bytes: 0,
-            announce_bytes: theirs.payload_bytes / 4,
-            read_ahead: ReadAhead::default(),
-            bell,
-            bell_index: peer.bell_index as usize,
+            payload: own.segment.part(ours.payload_offset(), ours.payload_bytes as usize),
+            peer_payload: segment.part(theirs.payload_offset(), theirs.payload_bytes as usize),
+            area: PayloadArea::new(ours.payload_bytes, ours.slots),
             event: peer.event,
-            fences: peer.fences.meet(Fences::of_this_process()),
-            counters: TransportCounters::default(),
+            refused: 0,
             wants: 0,
+            pace: Pace::default(),
             stillness: Stillness::default(),
         })
     }
@@ -265,7 +285,7 @@ impl ShmLink {
         if message.len() > INLINE_BYTES {
             return self.send_gathered(kind, &[message]);
         }
-        if self.producer.free_slots() == 0 {
+        if self.producer.credit.available() == 0 {
             self.refresh_credit()?;
         }
         let mut content = [0_u64; CONTENT_WORDS];
@@ -278,7 +298,7 @@ impl ShmLink {
     #[inline]
     pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {
         debug_assert!(words.len() <= CONTENT_WORDS);
-        if self.producer.free_slots() == 0 {
+        if self.producer.credit.available() == 0 {
             self.refresh_credit()?;
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
@@ -289,7 +309,7 @@ impl ShmLink {
     /// Sends one message if a slot is known to be free.
     #[inline]
     pub(crate) fn post_words<const N: usize>(&mut self, kind: u8, bytes: u8, words: &[u64; N]) -> bool {
-        if self.producer.free_slots() == 0 {
+        if self.producer.credit.available() == 0 {
             return false;
         }
         self.post(kind, bytes, words);
@@ -300,7 +320,7 @@ impl ShmLink {
     #[inline]
     pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        if self.producer.free_slots() == 0 {
+        if self.producer.credit.available() == 0 {
             self.refresh_credit()?;
         }
         if bytes <= INLINE_BYTES {
@@ -319,19 +339,59 @@ impl ShmLink {
 
     #[inline]
     fn post(&mut self, kind: u8, length: u8, content: &[u64]) {
-        #[expect(clippy::cast_possible_truncation, reason = "low half, as on the wire")]
-        self.producer.post(kind, length, content, self.consumer.consumed() as u16);
-        self.counters.sent += 1;
-        self.ring_bell();
+        self.producer.post(kind, length, content, self.consumer.credit.short());
+        let attention = self.bell.after_post(self.fences);
+        if attention.is_wanted() {
+            self.attend(attention);
+        }
     }
 
-    #[inline]
-    fn ring_bell(&self) {
-        if self.bell.after_post(self.fences, self.bell_index) == Ring::Event
+    /// Does what the peer wants done after a message.
+    #[cold]
+    fn attend(&mut self, attention: Attention) {
+        self.bell.ring(attention, self.bell_index as usize, low_half(self.producer.credit.sent()));
+        if attention.wants_event()
             && let Some(event) = &self.event
         {
             // Fails only when the counter is full, and then the peer has not looked at it anyway.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+        if attention.has_quenched() && self.signal != self.signalled() {
+            // The next send finds no credit, and then out why.
+            self.producer.credit.stop();
+        }
+    }
+
+    fn ring_bell(&mut self) {
+        let attention = self.bell.after_post(self.fences);
+        self.attend(attention);
+    }
+
+    fn signalled(&self) -> u64 {
+        self.peer_control.word(control::QUENCH).load(Ordering::Relaxed)
+    }
+
+    /// Whether the peer lets this flow send, as far as it has said. Stopped, it has no credit.
+    fn obey(&mut self) -> Result<(), SendError> {
+        let signal = self.signalled();
+        if self.signal != signal {
+            self.signal = signal;
+            self.pace.obey(quench::unpack(signal)).map_err(SendError::Breach)?;
+        }
+        if self.pace.may_send() {
+            self.producer.credit.go_on();
+        } else {
+            self.producer.credit.stop();
+        }
+        Ok(())
+    }
+
+    /// Tells the source of the flow that comes in here to stop, or to go on.
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        self.control.word(control::QUENCH).store(quench::pack(signal), Ordering::Release);
+        self.fences.after_post();
+        if self.peer_waits_for_room() {
+            self.ring_bell();
         }
     }
 
@@ -342,18 +402,18 @@ impl ShmLink {
         if length > self.area.capacity() {
             return Err(too_long);
         }
-        let (sent, acknowledged) = self.producer.counts();
-        self.area.reclaim(acknowledged);
-        let sequence = sent.wrapping_add(1);
+        let credit = &self.producer.credit;
+        self.area.reclaim(low_half(credit.acknowledged()));
+        let sequence = low_half(credit.sent() + 1);
         let offset = match self.area.allocate(sequence, length) {
             Some(offset) => offset,
             None => self.refresh_credit_or(|link| {
-                link.area.reclaim(link.producer.counts().1);
+                link.area.reclaim(low_half(link.producer.credit.acknowledged()));
                 link.area.allocate(sequence, length)
             })?,
         };
         let mut at = offset as usize;
-        if self.producer.outstanding() > 0 {
+        if self.producer.credit.outstanding() > 0 {
             // A stream: the reader had these lines last. Asking for all at once makes it a quarter faster; in a
             // request and its answer they would only be asked for twice.
             self.payload.range(at, bytes).expect("allocated within the area").prefetch_for_writing();
@@ -367,22 +427,29 @@ impl ShmLink {
     }
 
     fn refresh_credit(&mut self) -> Result<(), SendError> {
-        self.refresh_credit_or(|link| (link.producer.free_slots() > 0).then_some(()))
+        self.refresh_credit_or(|link| (link.producer.credit.available() > 0).then_some(()))
     }
 
     /// Reads the peer's count of consumed messages, a cache line that it writes rarely, and tries again.
     #[cold]
     fn refresh_credit_or<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, SendError> {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
-        // Short acknowledgements in headers may have told more than the control word does yet.
-        if consumed.wrapping_sub(self.producer.counts().1) <= u32::MAX / 2 {
-            self.producer.acknowledge(consumed).map_err(SendError::Breach)?;
+        if self.producer.credit.is_stopped() {
+            self.obey()?;
+        }
+        let consumed = self.peer_consumed();
+        if self.producer.credit.is_news(consumed) {
+            self.producer.credit.announced(consumed).map_err(|error| SendError::Breach(error.into()))?;
         }
         attempt(self).ok_or_else(|| {
-            self.counters.refused += 1;
+            self.refused += 1;
             SendError::Full
         })
+    }
+
+    fn peer_consumed(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "counts travel by their low half")]
+        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
+        consumed
     }
 
     /// Delivers the next message, if there is one.
@@ -393,34 +460,36 @@ impl ShmLink {
     ) -> Result<Option<R>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
             // An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
-            if self.announced != self.consumer.consumed() {
-                self.give_credit(0);
+            if self.consumer.credit.owes() {
+                self.announce();
             }
             self.read_ahead.prefetch(&self.peer_payload);
             return Ok(None);
         };
         let header = slot.header;
-        self.producer.acknowledge_short(header.acknowledged)?;
+        self.producer.credit.announced_short(header.acknowledged)?;
+        let mut payload_bytes = 0;
         let result = if usize::from(header.length) <= INLINE_BYTES {
             sink(header.kind, Payload::Inline(Inline::new(self.consumer.content(slot), header.length)))
         } else if header.length == Header::DESCRIPTOR {
             let descriptor = self.consumer.content(slot)[0];
             #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]
             let (offset, bytes) = (descriptor as u32, (descriptor >> 32) as u32);
-            let region_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
-            let breach = Breach::Descriptor { offset, bytes, region_bytes };
+            let area_bytes = u32::try_from(self.peer_payload.len()).expect("checked geometry");
+            let breach = Breach::Descriptor { offset, bytes, area_bytes };
             let aligned = offset.is_multiple_of(8);
             let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
             let range = range.ok_or(breach)?;
-            self.unannounced_bytes += bytes;
+            payload_bytes = bytes;
             self.read_ahead = ReadAhead::after(offset, bytes);
             sink(header.kind, Payload::Shared(range))
         } else {
             return Err(Breach::InlineLength(header.length));
         };
-        self.consumer.consume();
-        self.counters.received += 1;
-        self.give_credit(self.announce_every);
+        self.consumer.consume(payload_bytes);
+        if self.consumer.credit.is_worthwhile() || self.bell.peer_wants_credit() {
+            self.give_credit();
+        }
         Ok(Some(result))
     }
 
@@ -429,8 +498,8 @@ impl ShmLink {
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         let Some(slot) = self.consumer.peek()? else {
             // As in `receive`: an idle receiver owes nothing.
-            if self.announced != self.consumer.consumed() {
-                self.give_credit(0);
+            if self.consumer.credit.owes() {
+                self.announce();
             }
             return Ok(None);
         };
@@ -440,28 +509,44 @@ impl ShmLink {
         }))
     }
 
+    /// What the channel's flag says when all is read. `flag` is what it says now: in a long ring its one byte can mean
+    /// 256 more messages.
+    #[inline]
+    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "the flag is the low byte")]
+        let read = self.consumer.credit.consumed() as u8;
+        if read == flag && self.consumer.slots() >= 256 && !self.is_idle() { !flag } else { read }
+    }
+
     /// Whether three quarters of the peer's ring are unread.
     pub(crate) fn is_almost_full(&self) -> bool {
         self.consumer.has_at_least_quarters(3)
     }
 
-    /// Announces what was consumed, if that is at least `worthwhile` messages or the peer waits for it.
-    #[inline]
-    fn give_credit(&mut self, worthwhile: u32) {
-        let consumed = self.consumer.consumed();
-        let wants = || self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed);
-        let messages = consumed.wrapping_sub(self.announced);
-        if wants() != 0 || messages >= worthwhile || self.unannounced_bytes > self.announce_bytes {
-            self.announced = consumed;
-            self.unannounced_bytes = 0;
-            announce(self.control.word(control::CONSUMED), consumed);
-            // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
-            // either seen this one or is seen here.
-            self.fences.after_post();
-            if wants() & ROOM != 0 {
-                self.ring_bell();
-            }
+    /// Announces what was consumed, if that is worthwhile or this peer wants to know.
+    #[cold]
+    fn give_credit(&mut self) {
+        if self.consumer.credit.is_worthwhile() || self.peer_wants() != 0 {
+            self.announce();
         }
+    }
+
+    fn announce(&mut self) {
+        announce(self.control.word(control::CONSUMED), self.consumer.credit.announce());
+        // Looked at again behind the fence: a sender that says that it waits, and then looks at the count, has
+        // either seen this one or is seen here.
+        self.fences.after_post();
+        if self.peer_waits_for_room() {
+            self.ring_bell();
+        }
+    }
+
+    fn peer_wants(&self) -> u64 {
+        self.peer_control.word(control::WANTS_CREDIT).load(Ordering::Relaxed)
+    }
+
+    fn peer_waits_for_room(&self) -> bool {
+        self.peer_wants() & ROOM != 0
     }
 
     /// Whether nothing has come.
@@ -470,15 +555,18 @@ impl ShmLink {
         matches!(self.consumer.peek(), Ok(None))
     }
 
-    /// Whether the peer has read more than when we last looked: a send that was refused may now succeed.
+    /// Whether the peer has read more than when we last looked, or lets us go on: a send that was refused may now
+    /// succeed.
     pub(crate) fn has_room(&self) -> bool {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
-        let news = consumed.wrapping_sub(self.producer.counts().1);
-        news != 0 && news <= u32::MAX / 2
+        let credit = &self.producer.credit;
+        if credit.is_stopped() {
+            return self.signal != self.signalled() || self.pace.may_send();
+        }
+        credit.is_news(self.peer_consumed())
     }
 
-    /// Says to the peer that we wait for room, or no longer. A waiting sender is told of every message consumed.
+    /// Says to the peer that we wait for room, or no longer. A waiting sender is told of every message consumed. The
+    /// endpoint says on its board that somebody waits ([`Bell::demand_credit`]).
     pub(crate) fn want_credit(&self, wanted: bool) {
         let room = if wanted { ROOM } else { 0 };
         self.control.word(control::WANTS_CREDIT).store(self.wants | room, Ordering::SeqCst);
@@ -493,9 +581,9 @@ impl ShmLink {
     /// Whether the peer has left messages unread, and its tick has stood still, for `limit` up to `now`. It is judged
     /// by what was seen by earlier calls: a peer is silent only if two calls so far apart saw the same.
     pub(crate) fn is_silent(&mut self, now: Instant, limit: Duration) -> bool {
-        #[expect(clippy::cast_possible_truncation, reason = "counts wrap at 32 bits")]
-        let consumed = self.peer_control.word(control::CONSUMED).load(Ordering::Acquire) as u32;
-        let (sent, acknowledged) = self.producer.counts();
+        let consumed = self.peer_consumed();
+        let credit = &self.producer.credit;
+        let (sent, acknowledged) = (low_half(credit.sent()), low_half(credit.acknowledged()));
         let unread = sent != acknowledged && sent != consumed;
         // What we send meanwhile changes nothing: the oldest message stays unread.
         let (tick, outstanding) = (self.peer_tick(), (acknowledged, consumed));
@@ -516,7 +604,7 @@ impl ShmLink {
     }
 
     /// Tells the peer that no message will follow.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&mut self) {
         self.control.word(control::CLOSED).store(1, Ordering::Release);
         self.ring_bell();
     }
@@ -526,8 +614,12 @@ impl ShmLink {
         self.peer_control.word(control::CLOSED).load(Ordering::Acquire) != 0
     }
 
-    /// Shows the peer that we are alive and look at the ring. `tick` counts up.
-    pub(crate) fn tick(&self, tick: u64) {
+    /// Shows the peer that we are alive and look at the ring, and pays what is owed to it: an endpoint with many channels
+    /// does not look at those that have nothing, and would sleep over what they are owed. `tick` counts up.
+    pub(crate) fn tick(&mut self, tick: u64) {
+        if self.consumer.credit.owes() {
+            self.announce();
+        }
         self.control.word(control::TICK).store(tick, Ordering::Relaxed);
     }
 
@@ -635,7 +727,15 @@ impl Transport for ShmLink {
     }
 
     fn counters(&self) -> TransportCounters {
-        TransportCounters { outstanding: self.producer.outstanding(), ..self.counters }
+        let credit = &self.producer.credit;
+        TransportCounters {
+            sent: credit.sent(),
+            received: self.consumer.credit.consumed(),
+            refused: self.refused,
+            dropped: 0,
+            outstanding: credit.outstanding(),
+            quenches: self.pace.quenches(),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ impl Endpoint {
     /// Shows every peer that this endpoint moves.
     pub(crate) fn tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
-        for channel in self.channels.iter().flatten() {
+        for channel in self.channels.iter_mut().flatten() {
             channel.tick(self.ticks);
         }
     }

@@ -1,6 +1,6 @@
 //! What carries the messages of one channel.
 //!
-//! One trait, one conformance suite (`tests/transports.rs`), several ways: shared memory, UDP, AF_XDP, and a wrapper
+//! One trait, one conformance suite (`tests/transports`), several ways: shared memory, UDP, AF_XDP, and a wrapper
 //! that loses, delays, duplicates and reorders by seed. A transport moves datagrams: it keeps their limits, and it
 //! either delivers each exactly once and in order, or says in its capabilities that it can lose. What makes a
 //! losing one reliable is [`crate::retransmit`].
@@ -56,6 +56,8 @@ pub struct TransportCounters {
     pub dropped: u64,
     /// Messages sent and not yet known to be read.
     pub outstanding: u32,
+    /// Times that the peer told this flow to stand still for a while: its backlog had passed its high mark.
+    pub quenches: u64,
 }
 
 /// A carrier of datagrams between two endpoints.

@@ -124,6 +124,13 @@ fn requests_without_a_reply_are_acknowledged_and_the_window_holds_back() {
     alice.try_request(to_bob, NOTE, &[16], &[]).unwrap();
 }
 
+/// A window of requests and one of replies may stand unread in a ring, and as much again be read and not yet announced.
+#[test]
+#[should_panic(expected = "a window of 17 with 64 slots")]
+fn fewer_than_four_slots_for_each_request_of_the_window_are_refused() {
+    pair_with(ActiveOptions { window: 17, ..ActiveOptions::default() }, Geometry::default());
+}
+
 #[test]
 fn a_peer_that_completes_nothing_is_waited_for_no_longer_than_the_patience() {
     let options = ActiveOptions { patience: Duration::from_millis(20), ..ActiveOptions::default() };

@@ -13,8 +13,8 @@ use comb_net::{
 };
 use comb_types::{ChannelId, EndpointId};
 use evil_peer::{
-    BELL_CHANNELS, BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, board_bytes,
-    good_ring, pack,
+    BELL_CHANNELS, BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, QUENCH,
+    board_bytes, good_ring, pack,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -90,7 +90,7 @@ fn an_inline_length_beyond_the_slot() {
 }
 
 #[test]
-fn a_descriptor_outside_its_region() {
+fn a_descriptor_outside_the_payload_area() {
     for (offset, bytes) in [
         (0, 20_481),
         (20_480, 1),
@@ -102,7 +102,7 @@ fn a_descriptor_outside_its_region() {
     ] {
         let mut scene = scene();
         scene.channel.post(1, DESCRIPTOR, 1, 0, u64::from(offset) | u64::from(bytes) << 32);
-        scene.expect(Breach::Descriptor { offset, bytes, region_bytes: 20_480 });
+        scene.expect(Breach::Descriptor { offset, bytes, area_bytes: 20_480 });
     }
 }
 
@@ -135,6 +135,20 @@ fn a_count_that_goes_backwards_is_only_ever_a_full_ring() {
     }
     scene.channel.own.store(CONSUMED, u64::from(u32::MAX));
     assert!(matches!(scene.alice.send(scene.to_mallory, 0, b"x"), Err(PostError::Full(_))));
+    scene.bob_is_well();
+}
+
+/// The lease is what bounds the harm of a quench.
+#[test]
+fn a_quench_for_longer_than_a_lease_may_be() {
+    const QUENCHED: u64 = 16;
+    let mut scene = scene();
+    scene.channel.own.store(QUENCH, 1_000_001 << 32 | 1);
+    scene.mallory.bell().store(0, QUENCHED);
+    scene.alice.send(scene.to_mallory, 0, b"the one that sees it").unwrap();
+    let error = scene.alice.send(scene.to_mallory, 0, b"x").unwrap_err();
+    let PostError::Ended(ended) = error else { panic!("{error}") };
+    assert_eq!(ended.cause, Cause::Breach(Breach::Form("a quench for longer than a second")));
     scene.bob_is_well();
 }
 

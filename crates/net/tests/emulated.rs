@@ -3,20 +3,20 @@
 
 use std::time::Duration;
 
-use comb_net::emulated::{EmulatedEndpoint, EmulationHost, WINDOW_MESSAGES};
+use comb_net::emulated::{EmulatedEndpoint, Emulator, WINDOW_MESSAGES};
 use comb_net::transport::Transport;
 use comb_net::{Breach, Cause, ChannelKey, Geometry, InProcess, PostError, pair_for_tests};
 
 const SOON: Duration = Duration::from_secs(10);
 
-fn hosts() -> (InProcess, EmulationHost, EmulationHost) {
+fn emulators() -> (InProcess, Emulator, Emulator) {
     let agent = InProcess::start();
-    let host = |name: &str| EmulationHost::new(agent.connect(name).unwrap().endpoint("shared").unwrap());
-    let (here, there) = (host("here"), host("there"));
+    let emulator = |name: &str| Emulator::new(agent.connect(name).unwrap().endpoint("shared").unwrap());
+    let (here, there) = (emulator("here"), emulator("there"));
     (agent, here, there)
 }
 
-/// Opens while the other host is serviced, as its own programs would.
+/// Opens while the other emulator is serviced, as its own programs would.
 fn open(from: &mut EmulatedEndpoint, to: &mut EmulatedEndpoint) -> (ChannelKey, ChannelKey) {
     let address = to.address();
     std::thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn open(from: &mut EmulatedEndpoint, to: &mut EmulatedEndpoint) -> (ChannelKey, 
 
 #[test]
 fn messages_go_and_come_and_each_endpoint_gets_its_own() {
-    let (_agent, here, there) = hosts();
+    let (_agent, here, there) = emulators();
     let mut pairs: Vec<_> = (0..20)
         .map(|number| {
             let mut one = here.endpoint(&format!("one{number}")).unwrap();
@@ -62,7 +62,7 @@ fn messages_go_and_come_and_each_endpoint_gets_its_own() {
 
 #[test]
 fn one_that_does_not_receive_holds_back_its_own_sender_only() {
-    let (_agent, here, there) = hosts();
+    let (_agent, here, there) = emulators();
     let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
     let (mut three, mut four) = (here.endpoint("three").unwrap(), there.endpoint("four").unwrap());
     let (to_two, _) = open(&mut one, &mut two);
@@ -96,7 +96,7 @@ fn one_that_does_not_receive_holds_back_its_own_sender_only() {
 
 #[test]
 fn who_is_not_there_is_said_so() {
-    let (_agent, here, there) = hosts();
+    let (_agent, here, there) = emulators();
     let mut one = here.endpoint("one").unwrap();
     let mut refused = |to: &str, words: &str| {
         let error = std::thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn who_is_not_there_is_said_so() {
 
 #[test]
 fn closing_tells_the_peer_after_it_read_what_was_sent() {
-    let (_agent, here, there) = hosts();
+    let (_agent, here, there) = emulators();
     let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
     let (to_two, to_one) = open(&mut one, &mut two);
     one.send(to_two, 0, b"last words").unwrap();
@@ -130,7 +130,7 @@ fn closing_tells_the_peer_after_it_read_what_was_sent() {
     let ended = two.receive_within(&mut buffer, SOON).unwrap_err();
     assert_eq!((ended.channel, ended.peer.as_str()), (to_one, "here/shared#one"));
     assert_eq!(two.receive(&mut buffer), Ok(None));
-    // A host that goes ends what its endpoints had.
+    // An emulator that goes ends what its endpoints had.
     let (_, to_one) = open(&mut one, &mut two);
     drop((one, here));
     assert_eq!(two.receive_within(&mut buffer, SOON).unwrap_err().channel, to_one);
@@ -138,7 +138,7 @@ fn closing_tells_the_peer_after_it_read_what_was_sent() {
 
 #[test]
 fn a_key_of_one_endpoint_is_no_use_to_another() {
-    let (_agent, here, there) = hosts();
+    let (_agent, here, there) = emulators();
     let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
     let mut thief = here.endpoint("thief").unwrap();
     let (to_two, _) = open(&mut one, &mut two);
@@ -147,21 +147,21 @@ fn a_key_of_one_endpoint_is_no_use_to_another() {
     one.send(to_two, 0, b"still open").unwrap();
 }
 
-/// Two hosts, and one that is none: it has no endpoint, which would refuse kinds that are reserved, and writes what it
+/// Two emulators, and one that is none: it has no endpoint, which would refuse kinds that are reserved, and writes what it
 /// likes to the second.
-fn hosts_and_mallory() -> (InProcess, EmulationHost, EmulationHost, Box<dyn Transport>) {
+fn emulators_and_mallory() -> (InProcess, Emulator, Emulator, Box<dyn Transport>) {
     let agent = InProcess::start();
     let shared = |name: &str| agent.connect(name).unwrap().endpoint("shared").unwrap();
     let (here, mut there) = (shared("here"), shared("there"));
     let (mallory, theirs) = pair_for_tests(Geometry::default());
     there.attach("mallory/raw", theirs).unwrap();
-    let (here, there) = (EmulationHost::new(here), EmulationHost::new(there));
+    let (here, there) = (Emulator::new(here), Emulator::new(there));
     (agent, here, there, mallory)
 }
 
-/// A host that makes up sub-addresses, credit or messages loses its real channel; the conversations of others go on.
+/// An emulator that makes up sub-addresses, credit or messages loses its real channel; the conversations of others go on.
 #[test]
-fn a_host_that_breaks_a_rule_is_cut_off() {
+fn an_emulator_that_breaks_a_rule_is_cut_off() {
     let number = |number: u32| number.to_le_bytes().to_vec();
     let cases = [
         (0xB0, vec![1, 2], "shorter than its header"),
@@ -174,7 +174,7 @@ fn a_host_that_breaks_a_rule_is_cut_off() {
         (0xB5, number(1), "a sub-address that belongs to another channel"),
     ];
     for (kind, message, rule) in cases {
-        let (_agent, here, there, mut mallory) = hosts_and_mallory();
+        let (_agent, here, there, mut mallory) = emulators_and_mallory();
         let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
         let (to_two, _) = open(&mut one, &mut two);
         // An honest channel first, so that there is something to lose.
@@ -190,9 +190,9 @@ fn a_host_that_breaks_a_rule_is_cut_off() {
 }
 
 #[test]
-fn a_host_that_ignores_the_window_or_invents_credit_is_cut_off() {
+fn an_emulator_that_ignores_the_window_or_invents_credit_is_cut_off() {
     for flood in [true, false] {
-        let (_agent, _here, there, mut mallory) = hosts_and_mallory();
+        let (_agent, _here, there, mut mallory) = emulators_and_mallory();
         let mut two = there.endpoint("two").unwrap();
         mallory.send(0xB0, &[&77_u32.to_le_bytes(), &[3], b"twome"]).unwrap();
         two.accept(SOON).unwrap();

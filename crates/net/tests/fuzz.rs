@@ -23,8 +23,8 @@ use comb_net::{
 };
 use comb_types::{ChannelId, EndpointId};
 use evil_peer::{
-    BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, board_bytes, good_ring,
-    pack,
+    BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, QUENCH, board_bytes,
+    good_ring, pack,
 };
 use rustix::fs::SealFlags;
 
@@ -201,7 +201,7 @@ fn scribble(fuzz: &mut Fuzz, mallory: &EvilPeer, enemy: &mut EvilChannel) {
             }
             // Control words: magic, geometry, count, wants-credit, closed, tick, window epochs.
             4 => {
-                let word = [0, 1, CONSUMED, 16, CLOSED, 32, 64, 64 + 255][fuzz.below(8)];
+                let word = [0, 1, CONSUMED, 16, CLOSED, 32, QUENCH, 64, 64 + 255][fuzz.below(9)];
                 let value = fuzz.word();
                 if word != CLOSED || fuzz.chance(8) {
                     enemy.own.store(word, value);

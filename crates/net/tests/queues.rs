@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_net::queues::{
     Buffer, Content, PushError, Queues, QueuesOptions, SendDescriptor, SendState, Ticket,
@@ -132,7 +132,22 @@ fn a_full_receive_queue_holds_the_sender_back_and_loses_nothing() {
         sent += 1;
         queues.service().unwrap();
     }
-    assert_eq!(sent, 68, "the queue and the ring");
+    assert!(sent >= 3, "half of the queue, and one more that tells the sender of it");
+    // A lease that runs out because this thread was not scheduled lets some more through.
+    if peer.counters(to_queues).unwrap().quenches == 1 {
+        assert_eq!(sent, 3, "told to stop long before its ring is full");
+    }
+    // A sender that is never told, because nobody services the queue, goes on when its lease has run out.
+    let started = Instant::now();
+    while sent < 68 {
+        sent += u32::from(peer.send(to_queues, 0, &sent.to_le_bytes()).is_ok());
+        if queues.state().received < 4 {
+            queues.service().unwrap();
+        }
+        assert!(started.elapsed() < SOON, "{sent} sent");
+    }
+    assert!(peer.send(to_queues, 0, b"x").is_err(), "the queue and the ring are full");
+    queues.service().unwrap();
     assert!(queues.is_almost_full() && queues.state().no_descriptor > 0);
     for number in 0..sent {
         let received = queues.pop().unwrap_or_else(|| {

@@ -14,10 +14,11 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 pub(crate) const PAGE: usize = 4096;
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x02");
 /// Control words, counted in words.
 pub(crate) const CONSUMED: usize = 8;
 pub(crate) const CLOSED: usize = 24;
+pub(crate) const QUENCH: usize = 40;
 /// The length byte of a header that says: look for a descriptor.
 pub(crate) const DESCRIPTOR: u8 = 0xFF;
 
@@ -206,7 +207,9 @@ impl EvilChannel {
 
     /// The first word of the slot that the next message goes to.
     pub(crate) fn slot(&self) -> usize {
-        PAGE / 8 + (self.sent % self.geometry.slots) as usize * 8
+        // A ring of up to 16 slots stands behind the control words, in their page.
+        let ring = if self.geometry.slots <= 16 { 320 } else { PAGE / 8 };
+        ring + (self.sent % self.geometry.slots) as usize * 8
     }
 
     /// Writes a message with any header.
