@@ -1,5 +1,6 @@
 //! A channel: one peer, one way of carrying messages, one life.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -134,10 +135,7 @@ impl Channel {
     pub(crate) fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         match &mut self.link {
             Link::Shm(link) => link.next_length(),
-            Link::Other(link) => {
-                let link = link.transport_mut();
-                Ok((!link.is_idle()).then(|| link.capabilities().longest_message))
-            }
+            Link::Other(link) => link.transport_mut().next_length(),
         }
     }
 
@@ -214,8 +212,28 @@ impl Channel {
 
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
-            Link::Shm(link) => link.has_room(),
-            Link::Other(link) => link.may_send(),
+            Link::Shm(link) => ShmLink::has_room(link),
+            Link::Other(link) => link.may_send() && link.transport_mut().has_room(),
+        }
+    }
+
+    /// When a transport that rings no bell must be looked at again.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.transport().next_timeout()
+    }
+
+    pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.transport().readable()
+    }
+
+    /// After its close: the transport, if messages of ours may still have to be sent again.
+    pub(crate) fn into_unsettled(self) -> Option<Box<dyn Transport>> {
+        match self.link {
+            Link::Other(link) => {
+                let mut transport = link.into_transport();
+                (!transport.settle()).then_some(transport)
+            }
+            Link::Shm(_) => None,
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use comb_types::{ChannelId, EndpointId};
 
 use crate::agent::client::{Agent, RequestError};
-use crate::agent::protocol::Side;
+use crate::agent::protocol::{Request, Side};
 use crate::bell::Bell;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::events::{ChannelEvent, Events};
@@ -415,8 +415,6 @@ impl Endpoint {
     /// message.
     pub(crate) fn make_reliable(&mut self) {
         self.channels.iter_mut().flatten().for_each(Channel::make_reliable);
-        // Retransmission has timers, which nobody rings for.
-        self.has_silent |= self.remote > 0;
     }
 
     /// Bytes of the longest message that the channel takes.
@@ -434,6 +432,7 @@ impl Endpoint {
             }
             let left = limit.checked_sub(started.elapsed())?;
             self.keep_up();
+            let left = self.until_timers(left);
             self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
         }
     }
@@ -812,6 +811,7 @@ impl Endpoint {
     pub(crate) fn end_channel(&mut self, key: ChannelKey, cause: Cause) -> Option<ChannelEnded> {
         let mut channel = self.take_channel(key)?;
         channel.close();
+        self.forget(channel.id());
         Some(ChannelEnded { channel: key, peer: channel.peer().to_owned(), cause })
     }
 
@@ -825,17 +825,30 @@ impl Endpoint {
         self.remote -= usize::from(channel.is_remote());
         // Nobody needs to be told of a channel that has come and gone.
         self.arrived.retain(|arrived| *arrived != key);
-        if channel.id() != ATTACHED {
-            self.agent.shared().forget_channel(channel.id(), channel.life());
-        }
+        self.agent.shared().unwatch_channel(channel.id(), channel.life());
         self.shared.release_index(key.index);
         Some(channel)
+    }
+
+    /// The agent hears that a channel is gone. Of one that it never made there is nothing to hear.
+    fn forget(&self, channel: ChannelId) {
+        if channel != ATTACHED {
+            self.agent.shared().close_channel(channel);
+        }
     }
 
     /// Closes a channel. The peer reads what we sent before and is then told.
     pub fn close(&mut self, channel: ChannelKey) {
         if let Some(mut channel) = self.take_channel(channel) {
             channel.close();
+            let id = channel.id();
+            match self.unsettled(channel) {
+                Some(transport) => self.agent.shared().see_off(
+                    vec![transport],
+                    (id != ATTACHED).then_some(Request::CloseChannel { channel: id }),
+                ),
+                None => self.forget(id),
+            }
         }
     }
 }
@@ -846,10 +859,12 @@ impl Drop for Endpoint {
         // What came and was never looked at has a peer too, who is to be told.
         self.shared.news.raise();
         self.look_at_news();
-        for channel in self.channels.iter_mut().flatten() {
+        let mut unsettled = Vec::new();
+        for mut channel in std::mem::take(&mut self.channels).into_iter().flatten() {
             channel.close();
             self.agent.shared().unwatch_channel(channel.id(), channel.life());
+            unsettled.extend(self.unsettled(channel));
         }
-        self.agent.shared().forget_endpoint(&self.shared);
+        self.agent.shared().forget_endpoint(&self.shared, unsettled);
     }
 }

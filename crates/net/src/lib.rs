@@ -51,7 +51,7 @@ mod quench;
 pub mod queues;
 pub mod reliable;
 mod remote;
-mod retransmit;
+pub mod retransmit;
 mod ring;
 pub mod rpc;
 #[cfg(feature = "hosts")]

@@ -4,6 +4,7 @@
 //! and the same calls do the same harm, and a test that fails can be run again.
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use crate::life::Cause;
 use crate::payload::Payload;
@@ -175,8 +176,20 @@ impl<T: Transport> Transport for Lossy<T> {
         self.inner.is_idle()
     }
 
+    fn has_room(&mut self) -> bool {
+        self.inner.has_room()
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.inner.next_timeout()
+    }
+
     fn close(&mut self) {
         self.inner.close();
+    }
+
+    fn settle(&mut self) -> bool {
+        self.inner.settle()
     }
 
     fn peer_closed(&self) -> bool {

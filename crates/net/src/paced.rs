@@ -31,6 +31,10 @@ impl Paced {
         &mut **self.transport.as_mut().expect("taken only for a moment")
     }
 
+    pub(crate) fn into_transport(self) -> Box<dyn Transport> {
+        self.transport.expect("taken only for a moment")
+    }
+
     /// Puts retransmission under it, if it can lose.
     pub(crate) fn make_reliable(&mut self) {
         if self.transport().capabilities().can_lose {

@@ -7,6 +7,9 @@
 //! save by keeping messages that came too early is little, and it would have to hold buffers for every peer
 //! that might misbehave.
 //!
+//! A message that is longer than a frame travels in pieces, each with a sequence number of its own. They come in order
+//! like everything else, so the receiver only puts one behind the other; it holds at most one message.
+//!
 //! [`GoBackN`] is one end of one channel, both directions: acknowledgements ride on messages of the other
 //! direction, or travel alone when there are none. It is pure: time and frames go in, frames and events come
 //! out, and the caller owns sockets, clocks and threads. It knows nothing of keys: frames from the network go
@@ -15,6 +18,7 @@
 //! It bounds memory at both ends and keeps one peer from overrunning the other. What to do about congestion
 //! in between is not its business. (Thesis §2.5.1; see `comb-congestion`)
 
+mod assembly;
 mod frame;
 mod receiver;
 mod round_trip;
@@ -22,22 +26,25 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use assembly::Assembly;
 use comb_types::{Time, VersionError};
 use frame::Header;
-use receiver::Receiver;
+use receiver::{Position, Receiver};
 use sender::Sender;
 use std::time::Duration;
 use thiserror::Error;
 
 pub use frame::HEADER_BYTES;
 
-/// What both ends must agree on (the first two), and how patient this one is.
+/// What both ends must agree on (the first three), and how patient this one is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Messages that may be on their way without an acknowledgement.
+    /// Messages, or pieces of longer ones, that may be on their way without an acknowledgement.
     pub window: u32,
-    /// The longest message.
+    /// The longest message. Its pieces fit into one window.
     pub longest_message_bytes: usize,
+    /// The longest piece: what a frame carries behind its header.
+    pub longest_piece_bytes: usize,
     /// How long an acknowledgement may wait for a message to ride on. Shorter than the peer's
     /// `shortest_timeout`, or it sends again what we have.
     pub acknowledge_within: Duration,
@@ -58,12 +65,20 @@ impl Default for Config {
         Config {
             window: 64,
             longest_message_bytes: 2048,
+            longest_piece_bytes: 1388,
             acknowledge_within: Duration::from_micros(100),
             first_timeout: Duration::from_millis(1),
             shortest_timeout: Duration::from_micros(500),
             longest_timeout: Duration::from_millis(50),
             silence_limit: Duration::from_millis(500),
         }
+    }
+}
+
+impl Config {
+    /// The longest piece that there can be.
+    fn piece_bytes(&self) -> usize {
+        self.longest_piece_bytes.min(self.longest_message_bytes).max(1)
     }
 }
 
@@ -94,7 +109,7 @@ pub enum Event {
     /// The peer said nothing for the silence limit while messages waited for its acknowledgement. Whether it
     /// has them is unknown. This end is finished: it sends and takes nothing any more.
     PeerSilent {
-        /// Messages whose fate is unknown, sent or not.
+        /// Messages, or pieces of them, whose fate is unknown, sent or not.
         unacknowledged: u32,
     },
 }
@@ -142,6 +157,14 @@ pub enum PeerError {
         /// The limit.
         limit: usize,
     },
+    /// A piece that is longer than agreed, or not the last of its message and shorter.
+    #[error("a piece of {bytes} bytes, where the pieces of a longer message have {expected}")]
+    Piece {
+        /// Its length.
+        bytes: usize,
+        /// As agreed.
+        expected: usize,
+    },
     /// Nobody can have received what we never sent.
     #[error("it acknowledged everything before {acknowledged}, and {unsent} is the first that was not sent")]
     AcknowledgedUnsent {
@@ -162,7 +185,8 @@ pub enum PeerError {
     },
 }
 
-/// What one end has counted since it was made. Rises only, but for the round trip.
+/// What one end has counted since it was made. Rises only, but for the round trip. Each piece of a longer message counts
+/// as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Messages sent for the first time.
@@ -202,6 +226,7 @@ pub struct GoBackN {
     config: Config,
     sender: Sender,
     receiver: Receiver,
+    assembly: Assembly,
     /// Since when we have been waiting for a word of the peer; `None` while we need none.
     waiting_since: Option<Time>,
     blocked: bool,
@@ -225,10 +250,13 @@ impl GoBackN {
             "timeouts out of order"
         );
         assert!(longest_timeout < silence_limit, "the peer is given up before it is asked again");
+        let pieces = config.longest_message_bytes.div_ceil(config.piece_bytes());
+        assert!(pieces <= window as usize, "a window of {window} for messages of {pieces} pieces");
         GoBackN {
             config,
             sender: Sender::new(&config),
             receiver: Receiver::new(&config),
+            assembly: Assembly::new(&config),
             waiting_since: None,
             blocked: false,
             writable: false,
@@ -237,7 +265,7 @@ impl GoBackN {
         }
     }
 
-    /// Takes a message, gathered from `parts`, into a buffer that was allocated for an earlier one.
+    /// Takes a message, gathered from `parts`, into buffers that were allocated for earlier ones: all of it or nothing.
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<(), SendError> {
         if self.silent {
             return Err(SendError::PeerSilent);
@@ -246,17 +274,23 @@ impl GoBackN {
         if bytes > limit {
             return Err(SendError::TooLong { bytes, limit });
         }
-        if !self.sender.take(parts) {
+        if !self.sender.has_room_for(bytes) {
             self.blocked = true;
             return Err(SendError::WindowFull);
         }
+        self.sender.take(parts);
         Ok(())
     }
 
-    /// Feeds one input. Returns the message in the frame if it is the next one in order: that counts as
+    /// Whether the window has room for a message of this length.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.sender.has_room_for(bytes)
+    }
+
+    /// Feeds one input. Returns the message that is complete with the frame, if it is the next one in order: that counts as
     /// delivered, and will be acknowledged whatever the caller does with it. Call again at
     /// [`next_timeout`](GoBackN::next_timeout) even if nothing arrived.
-    pub fn handle<'f>(&mut self, now: Time, input: Input<'f>) -> Result<Option<&'f [u8]>, PeerError> {
+    pub fn handle<'a>(&'a mut self, now: Time, input: Input<'a>) -> Result<Option<&'a [u8]>, PeerError> {
         if self.silent {
             return Ok(None);
         }
@@ -285,13 +319,13 @@ impl GoBackN {
         if self.silent {
             return None;
         }
-        if let Some((sequence, message)) = self.sender.poll(now) {
+        if let Some((sequence, piece, more)) = self.sender.poll(now) {
             self.waiting_since.get_or_insert(now);
             let (acknowledged, resend) = self.receiver.acknowledge();
-            return Some(Header { sequence: Some(sequence), acknowledged, resend }.write(message, into));
+            return Some(Header { sequence: Some(sequence), acknowledged, resend, more }.write(piece, into));
         }
         let (acknowledged, resend) = self.receiver.poll(now)?;
-        Some(Header { sequence: None, acknowledged, resend }.write(&[], into))
+        Some(Header { sequence: None, acknowledged, resend, more: false }.write(&[], into))
     }
 
     /// The next event, or `None`.
@@ -316,10 +350,10 @@ impl GoBackN {
 
     /// The length of the longest frame of this channel.
     pub fn longest_frame(&self) -> usize {
-        HEADER_BYTES + self.config.longest_message_bytes
+        HEADER_BYTES + self.config.piece_bytes()
     }
 
-    /// Messages taken and not yet acknowledged.
+    /// Messages, or pieces of longer ones, taken and not yet acknowledged.
     pub fn unacknowledged(&self) -> u32 {
         self.sender.unacknowledged()
     }
@@ -338,15 +372,20 @@ impl GoBackN {
         }
     }
 
-    fn frame<'f>(&mut self, now: Time, bytes: &'f [u8], room: bool) -> Result<Option<&'f [u8]>, PeerError> {
-        let (header, message) = Header::read(bytes)?;
-        let limit = self.config.longest_message_bytes;
-        if message.len() > limit {
-            return Err(PeerError::TooLong { bytes: message.len(), limit });
-        }
+    fn frame<'a>(
+        &'a mut self,
+        now: Time,
+        bytes: &'a [u8],
+        room: bool,
+    ) -> Result<Option<&'a [u8]>, PeerError> {
+        let (header, piece) = Header::read(bytes)?;
+        self.assembly.check_piece(piece.len(), header.more)?;
         // Both halves are checked before either changes.
         let acknowledged = self.sender.check(header.acknowledged)?;
         let position = header.sequence.map(|sequence| self.receiver.check(sequence)).transpose()?;
+        if position == Some(Position::Expected) {
+            self.assembly.check_next(piece.len())?;
+        }
 
         let alone = position.is_none();
         if self.sender.acknowledge(now, acknowledged, alone) && self.blocked {
@@ -357,8 +396,8 @@ impl GoBackN {
             self.sender.gap_reported(now, header.acknowledged);
         }
         self.waiting_since = self.sender.awaits_acknowledgement().then_some(now);
-        let delivered = position.is_some_and(|position| self.receiver.arrived(now, position, room));
-        Ok(delivered.then_some(message))
+        let taken = position.is_some_and(|position| self.receiver.arrived(now, position, room));
+        Ok(if taken { self.assembly.add(piece, header.more) } else { None })
     }
 
     fn timeout(&mut self, now: Time) {

@@ -382,15 +382,12 @@ mod tests {
                 let mut consumer = after(consumed.into(), words.clone(), 8);
                 words.word((consumed & 7) as usize * SLOT_WORDS).store(word, Ordering::Release);
                 let sequence = Header::unpack(word).sequence;
+                let next = consumed.wrapping_add(1);
+                let before = if consumed < 8 { 0 } else { consumed - 7 };
                 match consumer.peek() {
-                    Ok(Some(slot)) => prop_assert_eq!(slot.header.sequence, consumed.wrapping_add(1)),
-                    Ok(None) => prop_assert!(
-                        sequence == consumed.wrapping_sub(7) || (sequence == 0 && consumed < 8)
-                    ),
-                    Err(_) => prop_assert!(
-                        ![consumed.wrapping_add(1), consumed.wrapping_sub(7)].contains(&sequence)
-                            && (sequence != 0 || consumed >= 8)
-                    ),
+                    Ok(Some(slot)) => prop_assert_eq!(slot.header.sequence, next),
+                    Ok(None) => prop_assert_eq!(sequence, before),
+                    Err(_) => prop_assert!(sequence != next && sequence != before),
                 }
             }
         }

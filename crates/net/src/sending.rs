@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::channel::ChannelKey;
+use crate::channel::{Channel, ChannelKey};
 use crate::endpoint::{ChannelEnded, Endpoint, PostError};
 use crate::life::Cause;
 use crate::transport::SendError;
@@ -178,7 +178,11 @@ impl Endpoint {
         }
         self.want_credit(key, true);
         let started = Instant::now();
-        self.sleep_while(limit, stuck);
+        if self.channel(key).is_some_and(Channel::is_remote) {
+            self.sleep_for_room(key, limit);
+        } else {
+            self.sleep_while(limit, stuck);
+        }
         self.learn(started.elapsed());
         self.want_credit(key, false);
         // The peer may have died or fallen silent; then its channel refuses the next message and says why.

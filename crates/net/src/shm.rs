@@ -691,6 +691,10 @@ impl Transport for ShmLink {
         Capabilities { longest_message: self.longest_message(), can_lose: false }
     }
 
+    fn has_room(&mut self) -> bool {
+        ShmLink::has_room(self)
+    }
+
     fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
         ShmLink::send_gathered(self, kind, parts)
     }

@@ -3,9 +3,10 @@
 //! One trait, one conformance suite (`tests/transports`), several ways: shared memory, UDP, AF_XDP, and a wrapper
 //! that loses, delays, duplicates and reorders by seed. A transport moves datagrams: it keeps their limits, and it
 //! either delivers each exactly once and in order, or says in its capabilities that it can lose. What makes a
-//! losing one reliable is [`crate::reliable`].
+//! losing one reliable is [`crate::retransmit`].
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use crate::life::Cause;
 use crate::payload::Payload;
@@ -73,8 +74,29 @@ pub trait Transport: Send {
     /// Whether nothing has come. May be wrong for a moment, never for ever.
     fn is_idle(&mut self) -> bool;
 
+    /// How many bytes the next message has. Who cannot tell says how many it has at most.
+    fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        Ok((!self.is_idle()).then(|| self.capabilities().longest_message))
+    }
+
+    /// Whether a message that was refused for want of room may be taken now.
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    /// When it must be looked at again, even if nothing came: it may have to send something a second time.
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+
     /// Tells the peer, as far as that is possible, that nothing will follow.
     fn close(&mut self);
+
+    /// After [`Transport::close`]: whether nothing is left to do. Until then what was sent may still have to be sent
+    /// again; call this until it says so, or give the last messages up.
+    fn settle(&mut self) -> bool {
+        true
+    }
 
     /// Whether the peer is known to have closed.
     fn peer_closed(&self) -> bool;
@@ -110,8 +132,24 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).is_idle()
     }
 
+    fn next_length(&mut self) -> Result<Option<usize>, Breach> {
+        (**self).next_length()
+    }
+
+    fn has_room(&mut self) -> bool {
+        (**self).has_room()
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        (**self).next_timeout()
+    }
+
     fn close(&mut self) {
         (**self).close();
+    }
+
+    fn settle(&mut self) -> bool {
+        (**self).settle()
     }
 
     fn peer_closed(&self) -> bool {

@@ -13,7 +13,7 @@ const LONGEST_SPIN: Duration = Duration::from_micros(40);
 const SHORTEST_SPIN: Duration = Duration::from_micros(2);
 
 /// With a channel whose transport rings no bell: looks come as often as its timers need.
-const LONGEST_SLEEP_WITHOUT_BELL: Duration = Duration::from_micros(200);
+pub(crate) const LONGEST_SLEEP_WITHOUT_BELL: Duration = Duration::from_micros(200);
 
 /// So many spins in a row that ended just before the answer came say that we held the core that it needed.
 const FAILURES_BEFORE_REST: u32 = 4;
@@ -112,9 +112,12 @@ impl Endpoint {
         assert!(self.shared.options().events, "EndpointOptions::events was not set");
         self.tick();
         self.look_soon();
-        self.shared.start_event_timer(LONGEST_SLEEP);
         self.shared.bell().demand_events();
-        !self.has_something()
+        let idle = !self.has_something();
+        // Not zero, which would stop the timer.
+        let next = self.until_timers(LONGEST_SLEEP).max(Duration::from_micros(1));
+        self.shared.start_event_timer(next);
+        idle
     }
 
     /// Undoes [`Endpoint::arm`]: senders no longer pay for events.

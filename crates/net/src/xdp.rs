@@ -50,8 +50,29 @@ const SEND_CHUNKS: u32 = 64;
 /// Packets on our port that are not the peer's, looked at in one go.
 const STRAYS_A_LOOK: usize = 64;
 
-/// How long a queue whose owner is gone may look taken.
-const QUEUE_LIMIT: Duration = Duration::from_millis(250);
+/// How long to wait for what may still come.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// A queue whose owner is gone looks taken for a while.
+    queue: Duration,
+    /// A neighbour that was never asked says its hardware address after a while. The kernel asks again after a second,
+    /// which a link that has just come up needs.
+    neighbour: Duration,
+}
+
+impl Patience {
+    const USUAL: Self = Self { queue: Duration::from_millis(250), neighbour: Duration::from_millis(2500) };
+    /// For a thread that others wait for.
+    const NONE: Self = Self { queue: Duration::ZERO, neighbour: Duration::ZERO };
+}
+
+/// The Ethernet interface of this thread's network namespace that has the address.
+pub(crate) fn interface_with(address: std::net::IpAddr) -> Option<String> {
+    match address {
+        std::net::IpAddr::V4(address) => Interface::of(address).map(|interface| interface.name),
+        std::net::IpAddr::V6(_) => None,
+    }
+}
 
 /// Where in the kernel the program looks at packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -109,9 +130,14 @@ impl XdpTransport {
     }
 }
 
-/// The fastest way over a connected UDP socket: AF_XDP where it can be had, else UDP.
+/// The fastest way over a connected UDP socket: AF_XDP where it can be had at once, else UDP. Frames that are longer than
+/// a packet go over UDP, because the other end may, and both must have the same limit.
 pub fn fastest(socket: OwnedFd, session: Session) -> Result<Box<dyn Transport>, Errno> {
-    match XdpWire::open(&socket) {
+    let wire = match session.longest_message <= LONGEST_MESSAGE {
+        true => XdpWire::open_with(&socket, Attach::default(), Patience::NONE),
+        false => Err(XdpError::Unavailable),
+    };
+    match wire {
         Ok(wire) => Ok(Box::new(XdpTransport::new(wire, session))),
         Err(_) => Ok(Box::new(UdpTransport::new(socket, session)?)),
     }
@@ -153,12 +179,16 @@ impl XdpWire {
 
     /// The same, with a say in where the program is.
     pub fn open_at(socket: &OwnedFd, attach: Attach) -> Result<Self, XdpError> {
+        Self::open_with(socket, attach, Patience::USUAL)
+    }
+
+    fn open_with(socket: &OwnedFd, attach: Attach, patience: Patience) -> Result<Self, XdpError> {
         if !Mechanism::AfXdp.is_available() {
             return Err(XdpError::Unavailable);
         }
         let (local, peer) = addresses(socket)?;
         let interface = Interface::of(*local.ip()).ok_or(XdpError::NoInterface(*local.ip()))?;
-        let neighbour = interface::neighbour(*peer.ip(), &interface.name)
+        let neighbour = interface::neighbour(*peer.ip(), &interface.name, patience.neighbour)
             .ok_or_else(|| XdpError::NoNeighbour(*peer.ip(), interface.name.clone()))?;
         let memory = Memory::map(CHUNK_BYTES as usize * (RECEIVE_CHUNKS + SEND_CHUNKS) as usize)
             .map_err(step("memory for packets"))?;
@@ -177,7 +207,7 @@ impl XdpWire {
         let user = umem.rx_tx(&xsk, &config).map_err(xdp_step("the socket's rings"))?;
         let rx = user.map_rx().map_err(xdp_step("the receive ring"))?;
         let tx = user.map_tx().map_err(xdp_step("the send ring"))?;
-        bind(&umem, &user)?;
+        bind(&umem, &user, patience.queue)?;
 
         let chunk = |number: u32| u64::from(number) * u64::from(CHUNK_BYTES);
         let mut fill = device.fill(RECEIVE_CHUNKS);
@@ -292,11 +322,11 @@ impl Wire for XdpWire {
 }
 
 /// The kernel gives a queue back some time after its last owner has closed it, so "busy" is not believed at once.
-fn bind(umem: &Umem, user: &User) -> Result<(), XdpError> {
+fn bind(umem: &Umem, user: &User, limit: Duration) -> Result<(), XdpError> {
     let started = Instant::now();
     loop {
         match umem.bind(user) {
-            Err(error) if error.get_raw() == libc::EBUSY && started.elapsed() < QUEUE_LIMIT => {
+            Err(error) if error.get_raw() == libc::EBUSY && started.elapsed() < limit => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             outcome => return outcome.map_err(xdp_step("binding to the interface's queue")),

@@ -788,7 +788,7 @@ fn an_opener_of_a_peer_that_dies_before_its_answer_is_told() {
         assert!(matches!(offer, Reply::Offer { .. }));
     });
     let error = alice.open("mallory/desk").unwrap_err().to_string();
-    assert!(error.contains("mallory left"), "{error}");
+    assert!(error.contains("mallory (process") && error.contains("left"), "{error}");
     dying.join().unwrap();
 }
 

@@ -433,7 +433,7 @@ fn a_killed_process_never_seems_to_have_left() {
         agent.list().unwrap().iter().any(|listed| listed.identity.name == "last" && listed.channels == 2)
     });
     victim.kill();
-    assert_eq!(opening.told(), format!("last's process {pid} ended"));
+    assert_eq!(opening.told(), format!("last (process {pid}) ended"));
     assert_eq!(alice.receive_within(&mut [0; 8], SOON).unwrap_err().channel, key);
     drop((alice, agent));
     scene.end_soon();

@@ -6,16 +6,20 @@
 
 mod evil_peer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{
-    self, LONGEST_MESSAGE, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
+    self, Framing, LONGEST_MESSAGE, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms,
 };
 use comb_net::agent::{Identity, RequestError};
+use comb_net::retransmit::{Agreement, Reliable};
+use comb_net::transport::{Capabilities, SendError, Transport};
 use comb_net::{
-    Agent, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, PostError,
+    Agent, Breach, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, Payload,
+    PostError, TransportCounters, kinds,
 };
 use comb_types::{ChannelId, EndpointId};
 use evil_peer::{
@@ -365,7 +369,12 @@ fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
         connector: fuzz.chance(2),
         send_secret: [fuzz.next() as u8; 32],
         receive_secret: [fuzz.next() as u8; 32],
-        longest_message: fuzz.number(),
+        framing: Framing {
+            longest_frame: fuzz.number(),
+            longest_message: fuzz.number(),
+            window: fuzz.number(),
+        },
+        af_xdp: fuzz.chance(2),
         silence_limit_ms: fuzz.number(),
     }
 }
@@ -698,4 +707,137 @@ fn what_a_peer_hands_over_at_the_handshake() {
         victim.live(1);
     }
     println!("opened or not: {outcomes:?}");
+}
+
+/// Of a kind.
+type Frame = (u8, Vec<u8>);
+
+/// A network that delivers what the enemy wrote.
+#[derive(Clone, Default)]
+struct Enemy {
+    frames: Arc<Mutex<VecDeque<Frame>>>,
+}
+
+const FRAME_BYTES: usize = 200;
+
+impl Enemy {
+    fn frames(&self) -> std::sync::MutexGuard<'_, VecDeque<Frame>> {
+        self.frames.lock().unwrap()
+    }
+}
+
+impl Transport for Enemy {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { longest_message: FRAME_BYTES, can_lose: true }
+    }
+
+    fn send(&mut self, _: u8, parts: &[&[u8]]) -> Result<(), SendError> {
+        assert!(parts.concat().len() <= FRAME_BYTES, "the network's limit holds");
+        Ok(())
+    }
+
+    fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        let Some((kind, frame)) = self.frames().pop_front() else { return Ok(false) };
+        sink(kind, Payload::Private(&frame));
+        Ok(true)
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.frames().is_empty()
+    }
+
+    fn close(&mut self) {}
+
+    fn peer_closed(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> TransportCounters {
+        TransportCounters::default()
+    }
+}
+
+/// A frame that is mostly one of the protocol's, with numbers about where they should be.
+fn any_frame(fuzz: &mut Fuzz, expected: u32, sent: u32) -> Frame {
+    let kind = if fuzz.chance(50) { fuzz.next() as u8 } else { *kinds::CHANNEL.start() };
+    if fuzz.chance(20) {
+        return (kind, fuzz.bytes(FRAME_BYTES * 2));
+    }
+    let sequence = if fuzz.chance(10) { fuzz.number() } else { expected };
+    let acknowledged = match fuzz.below(10) {
+        0 => fuzz.number(),
+        _ => fuzz.below(sent as usize + 1) as u32,
+    };
+    let mut flags = [1, 1, 5, 5, 5, 2, 0, 3][fuzz.below(8)];
+    let bytes = match flags {
+        5 => FRAME_BYTES - 12,
+        1 | 3 => fuzz.below(FRAME_BYTES - 11),
+        _ => 0,
+    };
+    if fuzz.chance(40) {
+        flags = fuzz.next() as u8;
+    }
+    let sequence = if flags & 1 == 0 { 0 } else { sequence };
+    let mut frame = vec![1, flags, 0, 0];
+    frame.extend(sequence.to_le_bytes());
+    frame.extend(acknowledged.to_le_bytes());
+    frame.resize(12 + bytes, 7);
+    if fuzz.chance(60) {
+        mutated(fuzz, &mut frame);
+    }
+    (kind, frame)
+}
+
+/// Frames of a peer on another host, which has the keys: they are messages within the limit, or a breach, or nothing.
+#[test]
+fn what_a_peer_says_in_frames_that_are_sent_until_they_are_acknowledged() {
+    let mut fuzz = Fuzz::start("frames between hosts");
+    let (mut delivered, mut breaches, mut longest) = (0_u64, 0_u64, 0);
+    while fuzz.goes_on() {
+        let limit = 1 + fuzz.below(1500);
+        let (window, silence_limit) = (8, HANG);
+        let agreement = Agreement { window, longest_message: limit, silence_limit };
+        let enemy = Enemy::default();
+        let Ok(mut victim) = Reliable::agreed(Box::new(enemy.clone()), agreement) else {
+            assert!(limit >= 8 * (FRAME_BYTES - 12), "this fits the window");
+            continue;
+        };
+        let (mut expected, mut sent) = (0_u32, 0_u32);
+        for _ in 0..200 {
+            match fuzz.below(8) {
+                0..=3 => {
+                    let (kind, frame) = any_frame(&mut fuzz, expected, sent);
+                    // Whether it is taken the enemy can only guess.
+                    expected = expected.wrapping_add(u32::from(frame.len() > 12 && !fuzz.chance(10)));
+                    enemy.frames().push_back((kind, frame));
+                }
+                4 => {
+                    let message = vec![1; fuzz.below(limit + 10)];
+                    match victim.send(1, &[&message]) {
+                        Ok(()) => sent += 1,
+                        Err(SendError::TooLong { .. }) => assert!(message.len() > limit),
+                        Err(_) => {}
+                    }
+                }
+                5 => drop((victim.is_idle(), victim.has_room(), victim.next_timeout())),
+                6 => drop(victim.next_length()),
+                _ => {
+                    let outcome = victim.receive(&mut |_, payload| {
+                        assert!(payload.len() <= limit, "longer than agreed");
+                        longest = payload.len().max(longest);
+                        delivered += 1;
+                    });
+                    if outcome.is_err() {
+                        breaches += 1;
+                        break;
+                    }
+                }
+            }
+            assert!(victim.counters().outstanding <= window);
+        }
+        victim.close();
+        victim.settle();
+    }
+    println!("{delivered} messages of up to {longest} bytes, {breaches} breaches");
+    assert!(delivered > 0 && breaches > 0 && longest > FRAME_BYTES, "it was tried");
 }

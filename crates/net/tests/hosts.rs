@@ -1,19 +1,18 @@
 //! Channels between processes of two hosts, each with an agent of its own: over the loopback, and over a cable between
-//! two network namespaces.
+//! two network namespaces. How they end is in `hosts_ends.rs`.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comb_net::agent::{Hosts, Identity, Limits, Policy, SameUser};
-use comb_net::hosts::{HostKey, KnownHosts};
+use comb_net::via::{Descriptor, InterfaceOptions, Interfaces, Reliability, Side, Span};
 use comb_net::{Cause, ChannelKey, Endpoint, EndpointOptions, InProcess, PostError, RequestError};
 
 #[path = "transports/namespaces.rs"]
 mod namespaces;
+mod room;
 
 use namespaces::{ADDRESSES, Namespaces};
+use room::Room;
 
 const SOON: Duration = Duration::from_secs(10);
 const EVENTS: EndpointOptions = EndpointOptions {
@@ -23,31 +22,6 @@ const EVENTS: EndpointOptions = EndpointOptions {
     trap_wild_stores: false,
     silence_limit: None,
 };
-
-/// The keys of a room, and what each host knows of it.
-struct Room {
-    keys: BTreeMap<&'static str, HostKey>,
-    known: KnownHosts,
-}
-
-impl Room {
-    fn of(names: &[&'static str]) -> Self {
-        let keys: BTreeMap<_, _> = names.iter().map(|name| (*name, HostKey::generate())).collect();
-        let file: String = keys.iter().map(|(name, key)| format!("{name} = {}\n", key.public())).collect();
-        Self { keys, known: KnownHosts::parse(&file, Path::new("known_hosts")).unwrap() }
-    }
-
-    fn host(&self, name: &str, address: &str, others: &[(&str, SocketAddr)]) -> Hosts {
-        Hosts {
-            name: name.to_owned(),
-            key: self.keys[name].clone(),
-            known: self.known.clone(),
-            listen: format!("{address}:0").parse().unwrap(),
-            addresses: others.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
-            plain: false,
-        }
-    }
-}
 
 fn start(hosts: Hosts) -> InProcess {
     InProcess::among(Box::new(SameUser), Limits::default(), hosts).unwrap()
@@ -79,9 +53,10 @@ fn pair_with(alpha: &InProcess, beta: &InProcess, options: EndpointOptions) -> P
 fn every_length(Pair { mut alice, mut bob, to_bob, to_alice }: Pair) {
     assert_eq!(alice.peer(to_bob), Some("beta:bob/desk"));
     assert_eq!(bob.peer(to_alice), Some("alpha:alice/desk"));
-    let message: Vec<u8> = (0..1401_u32).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
-    let mut buffer = vec![0; 2000];
-    for bytes in (0..100).chain([500, 1000, 1399, 1400]) {
+    let message: Vec<u8> = (0..65_537_u32).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
+    let mut buffer = vec![0; 70_000];
+    // Around the lengths where a message takes one more frame, and up to the longest.
+    for bytes in (0..100).chain(1380..1400).chain([2774, 2775, 2776, 10_000, 65_535, 65_536]) {
         alice.send(to_bob, 7, &message[..bytes]).unwrap();
         let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
         assert_eq!((got.channel, got.kind, got.bytes), (to_alice, 7, bytes));
@@ -92,7 +67,7 @@ fn every_length(Pair { mut alice, mut bob, to_bob, to_alice }: Pair) {
         assert_eq!(buffer[..bytes], message[..bytes], "gathered");
     }
     let error = alice.send(to_bob, 7, &message).unwrap_err();
-    assert_eq!(error, PostError::TooLong { bytes: 1401, limit: 1400 });
+    assert_eq!(error, PostError::TooLong { bytes: 65_537, limit: 65_536 });
 
     alice.send(to_bob, 0, b"last words").unwrap();
     alice.close(to_bob);
@@ -119,6 +94,49 @@ fn two_hosts_on_a_cable() {
     let others = [("beta", beta.door().unwrap())];
     let alpha = namespaces.within(0, || start(room.host("alpha", ADDRESSES[0], &others)));
     every_length(pair_with(&alpha, &beta, EVENTS));
+}
+
+/// An interface's queue is taken where the host allows it, and only there; the two ends need not do the same.
+#[cfg(feature = "xdp")]
+#[test]
+fn two_hosts_on_a_cable_past_the_kernels_protocols() {
+    use namespaces::CABLE;
+    for allowed in [[true, true], [true, false], [false, true]] {
+        let namespaces = match Namespaces::make() {
+            Ok(made) => made,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        let room = Room::of(&["alpha", "beta"]);
+        let allow = |hosts, end: usize| {
+            let af_xdp = if allowed[end] { vec![CABLE.to_owned()] } else { vec!["v1".to_owned()] };
+            start(comb_net::agent::Hosts { af_xdp, ..hosts })
+        };
+        let beta = namespaces.within(1, || allow(room.host("beta", ADDRESSES[1], &[]), 1));
+        let others = [("beta", beta.door().unwrap())];
+        let alpha = namespaces.within(0, || allow(room.host("alpha", ADDRESSES[0], &others), 0));
+        // Whoever opens a queue must be where the interface is: a process and its watcher.
+        let end = |agent: &InProcess, end, name| {
+            namespaces.within(end, || agent.connect(name).unwrap().endpoint_with("desk", EVENTS).unwrap())
+        };
+        let (mut alice, mut bob) = (end(&alpha, 0, "alice"), end(&beta, 1, "bob"));
+        let attached = || {
+            [0, 1].map(|end| namespaces.ip(end, &["-d", "link", "show", CABLE]).unwrap().contains("prog/xdp"))
+        };
+        assert_eq!(attached(), [false; 2]);
+        let to_bob = alice.open("beta:bob/desk").unwrap();
+        let to_alice = bob.accept(SOON).unwrap();
+        if comb_net::mechanism::Mechanism::AfXdp.is_available() {
+            assert_eq!(attached(), allowed);
+        }
+        // A queue has one owner: this one goes the other way, and works as well.
+        let second = alice.open("beta:bob/desk").unwrap();
+        bob.accept(SOON).unwrap();
+        alice.send(second, 9, b"beside it").unwrap();
+        assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().kind, 9);
+        alice.close(second);
+        assert!(bob.receive_within(&mut [0; 16], SOON).is_err());
+        every_length(Pair { alice, bob, to_bob, to_alice });
+    }
 }
 
 #[test]
@@ -199,7 +217,89 @@ fn two_that_wait_for_each_other_in_vain_do_not_take_each_other_for_dead() {
     assert_eq!(heard, Ok(None));
     alice.send(to_bob, 0, b"still here").unwrap();
     assert_eq!(bob.receive_within(&mut [0; 16], SOON).unwrap().unwrap().bytes, 10);
-    assert!(alice.capabilities(to_bob).unwrap().can_lose, "and says what it cannot promise");
+    assert!(!alice.capabilities(to_bob).unwrap().can_lose);
+}
+
+/// Frames for a reader that does not read are lost in its host; the messages are not.
+#[test]
+fn a_reader_that_does_not_read_for_a_while_loses_nothing() {
+    const MESSAGES: u32 = 3000;
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let filler = [7; 2000];
+    let mut sent = 0_u32;
+    while alice.send_gathered(to_bob, 1, &[&sent.to_le_bytes(), &filler]).is_ok() {
+        sent += 1;
+    }
+    assert!(sent > 10, "there is a window");
+    let full = alice.send_within(to_bob, 1, &[&sent.to_le_bytes(), &filler], Duration::from_millis(30));
+    assert_eq!(full, Err(PostError::Full("beta:bob/desk".into())));
+    let sender = std::thread::spawn(move || {
+        for number in sent..MESSAGES {
+            alice.send_within(to_bob, 1, &[&number.to_le_bytes(), &filler], SOON).unwrap();
+        }
+        // What the network lost last is said again after this.
+        alice.close(to_bob);
+        alice
+    });
+    let mut buffer = [0; 2100];
+    for number in 0..MESSAGES {
+        let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("it was sent");
+        assert_eq!((got.bytes, &buffer[..4]), (2004, &number.to_le_bytes()[..]));
+        if number % 500 == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let ended = bob.receive_within(&mut buffer, SOON).unwrap_err();
+    assert!(matches!(ended.cause, Cause::Left(_)), "{ended}");
+    sender.join().unwrap();
+}
+
+/// Their levels of reliability are the channel's: VIA promises each message once, or an error.
+#[test]
+fn virtual_interfaces_between_hosts_lose_nothing() {
+    const MESSAGES: u8 = 60;
+    const BYTES: usize = 30_000;
+    let (alpha, beta) = two_hosts();
+    let party = |agent: &InProcess, name| {
+        let mut via = Interfaces::new(agent.connect(name).unwrap().endpoint_with("desk", EVENTS).unwrap());
+        let tag = via.new_tag();
+        let memory = via.register(vec![0; usize::from(MESSAGES) * BYTES], tag);
+        let options = InterfaceOptions { reliability: Reliability::Reception, ..InterfaceOptions::new(tag) };
+        let key = via.new_interface(options);
+        let span = move |number: u8| Span { memory, offset: usize::from(number) * BYTES, bytes: BYTES };
+        (via, key, memory, span)
+    };
+    let (mut alice, to_bob, out, filled) = party(&alpha, "alice");
+    let (mut bob, to_alice, into, empty) = party(&beta, "bob");
+    let receiver = std::thread::spawn(move || {
+        for number in 0..MESSAGES {
+            bob.post_receive(to_alice, Descriptor::receive(&[empty(number)])).unwrap();
+        }
+        bob.accept(to_alice, SOON).unwrap();
+        for number in 0..MESSAGES {
+            let got = bob.done_within(to_alice, Side::Receive, SOON).expect("it was sent");
+            assert_eq!(got.outcome, Ok(BYTES), "message {number}");
+            let mut content = vec![0; BYTES];
+            bob.read(into, empty(number).offset, &mut content).unwrap();
+            assert!(content.iter().all(|byte| *byte == number), "message {number}");
+            if number % 10 == 0 {
+                // More than the network keeps comes meanwhile.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        bob
+    });
+    alice.connect(to_bob, "beta:bob/desk", SOON).unwrap();
+    for number in 0..MESSAGES {
+        alice.write(out, filled(number).offset, &vec![number; BYTES]).unwrap();
+        alice.post_send(to_bob, Descriptor::send(&[filled(number)])).unwrap();
+    }
+    for _ in 0..MESSAGES {
+        let sent = alice.done_within(to_bob, Side::Send, SOON).expect("bob takes it");
+        assert_eq!(sent.outcome, Ok(BYTES));
+    }
+    receiver.join().unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //!
 //! `windows` is what it decides about windows, `restore` what it believes processes that outlived the agent before.
 
+mod remote;
 mod restore;
 mod windows;
 
@@ -15,11 +16,14 @@ use comb_types::{ChannelId, EndpointId};
 
 use super::credentials;
 use super::policy::{Identity, Limits, Policy, reached};
-use super::protocol::{LONGEST_NAME, Listed, RemoteSession, Reply, Request, Side, WindowTerms};
+use super::protocol::{LONGEST_NAME, Listed, Reply, Request, Side, WindowTerms};
 use crate::bell::Bell;
 use crate::segment::{Segment, Writers};
 use crate::shm::GeometryError;
+use remote::{Remote, Stage};
 use restore::Restored;
+
+pub use remote::{Departure, Elsewhere, Farewell, Verdict};
 
 /// A connection, as the server counts them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,37 +91,6 @@ struct Channel {
     remote: Option<Remote>,
 }
 
-/// How far a channel to another host has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Remote {
-    /// The other host has been asked, for this request of our client.
-    Asked(u32),
-    /// Our client has been asked.
-    Offered,
-    /// Both have it.
-    Open,
-}
-
-/// A channel that another host is to be asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Departure {
-    /// Its number here.
-    pub channel: ChannelId,
-    /// Which host.
-    pub host: String,
-    /// `process/endpoint` there.
-    pub to: String,
-    /// Who opens it.
-    pub from: Identity,
-    /// The opener's endpoint.
-    pub from_endpoint: String,
-    /// Of both sides.
-    pub silence_limit_ms: u32,
-}
-
-/// What our client said to a channel from another host.
-pub type Verdict = (ChannelId, Result<(), String>);
-
 #[derive(Debug)]
 struct Pending {
     request: u32,
@@ -134,6 +107,9 @@ pub struct Broker {
     next_number: u32,
     departures: Vec<Departure>,
     verdicts: Vec<Verdict>,
+    farewells: Vec<Farewell>,
+    /// Whose opener left while the other host was being asked.
+    orphans: BTreeMap<ChannelId, Elsewhere>,
 }
 
 impl std::fmt::Debug for Broker {
@@ -157,6 +133,8 @@ impl Broker {
             next_number: first_number,
             departures: Vec::new(),
             verdicts: Vec::new(),
+            farewells: Vec::new(),
+            orphans: BTreeMap::new(),
         }
     }
 
@@ -188,13 +166,8 @@ impl Broker {
     /// to be said when it has ended: peers take the word of an earlier call for a farewell.
     pub fn disconnect(&mut self, client: ClientId) -> Vec<Outgoing> {
         let mut out = Vec::new();
-        let name = self.identity(client).map_or_else(|| "a process".to_owned(), |who| who.name);
-        let reason = match self.process(client) {
-            Some((pid, process)) if credentials::has_ended(process) => {
-                format!("{name}'s process {pid} ended")
-            }
-            _ => format!("{name} left"),
-        };
+        let ended = self.process(client).is_some_and(|(_, process)| credentials::has_ended(process));
+        let reason = format!("{} {}", self.full_name(client), if ended { "ended" } else { "left" });
         let owned: Vec<EndpointId> =
             self.endpoints.iter().filter(|(_, e)| e.owner == client).map(|(&id, _)| id).collect();
         for endpoint in owned {
@@ -565,8 +538,18 @@ impl Broker {
                 client.channels -= 1;
             }
         }
-        if removed.remote == Some(Remote::Offered) {
-            self.verdicts.push((channel, Err(reason.to_owned())));
+        match removed.remote {
+            Some(Remote { stage: Stage::Offered, .. }) => {
+                self.verdicts.push((channel, Err(reason.to_owned())));
+            }
+            Some(Remote { stage: Stage::Asked(_), elsewhere }) => {
+                // Said now it could come before the question.
+                self.orphans.insert(channel, elsewhere);
+            }
+            Some(Remote { stage: Stage::Open, elsewhere }) => {
+                self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned() });
+            }
+            None => {}
         }
         for &(to, _) in removed.ends.iter().filter(|end| is_told(**end)) {
             let reason = reason.to_owned();
@@ -626,134 +609,6 @@ impl Broker {
                 return number;
             }
         }
-    }
-}
-
-/// Channels to other hosts: the broker keeps the book; who carries the question over is the server's business.
-impl Broker {
-    fn open_remote(
-        &mut self,
-        client: ClientId,
-        request: u32,
-        endpoint: EndpointId,
-        address: &str,
-        silence_limit_ms: u32,
-    ) -> Outcome {
-        self.own_endpoint(client, endpoint)?;
-        let parts = address.split_once(':').filter(|(host, to)| !host.is_empty() && to.contains('/'));
-        let (host, to) =
-            parts.ok_or_else(|| format!("{address:?} is no address: say host:process/endpoint"))?;
-        let from = self.identity(client).ok_or("not connected")?;
-        self.policy.may_leave(&from, host, to).map_err(Refusal)?;
-        self.has_place(client, "this process's")?;
-        let channel = self.new_remote(client, endpoint, Remote::Asked(request));
-        self.departures.push(Departure {
-            channel,
-            host: host.to_owned(),
-            to: to.to_owned(),
-            from,
-            from_endpoint: self.endpoints[&endpoint].name.clone(),
-            silence_limit_ms,
-        });
-        Ok(Vec::new())
-    }
-
-    /// The hosts that are to be asked since the last call.
-    pub fn take_departures(&mut self) -> Vec<Departure> {
-        std::mem::take(&mut self.departures)
-    }
-
-    /// What became of a departure: the line to the other host, or why there is none. A client that has left meanwhile
-    /// gets nothing, and the line is closed.
-    pub fn arrived(
-        &mut self,
-        channel: ChannelId,
-        outcome: Result<(RemoteSession, OwnedFd), String>,
-    ) -> Vec<Outgoing> {
-        let Some(entry) = self.channels.get_mut(&channel) else { return Vec::new() };
-        let Some(Remote::Asked(request)) = entry.remote else { return Vec::new() };
-        let to = entry.ends[0].0;
-        entry.remote = Some(Remote::Open);
-        match outcome {
-            Ok((session, socket)) => {
-                let reply = Reply::RemoteOpened { request, channel, session };
-                vec![Outgoing { to, reply, descriptors: vec![socket] }]
-            }
-            Err(reason) => {
-                self.remove_channel(channel, &|_| false, "", &mut Vec::new());
-                let reply = Reply::Refused { request: Some(request), reason };
-                vec![Outgoing { to, reply, descriptors: Vec::new() }]
-            }
-        }
-    }
-
-    /// A process on another host opens a channel to `to`, says the agent of `host`. What our process says to it comes
-    /// as a verdict.
-    pub fn offer_remote(
-        &mut self,
-        host: &str,
-        from: &Identity,
-        from_endpoint: &str,
-        to: &str,
-        line: (RemoteSession, OwnedFd),
-    ) -> Result<(ChannelId, Vec<Outgoing>), String> {
-        let offered = || -> Result<_, Refusal> {
-            check_name(&from.name)?;
-            check_name(from_endpoint)?;
-            let (target, endpoint, name) = self.find(to)?;
-            let peer = self.identity(target).ok_or("not connected")?;
-            self.policy.may_enter(host, from, &peer, name).map_err(Refusal)?;
-            self.has_place(target, "the peer's")?;
-            Ok((target, endpoint))
-        };
-        let (target, endpoint) = offered().map_err(|Refusal(reason)| reason)?;
-        let channel = self.new_remote(target, endpoint, Remote::Offered);
-        let (session, socket) = line;
-        let from = format!("{host}:{}/{from_endpoint}", from.name);
-        let reply = Reply::RemoteOffer { channel, endpoint, from, session };
-        Ok((channel, vec![Outgoing { to: target, reply, descriptors: vec![socket] }]))
-    }
-
-    /// The verdicts since the last call.
-    pub fn take_verdicts(&mut self) -> Vec<Verdict> {
-        std::mem::take(&mut self.verdicts)
-    }
-
-    fn accept_remote(&mut self, client: ClientId, channel: ChannelId) -> Outcome {
-        self.end_of(client, channel)?;
-        let entry = self.channels.get_mut(&channel).expect("checked by end_of");
-        if entry.remote != Some(Remote::Offered) {
-            return Err("the channel was not offered by another host".into());
-        }
-        entry.remote = Some(Remote::Open);
-        self.verdicts.push((channel, Ok(())));
-        Ok(Vec::new())
-    }
-
-    fn refuse_remote(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
-        self.end_of(client, channel)?;
-        let reason: String = reason.chars().take(1000).collect();
-        let reason = format!("{} refused: {reason}", self.full_name(client));
-        // The verdict is given where the offer is removed.
-        self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
-        Ok(Vec::new())
-    }
-
-    fn new_remote(&mut self, client: ClientId, endpoint: EndpointId, remote: Remote) -> ChannelId {
-        let channel = ChannelId(self.fresh_number());
-        self.clients.get_mut(&client).expect("it owns the endpoint").channels += 1;
-        self.channels.insert(
-            channel,
-            Channel {
-                ends: vec![(client, endpoint)],
-                pending: None,
-                charged_bytes: Vec::new(),
-                windows: Vec::new(),
-                half: None,
-                remote: Some(remote),
-            },
-        );
-        channel
     }
 }
 

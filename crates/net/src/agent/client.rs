@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
+use rustix::time::Timespec;
 
 use super::credentials;
+use super::parting::{self, Partings};
 use super::policy::Identity;
 use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
 use super::server::connect_socket;
@@ -27,8 +29,12 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a process knocks at the door of an agent that went away.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Stands for a peer's process on another host: no process has this number.
+const ELSEWHERE: u32 = 0;
+
 const STOP: u64 = u64::MAX;
 const SOCKET: u64 = u64::MAX - 1;
+const PARTING: u64 = u64::MAX - 2;
 
 /// Why there is no connection to an agent.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +130,7 @@ pub(crate) struct Shared {
     book: Mutex<Book>,
     epoll: OwnedFd,
     answer_limit: Mutex<Duration>,
+    partings: Partings,
 }
 
 #[derive(Debug, Default)]
@@ -150,11 +157,14 @@ enum Purpose {
     Open(Arc<EndpointShared>, String),
 }
 
+/// Our end of a channel to another host, which is watched already.
+pub(crate) type RemoteEnd = (ChannelId, Box<dyn Transport>, Arc<Life>);
+
 /// The answer to a request. An opened channel is watched already when it comes.
 pub(crate) enum Answer {
     Reply(Reply),
     Opened { channel: ChannelId, peer: PeerSide, life: Arc<Life> },
-    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport> },
+    RemoteOpened { channel: ChannelId, transport: Box<dyn Transport>, life: Arc<Life> },
     Refused(String),
     AgentAway,
 }
@@ -209,6 +219,9 @@ impl Agent {
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(system)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(SOCKET), epoll::EventFlags::IN)
             .map_err(system)?;
+        let partings = Partings::new().map_err(system)?;
+        epoll::add(&epoll, partings.wake(), epoll::EventData::new_u64(PARTING), epoll::EventFlags::IN)
+            .map_err(system)?;
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             path,
@@ -217,6 +230,7 @@ impl Agent {
             book: Mutex::default(),
             epoll,
             answer_limit: Mutex::new(ANSWER_LIMIT),
+            partings,
         });
         let for_watcher = Arc::clone(&shared);
         let watcher = std::thread::Builder::new()
@@ -333,14 +347,15 @@ impl Shared {
     /// Opens a channel to another host.
     pub(crate) fn open_remote(
         &self,
-        endpoint: EndpointId,
+        shared: &Arc<EndpointShared>,
         to: &str,
         silence_limit_ms: u32,
-    ) -> Result<(ChannelId, Box<dyn Transport>), RequestError> {
-        let to = to.to_owned();
+    ) -> Result<RemoteEnd, RequestError> {
+        let (to, endpoint) = (to.to_owned(), shared.id());
+        let purpose = Purpose::Open(Arc::clone(shared), to.clone());
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
-        match self.ask(request, &[], Purpose::Reply)? {
-            Answer::RemoteOpened { channel, transport } => Ok((channel, transport)),
+        match self.ask(request, &[], purpose)? {
+            Answer::RemoteOpened { channel, transport, life } => Ok((channel, transport, life)),
             _ => Err(RequestError::Refused("the agent answered something else".into())),
         }
     }
@@ -369,11 +384,21 @@ impl Shared {
         lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
     }
 
-    /// Forgets an endpoint.
-    pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>) {
+    /// Sees closed channels off; then the agent is told.
+    pub(crate) fn see_off(&self, unsettled: Vec<Box<dyn Transport>>, last_word: Option<Request>) {
+        self.partings.add(unsettled, last_word);
+    }
+
+    /// Forgets an endpoint, but not what its channels still have to say.
+    pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>, unsettled: Vec<Box<dyn Transport>>) {
         // By identity: while the agent is coming back, its number may just be changing.
         lock(&self.book).endpoints.retain(|_, known| !Arc::ptr_eq(known, endpoint));
-        self.tell(&Request::CloseEndpoint { endpoint: endpoint.id() }, &[]);
+        let last_word = Request::CloseEndpoint { endpoint: endpoint.id() };
+        if unsettled.is_empty() {
+            self.tell(&last_word, &[]);
+        } else {
+            self.see_off(unsettled, Some(last_word));
+        }
     }
 
     fn socket(&self) -> Option<Arc<OwnedFd>> {
@@ -433,26 +458,43 @@ impl Shared {
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 32];
         loop {
             let away = self.socket().is_none();
-            let limit = rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::try_from(RECONNECT_INTERVAL.as_nanos()).expect("50 ms"),
+            let limit = match away && self.path.is_some() {
+                _ if !self.partings.is_empty() => Some(parting::INTERVAL),
+                true => Some(RECONNECT_INTERVAL),
+                false => None,
             };
-            let limit = (away && self.path.is_some()).then_some(&limit);
-            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit) {
+            let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
+            let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut space, limit.as_ref()) {
                 Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
             };
             for token in ready {
                 match token {
-                    STOP => return,
+                    STOP => return self.see_all_off(),
                     SOCKET => self.hear(),
+                    PARTING => {}
                     pid => self.process_ended(u32::try_from(pid).unwrap_or(u32::MAX)),
                 }
             }
+            self.drive_partings();
             if self.socket().is_none() {
                 self.reconnect();
             }
+        }
+    }
+
+    fn drive_partings(&self) {
+        for last_word in self.partings.drive() {
+            self.tell(&last_word, &[]);
+        }
+    }
+
+    /// The last endpoint is gone, and what it said last is to arrive.
+    fn see_all_off(&self) {
+        while !self.partings.is_empty() {
+            self.drive_partings();
+            std::thread::sleep(parting::INTERVAL);
         }
     }
 
@@ -507,14 +549,22 @@ impl Shared {
             }
             Reply::RemoteOpened { request, channel, session } => {
                 let asked = lock(&self.waiting).answers.remove(&request);
-                let answer = match transport(session, descriptors) {
-                    Ok(transport) => Answer::RemoteOpened { channel, transport },
-                    Err(reason) => Answer::Refused(reason),
+                let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
+                    // Whoever asked has given up.
+                    return self.tell(&Request::CloseChannel { channel }, &[]);
                 };
-                let usable = matches!(answer, Answer::RemoteOpened { .. });
-                let heard = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
-                if !(usable && heard) {
-                    self.tell(&Request::CloseChannel { channel }, &[]);
+                let answered = match transport(session, descriptors) {
+                    Ok(transport) => {
+                        let life = self.watch_remote(channel, &endpoint, address);
+                        Answer::RemoteOpened { channel, transport, life }
+                    }
+                    Err(reason) => {
+                        self.tell(&Request::CloseChannel { channel }, &[]);
+                        Answer::Refused(reason)
+                    }
+                };
+                if let Err(mpsc::SendError(Answer::RemoteOpened { life, .. })) = answer.send(answered) {
+                    self.forget_channel(channel, &life);
                 }
             }
             Reply::RemoteOffer { channel, endpoint, from, session } => {
@@ -618,9 +668,20 @@ impl Shared {
     ) -> Result<(), String> {
         let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
         let transport = transport(session, descriptors)?;
-        let incoming = shared.remote_channel(channel, from, transport).map_err(|error| error.to_string())?;
-        shared.push_incoming(incoming).map_err(|_| "the endpoint was closed")?;
-        Ok(())
+        let life = self.watch_remote(channel, &shared, from);
+        let incoming = shared.remote_channel(channel, Arc::clone(&life), transport);
+        let pushed = incoming.map_err(|error| error.to_string()).and_then(|incoming| {
+            shared.push_incoming(incoming).map_err(|_| "the endpoint was closed".to_owned())
+        });
+        pushed.inspect_err(|_| self.unwatch_channel(channel, &life))
+    }
+
+    /// Nobody here sees the end of that process; what the agent says of it is the end of the channel.
+    fn watch_remote(&self, channel: ChannelId, endpoint: &Arc<EndpointShared>, peer: String) -> Arc<Life> {
+        let life = Arc::new(Life::new(peer));
+        let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid: ELSEWHERE };
+        lock(&self.book).channels.entry(channel).or_default().push(record);
+        life
     }
 
     /// From now on the end of that process is the end of the channel.
@@ -772,7 +833,8 @@ impl Shared {
             .channels
             .iter()
             .flat_map(|(&channel, ends)| ends.iter().map(move |record| (channel, record)))
-            .filter(|(_, record)| Arc::ptr_eq(&record.endpoint, endpoint))
+            // Another host's agent does not know this one any more.
+            .filter(|(_, record)| record.pid != ELSEWHERE && Arc::ptr_eq(&record.endpoint, endpoint))
             .map(|(channel, record)| (channel, record.life.peer().to_owned()))
             .collect();
         restored.channels.extend(channels.iter().map(|&(channel, _)| channel));

@@ -20,11 +20,13 @@ pub mod broker;
 pub mod client;
 pub(crate) mod credentials;
 pub mod listener;
+mod parting;
 pub mod policy;
 pub mod protocol;
 #[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]
 pub mod remote;
 pub mod server;
+pub(crate) mod visitor;
 
 pub use client::{Agent, ConnectError, RequestError};
 pub use policy::{Identity, Limits, Policy, SameUser};

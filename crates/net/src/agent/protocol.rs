@@ -55,6 +55,17 @@ pub struct WindowTerms {
     pub writable: bool,
 }
 
+/// How the messages of a channel between hosts become frames, each sent until it is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Framing {
+    /// Bytes that a frame carries.
+    pub longest_frame: u32,
+    /// Bytes of the longest message, which travels in several frames.
+    pub longest_message: u32,
+    /// Frames on their way without an acknowledgement.
+    pub window: u32,
+}
+
 /// What two hosts agreed on for one channel. Goes with its socket, which is connected to the other host's.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteSession {
@@ -70,8 +81,10 @@ pub struct RemoteSession {
     pub send_secret: [u8; 32],
     /// What the peer seals with.
     pub receive_secret: [u8; 32],
-    /// Bytes of the longest message.
-    pub longest_message: u32,
+    /// How messages become frames.
+    pub framing: Framing,
+    /// Whether the process may take a queue of the network interface for it (AF_XDP). The other end need not know.
+    pub af_xdp: bool,
     /// A peer that is silent for longer is taken for dead.
     pub silence_limit_ms: u32,
 }

@@ -14,10 +14,13 @@
 //! ```
 //!
 //! Each channel has a TLS session of its own, for the time of this exchange: a milliseconds' affair, after which no agent
-//! is needed. So nothing has to be kept alive between agents, and the end of one changes nothing for open channels: what
-//! ends them is a farewell of the peer, or its silence.
+//! is needed. The first of them with a host stays as a line for news (`correspondence`): an agent that sees a process
+//! die tells the other, whose process hears of it. Nothing depends on it: when it breaks, or an agent ends, open channels
+//! go on, and what ends them is a farewell of the peer, or its silence.
 //!
 //! Questions run on threads of their own, with a limit for each step: a host that does not answer holds up nobody else.
+
+mod correspondence;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -30,15 +33,18 @@ use std::time::Duration;
 use comb_types::{ChannelId, Version};
 use serde::{Deserialize, Serialize};
 
-use super::broker::Departure;
+use super::broker::{Departure, Farewell};
 use super::policy::Identity;
-use super::protocol::{self, RemoteSession};
+use super::protocol::{self, Framing, RemoteSession};
 use super::server::{Command, Outbox};
-use crate::datagram::{DEFAULT_LONGEST_MESSAGE, Session};
+use super::visitor::{Line, SHORTEST_SILENCE_MS, Visitor};
+use crate::datagram::{self, Session};
 use crate::hosts::{HostKey, KnownHosts, SecureStream, Terms};
+use crate::retransmit::{self, Agreement, Reliable};
 use crate::seal::{Direction, SECRET_BYTES, SealKey, Suite};
 use crate::transport::Transport;
 use crate::udp::{self, UdpTransport};
+use correspondence::Correspondence;
 
 // Together below the ten seconds that a process waits for its agent.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -47,8 +53,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 /// What our own process may take to accept; shorter than the asking side waits for it.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(3);
 
-/// An endpoint that sleeps looks around every 100 ms, and four looks belong to a silence.
-pub(crate) const SHORTEST_SILENCE_MS: u32 = 400;
+/// What we propose. The asked host takes it or leaves it.
+fn framing() -> Framing {
+    let number = |bytes| u32::try_from(bytes).expect("a packet, and some of them");
+    Framing {
+        longest_frame: number(datagram::DEFAULT_LONGEST_MESSAGE),
+        longest_message: number(retransmit::LONGEST_MESSAGE),
+        window: retransmit::WINDOW,
+    }
+}
 
 /// Visitors whom we listen to at one time, known or not. Each is a thread for the time of a handshake.
 const MOST_VISITORS: usize = 64;
@@ -69,40 +82,32 @@ pub struct Hosts {
     /// Frames neither encrypted nor proved (agents still prove themselves to each other). Only for a network that is
     /// trusted wholly; all hosts must agree. The agent says so on its standard error when it starts.
     pub plain: bool,
+    /// Interfaces whose first queue processes may take for a channel, past the kernel's protocols (AF_XDP): the first
+    /// channel that asks has it until it ends, the others use UDP. Name only interfaces with one queue for incoming
+    /// packets; what comes by another queue is not seen. The processes need the privileges for it, too.
+    pub af_xdp: Vec<String>,
 }
 
-/// A connected socket, and what was agreed for it.
-pub(super) type Line = (RemoteSession, OwnedFd);
-
 /// The first word between two agents.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Ask {
     from: Identity,
     from_endpoint: String,
     to: String,
     wire_channel: ChannelId,
     udp_port: u16,
-    longest_message: u32,
+    framing: Framing,
     silence_limit_ms: u32,
     plain: bool,
+    /// Whether this session is to stay as a line for news.
+    stay: bool,
 }
 
 /// The second and last.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Answer {
     Opened { udp_port: u16 },
     Refused(String),
-}
-
-/// Somebody on another host who wants a channel to one of our processes.
-#[derive(Debug)]
-pub(super) struct Visitor {
-    pub(super) host: String,
-    pub(super) from: Identity,
-    pub(super) from_endpoint: String,
-    pub(super) to: String,
-    pub(super) line: Line,
-    pub(super) answer: mpsc::Sender<Result<(), String>>,
 }
 
 /// The agent's side of it: a listening socket and threads that report to the server.
@@ -112,6 +117,13 @@ pub(super) struct Links {
     outbox: Outbox,
     pub(super) listener: TcpListener,
     visitors: Arc<AtomicUsize>,
+    correspondence: Correspondence,
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.correspondence.end();
+    }
 }
 
 impl Links {
@@ -125,22 +137,38 @@ impl Links {
                 hosts.name
             );
         }
-        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors: Arc::default() })
+        let (visitors, correspondence) = (Arc::default(), Correspondence::new());
+        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors, correspondence })
     }
 
     /// Asks the other host; the outcome comes as a command.
     pub(super) fn depart(&self, departure: Departure) {
         let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
         let channel = departure.channel;
+        let correspondence = self.correspondence.clone();
         let work = move || {
-            let outcome =
-                ask(&hosts, &departure).map_err(|reason| format!("host {}: {reason}", departure.host));
+            let stay = !correspondence.reaches(&departure.host);
+            let (outcome, stream) = match ask(&hosts, &departure, stay) {
+                Ok((line, stream)) => (Ok(line), Some(stream)),
+                Err(reason) => (Err(format!("host {}: {reason}", departure.host)), None),
+            };
             outbox.send(Command::Arrived { channel, outcome });
+            match stream {
+                Some(stream) if stay => correspondence.serve(stream, &outbox),
+                // Its end is not of interest any more.
+                Some(stream) => drop(stream.close()),
+                None => {}
+            }
         };
         if let Err(error) = std::thread::Builder::new().name("comb-ask".into()).spawn(work) {
             let outcome = Err(format!("no thread to ask the other host: {error}"));
             self.outbox.send(Command::Arrived { channel, outcome });
         }
+    }
+
+    /// Tells another host, now or when it is reached again.
+    pub(super) fn tell(&self, farewell: Farewell) {
+        self.correspondence.tell(farewell);
     }
 
     /// Lets everyone in who is at the door, and listens to each on a thread.
@@ -152,10 +180,14 @@ impl Links {
             }
             let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
             let visitors = Arc::clone(&self.visitors);
+            let correspondence = self.correspondence.clone();
             let work = move || {
                 // A stranger, or one who hung up: that side knows why, and here nobody asked.
-                let _ = receive_visitor(&hosts, &outbox, socket);
+                let staying = receive_visitor(&hosts, &outbox, socket).ok().flatten();
                 visitors.fetch_sub(1, Ordering::Relaxed);
+                if let Some(stream) = staying {
+                    correspondence.serve(stream, &outbox);
+                }
             };
             if std::thread::Builder::new().name("comb-visitor".into()).spawn(work).is_err() {
                 self.visitors.fetch_sub(1, Ordering::Relaxed);
@@ -179,7 +211,7 @@ fn local_socket(ip: IpAddr) -> Result<(OwnedFd, u16), String> {
 }
 
 /// The opener's side.
-fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
+fn ask(hosts: &Hosts, departure: &Departure, stay: bool) -> Result<(Line, SecureStream), String> {
     let Departure { channel, host, to, from, from_endpoint, silence_limit_ms } = departure;
     let address = hosts.addresses.get(host).ok_or("this agent knows no address for it")?;
     let socket = TcpStream::connect_timeout(address, CONNECT_LIMIT)
@@ -193,9 +225,10 @@ fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
         to: to.clone(),
         wire_channel: *channel,
         udp_port,
-        longest_message: u32::try_from(DEFAULT_LONGEST_MESSAGE).expect("a packet"),
+        framing: framing(),
         silence_limit_ms: *silence_limit_ms,
         plain: hosts.plain,
+        stay,
     };
     stream.send(&protocol::encode(&question).map_err(text)?).map_err(text)?;
     let answer = stream.receive(Some(ANSWER_LIMIT)).map_err(text)?.ok_or("it hung up without an answer")?;
@@ -203,30 +236,36 @@ fn ask(hosts: &Hosts, departure: &Departure) -> Result<Line, String> {
         Answer::Refused(reason) => Err(reason),
         Answer::Opened { udp_port } => {
             udp::connect(&line, SocketAddr::new(there, udp_port)).map_err(text)?;
-            let session = session(&mut stream, &question, true)?;
-            // Its end is not of interest any more.
-            let _ = stream.close();
-            Ok((session, line))
+            let session = session(&mut stream, &question, true, hosts.may_take_queue(here))?;
+            Ok(((session, line), stream))
         }
     }
 }
 
-/// The accepter's side.
-fn receive_visitor(hosts: &Hosts, outbox: &Outbox, socket: TcpStream) -> Result<(), String> {
+/// The accepter's side. Returns the session if it is to stay.
+fn receive_visitor(
+    hosts: &Hosts,
+    outbox: &Outbox,
+    socket: TcpStream,
+) -> Result<Option<SecureStream>, String> {
     // What the listener is, its children need not be.
     socket.set_nonblocking(false).map_err(text)?;
     let (here, there) = (socket.local_addr().map_err(text)?.ip(), socket.peer_addr().map_err(text)?.ip());
     let mut stream = SecureStream::accept(socket, &hosts.key, &hosts.known, terms()).map_err(text)?;
     let question = stream.receive(Some(HANDSHAKE_LIMIT)).map_err(text)?.ok_or("no question")?;
     let question: Ask = protocol::decode(question).map_err(text)?;
+    let stay = question.stay;
     let answer = match admit(hosts, outbox, &mut stream, question, here, there) {
         Ok(udp_port) => Answer::Opened { udp_port },
         Err(reason) => Answer::Refused(reason),
     };
     stream.send(&protocol::encode(&answer).map_err(text)?).map_err(text)?;
+    if stay && matches!(answer, Answer::Opened { .. }) {
+        return Ok(Some(stream));
+    }
     // The other end hangs up, so that our answer is not lost in a reset.
     let _ = stream.receive(Some(ANSWER_LIMIT));
-    Ok(())
+    Ok(None)
 }
 
 fn admit(
@@ -252,7 +291,8 @@ fn admit(
     }
     let (line, udp_port) = local_socket(here)?;
     udp::connect(&line, SocketAddr::new(there, question.udp_port)).map_err(text)?;
-    let session = session(stream, &question, false)?;
+    let session = session(stream, &question, false, hosts.may_take_queue(here))?;
+    session.agreement().check(session.framing.longest_frame as usize).map_err(text)?;
     let (answer, verdict) = mpsc::channel();
     outbox.send(Command::Visit(Box::new(Visitor {
         host: stream.peer().to_owned(),
@@ -269,8 +309,13 @@ fn admit(
 }
 
 /// Both ends come to the same: from what was asked, and from the TLS session.
-fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result<RemoteSession, String> {
-    let Ask { wire_channel, longest_message, silence_limit_ms, plain, .. } = *question;
+fn session(
+    stream: &mut SecureStream,
+    question: &Ask,
+    connector: bool,
+    af_xdp: bool,
+) -> Result<RemoteSession, String> {
+    let Ask { wire_channel, framing, silence_limit_ms, plain, .. } = *question;
     let (suite, [send_secret, receive_secret]) = if plain {
         (Suite::Plain, [[0; SECRET_BYTES]; 2])
     } else {
@@ -284,16 +329,53 @@ fn session(stream: &mut SecureStream, question: &Ask, connector: bool) -> Result
         connector,
         send_secret,
         receive_secret,
-        longest_message,
+        framing,
+        af_xdp,
         silence_limit_ms,
     })
+}
+
+#[cfg(feature = "xdp")]
+impl Hosts {
+    fn may_take_queue(&self, local: IpAddr) -> bool {
+        crate::xdp::interface_with(local).is_some_and(|interface| self.af_xdp.contains(&interface))
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+impl Hosts {
+    fn may_take_queue(&self, _local: IpAddr) -> bool {
+        false
+    }
+}
+
+/// AF_XDP if it is allowed and can be had at once, else UDP. The two ends of a channel may differ.
+fn transport(socket: OwnedFd, session: Session, fast: bool) -> Result<Box<dyn Transport>, rustix::io::Errno> {
+    #[cfg(feature = "xdp")]
+    if fast {
+        return crate::xdp::fastest(socket, session);
+    }
+    let _ = fast;
+    Ok(Box::new(UdpTransport::new(socket, session)?))
 }
 
 impl RemoteSession {
     /// For the process: the channel's own end.
     pub(crate) fn into_transport(self, socket: OwnedFd) -> Result<Box<dyn Transport>, String> {
-        let transport = UdpTransport::new(socket, self.into_session()?);
-        Ok(Box::new(transport.map_err(|error| format!("the channel's socket: {error}"))?))
+        let agreement = self.agreement();
+        let fast = self.af_xdp;
+        let transport = transport(socket, self.into_session()?, fast)
+            .map_err(|error| format!("the channel's socket: {error}"))?;
+        Ok(Box::new(Reliable::agreed(transport, agreement).map_err(text)?))
+    }
+
+    fn agreement(&self) -> Agreement {
+        let Framing { longest_message, window, .. } = self.framing;
+        Agreement {
+            window,
+            longest_message: longest_message as usize,
+            silence_limit: Duration::from_millis(self.silence_limit_ms.into()),
+        }
     }
 
     fn into_session(self) -> Result<Session, String> {
@@ -308,8 +390,42 @@ impl RemoteSession {
             send: SealKey::new(suite, ours, self.send_secret),
             receive: SealKey::new(suite, theirs, self.receive_secret),
             version: Version(self.version),
-            longest_message: self.longest_message as usize,
+            longest_message: self.framing.longest_frame as usize,
             silence_limit: Some(Duration::from_millis(self.silence_limit_ms.into())),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ask and answer of version 1 as they were recorded. A later version must still read them.
+    const ASK_V1: &[u8] = b"\x01\x05alice\xd2\x09\xe8\x07\x04desk\x08bob/desk\x4d\xc0\xb8\x02\xf8\x0a\x80\x80\x04\x80\x01\x90\x4e\x00\x01";
+    const OPENED_V1: &[u8] = b"\x01\x00\xd2\x09";
+    const REFUSED_V1: &[u8] = b"\x01\x01\x02no";
+
+    #[test]
+    fn recorded_questions_and_answers_are_still_read() {
+        let ask: Ask = protocol::decode(ASK_V1).unwrap();
+        assert_eq!(protocol::encode(&ask).unwrap(), ASK_V1);
+        let expected = Ask {
+            from: Identity { name: "alice".into(), pid: 1234, uid: 1000 },
+            from_endpoint: "desk".into(),
+            to: "bob/desk".into(),
+            wire_channel: ChannelId(77),
+            udp_port: 40_000,
+            framing: Framing { longest_frame: 1400, longest_message: 65_536, window: 128 },
+            silence_limit_ms: 10_000,
+            plain: false,
+            stay: true,
+        };
+        assert_eq!(ask, expected);
+        for (recorded, expected) in
+            [(OPENED_V1, Answer::Opened { udp_port: 1234 }), (REFUSED_V1, Answer::Refused("no".into()))]
+        {
+            assert_eq!(protocol::decode::<Answer>(recorded).unwrap(), expected);
+            assert_eq!(protocol::encode(&expected).unwrap(), recorded);
+        }
     }
 }

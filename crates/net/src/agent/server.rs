@@ -11,17 +11,20 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 
-use super::broker::{Broker, ClientId, Outgoing};
+use super::broker::{Broker, ClientId, Farewell, Outgoing};
 use super::client::{Agent, ConnectError};
 use super::credentials::{self, Fate};
 use super::listener::Listener;
 use super::policy::{Limits, Policy, SameUser, reached};
 use super::protocol::{self, ProtocolError, Reply, Request};
-use super::remote::{Hosts, Line, Links, Visitor};
+use super::remote::{Hosts, Links};
+use super::visitor::{Line, Visitor};
 
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const DOOR: u64 = u64::MAX - 2;
+/// Set beside a client's number: not its socket, but its process.
+const PROCESS: u64 = 1 << 63;
 
 /// A process that knocks says hello at once. A connection without a hello holds a place that others could have.
 pub const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -52,6 +55,8 @@ pub(super) enum Command {
     },
     /// Another host asks.
     Visit(Box<Visitor>),
+    /// Another host tells.
+    EndedElsewhere(Farewell),
 }
 
 /// How other threads speak to the agent's.
@@ -162,6 +167,7 @@ impl Server {
             connections: BTreeMap::new(),
             greeting: BTreeMap::new(),
             ending: BTreeMap::new(),
+            processes: BTreeMap::new(),
             next_client: 0,
             epoll,
             listener,
@@ -279,6 +285,8 @@ struct Run {
     greeting: BTreeMap<ClientId, Instant>,
     /// Who has hung up because its process is ending, and how long we wait for that end.
     ending: BTreeMap<ClientId, Instant>,
+    /// Watched as well: a socket stays open for as long as a child that inherited it lives.
+    processes: BTreeMap<ClientId, OwnedFd>,
     next_client: u64,
     epoll: OwnedFd,
     listener: Option<Listener>,
@@ -319,6 +327,10 @@ impl Run {
                                     self.send_all(out);
                                 }
                                 Command::Visit(visitor) => self.visit(*visitor),
+                                Command::EndedElsewhere(farewell) => {
+                                    let out = self.broker.ended_elsewhere(&farewell);
+                                    self.send_all(out);
+                                }
                             }
                         }
                     }
@@ -334,6 +346,7 @@ impl Run {
                             links.open_door();
                         }
                     }
+                    process if process & PROCESS != 0 => self.look_for_end(ClientId(process & !PROCESS)),
                     client => self.serve(ClientId(client)),
                 }
             }
@@ -367,6 +380,11 @@ impl Run {
         for (channel, verdict) in self.broker.take_verdicts() {
             if let Some(answer) = self.visitors.remove(&channel) {
                 let _ = answer.send(verdict);
+            }
+        }
+        for farewell in self.broker.take_farewells() {
+            if let Some(links) = &self.links {
+                links.tell(farewell);
             }
         }
     }
@@ -436,13 +454,33 @@ impl Run {
         let data = epoll::EventData::new_u64(client.0);
         epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN).map_err(system)?;
         self.broker.connect(client, who.pid, who.uid, who.process);
+        self.watch_process(client);
         Ok((client, who.uid))
+    }
+
+    /// From now on the end of the client's process is told. Without it the socket's end tells.
+    fn watch_process(&mut self, client: ClientId) {
+        self.forget_process(client);
+        let Some((_, process)) = self.broker.process(client) else { return };
+        let data = epoll::EventData::new_u64(client.0 | PROCESS);
+        if let Ok(process) = process.try_clone_to_owned()
+            && epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN).is_ok()
+        {
+            self.processes.insert(client, process);
+        }
+    }
+
+    fn forget_process(&mut self, client: ClientId) {
+        if let Some(process) = self.processes.remove(&client) {
+            // By name, because peers have copies of it: its close alone does not take it out of the set.
+            let _ = epoll::delete(&self.epoll, &process);
+        }
     }
 
     fn serve(&mut self, client: ClientId) {
         // Bounded, so that one chatty process does not keep the agent from the others.
         for _ in 0..16 {
-            let Some(connection) = self.connections.get(&client) else { return self.look_for_end(client) };
+            let Some(connection) = self.connections.get(&client) else { return };
             let received = protocol::receive_from::<Request>(&connection.socket);
             if let Ok((_, _, Some(sender))) = &received
                 && let Err(reason) = self.learn_process(client, *sender)
@@ -473,6 +511,7 @@ impl Run {
         rustix::net::sockopt::set_socket_passcred(socket, false).map_err(system)?;
         let who = credentials::of_sender(socket, &sender).map_err(system)?;
         self.broker.belongs_to(client, who.pid, who.uid, who.process);
+        self.watch_process(client);
         Ok(())
     }
 
@@ -486,39 +525,36 @@ impl Run {
     /// The connection is over. A process that is killed loses its sockets before it counts as ended: its peers are told
     /// when it does, so that they can see by then how it was, and do not take it for one that left.
     fn hang_up(&mut self, client: ClientId) {
-        if let Some(connection) = self.connections.remove(&client) {
-            let _ = epoll::delete(&self.epoll, &connection.socket);
-        }
-        self.greeting.remove(&client);
+        self.close_connection(client);
         if self.ending.contains_key(&client) {
             return;
         }
         let Some((pid, process)) = self.broker.process(client) else { return };
-        let data = epoll::EventData::new_u64(client.0);
-        if credentials::fate(pid, process) == Fate::Ending
-            && epoll::add(&self.epoll, process, data, epoll::EventFlags::IN).is_ok()
-        {
+        if credentials::fate(pid, process) == Fate::Ending && self.processes.contains_key(&client) {
             self.ending.insert(client, Instant::now() + ENDING_LIMIT);
         } else {
             self.disconnect(client);
         }
     }
 
+    fn close_connection(&mut self, client: ClientId) {
+        if let Some(connection) = self.connections.remove(&client) {
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+        }
+        self.greeting.remove(&client);
+    }
+
     fn look_for_end(&mut self, client: ClientId) {
-        let process = self.broker.process(client);
-        // Looked at, because the event can be an older one of the socket.
-        if self.ending.contains_key(&client) && process.is_some_and(|(_, it)| credentials::has_ended(it)) {
+        // Looked at, because the connection can have gone over to another process since the event.
+        if self.processes.get(&client).is_some_and(credentials::has_ended) {
             self.disconnect(client);
         }
     }
 
     fn disconnect(&mut self, client: ClientId) {
-        if self.ending.remove(&client).is_some()
-            && let Some((_, process)) = self.broker.process(client)
-        {
-            // By name, because peers hold the same descriptor: it would stay in the set.
-            let _ = epoll::delete(&self.epoll, process);
-        }
+        self.close_connection(client);
+        self.ending.remove(&client);
+        self.forget_process(client);
         let out = self.broker.disconnect(client);
         self.send_all(out);
     }

@@ -1,4 +1,4 @@
-//! The half that keeps messages until they are acknowledged.
+//! The half that cuts messages into pieces and keeps these until they are acknowledged.
 
 use super::round_trip::RoundTrip;
 use super::{Config, Counters, PeerError};
@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct Sender {
     window: u32,
+    longest_piece: usize,
     pub(super) oldest: u32,
     kept: VecDeque<Kept>,
-    /// Buffers of acknowledged messages. Together with `kept` never more than the window: the steady
+    /// Buffers of acknowledged pieces. Together with `kept` never more than the window: the steady
     /// state allocates nothing.
     spare: Vec<Vec<u8>>,
     /// The position to send next; everything before it is on its way.
@@ -30,12 +31,14 @@ pub(super) struct Sender {
 
 #[derive(Debug)]
 struct Kept {
-    message: Vec<u8>,
+    piece: Vec<u8>,
+    /// The message goes on in the next piece.
+    more: bool,
     /// When it was sent, if that was once.
     sent_once_at: Option<Time>,
 }
 
-/// How many messages an acknowledgement covers: checked to have been sent.
+/// How many pieces an acknowledgement covers: checked to have been sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Covered(usize);
 
@@ -43,6 +46,7 @@ impl Sender {
     pub(super) fn new(config: &Config) -> Sender {
         Sender {
             window: config.window,
+            longest_piece: config.piece_bytes(),
             oldest: 0,
             kept: VecDeque::with_capacity(config.window as usize),
             spare: Vec::with_capacity(config.window as usize),
@@ -55,20 +59,42 @@ impl Sender {
         }
     }
 
-    /// Keeps a copy of the message, for sending and for sending again. `false`: the window is full.
-    pub(super) fn take(&mut self, parts: &[&[u8]]) -> bool {
-        if self.kept.len() >= self.window as usize {
-            return false;
-        }
-        let mut message = self.spare.pop().unwrap_or_default();
-        message.clear();
-        parts.iter().for_each(|part| message.extend_from_slice(part));
-        self.kept.push_back(Kept { message, sent_once_at: None });
-        true
+    /// Whether the window has room for all pieces of such a message.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        let pieces = bytes.div_ceil(self.longest_piece).max(1);
+        self.kept.len() + pieces <= self.window as usize
     }
 
-    /// The next message to send, with its sequence number.
-    pub(super) fn poll(&mut self, now: Time) -> Option<(u32, &[u8])> {
+    /// Keeps a copy of a message for which there is room, in pieces, for sending and for sending again.
+    pub(super) fn take(&mut self, parts: &[&[u8]]) {
+        let mut piece = self.buffer();
+        for part in parts {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                if piece.len() == self.longest_piece {
+                    let next = self.buffer();
+                    self.keep(std::mem::replace(&mut piece, next), true);
+                }
+                let (fitting, behind) = rest.split_at(rest.len().min(self.longest_piece - piece.len()));
+                piece.extend_from_slice(fitting);
+                rest = behind;
+            }
+        }
+        self.keep(piece, false);
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+
+    fn keep(&mut self, piece: Vec<u8>, more: bool) {
+        self.kept.push_back(Kept { piece, more, sent_once_at: None });
+    }
+
+    /// The next piece to send, with its sequence number and whether its message goes on.
+    pub(super) fn poll(&mut self, now: Time) -> Option<(u32, &[u8], bool)> {
         let position = self.next;
         let kept = self.kept.get_mut(position)?;
         if position == self.sent {
@@ -81,7 +107,7 @@ impl Sender {
         }
         self.next += 1;
         self.timer.get_or_insert_with(|| now.saturating_add(self.round_trip.timeout()));
-        Some((self.oldest.wrapping_add(number(position)), &kept.message))
+        Some((self.oldest.wrapping_add(number(position)), &kept.piece, kept.more))
     }
 
     /// Whether the peer can mean this: it may say again what it said before, and it may not have what we
@@ -114,7 +140,7 @@ impl Sender {
             self.round_trip.measured(round_trip);
             self.counters.round_trip = self.round_trip.smoothed();
         }
-        self.spare.extend(self.kept.drain(..covered).map(|kept| kept.message));
+        self.spare.extend(self.kept.drain(..covered).map(|kept| kept.piece));
         self.oldest = self.oldest.wrapping_add(number(covered));
         self.next = self.next.saturating_sub(covered);
         self.sent -= covered;
@@ -170,7 +196,7 @@ impl Sender {
     /// Where the buffers are, in use or not.
     #[cfg(test)]
     pub(super) fn buffers(&self) -> std::collections::BTreeSet<*const u8> {
-        self.kept.iter().map(|kept| &kept.message).chain(&self.spare).map(|buffer| buffer.as_ptr()).collect()
+        self.kept.iter().map(|kept| &kept.piece).chain(&self.spare).map(|buffer| buffer.as_ptr()).collect()
     }
 }
 

@@ -33,13 +33,13 @@ fn send(end: &mut GoBackN, count: u8) {
 
 fn acknowledgement(acknowledged: u32, resend: bool) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES];
-    Header { sequence: None, acknowledged, resend }.write(&[], &mut frame);
+    Header { sequence: None, acknowledged, resend, more: false }.write(&[], &mut frame);
     frame
 }
 
 fn message(sequence: u32, acknowledged: u32) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES + 1];
-    Header { sequence: Some(sequence), acknowledged, resend: false }.write(b"x", &mut frame);
+    Header { sequence: Some(sequence), acknowledged, resend: false, more: false }.write(b"x", &mut frame);
     frame
 }
 
@@ -53,7 +53,10 @@ fn a_message_and_its_acknowledgement() {
     assert_eq!(frames(&mut there, at(30)), [[]; 0], "it waits for a message to ride on");
     assert_eq!(there.next_timeout(), Some(at(130)));
     let acknowledgement = frames(&mut there, at(130));
-    assert_eq!(headers(&acknowledgement), [Header { sequence: None, acknowledged: 1, resend: false }]);
+    assert_eq!(
+        headers(&acknowledgement),
+        [Header { sequence: None, acknowledged: 1, resend: false, more: false }]
+    );
     assert_eq!(arrive(&mut here, at(160), &acknowledgement[0]), None);
     assert_eq!((here.unacknowledged(), here.next_timeout(), there.next_timeout()), (0, None, None));
     let counters = here.counters();
@@ -69,7 +72,7 @@ fn an_acknowledgement_rides_on_a_message() {
     arrive(&mut there, at(30), &frames(&mut here, at(0))[0]);
     send(&mut there, 1);
     let reply = frames(&mut there, at(40));
-    assert_eq!(headers(&reply), [Header { sequence: Some(0), acknowledged: 1, resend: false }]);
+    assert_eq!(headers(&reply), [Header { sequence: Some(0), acknowledged: 1, resend: false, more: false }]);
     arrive(&mut here, at(70), &reply[0]);
     assert_eq!(here.unacknowledged(), 0);
     assert_eq!(frames(&mut there, at(140)), [[]; 0], "it has been said");
@@ -108,6 +111,66 @@ fn a_full_window_is_back_pressure_and_says_when_it_ends() {
     assert_eq!(here.send(&[b"thirteenth"]), Err(SendError::WindowFull));
     let bytes = 65;
     assert_eq!(here.send(&[&[0; 60], &[0; 5]]), Err(SendError::TooLong { bytes, limit: 64 }));
+}
+
+/// Messages of up to 10 bytes in pieces of 4.
+fn in_pieces() -> Config {
+    Config { longest_message_bytes: 10, longest_piece_bytes: 4, ..config() }
+}
+
+#[test]
+fn a_longer_message_travels_in_pieces() {
+    let (mut here, mut there) = (GoBackN::new(in_pieces()), GoBackN::new(in_pieces()));
+    here.send(&[b"ab", b"", b"cdefg", b"hij"]).unwrap();
+    here.send(&[b"next"]).unwrap();
+    let sent = frames(&mut here, at(0));
+    let pieces: Vec<_> = sent.iter().map(|frame| Header::read(frame).unwrap().1).collect();
+    assert_eq!(pieces, [&b"abcd"[..], b"efgh", b"ij", b"next"]);
+    let more: Vec<_> = headers(&sent).iter().map(|header| (header.sequence.unwrap(), header.more)).collect();
+    assert_eq!(more, [(0, true), (1, true), (2, false), (3, false)]);
+
+    assert_eq!(arrive(&mut there, at(30), &sent[0]), None);
+    assert_eq!(arrive(&mut there, at(30), &sent[2]), None, "out of its turn");
+    assert_eq!(arrive(&mut there, at(30), &sent[1]), None);
+    assert_eq!(arrive(&mut there, at(30), &sent[0]), None, "again");
+    assert_eq!(arrive(&mut there, at(30), &sent[2]).as_deref(), Some(&b"abcdefghij"[..]));
+    assert_eq!(arrive(&mut there, at(30), &sent[3]).as_deref(), Some(&b"next"[..]));
+}
+
+#[test]
+fn a_message_is_taken_with_all_its_pieces_or_not() {
+    let mut here = GoBackN::new(in_pieces());
+    send(&mut here, 6);
+    assert_eq!(here.send(&[&[0; 10]]), Err(SendError::WindowFull), "three pieces, and room for two");
+    assert_eq!(here.unacknowledged(), 6);
+    here.send(&[&[0; 8]]).unwrap();
+    assert!(!here.has_room_for(0));
+}
+
+#[test]
+fn pieces_that_lie_are_told_apart() {
+    let piece = |sequence, more, content: &[u8]| {
+        let mut frame = vec![0; HEADER_BYTES + content.len()];
+        Header { sequence: Some(sequence), acknowledged: 0, resend: false, more }.write(content, &mut frame);
+        frame
+    };
+    let mut there = GoBackN::new(in_pieces());
+    assert_eq!(arrive(&mut there, at(0), &piece(0, true, b"abcd")), None);
+    assert_eq!(arrive(&mut there, at(0), &piece(1, true, b"efgh")), None);
+    for (bytes, accusation) in [
+        (piece(2, true, b"ijkl"), PeerError::TooLong { bytes: 12, limit: 10 }),
+        (piece(2, false, b"ijk"), PeerError::TooLong { bytes: 11, limit: 10 }),
+        (piece(2, true, b"i"), PeerError::Piece { bytes: 1, expected: 4 }),
+        (piece(2, true, b""), PeerError::Piece { bytes: 0, expected: 4 }),
+        (piece(3, false, b"12345"), PeerError::Piece { bytes: 5, expected: 4 }),
+    ] {
+        assert_eq!(there.handle(at(0), Input::Frame { bytes: &bytes, room: true }), Err(accusation));
+    }
+    let mut headless = acknowledgement(0, false);
+    headless[1] |= 4;
+    let refused = there.handle(at(0), Input::Frame { bytes: &headless, room: true });
+    assert_eq!(refused, Err(PeerError::ReservedBits), "more of nothing");
+    assert_eq!(arrive(&mut there, at(0), &piece(2, false, b"ij")).as_deref(), Some(&b"abcdefghij"[..]));
 }
 
 #[test]
@@ -179,12 +242,12 @@ fn what_comes_too_early_or_again_is_dropped_and_answered() {
     assert_eq!(arrive(&mut there, at(100), &message(2, 0)), None);
     assert_eq!(
         headers(&frames(&mut there, at(100)))[0],
-        Header { sequence: None, acknowledged: 1, resend: true }
+        Header { sequence: None, acknowledged: 1, resend: true, more: false }
     );
     assert_eq!(arrive(&mut there, at(110), &message(0, 0)), None);
     assert_eq!(
         headers(&frames(&mut there, at(110)))[0],
-        Header { sequence: None, acknowledged: 1, resend: false }
+        Header { sequence: None, acknowledged: 1, resend: false, more: false }
     );
     assert!(arrive(&mut there, at(120), &message(1, 0)).is_some());
     let counters = there.counters();
@@ -198,7 +261,7 @@ fn without_room_a_message_waits_at_its_sender() {
         there.handle(at(0), Input::Frame { bytes: frame, room: false }).unwrap().is_none()
     };
     assert!(refused(&mut there, &message(0, 0)));
-    let alive = Header { sequence: None, acknowledged: 0, resend: false };
+    let alive = Header { sequence: None, acknowledged: 0, resend: false, more: false };
     assert_eq!(headers(&frames(&mut there, at(0))), [alive], "a sign of life, but no wish to hear it again");
     assert!(refused(&mut there, &message(1, 0)));
     assert_eq!(headers(&frames(&mut there, at(0))), [alive]);
@@ -229,7 +292,7 @@ fn a_peer_that_breaks_a_rule_is_told_which_and_changes_nothing() {
     let mut reserved = message(1, 1);
     reserved[3] = 1;
     let mut flags = message(1, 1);
-    flags[1] |= 4;
+    flags[1] |= 8;
     let mut version = message(1, 1);
     version[0] = 9;
     let mut headless = acknowledgement(1, false);
@@ -239,7 +302,7 @@ fn a_peer_that_breaks_a_rule_is_told_which_and_changes_nothing() {
     let accusations = [
         (message(1, 1)[..11].to_vec(), PeerError::Truncated { bytes: 11 }),
         (vec![], PeerError::Truncated { bytes: 0 }),
-        (long, PeerError::TooLong { bytes: 65, limit: 64 }),
+        (long, PeerError::Piece { bytes: 65, expected: 64 }),
         (reserved, PeerError::ReservedBits),
         (flags, PeerError::ReservedBits),
         (headless, PeerError::ReservedBits),
@@ -352,6 +415,12 @@ fn a_peer_that_owes_nothing_may_be_silent_for_ever() {
 }
 
 #[test]
+#[should_panic(expected = "a window of 8 for messages of 9 pieces")]
+fn a_window_too_small_for_a_message_is_our_own_defect() {
+    GoBackN::new(Config { longest_message_bytes: 9, longest_piece_bytes: 1, ..config() });
+}
+
+#[test]
 #[should_panic(expected = "timeouts out of order")]
 fn a_contradictory_configuration_is_our_own_defect() {
     GoBackN::new(Config { longest_timeout: Duration::from_micros(1), ..config() });
@@ -361,16 +430,19 @@ fn a_contradictory_configuration_is_our_own_defect() {
 #[test]
 fn recorded_frames_of_version_1() {
     let message = [1, 3, 0, 0, 0x78, 0x56, 0x34, 0x12, 0x0d, 0xf0, 0xad, 0xba, b'h', b'i'];
-    let header = Header { sequence: Some(0x1234_5678), acknowledged: 0xbaad_f00d, resend: true };
+    let header = Header { sequence: Some(0x1234_5678), acknowledged: 0xbaad_f00d, resend: true, more: false };
     assert_eq!(Header::read(&message), Ok((header, &b"hi"[..])));
     let acknowledgement = [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0];
-    let header = Header { sequence: None, acknowledged: 7, resend: false };
+    let header = Header { sequence: None, acknowledged: 7, resend: false, more: false };
     assert_eq!(Header::read(&acknowledgement), Ok((header, &[][..])));
+    let piece = [1, 5, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, b'p'];
+    let header = Header { sequence: Some(2), acknowledged: 7, resend: false, more: true };
+    assert_eq!(Header::read(&piece), Ok((header, &b"p"[..])));
 }
 
 proptest! {
     /// Bytes of any kind from a peer are an error or are obeyed; they never panic, and never make us hold or
-    /// send more than the window.
+    /// send more than the window, nor hold more than a message of the peer's.
     #[test]
     fn any_bytes_do_no_harm(
         inputs in prop::collection::vec(
@@ -378,12 +450,12 @@ proptest! {
             0..100,
         ),
     ) {
-        let mut here = GoBackN::new(config());
+        let mut here = GoBackN::new(in_pieces());
         let mut now = 0;
         for (mut bytes, plausible, room, passed) in inputs {
             // Bytes that look like a frame of this channel get further.
             if plausible && bytes.len() >= HEADER_BYTES {
-                let flags = bytes[1] & 3;
+                let flags = bytes[1] & 7;
                 bytes[..4].copy_from_slice(&[1, flags, 0, 0]);
                 bytes[4] %= 16;
                 bytes[8] %= 16;
@@ -392,7 +464,10 @@ proptest! {
             }
             now += passed;
             let _ = here.send(&[b"message"]);
-            let _ = here.handle(at(now), Input::Frame { bytes: &bytes, room });
+            if let Ok(Some(message)) = here.handle(at(now), Input::Frame { bytes: &bytes, room }) {
+                prop_assert!(message.len() <= 10);
+            }
+            prop_assert!(here.assembly.held() <= 10);
             here.handle(at(now), Input::Timeout).unwrap();
             prop_assert!(frames(&mut here, at(now)).len() <= 9);
             prop_assert!(here.unacknowledged() <= 8);
@@ -491,7 +566,14 @@ impl World {
         // third of all frames lost, a dozen tries in a row do fail now and then, and here a live peer must
         // never be given up.
         let silence_limit = Duration::from_secs(5);
-        let config = Config { window, longest_message_bytes: 64, silence_limit, ..Config::default() };
+        let pieces = 1 + usize::try_from(dice.below(window.into())).unwrap();
+        let config = Config {
+            window,
+            longest_message_bytes: 64,
+            longest_piece_bytes: 64_usize.div_ceil(pieces),
+            silence_limit,
+            ..Config::default()
+        };
         let mut ends = [GoBackN::new(config), GoBackN::new(config)];
         // Half of the worlds live through the wrap of their sequence numbers.
         if dice.percent(50) {

@@ -12,9 +12,6 @@ pub(super) struct Interface {
     pub(super) address: [u8; 6],
 }
 
-/// How long a neighbour may take to say its hardware address. The kernel asks again after a second, which a link that has
-/// just come up needs.
-const NEIGHBOUR_LIMIT: Duration = Duration::from_millis(2500);
 /// "Discard" (RFC 863): nobody listens, and the question alone makes the kernel ask for the address.
 const DISCARD_PORT: u16 = 9;
 
@@ -83,7 +80,7 @@ fn ethernet(entry: &libc::ifaddrs) -> Option<(u32, [u8; 6])> {
 }
 
 /// The hardware address of a host on the interface's link.
-pub(super) fn neighbour(host: Ipv4Addr, interface: &str) -> Option<[u8; 6]> {
+pub(super) fn neighbour(host: Ipv4Addr, interface: &str, limit: Duration) -> Option<[u8; 6]> {
     let started = Instant::now();
     let mut asked = false;
     loop {
@@ -92,7 +89,7 @@ pub(super) fn neighbour(host: Ipv4Addr, interface: &str) -> Option<[u8; 6]> {
         if let Some(address) = look_up(&table, host, interface) {
             return Some(address);
         }
-        if started.elapsed() > NEIGHBOUR_LIMIT {
+        if started.elapsed() >= limit {
             return None;
         }
         if !asked {

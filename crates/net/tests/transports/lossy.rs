@@ -1,12 +1,17 @@
 //! Harm by seed, and what makes it good.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_net::lossy::{Faults, Harm, Lossy};
 use comb_net::reliable::{Config, GoBackN, Input, SendError};
+use comb_net::retransmit::{LONGEST_MESSAGE, Reliable};
+use comb_net::seal::Suite;
 use comb_net::transport::Transport;
-use comb_net::{Geometry, pair_for_tests};
+use comb_net::{Geometry, InProcess, Payload, pair_for_tests};
 use comb_types::Time;
+
+use crate::conformance::SOON;
+use crate::udp_pair;
 
 const BAD: Faults = Faults {
     lost_per_mille: 100,
@@ -101,6 +106,87 @@ fn go_back_n_makes_every_harm_good() {
     }
     let Harm { lost, doubled, delayed, reordered } = all;
     assert!(lost > 1000 && doubled > 500 && delayed > 1000 && reordered > 500, "it was tried: {all:?}");
+}
+
+/// Lengths from nothing to the longest, so that most messages travel in pieces. `None`: no more.
+fn long_message(number: u64, seed: u64) -> Option<Vec<u8>> {
+    let bytes = match (number * 7 + seed) % 5 {
+        0 => number,
+        1 => 1300 + number * 11 % 200,
+        2 => LONGEST_MESSAGE as u64 - number,
+        _ => number * 997 % 9000,
+    };
+    let filler = u8::try_from((number + seed) % 251).unwrap();
+    (number < 40).then(|| vec![filler; usize::try_from(bytes).unwrap()])
+}
+
+/// What channels between hosts are, on a network that does everything wrong: long messages and a farewell.
+#[test]
+fn long_messages_and_the_close_behind_them_survive_every_harm() {
+    for seed in 0..20 {
+        let (a, b) = udp_pair(Suite::Plain);
+        let mut a = Reliable::over(Box::new(Lossy::new(a, BAD, seed)));
+        let mut b = Reliable::over(Box::new(Lossy::new(b, BAD, !seed)));
+        assert_eq!(a.capabilities().longest_message, LONGEST_MESSAGE);
+        let (mut sent, mut arrived) = (0, 0);
+        let mut closed = false;
+        let started = Instant::now();
+        while !b.peer_closed() {
+            assert!(started.elapsed() < SOON, "seed {seed} got stuck at {arrived} of {sent}");
+            match long_message(sent, seed) {
+                Some(message) => sent += u64::from(a.send(7, &[&message]).is_ok()),
+                None if !closed => {
+                    closed = true;
+                    a.close();
+                }
+                None => drop(a.settle()),
+            }
+            let mut take = |kind, payload: Payload<'_>| {
+                let due = long_message(arrived, seed).expect("no more were sent");
+                assert_eq!((kind, payload.len()), (7, due.len()), "seed {seed}: message {arrived}");
+                assert!(payload.to_vec() == due, "seed {seed}: message {arrived}");
+                arrived += 1;
+            };
+            while b.receive(&mut take).unwrap() {}
+        }
+        assert_eq!((sent, arrived), (40, 40), "seed {seed}");
+        assert!(a.settle());
+    }
+}
+
+/// Whoever closes has no more interest in the channel, and the network has lost some of what was said. The process's
+/// watcher says it again, even if the whole endpoint or the process's agent is dropped.
+#[test]
+fn what_was_said_before_a_close_arrives_though_nobody_polls_any_more() {
+    for (seed, drop_all) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let agent = InProcess::start();
+        let mut alice = agent.connect("alice").unwrap().endpoint("desk").unwrap();
+        let mut bob = agent.connect("bob").unwrap().endpoint("desk").unwrap();
+        let (a, b) = udp_pair(Suite::Plain);
+        let faults = Faults { lost_per_mille: 200, ..Faults::NONE };
+        let end = |wire, seed| Box::new(Reliable::over(Box::new(Lossy::new(wire, faults, seed))));
+        let to_bob = alice.attach("bob", end(a, seed)).unwrap();
+        bob.attach("alice", end(b, !seed)).unwrap();
+        for number in 0..8 {
+            alice.send(to_bob, 1, &[number; 2000]).unwrap();
+        }
+        // On a thread of its own: who drops the last endpoint waits for the watcher, and that for Bob.
+        let closing = std::thread::spawn(move || {
+            if drop_all {
+                drop(alice);
+                return None;
+            }
+            alice.close(to_bob);
+            Some(alice)
+        });
+        let mut buffer = [0; 2000];
+        for number in 0..8 {
+            let got = bob.receive_within(&mut buffer, SOON).unwrap();
+            assert!(got.is_some() && buffer == [number; 2000], "seed {seed}: message {number} is lost");
+        }
+        assert!(bob.receive_within(&mut buffer, SOON).is_err(), "seed {seed}: then he is told");
+        closing.join().unwrap();
+    }
 }
 
 #[test]

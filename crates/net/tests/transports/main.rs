@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 
 use comb_net::datagram::Session;
 use comb_net::lossy::{Faults, Lossy};
+use comb_net::retransmit::Reliable;
 use comb_net::seal::{Direction, SealKey, Suite};
 use comb_net::udp::{self, UdpTransport};
 use comb_net::{Geometry, pair_for_tests};
@@ -70,6 +71,14 @@ fn udp_plain() {
     conforms("plain", || {
         let (a, b) = udp_pair(Suite::Plain);
         Pair::new(a, b)
+    });
+}
+
+#[test]
+fn reliable_over_udp() {
+    conforms("reliable over UDP", || {
+        let (a, b) = udp_pair(Suite::Aes256Gcm);
+        Pair::new(Reliable::over(Box::new(a)), Reliable::over(Box::new(b)))
     });
 }
 

@@ -4,8 +4,8 @@ use super::*;
 use crate::agent::policy::SameUser;
 use crate::shm::Geometry;
 
-const ALICE: ClientId = ClientId(1);
-const BOB: ClientId = ClientId(2);
+pub(super) const ALICE: ClientId = ClientId(1);
+pub(super) const BOB: ClientId = ClientId(2);
 const CAROL: ClientId = ClientId(3);
 const LIMITS: Limits =
     Limits { endpoints: 2, channels: 4, memory_bytes: 128 << 10, connections: 8, connections_per_user: 8 };
@@ -34,10 +34,10 @@ fn share(window: WindowTerms) -> Request {
     Request::ShareWindow { request: 3, window }
 }
 
-struct Book {
-    broker: Broker,
+pub(super) struct Book {
+    pub(super) broker: Broker,
     /// Of Alice and Bob; Carol has none.
-    endpoints: [EndpointId; 2],
+    pub(super) endpoints: [EndpointId; 2],
 }
 
 fn connect(broker: &mut Broker, client: ClientId, name: &str) {
@@ -48,7 +48,7 @@ fn connect(broker: &mut Broker, client: ClientId, name: &str) {
     assert!(matches!(out[0].reply, Reply::Welcome { .. }), "{out:?}");
 }
 
-fn book() -> Book {
+pub(super) fn book() -> Book {
     let mut broker = Broker::new(Box::new(SameUser), LIMITS, 7);
     for (client, name) in [(ALICE, "alice"), (BOB, "bob"), (CAROL, "carol")] {
         connect(&mut broker, client, name);
@@ -64,11 +64,16 @@ fn book() -> Book {
 
 impl Book {
     /// What is counted of everybody: it must be the same after a refusal.
-    fn charges(&self) -> Vec<(u32, u64)> {
+    pub(super) fn charges(&self) -> Vec<(u32, u64)> {
         self.broker.clients.values().map(|client| (client.channels, client.memory_bytes)).collect()
     }
 
-    fn ask(&mut self, client: ClientId, request: Request, with: Vec<OwnedFd>) -> Vec<(ClientId, Reply)> {
+    pub(super) fn ask(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        with: Vec<OwnedFd>,
+    ) -> Vec<(ClientId, Reply)> {
         let out = self.broker.handle(client, request, with).unwrap();
         out.into_iter().map(|out| (out.to, out.reply)).collect()
     }
@@ -282,8 +287,8 @@ fn who_leaves_is_missed_by_each_peer_once_and_leaves_nothing() {
     assert_eq!(
         told,
         [
-            (ALICE, Reply::PeerGone { channel: opened, reason: "bob left".into() }),
-            (ALICE, Reply::Refused { request: Some(5), reason: "bob left".into() }),
+            (ALICE, Reply::PeerGone { channel: opened, reason: "bob (process 102) left".into() }),
+            (ALICE, Reply::Refused { request: Some(5), reason: "bob (process 102) left".into() }),
         ],
         "{offered} was not answered yet"
     );
