@@ -30,7 +30,7 @@ use crate::fence::Fences;
 use crate::payload::{Inline, Payload, PayloadArea};
 use crate::quench::{self, Pace};
 use crate::ring::{
-    Breach, CONTENT_WORDS, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, low_half,
+    Breach, CONTENT_WORDS, Content, Header, INLINE_BYTES, RingConsumer, RingProducer, SLOT_WORDS, low_half,
 };
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{AtomicU64, Ordering, Words};
@@ -284,9 +284,9 @@ impl ShmLink {
         if self.producer.credit.available() == 0 {
             self.refresh_credit()?;
         }
-        let mut content = [0_u64; CONTENT_WORDS];
-        let words = pack_words(message, &mut content);
-        self.post(kind, u8::try_from(message.len()).expect("at most 56"), &content[..words]);
+        #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
+        let length = message.len() as u8;
+        self.post(kind, length, message);
         Ok(())
     }
 
@@ -334,7 +334,7 @@ impl ShmLink {
     }
 
     #[inline]
-    fn post(&mut self, kind: u8, length: u8, content: &[u64]) {
+    fn post(&mut self, kind: u8, length: u8, content: impl Content) {
         self.producer.post(kind, length, content, self.consumer.credit.short());
         let attention = self.bell.after_post(self.fences);
         if attention.is_wanted() {
@@ -668,22 +668,6 @@ fn check_event(event: BorrowedFd<'_>) -> Result<(), AdoptError> {
         return Err(AdoptError::Event);
     }
     rustix::io::ioctl_fionbio(event, true).map_err(|_| AdoptError::Event)
-}
-
-/// Bytes to words, the tail padded with zeros; how many words hold them.
-#[inline]
-fn pack_words(bytes: &[u8], words: &mut [u64; CONTENT_WORDS]) -> usize {
-    let (whole, tail) = bytes.as_chunks::<8>();
-    for (word, chunk) in words.iter_mut().zip(whole) {
-        *word = u64::from_le_bytes(*chunk);
-    }
-    if tail.is_empty() {
-        return whole.len();
-    }
-    let mut last = [0; 8];
-    last[..tail.len()].copy_from_slice(tail);
-    words[whole.len()] = u64::from_le_bytes(last);
-    whole.len() + 1
 }
 
 impl Transport for ShmLink {
