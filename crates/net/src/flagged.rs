@@ -5,6 +5,7 @@
 //! board: a flag that had to be taken down would be one more line to fetch from the peer's core for every message.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::bell::Bell;
 use crate::flags;
@@ -12,19 +13,14 @@ use crate::flags;
 /// What was read of each channel, when there are too many to look at each.
 #[derive(Debug, Default)]
 pub(crate) struct Flagged {
-    /// A byte a channel, as on the board: the flag with which there is nothing to read.
-    read: Vec<u64>,
+    /// A byte a channel, as on the board: the flag with which there is nothing to read. In blocks of 64.
+    read: Vec<[u64; 8]>,
     /// Where the next look begins: the channel behind the last one found, so that each has its turn.
     at: usize,
     /// Channels to look at whatever their flags say.
     certain: VecDeque<usize>,
     /// Whether peers were told to raise flags.
     demanded: bool,
-}
-
-/// The bytes of a word from `first` on.
-fn from_byte(first: usize) -> u64 {
-    u64::MAX << (first * 8)
 }
 
 impl Flagged {
@@ -41,8 +37,8 @@ impl Flagged {
 
     /// The channel may have something, whatever its flag says: it is new in its place, or was seen to.
     pub(crate) fn look_at(&mut self, index: usize) {
-        if self.read.len() <= index / 8 {
-            self.read.resize(index / 8 + 1, 0);
+        if self.read.len() <= index / 64 {
+            self.read.resize(index / 64 + 1, [0; 8]);
         }
         if self.demanded && !self.certain.contains(&index) {
             self.certain.push_back(index);
@@ -58,7 +54,7 @@ impl Flagged {
             return Some((index, flag));
         }
         let (index, flag) = self.find(bell)?;
-        self.at = (index + 1) % (self.read.len() * 8);
+        self.at = (index + 1) % (self.read.len() * 64);
         Some((index, flag))
     }
 
@@ -67,30 +63,42 @@ impl Flagged {
         !self.certain.is_empty() || self.find(bell).is_some()
     }
 
+    /// Once round, from `at` on.
     #[inline]
     fn find(&self, bell: &Bell) -> Option<(usize, u8)> {
-        let start = self.at / 8;
-        let changed = |word: usize| bell.flags(word) ^ self.read[word];
-        let behind = changed(start) & from_byte(self.at % 8);
-        let (word, changed) = if behind != 0 {
-            (start, behind)
-        } else {
-            // Once round, and back to what lies before the start in its own word.
-            let word = (start + 1..self.read.len()).chain(0..=start).find(|&word| changed(word) != 0)?;
-            (word, changed(word))
+        let (block, byte) = (self.at / 64, self.at % 64);
+        let among = |blocks: Range<usize>| {
+            let same = bell.same_blocks(blocks.start, &self.read[blocks.clone()]);
+            let block = blocks.start + same;
+            (block < blocks.end).then(|| self.find_within(bell, block, 0)).flatten()
         };
+        let found = self
+            .find_within(bell, block, byte)
+            .or_else(|| among(block + 1..self.read.len()))
+            .or_else(|| among(0..block + 1));
         flags::seen();
-        let byte = changed.trailing_zeros() as usize / 8;
-        #[expect(clippy::cast_possible_truncation, reason = "one byte of a word, cut out on purpose")]
-        let flag = ((changed ^ self.read[word]) >> (byte * 8)) as u8;
-        Some((word * 8 + byte, flag))
+        found
+    }
+
+    /// The first in a block, from a byte on.
+    #[inline]
+    fn find_within(&self, bell: &Bell, block: usize, byte: usize) -> Option<(usize, u8)> {
+        (byte / 8..8).find_map(|word| {
+            let read = self.read[block][word];
+            let not_before = if word == byte / 8 { u64::MAX << (byte % 8 * 8) } else { u64::MAX };
+            let changed = (bell.flags(block * 8 + word) ^ read) & not_before;
+            let byte = changed.trailing_zeros() as usize / 8;
+            #[expect(clippy::cast_possible_truncation, reason = "one byte of a word, cut out on purpose")]
+            let flag = ((changed ^ read) >> (byte * 8 % 64)) as u8;
+            (changed != 0).then_some(((block * 8 + word) * 8 + byte, flag))
+        })
     }
 
     /// From now on the channel is found again when its flag is not this.
     #[inline]
     pub(crate) fn record(&mut self, index: usize, flag: u8) {
         let shift = index % 8 * 8;
-        let word = &mut self.read[index / 8];
+        let word = &mut self.read[index / 64][index % 64 / 8];
         *word = *word & !(0xFF << shift) | u64::from(flag) << shift;
     }
 }

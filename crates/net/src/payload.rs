@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::ring::{CONTENT_WORDS, INLINE_BYTES};
+use crate::ring::{CONTENT_WORDS, INLINE_BYTES, SLOT_WORDS};
 use crate::segment::SharedRange;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Payloads start at multiples of a cache line: a line never carries two messages.
 const ALIGNMENT: u32 = 64;
@@ -77,33 +78,35 @@ impl PayloadArea {
 /// The bytes of a message as its receiver sees them.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// A small message, copied out of its slot: nobody changes it any more.
-    Inline(Inline),
+    /// A small message, still in the sender's slot, which it may write at any time: copy first, then check, then use.
+    Inline(Inline<'a>),
     /// In private memory: nobody changes it any more.
     Private(&'a [u8]),
     /// Still in the sender's memory, which it may write at any time: copy first, then check, then use.
     Shared(SharedRange<'a>),
 }
 
-/// Up to 56 bytes, as the eight-byte words that they travelled in.
+/// Up to 56 bytes, as the eight-byte words that they travelled in. Read where they stand: a copy of all words in between
+/// is some nanoseconds of a round trip.
 #[derive(Clone, Copy, Debug)]
-pub struct Inline {
-    words: [u64; CONTENT_WORDS],
+pub struct Inline<'a> {
+    /// The header first, which was read before and is not read again.
+    slot: &'a [AtomicU64; SLOT_WORDS],
     length: u8,
 }
 
-impl Inline {
+impl<'a> Inline<'a> {
     /// `length` is at most [`INLINE_BYTES`].
     #[inline]
-    pub(crate) fn new(words: [u64; CONTENT_WORDS], length: u8) -> Self {
+    pub(crate) fn new(slot: &'a [AtomicU64; SLOT_WORDS], length: u8) -> Self {
         debug_assert!(usize::from(length) <= INLINE_BYTES);
-        Self { words, length }
+        Self { slot, length }
     }
 
-    /// The words that hold the message; what lies behind its end is undefined.
+    /// The words that hold the message, each read once; what lies behind its end is undefined.
     #[inline]
-    pub fn words(&self) -> &[u64; CONTENT_WORDS] {
-        &self.words
+    pub fn words(&self) -> [u64; CONTENT_WORDS] {
+        std::array::from_fn(|index| self.slot[1 + index].load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -111,22 +114,23 @@ impl Inline {
         usize::from(self.length)
     }
 
-    /// Word by word, as it came: a copy in other pieces than those just written waits for the store buffer.
     #[inline]
     fn copy_to(&self, into: &mut [u8]) {
         assert!(into.len() <= self.len());
         let (whole, tail) = into.as_chunks_mut::<8>();
-        let mut words = self.words.iter();
+        let mut words = self.slot[1..].iter();
         for (chunk, word) in whole.iter_mut().zip(&mut words) {
-            *chunk = word.to_le_bytes();
+            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
         }
-        if let Some(word) = words.next() {
-            tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
+        if !tail.is_empty()
+            && let Some(word) = words.next()
+        {
+            tail.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..tail.len()]);
         }
     }
 
     fn copy_part(&self, at: usize, into: &mut [u8]) {
-        let bytes = self.words.map(u64::to_le_bytes);
+        let bytes = self.words().map(u64::to_le_bytes);
         into.copy_from_slice(&bytes.as_flattened()[..self.len()][at..at + into.len()]);
     }
 }

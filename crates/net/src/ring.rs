@@ -250,11 +250,16 @@ impl<W: Words> RingConsumer<W> {
         Err(Breach::Sequence { expected, found: header.sequence })
     }
 
-    /// The content words of the message, each read once: the producer may change them under our eyes.
+    /// The message's slot, header and content: the producer may change it under our eyes.
+    #[inline]
+    pub(crate) fn slot(&self, slot: Slot) -> &[AtomicU64; SLOT_WORDS] {
+        self.words.slot(slot.first_word)
+    }
+
+    /// The content words of the message, each read once.
     #[inline]
     pub(crate) fn content(&self, slot: Slot) -> [u64; CONTENT_WORDS] {
-        let words = self.words.slot(slot.first_word);
-        std::array::from_fn(|index| words[1 + index].load(Ordering::Relaxed))
+        std::array::from_fn(|index| self.slot(slot)[1 + index].load(Ordering::Relaxed))
     }
 
     /// Whether so many quarters of the ring hold messages that were not consumed yet. A hint: messages come in order,

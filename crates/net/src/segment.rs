@@ -191,6 +191,18 @@ impl Segment {
         unsafe { crate::copy::glance(self.base.cast::<u64>().add(index).as_ptr()) }
     }
 
+    /// How many blocks of eight words from `index` on are as in `private` before one is not: a hint, as
+    /// [`Segment::glance`].
+    #[inline]
+    pub(crate) fn same_blocks(&self, index: usize, private: &[[u64; 8]]) -> usize {
+        assert!(index.checked_add(private.len() * 8).is_some_and(|end| end <= self.bytes / 8));
+        // SAFETY: within the mapping, as just checked, and within the slice.
+        unsafe {
+            let shared = self.base.cast::<u64>().add(index).as_ptr();
+            crate::copy::same_blocks(shared, private.as_ptr().cast(), private.len())
+        }
+    }
+
     /// Bytes at `offset` as a raw range, checked to lie within the segment.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<SharedRange<'_>> {
         (offset.checked_add(bytes)? <= self.bytes).then(|| SharedRange {

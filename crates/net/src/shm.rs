@@ -461,7 +461,7 @@ impl ShmLink {
         self.producer.credit.announced_short(header.acknowledged)?;
         let mut payload_bytes = 0;
         let result = if usize::from(header.length) <= INLINE_BYTES {
-            sink(header.kind, Payload::Inline(Inline::new(self.consumer.content(slot), header.length)))
+            sink(header.kind, Payload::Inline(Inline::new(self.consumer.slot(slot), header.length)))
         } else if header.length == Header::DESCRIPTOR {
             let descriptor = self.consumer.content(slot)[0];
             #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]

@@ -431,7 +431,7 @@ impl<S> ActiveMessages<S> {
             self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
                 let bytes = payload.len();
                 let words = match payload {
-                    Payload::Inline(inline) => *inline.words(),
+                    Payload::Inline(inline) => inline.words(),
                     longer => copy_out(&longer, long),
                 };
                 taken = Taken { channel, kind, bytes, words };
