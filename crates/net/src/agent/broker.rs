@@ -48,10 +48,14 @@ pub struct Misbehaviour(pub String);
 /// Why one request was refused. The connection goes on.
 struct Refusal(String);
 
+/// Longer reasons are not for people. A reason can quote what was asked for, and an answer that does not fit in a message
+/// would end the connection.
+const LONGEST_REASON: usize = 1000;
+
 /// Anything that can be said to people is a reason. `Refusal` itself is not `Display`, so that this is no cycle.
 impl<T: std::fmt::Display> From<T> for Refusal {
     fn from(reason: T) -> Self {
-        Self(reason.to_string())
+        Self(reason.to_string().chars().take(LONGEST_REASON).collect())
     }
 }
 
@@ -416,7 +420,7 @@ impl Broker {
             return Err("the channel was offered to somebody else".into());
         }
         let (request, opener) = (pending.request, entry.ends[0].0);
-        let reason: String = reason.chars().take(1000).collect();
+        let Refusal(reason) = reason.into();
         let name = self.full_name(client);
         self.remove_channel(channel, &|_| false, "", &mut Vec::new());
         let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };

@@ -192,7 +192,7 @@ impl Broker {
 
     pub(super) fn refuse_remote(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
         self.end_of(client, channel)?;
-        let reason: String = reason.chars().take(1000).collect();
+        let Refusal(reason) = reason.into();
         let reason = format!("{} refused: {reason}", self.full_name(client));
         // The verdict is given where the offer is removed.
         self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
