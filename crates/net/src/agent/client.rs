@@ -5,7 +5,7 @@ mod book;
 mod restore;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -138,6 +138,13 @@ struct Waiting {
     answers: BTreeMap<u32, Asked>,
 }
 
+impl Waiting {
+    fn fresh_number(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+}
+
 #[derive(Debug)]
 struct Asked {
     answer: mpsc::Sender<Answer>,
@@ -245,7 +252,7 @@ impl Agent {
         let purpose = Purpose::Create(Arc::clone(&shared));
         match self.connection.shared.ask(request, &[shared.bell_descriptor()], purpose)? {
             Answer::Reply(Reply::EndpointCreated { .. }) => Ok(Endpoint::new(self.clone(), shared)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -253,13 +260,18 @@ impl Agent {
     pub fn list(&self) -> Result<Vec<Listed>, RequestError> {
         match self.connection.shared.ask(|request| Request::List { request }, &[], Purpose::Reply)? {
             Answer::Reply(Reply::Listing { processes, .. }) => Ok(processes),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.connection.shared
     }
+}
+
+/// An answer to another question than ours.
+fn something_else() -> RequestError {
+    RequestError::Refused("the agent answered something else".into())
 }
 
 /// The agent may be stopped: then neither its full queue nor its missing answer may hold us for ever.
@@ -304,7 +316,7 @@ impl Shared {
         let purpose = Purpose::Open(Arc::clone(endpoint), to.to_owned());
         match self.ask(request, &descriptors, purpose)? {
             Answer::Opened { channel, peer, life } => Ok((channel, peer, life)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -312,11 +324,11 @@ impl Shared {
     pub(crate) fn share_window(
         &self,
         window: WindowTerms,
-        memory: std::os::fd::BorrowedFd<'_>,
+        memory: BorrowedFd<'_>,
     ) -> Result<(), RequestError> {
         match self.ask(|request| Request::ShareWindow { request, window }, &[memory], Purpose::Reply)? {
             Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -332,13 +344,13 @@ impl Shared {
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
         match self.ask(request, &[], purpose)? {
             Answer::RemoteOpened { channel, transport, life } => Ok((channel, transport, life)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
     /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
     /// we then restore.
-    pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+    pub(crate) fn tell(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) {
         if let Some(socket) = self.socket() {
             let _ = protocol::send(&*socket, request, descriptors);
         }
@@ -384,7 +396,7 @@ impl Shared {
     fn ask(
         &self,
         request: impl FnOnce(u32) -> Request,
-        descriptors: &[std::os::fd::BorrowedFd<'_>],
+        descriptors: &[BorrowedFd<'_>],
         purpose: Purpose,
     ) -> Result<Answer, RequestError> {
         let socket = self.socket().ok_or(RequestError::AgentAway)?;
@@ -395,8 +407,7 @@ impl Shared {
         let (answer, inbox) = mpsc::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
-            waiting.next = waiting.next.wrapping_add(1);
-            let number = waiting.next;
+            let number = waiting.fresh_number();
             waiting.answers.insert(number, Asked { answer, purpose });
             number
         };
@@ -513,7 +524,12 @@ impl Shared {
                 }
             }
             Reply::Opened { request, channel, peer, side, bell_channels } => {
-                self.opened(request, channel, &peer, &side, bell_channels, descriptors);
+                self.opened(request, channel, |endpoint, address| {
+                    let (side, process) = split_descriptors(&side, bell_channels, descriptors)?;
+                    let process = (peer.pid, process);
+                    let life = lock(&self.book).watch(&self.epoll, channel, endpoint, address, process)?;
+                    Ok((Answer::Opened { channel, peer: side, life: Arc::clone(&life) }, life))
+                });
             }
             Reply::Offer { channel, endpoint, from, from_endpoint, side, bell_channels } => {
                 let peer = format!("{}/{from_endpoint}", from.name);
@@ -524,22 +540,11 @@ impl Shared {
                 }
             }
             Reply::RemoteOpened { request, channel, session } => {
-                let asked = lock(&self.waiting).answers.remove(&request);
-                let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
-                    // Whoever asked has given up.
-                    return self.tell(&Request::CloseChannel { channel }, &[]);
-                };
-                let watched = transport(session, descriptors).and_then(|transport| {
-                    let life = lock(&self.book).watch_elsewhere(channel, &endpoint, address)?;
-                    Ok(Answer::RemoteOpened { channel, transport, life })
+                self.opened(request, channel, |endpoint, address| {
+                    let transport = transport(session, descriptors)?;
+                    let life = lock(&self.book).watch_elsewhere(channel, endpoint, address)?;
+                    Ok((Answer::RemoteOpened { channel, transport, life: Arc::clone(&life) }, life))
                 });
-                let answered = watched.unwrap_or_else(|reason| {
-                    self.tell(&Request::CloseChannel { channel }, &[]);
-                    Answer::Refused(reason)
-                });
-                if let Err(mpsc::SendError(Answer::RemoteOpened { life, .. })) = answer.send(answered) {
-                    self.forget_channel(channel, &life);
-                }
             }
             Reply::RemoteOffer { channel, endpoint, from, session } => {
                 let answer = match self.offered_remotely(channel, endpoint, from, session, descriptors) {
@@ -560,31 +565,29 @@ impl Shared {
         }
     }
 
+    /// Answers who asked for the channel with what `take` makes of it, once it is watched. The agent hears of a channel
+    /// that nobody has.
     fn opened(
         &self,
         request: u32,
         channel: ChannelId,
-        peer: &Identity,
-        side: &Side,
-        bell_channels: u32,
-        descriptors: Vec<OwnedFd>,
+        take: impl FnOnce(&Arc<EndpointShared>, String) -> Result<(Answer, Arc<Life>), String>,
     ) {
         let asked = lock(&self.waiting).answers.remove(&request);
         let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
             // Whoever asked has given up.
-            return self.tell(&Request::CloseChannel { channel }, &[]);
+            return self.close_channel(channel);
         };
-        let result = split_descriptors(side, bell_channels, descriptors).and_then(|(peer_side, process)| {
-            let process = (peer.pid, process);
-            let life = lock(&self.book).watch(&self.epoll, channel, &endpoint, address, process)?;
-            Ok(Answer::Opened { channel, peer: peer_side, life })
-        });
-        let answered = result.unwrap_or_else(|reason| {
-            self.tell(&Request::CloseChannel { channel }, &[]);
-            Answer::Refused(reason)
-        });
-        if let Err(mpsc::SendError(Answer::Opened { life, .. })) = answer.send(answered) {
-            self.forget_channel(channel, &life);
+        match take(&endpoint, address) {
+            Ok((opened, life)) => {
+                if answer.send(opened).is_err() {
+                    self.forget_channel(channel, &life);
+                }
+            }
+            Err(reason) => {
+                self.close_channel(channel);
+                let _ = answer.send(Answer::Refused(reason));
+            }
         }
     }
 

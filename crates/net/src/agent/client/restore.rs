@@ -82,11 +82,7 @@ impl Shared {
         descriptor: BorrowedFd<'_>,
         meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
     ) -> Result<Reply, ProtocolError> {
-        let number = {
-            let mut waiting = lock(&self.waiting);
-            waiting.next = waiting.next.wrapping_add(1);
-            waiting.next
-        };
+        let number = lock(&self.waiting).fresh_number();
         protocol::send(socket, &request(number), &[descriptor])?;
         loop {
             let (reply, descriptors) = protocol::receive::<Reply>(socket)?;
@@ -144,5 +140,72 @@ impl Shared {
             }
         }
         Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::client::Agent;
+    use crate::agent::listener::Listener;
+    use crate::agent::policy::Identity;
+    use rustix::event::{PollFd, PollFlags};
+    use rustix::net::SocketFlags;
+
+    /// Lets in the process that knocks. Nothing is waited for longer than for an agent.
+    fn let_in(listener: &OwnedFd) -> OwnedFd {
+        rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
+        let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC).unwrap();
+        limit_waiting(&socket).unwrap();
+        let (hello, _) = protocol::receive::<Request>(&socket).unwrap();
+        assert_eq!(hello, Request::Hello { name: "alice".into() });
+        socket
+    }
+
+    fn welcome(socket: &OwnedFd) {
+        let you = Identity { name: "alice".into(), pid: 1, uid: 0 };
+        protocol::send(socket, &Reply::Welcome { you }, &[]).unwrap();
+    }
+
+    /// An endpoint was closed after the watcher had looked which were closed, and before it could tell the agent: nobody
+    /// did, and the agent kept the endpoint and its name.
+    #[test]
+    fn an_endpoint_that_is_closed_while_the_agent_comes_back_is_told_of() {
+        let path = std::env::temp_dir().join(format!("comb-restore-{}", std::process::id()));
+        let listener = Listener::bind(&path).unwrap();
+        let (agent, endpoint) = std::thread::scope(|scope| {
+            let first_agent = scope.spawn(|| {
+                let socket = let_in(&listener);
+                welcome(&socket);
+                let (asked, _) = protocol::receive::<Request>(&socket).unwrap();
+                let Request::CreateEndpoint { request, .. } = asked else { panic!("{asked:?}") };
+                let created = Reply::EndpointCreated { request, endpoint: EndpointId(7) };
+                protocol::send(&socket, &created, &[]).unwrap();
+                socket
+            });
+            let agent = Agent::connect(&path, "alice").unwrap();
+            let endpoint = agent.endpoint("desk").unwrap();
+            drop(first_agent.join().unwrap());
+            (agent, endpoint)
+        });
+        let socket = let_in(&listener);
+        // The watcher waits for our welcome. It goes as far as to where it would have a connection again.
+        let shared = agent.shared();
+        let connection = lock(&shared.socket);
+        welcome(&socket);
+        let (asked, _) = protocol::receive::<Request>(&socket).unwrap();
+        let Request::RestoreEndpoint { request, .. } = asked else { panic!("{asked:?}") };
+        let back = EndpointId(8);
+        protocol::send(&socket, &Reply::EndpointCreated { request, endpoint: back }, &[]).unwrap();
+        while !lock(&shared.book).endpoints.contains_key(&back) {
+            std::thread::yield_now();
+        }
+        // As its drop does, which has nobody to tell now.
+        lock(&shared.book).endpoints.clear();
+        drop(connection);
+        let (told, _) = protocol::receive::<Request>(&socket).expect("it is told of");
+        assert_eq!(told, Request::CloseEndpoint { endpoint: back });
+        drop((endpoint, agent));
+        std::fs::remove_file(path).unwrap();
     }
 }
