@@ -112,8 +112,8 @@ pub struct Broker {
     departures: Vec<Departure>,
     verdicts: Vec<Verdict>,
     farewells: Vec<Farewell>,
-    /// Whose opener left while the other host was being asked.
-    orphans: BTreeMap<ChannelId, Elsewhere>,
+    /// Of channels whose opener left while the other host was being asked: what that is told if it says yes.
+    orphans: BTreeMap<ChannelId, Farewell>,
 }
 
 impl std::fmt::Debug for Broker {
@@ -548,7 +548,7 @@ impl Broker {
             }
             Some(Remote { stage: Stage::Asked(_), elsewhere }) => {
                 // Said now it could come before the question.
-                self.orphans.insert(channel, elsewhere);
+                self.orphans.insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned() });
             }
             Some(Remote { stage: Stage::Open, elsewhere }) => {
                 self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned() });
