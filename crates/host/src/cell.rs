@@ -60,11 +60,14 @@ impl Running {
         command.env("COMB_RUNTIME_DIR", directory.path());
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn()?;
-        let gone = || std::io::Error::other("the new process is gone already");
+        let mut child = command.spawn()?;
         // Not reaped yet, so that the number is still its own.
-        let process = process::open_number(child.id()).ok_or_else(gone)?;
-        let name = ProcessName::of(child.id()).ok_or_else(gone)?;
+        let Some((process, name)) = process::open_number(child.id()).zip(ProcessName::of(child.id())) else {
+            // Without descriptors left it lives, and nobody would know of it.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(std::io::Error::other("the new process cannot be watched"));
+        };
         Ok(Self { name, process, child: Some(child), cgroup })
     }
 

@@ -199,7 +199,11 @@ pub fn ask_within(
     }
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
     set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
-    protocol::send(&socket, request, &[])?;
+    match protocol::send(&socket, request, &[]) {
+        // It hung up without a question, and said why.
+        Ok(()) | Err(ProtocolError::Ended) => {}
+        Err(error) => return Err(error.into()),
+    }
     match protocol::receive::<Reply>(&socket) {
         Ok((reply, _)) => Ok(reply),
         Err(ProtocolError::System(Errno::AGAIN)) => Err(ControlError::Silent(directory.to_string())),

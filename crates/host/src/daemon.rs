@@ -309,7 +309,8 @@ impl Daemon {
             .cgroup_of(number)
             .and_then(|cgroup| Running::spawn(&self.directory, number, incarnation, cgroup))
             .and_then(|running| {
-                self.watch(&running.process, Source::Process(number))?;
+                let watched = self.watch(&running.process, Source::Process(number));
+                watched.inspect_err(|_| running.kill())?;
                 Ok(running)
             });
         match spawned {

@@ -280,6 +280,8 @@ struct Progress {
     from_victims: [AtomicU64; 3],
     /// Channels to victims that have not ended, by survivor.
     open_to_victims: [AtomicU64; 3],
+    /// The victim that has not been killed yet, counted from 1; 0 for none.
+    living: AtomicU64,
 }
 
 /// Gives the endpoint back at the end: who stops first must not look like a death to the others.
@@ -299,6 +301,8 @@ fn survive(mut endpoint: Endpoint, number: usize, progress: &Progress) -> Endpoi
         for end in ended {
             assert!(end.peer.starts_with("victim-"), "a survivor lost {}: {}", end.peer, end.cause);
             assert!(matches!(end.cause, Cause::Exited(_)), "it was killed, and did not leave: {end}");
+            let living = progress.living.load(Ordering::SeqCst);
+            assert!(living == 0 || end.peer != format!("victim-{}/desk", living - 1), "it lives: {end}");
             if !talk.streams.contains_key(&end.channel) {
                 from_ended_victims += before.get(&end.channel).copied().unwrap_or(0);
             }
@@ -371,6 +375,7 @@ fn kills_at_random_points_hurt_nobody_else() {
     while round.load(Ordering::Relaxed) < 12 || started.elapsed() < lasting {
         let number = round.load(Ordering::Relaxed);
         let heard = all(&progress.from_victims);
+        progress.living.store(number + 1, Ordering::SeqCst);
         let mut victim = Process::start("talker", &format!("victim-{number}"), &scene.path());
         let alive = || threads.iter().all(|thread| !thread.is_finished());
         if random.below(3) > 0 {
@@ -380,6 +385,7 @@ fn kills_at_random_points_hurt_nobody_else() {
             });
         }
         std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        progress.living.store(0, Ordering::SeqCst);
         victim.kill();
         let friends = all(&progress.among_friends);
         wait_until("the survivors let the dead go and talk on", || {

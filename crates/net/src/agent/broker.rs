@@ -48,10 +48,14 @@ pub struct Misbehaviour(pub String);
 /// Why one request was refused. The connection goes on.
 struct Refusal(String);
 
+/// Longer reasons are not for people. A reason can quote what was asked for, and an answer that does not fit in a message
+/// would end the connection.
+const LONGEST_REASON: usize = 1000;
+
 /// Anything that can be said to people is a reason. `Refusal` itself is not `Display`, so that this is no cycle.
 impl<T: std::fmt::Display> From<T> for Refusal {
     fn from(reason: T) -> Self {
-        Self(reason.to_string())
+        Self(reason.to_string().chars().take(LONGEST_REASON).collect())
     }
 }
 
@@ -108,8 +112,8 @@ pub struct Broker {
     departures: Vec<Departure>,
     verdicts: Vec<Verdict>,
     farewells: Vec<Farewell>,
-    /// Whose opener left while the other host was being asked.
-    orphans: BTreeMap<ChannelId, Elsewhere>,
+    /// Of channels whose opener left while the other host was being asked: what that is told if it says yes.
+    orphans: BTreeMap<ChannelId, Farewell>,
 }
 
 impl std::fmt::Debug for Broker {
@@ -416,7 +420,7 @@ impl Broker {
             return Err("the channel was offered to somebody else".into());
         }
         let (request, opener) = (pending.request, entry.ends[0].0);
-        let reason: String = reason.chars().take(1000).collect();
+        let Refusal(reason) = reason.into();
         let name = self.full_name(client);
         self.remove_channel(channel, &|_| false, "", &mut Vec::new());
         let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };
@@ -544,7 +548,7 @@ impl Broker {
             }
             Some(Remote { stage: Stage::Asked(_), elsewhere }) => {
                 // Said now it could come before the question.
-                self.orphans.insert(channel, elsewhere);
+                self.orphans.insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned() });
             }
             Some(Remote { stage: Stage::Open, elsewhere }) => {
                 self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned() });

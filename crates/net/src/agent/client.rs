@@ -1,8 +1,11 @@
 //! A process's connection to its agent, and its watcher: one thread that sleeps until the agent says something or a
 //! peer's process ends. It is never on the way of a message.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+mod book;
+mod restore;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -11,7 +14,6 @@ use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
-use super::credentials;
 use super::parting::{self, Partings};
 use super::policy::Identity;
 use super::protocol::{self, Listed, ProtocolError, RemoteSession, Reply, Request, Side, WindowTerms};
@@ -19,18 +21,15 @@ use super::server::connect_socket;
 use crate::channel::Link;
 use crate::endpoint::{Endpoint, EndpointOptions, EndpointShared, Incoming};
 use crate::fence::Fences;
-use crate::life::{Cause, Life};
+use crate::life::Life;
 use crate::shm::{AdoptError, PeerSide, ShmLink};
 use crate::transport::Transport;
-use crate::window::IncomingWindow;
+use book::Book;
 
 /// An agent answers from memory: what takes longer is an agent or a peer that is stopped or gone.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a process knocks at the door of an agent that went away.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Stands for a peer's process on another host: no process has this number.
-const ELSEWHERE: u32 = 0;
 
 const STOP: u64 = u64::MAX;
 const SOCKET: u64 = u64::MAX - 1;
@@ -139,6 +138,13 @@ struct Waiting {
     answers: BTreeMap<u32, Asked>,
 }
 
+impl Waiting {
+    fn fresh_number(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+}
+
 #[derive(Debug)]
 struct Asked {
     answer: mpsc::Sender<Answer>,
@@ -167,29 +173,6 @@ pub(crate) enum Answer {
     RemoteOpened { channel: ChannelId, transport: Box<dyn Transport>, life: Arc<Life> },
     Refused(String),
     AgentAway,
-}
-
-/// The watcher's book.
-#[derive(Debug, Default)]
-struct Book {
-    endpoints: BTreeMap<EndpointId, Arc<EndpointShared>>,
-    /// Two records for a channel between two endpoints of this process.
-    channels: BTreeMap<ChannelId, Vec<Record>>,
-    processes: BTreeMap<u32, PeerProcess>,
-}
-
-#[derive(Debug)]
-struct Record {
-    life: Arc<Life>,
-    endpoint: Arc<EndpointShared>,
-    pid: u32,
-}
-
-/// One descriptor a process, however many channels lead to it.
-#[derive(Debug)]
-struct PeerProcess {
-    descriptor: OwnedFd,
-    channels: BTreeSet<ChannelId>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -269,7 +252,7 @@ impl Agent {
         let purpose = Purpose::Create(Arc::clone(&shared));
         match self.connection.shared.ask(request, &[shared.bell_descriptor()], purpose)? {
             Answer::Reply(Reply::EndpointCreated { .. }) => Ok(Endpoint::new(self.clone(), shared)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -277,13 +260,18 @@ impl Agent {
     pub fn list(&self) -> Result<Vec<Listed>, RequestError> {
         match self.connection.shared.ask(|request| Request::List { request }, &[], Purpose::Reply)? {
             Answer::Reply(Reply::Listing { processes, .. }) => Ok(processes),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.connection.shared
     }
+}
+
+/// An answer to another question than ours.
+fn something_else() -> RequestError {
+    RequestError::Refused("the agent answered something else".into())
 }
 
 /// The agent may be stopped: then neither its full queue nor its missing answer may hold us for ever.
@@ -328,7 +316,7 @@ impl Shared {
         let purpose = Purpose::Open(Arc::clone(endpoint), to.to_owned());
         match self.ask(request, &descriptors, purpose)? {
             Answer::Opened { channel, peer, life } => Ok((channel, peer, life)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -336,11 +324,11 @@ impl Shared {
     pub(crate) fn share_window(
         &self,
         window: WindowTerms,
-        memory: std::os::fd::BorrowedFd<'_>,
+        memory: BorrowedFd<'_>,
     ) -> Result<(), RequestError> {
         match self.ask(|request| Request::ShareWindow { request, window }, &[memory], Purpose::Reply)? {
             Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
@@ -356,13 +344,13 @@ impl Shared {
         let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
         match self.ask(request, &[], purpose)? {
             Answer::RemoteOpened { channel, transport, life } => Ok((channel, transport, life)),
-            _ => Err(RequestError::Refused("the agent answered something else".into())),
+            _ => Err(something_else()),
         }
     }
 
     /// Tells the agent something that it does not answer. An agent that is away learns it when it is back, from what
     /// we then restore.
-    pub(crate) fn tell(&self, request: &Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+    pub(crate) fn tell(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) {
         if let Some(socket) = self.socket() {
             let _ = protocol::send(&*socket, request, descriptors);
         }
@@ -381,7 +369,7 @@ impl Shared {
 
     /// The watcher no longer watches for it; the agent learns of it otherwise.
     pub(crate) fn unwatch_channel(&self, channel: ChannelId, life: &Arc<Life>) {
-        lock(&self.book).remove_channel(&self.epoll, channel, |record| Arc::ptr_eq(&record.life, life));
+        lock(&self.book).forget(&self.epoll, channel, life);
     }
 
     /// Sees closed channels off; then the agent is told.
@@ -408,7 +396,7 @@ impl Shared {
     fn ask(
         &self,
         request: impl FnOnce(u32) -> Request,
-        descriptors: &[std::os::fd::BorrowedFd<'_>],
+        descriptors: &[BorrowedFd<'_>],
         purpose: Purpose,
     ) -> Result<Answer, RequestError> {
         let socket = self.socket().ok_or(RequestError::AgentAway)?;
@@ -419,8 +407,7 @@ impl Shared {
         let (answer, inbox) = mpsc::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
-            waiting.next = waiting.next.wrapping_add(1);
-            let number = waiting.next;
+            let number = waiting.fresh_number();
             waiting.answers.insert(number, Asked { answer, purpose });
             number
         };
@@ -474,7 +461,7 @@ impl Shared {
                     STOP => return self.see_all_off(),
                     SOCKET => self.hear(),
                     PARTING => {}
-                    pid => self.process_ended(u32::try_from(pid).unwrap_or(u32::MAX)),
+                    process => lock(&self.book).process_ended(&self.epoll, process),
                 }
             }
             self.drive_partings();
@@ -537,7 +524,12 @@ impl Shared {
                 }
             }
             Reply::Opened { request, channel, peer, side, bell_channels } => {
-                self.opened(request, channel, &peer, &side, bell_channels, descriptors);
+                self.opened(request, channel, |endpoint, address| {
+                    let (side, process) = split_descriptors(&side, bell_channels, descriptors)?;
+                    let process = (peer.pid, process);
+                    let life = lock(&self.book).watch(&self.epoll, channel, endpoint, address, process)?;
+                    Ok((Answer::Opened { channel, peer: side, life: Arc::clone(&life) }, life))
+                });
             }
             Reply::Offer { channel, endpoint, from, from_endpoint, side, bell_channels } => {
                 let peer = format!("{}/{from_endpoint}", from.name);
@@ -548,24 +540,11 @@ impl Shared {
                 }
             }
             Reply::RemoteOpened { request, channel, session } => {
-                let asked = lock(&self.waiting).answers.remove(&request);
-                let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
-                    // Whoever asked has given up.
-                    return self.tell(&Request::CloseChannel { channel }, &[]);
-                };
-                let answered = match transport(session, descriptors) {
-                    Ok(transport) => {
-                        let life = self.watch_remote(channel, &endpoint, address);
-                        Answer::RemoteOpened { channel, transport, life }
-                    }
-                    Err(reason) => {
-                        self.tell(&Request::CloseChannel { channel }, &[]);
-                        Answer::Refused(reason)
-                    }
-                };
-                if let Err(mpsc::SendError(Answer::RemoteOpened { life, .. })) = answer.send(answered) {
-                    self.forget_channel(channel, &life);
-                }
+                self.opened(request, channel, |endpoint, address| {
+                    let transport = transport(session, descriptors)?;
+                    let life = lock(&self.book).watch_elsewhere(channel, endpoint, address)?;
+                    Ok((Answer::RemoteOpened { channel, transport, life: Arc::clone(&life) }, life))
+                });
             }
             Reply::RemoteOffer { channel, endpoint, from, session } => {
                 let answer = match self.offered_remotely(channel, endpoint, from, session, descriptors) {
@@ -575,43 +554,40 @@ impl Shared {
                 self.tell(&answer, &[]);
             }
             Reply::WindowShared { window: terms } => {
-                let book = lock(&self.book);
-                let mut records = book.channels.get(&terms.channel).into_iter().flatten();
-                let record = records.find(|record| record.endpoint.id() == terms.endpoint);
-                if let (Some(record), Ok([memory])) = (record, <[OwnedFd; 1]>::try_from(descriptors)) {
-                    record.life.push_window(IncomingWindow { terms, memory });
-                    record.endpoint.raise_news();
+                if let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) {
+                    lock(&self.book).push_window(terms, memory);
                 }
             }
-            Reply::PeerGone { channel, reason } => self.peer_gone(channel, &reason),
+            Reply::PeerGone { channel, reason } => {
+                lock(&self.book).peer_gone(&self.epoll, channel, &reason);
+            }
             Reply::Welcome { .. } | Reply::Refused { request: None, .. } => {}
         }
     }
 
+    /// Answers who asked for the channel with what `take` makes of it, once it is watched. The agent hears of a channel
+    /// that nobody has.
     fn opened(
         &self,
         request: u32,
         channel: ChannelId,
-        peer: &Identity,
-        side: &Side,
-        bell_channels: u32,
-        descriptors: Vec<OwnedFd>,
+        take: impl FnOnce(&Arc<EndpointShared>, String) -> Result<(Answer, Arc<Life>), String>,
     ) {
         let asked = lock(&self.waiting).answers.remove(&request);
         let Some(Asked { answer, purpose: Purpose::Open(endpoint, address) }) = asked else {
             // Whoever asked has given up.
-            return self.tell(&Request::CloseChannel { channel }, &[]);
+            return self.close_channel(channel);
         };
-        let result = split_descriptors(side, bell_channels, descriptors).and_then(|(peer_side, process)| {
-            let life = self.watch_channel(channel, &endpoint, address, peer.pid, process)?;
-            Ok(Answer::Opened { channel, peer: peer_side, life })
-        });
-        let answered = result.unwrap_or_else(|reason| {
-            self.tell(&Request::CloseChannel { channel }, &[]);
-            Answer::Refused(reason)
-        });
-        if let Err(mpsc::SendError(Answer::Opened { life, .. })) = answer.send(answered) {
-            self.forget_channel(channel, &life);
+        match take(&endpoint, address) {
+            Ok((opened, life)) => {
+                if answer.send(opened).is_err() {
+                    self.forget_channel(channel, &life);
+                }
+            }
+            Err(reason) => {
+                self.close_channel(channel);
+                let _ = answer.send(Answer::Refused(reason));
+            }
         }
     }
 
@@ -640,7 +616,8 @@ impl Shared {
             }
         };
         let accepted = ShmLink::new(&own, peer_side).map_err(|error| text(&error)).and_then(|link| {
-            let life = self.watch_channel(channel, &shared, peer.to_owned(), from.pid, process)?;
+            let process = (from.pid, process);
+            let life = lock(&self.book).watch(&self.epoll, channel, &shared, peer.to_owned(), process)?;
             Ok((link, life))
         });
         let (link, life) = accepted.inspect_err(|_| shared.release_index(index))?;
@@ -668,232 +645,12 @@ impl Shared {
     ) -> Result<(), String> {
         let shared = lock(&self.book).endpoints.get(&endpoint).cloned().ok_or("the endpoint was closed")?;
         let transport = transport(session, descriptors)?;
-        let life = self.watch_remote(channel, &shared, from);
+        let life = lock(&self.book).watch_elsewhere(channel, &shared, from)?;
         let incoming = shared.remote_channel(channel, Arc::clone(&life), transport);
         let pushed = incoming.map_err(|error| error.to_string()).and_then(|incoming| {
             shared.push_incoming(incoming).map_err(|_| "the endpoint was closed".to_owned())
         });
         pushed.inspect_err(|_| self.unwatch_channel(channel, &life))
-    }
-
-    /// Nobody here sees the end of that process; what the agent says of it is the end of the channel.
-    fn watch_remote(&self, channel: ChannelId, endpoint: &Arc<EndpointShared>, peer: String) -> Arc<Life> {
-        let life = Arc::new(Life::new(peer));
-        let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid: ELSEWHERE };
-        lock(&self.book).channels.entry(channel).or_default().push(record);
-        life
-    }
-
-    /// From now on the end of that process is the end of the channel.
-    fn watch_channel(
-        &self,
-        channel: ChannelId,
-        endpoint: &Arc<EndpointShared>,
-        peer: String,
-        pid: u32,
-        process: OwnedFd,
-    ) -> Result<Arc<Life>, String> {
-        let life = Arc::new(Life::new(peer));
-        let mut book = lock(&self.book);
-        if book.channels.get(&channel).is_some_and(|ends| ends.len() >= 2 || ends[0].pid != pid) {
-            return Err(format!("{channel} is in use here already"));
-        }
-        match book.processes.entry(pid) {
-            std::collections::btree_map::Entry::Occupied(mut known) => {
-                known.get_mut().channels.insert(channel);
-            }
-            std::collections::btree_map::Entry::Vacant(new) => {
-                let data = epoll::EventData::new_u64(u64::from(pid));
-                epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN)
-                    .map_err(|error| format!("cannot watch the peer's process: {error}"))?;
-                new.insert(PeerProcess { descriptor: process, channels: BTreeSet::from([channel]) });
-            }
-        }
-        let record = Record { life: Arc::clone(&life), endpoint: Arc::clone(endpoint), pid };
-        book.channels.entry(channel).or_default().push(record);
-        Ok(life)
-    }
-
-    /// The agent says it of a dying process only when that has ended: then its end is what is to be told.
-    fn peer_gone(&self, channel: ChannelId, reason: &str) {
-        let mut book = lock(&self.book);
-        for record in book.channels.get(&channel).into_iter().flatten() {
-            let process = book.processes.get(&record.pid);
-            let has_ended = process.is_some_and(|process| credentials::has_ended(&process.descriptor));
-            let cause = if has_ended { Cause::Exited(record.pid) } else { Cause::Left(reason.to_owned()) };
-            record.life.end(cause);
-            record.endpoint.raise_news();
-        }
-        book.remove_channel(&self.epoll, channel, |_| true);
-    }
-
-    fn process_ended(&self, pid: u32) {
-        let mut book = lock(&self.book);
-        let Some(process) = book.processes.remove(&pid) else { return };
-        let _ = epoll::delete(&self.epoll, &process.descriptor);
-        for channel in process.channels {
-            for record in book.channels.remove(&channel).unwrap_or_default() {
-                record.life.end(Cause::Exited(pid));
-                record.endpoint.raise_news();
-            }
-        }
-    }
-
-    /// Knocks once; on an open door, hands back what we hold.
-    fn reconnect(&self) {
-        let Some(path) = &self.path else { return };
-        let Ok(socket) = connect_socket(path) else { return };
-        if limit_waiting(&socket).is_err() || hello(&socket, &self.name).is_err() {
-            return;
-        }
-        let (mut meanwhile, mut restored) = (Vec::new(), Restored::default());
-        // A copy of the list: the book must not be locked while we wait for the agent.
-        let endpoints: Vec<_> = lock(&self.book).endpoints.values().cloned().collect();
-        for endpoint in &endpoints {
-            match self.restore(&socket, endpoint, &mut restored, &mut meanwhile) {
-                Ok(id) => endpoint.set_id(id),
-                // The agent knows better: its limits are smaller now, or another process has a channel's number. What
-                // is open goes on; nobody can open more to this endpoint.
-                Err(ProtocolError::Refused) => {}
-                // It is away again, or does not speak with us: knock again later.
-                Err(_) => return,
-            }
-        }
-        {
-            let mut book = lock(&self.book);
-            // Endpoints that were closed meanwhile stay closed.
-            let known = std::mem::take(&mut book.endpoints).into_values();
-            book.endpoints = known.map(|endpoint| (endpoint.id(), endpoint)).collect();
-            for closed in endpoints.iter().filter(|e| !book.endpoints.contains_key(&e.id())) {
-                let _ = protocol::send(&socket, &Request::CloseEndpoint { endpoint: closed.id() }, &[]);
-            }
-        }
-        let data = epoll::EventData::new_u64(SOCKET);
-        if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
-            return;
-        }
-        *lock(&self.socket) = Some(Arc::new(socket));
-        for (reply, descriptors) in meanwhile {
-            self.take(reply, descriptors);
-        }
-        // Channels that were closed after the agent was told of them, and before it could be told that.
-        for channel in restored.channels {
-            if !lock(&self.book).channels.contains_key(&channel) {
-                self.tell(&Request::CloseChannel { channel }, &[]);
-            }
-        }
-        // And windows that were withdrawn meanwhile.
-        for (endpoint, window) in restored.windows {
-            if !endpoint.windows().has(&window) {
-                self.tell(&Request::WithdrawWindow { window }, &[]);
-            }
-        }
-    }
-
-    /// Asks an agent that has just come back. What else it says, an offer to an endpoint that was just restored for
-    /// example, is kept for later.
-    fn ask_returned(
-        &self,
-        socket: &OwnedFd,
-        request: impl FnOnce(u32) -> Request,
-        descriptor: std::os::fd::BorrowedFd<'_>,
-        meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
-    ) -> Result<Reply, ProtocolError> {
-        let number = {
-            let mut waiting = lock(&self.waiting);
-            waiting.next = waiting.next.wrapping_add(1);
-            waiting.next
-        };
-        protocol::send(socket, &request(number), &[descriptor])?;
-        loop {
-            let (reply, descriptors) = protocol::receive::<Reply>(socket)?;
-            match reply {
-                Reply::EndpointCreated { request, .. } | Reply::WindowTaken { request }
-                    if request == number =>
-                {
-                    return Ok(reply);
-                }
-                Reply::Refused { request: Some(request), .. } if request == number => {
-                    return Err(ProtocolError::Refused);
-                }
-                other => meanwhile.push((other, descriptors)),
-            }
-        }
-    }
-
-    /// Tells the agent of one endpoint, its channels, in as many messages as they need, and its windows.
-    fn restore(
-        &self,
-        socket: &OwnedFd,
-        endpoint: &Arc<EndpointShared>,
-        restored: &mut Restored,
-        meanwhile: &mut Vec<(Reply, Vec<OwnedFd>)>,
-    ) -> Result<EndpointId, ProtocolError> {
-        let channels: Vec<(ChannelId, String)> = lock(&self.book)
-            .channels
-            .iter()
-            .flat_map(|(&channel, ends)| ends.iter().map(move |record| (channel, record)))
-            // Another host's agent does not know this one any more.
-            .filter(|(_, record)| record.pid != ELSEWHERE && Arc::ptr_eq(&record.endpoint, endpoint))
-            .map(|(channel, record)| (channel, record.life.peer().to_owned()))
-            .collect();
-        restored.channels.extend(channels.iter().map(|&(channel, _)| channel));
-        let mut left = channels.as_slice();
-        let id = loop {
-            let (now, later) = left.split_at(left.len().min(protocol::MOST_RESTORED));
-            left = later;
-            let request = |request| Request::RestoreEndpoint {
-                request,
-                name: endpoint.name().to_owned(),
-                bell_channels: endpoint.options().channels,
-                channels: now.to_vec(),
-                geometry: endpoint.options().geometry,
-            };
-            let reply = self.ask_returned(socket, request, endpoint.bell_descriptor(), meanwhile)?;
-            let Reply::EndpointCreated { endpoint: id, .. } = reply else {
-                return Err(ProtocolError::Refused);
-            };
-            if left.is_empty() {
-                break id;
-            }
-        };
-        for (terms, memory) in endpoint.windows().all() {
-            let window = WindowTerms { endpoint: id, ..terms };
-            restored.windows.push((Arc::clone(endpoint), window));
-            let request = |request| Request::RestoreWindow { request, window };
-            match self.ask_returned(socket, request, memory.as_fd(), meanwhile) {
-                // One that the agent does not want on its book is still the peer's to use.
-                Ok(_) | Err(ProtocolError::Refused) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(id)
-    }
-}
-
-/// What an agent that came back was told.
-#[derive(Default)]
-struct Restored {
-    channels: Vec<ChannelId>,
-    windows: Vec<(Arc<EndpointShared>, WindowTerms)>,
-}
-
-impl Book {
-    fn remove_channel(&mut self, epoll: &OwnedFd, channel: ChannelId, which: impl Fn(&Record) -> bool) {
-        let Some(ends) = self.channels.get_mut(&channel) else { return };
-        let Some(pid) = ends.first().map(|record| record.pid) else { return };
-        ends.retain(|record| !which(record));
-        if !ends.is_empty() {
-            return;
-        }
-        self.channels.remove(&channel);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.channels.remove(&channel);
-            if process.channels.is_empty() {
-                let _ = epoll::delete(epoll, &process.descriptor);
-                self.processes.remove(&pid);
-            }
-        }
     }
 }
 

@@ -506,10 +506,11 @@ impl Run {
 
     /// The first word of a connection that this program handed out says whose it is: a child's, most often.
     fn learn_process(&mut self, client: ClientId, sender: UCred) -> Result<(), String> {
-        let Some(Connection { socket, .. }) = self.connections.get(&client) else { return Ok(()) };
+        let Some(Connection { socket, uid }) = self.connections.get_mut(&client) else { return Ok(()) };
         let system = |error| format!("the kernel does not say whose connection this is: {error}");
-        rustix::net::sockopt::set_socket_passcred(socket, false).map_err(system)?;
-        let who = credentials::of_sender(socket, &sender).map_err(system)?;
+        rustix::net::sockopt::set_socket_passcred(&*socket, false).map_err(system)?;
+        let who = credentials::of_sender(&*socket, &sender).map_err(system)?;
+        *uid = who.uid;
         self.broker.belongs_to(client, who.pid, who.uid, who.process);
         self.watch_process(client);
         Ok(())

@@ -121,8 +121,7 @@ impl Broker {
         if let Some(orphan) = self.orphans.remove(&channel)
             && outcome.is_ok()
         {
-            let reason = "whoever opened the channel left".to_owned();
-            self.farewells.push(Farewell { channel: orphan, reason });
+            self.farewells.push(orphan);
         }
         let Some(entry) = self.channels.get_mut(&channel) else { return Vec::new() };
         let Some(Remote { stage: Stage::Asked(request), .. }) = entry.remote else { return Vec::new() };
@@ -192,7 +191,7 @@ impl Broker {
 
     pub(super) fn refuse_remote(&mut self, client: ClientId, channel: ChannelId, reason: &str) -> Outcome {
         self.end_of(client, channel)?;
-        let reason: String = reason.chars().take(1000).collect();
+        let Refusal(reason) = reason.into();
         let reason = format!("{} refused: {reason}", self.full_name(client));
         // The verdict is given where the offer is removed.
         self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
@@ -335,8 +334,9 @@ mod tests {
             assert_eq!(book.broker.take_farewells(), [], "it may not have heard of the channel");
             let outcome = if answered { Ok(line(channel)) } else { Err("refused".to_owned()) };
             assert!(book.broker.arrived(channel, outcome).is_empty(), "nobody is there");
-            let told: Vec<_> = book.broker.take_farewells().into_iter().map(|f| f.channel).collect();
-            assert_eq!(told, if answered { vec![at_beta(channel, true)] } else { vec![] });
+            let reason = "alice (process 101) left".to_owned();
+            let farewell = Farewell { channel: at_beta(channel, true), reason };
+            assert_eq!(book.broker.take_farewells(), if answered { vec![farewell] } else { vec![] });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::policy::SameUser;
+use crate::agent::protocol;
 use crate::shm::Geometry;
 
 pub(super) const ALICE: ClientId = ClientId(1);
@@ -105,6 +106,23 @@ impl Book {
         let out = self.ask(BOB, Request::Accept { channel, side: side() }, ring());
         assert!(matches!(out.as_slice(), [(ALICE, Reply::Opened { request: 5, .. })]), "{out:?}");
         channel
+    }
+}
+
+/// A refusal quotes what was asked for, and an unprintable character takes many to print. One who asked for a long one got
+/// no answer but the end of its connection.
+#[test]
+fn who_asks_for_nonsense_of_any_length_is_answered() {
+    let mut book = book();
+    let nonsense = "\u{1}".repeat(protocol::LONGEST_MESSAGE - 100);
+    for to in [nonsense.clone(), format!("{nonsense}/desk"), format!("bob/{nonsense}")] {
+        let ask = book.open(&to);
+        protocol::encode(&ask).expect("it can be asked");
+        let out = book.ask(ALICE, ask, ring());
+        let [(ALICE, reply @ Reply::Refused { request: Some(5), .. })] = out.as_slice() else {
+            panic!("{out:?}")
+        };
+        protocol::encode(reply).expect("it can be answered");
     }
 }
 
