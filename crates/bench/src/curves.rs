@@ -254,7 +254,7 @@ impl<'a> Side<'a> {
             }
             nanoseconds(start) / BATCH as f64
         });
-        median(batches.collect())
+        median(&batches.collect::<Vec<_>>())
     }
 }
 
@@ -434,7 +434,7 @@ impl Side<'_> {
             taken.push(nanoseconds(batch_start));
         }
         active.request(*channel, STOP, &[], &[])?;
-        Ok(bandwidth("store", bytes, STORES as f64 * 1e9 / median(taken)))
+        Ok(bandwidth("store", bytes, STORES as f64 * 1e9 / median(&taken)))
     }
 
     fn gets(&mut self, bytes: usize) -> Result<Value, comb_net::ActiveError> {
@@ -462,7 +462,7 @@ impl Side<'_> {
             }
         }
         active.request(*channel, STOP, &[], &[])?;
-        Ok(time("active", "send", 8, median(taken)))
+        Ok(time("active", "send", 8, median(&taken)))
     }
 
     fn overheads(&mut self, carrier: Carrier) -> Vec<Value> {
@@ -485,8 +485,8 @@ impl Side<'_> {
             receives.push(nanoseconds(start) / UNATTENDED as f64);
         }
         vec![
-            time(carrier.name(), "send", 8, median(sends)),
-            time(carrier.name(), "receive", 8, median(receives)),
+            time(carrier.name(), "send", 8, median(&sends)),
+            time(carrier.name(), "receive", 8, median(&receives)),
         ]
     }
 
@@ -503,7 +503,7 @@ impl Side<'_> {
             assert_eq!(way.receive(8), number);
             nanoseconds(start)
         });
-        let ns = median(taken.collect());
+        let ns = median(&taken.collect::<Vec<_>>());
         self.socket.set_spinning(false)?;
         let kind = if carrier.name() == "endpoint" { "endpoint" } else { "socket" };
         Ok(time(kind, if sleeps { "slept" } else { "polled" }, 8, ns))
@@ -755,7 +755,7 @@ fn counted(mut once: impl FnMut(u64)) -> f64 {
         }
         taken.push(nanoseconds(start) / BATCH as f64);
     }
-    median(taken)
+    median(&taken)
 }
 
 /// The median time of a round, of as many as fit.
@@ -771,7 +771,7 @@ fn timed(mut once: impl FnMut(u64)) -> f64 {
         }
         taken.push(nanoseconds(start) / BATCH as f64);
     }
-    median(taken)
+    median(&taken)
 }
 
 fn await_word(window: &Window, word: u64) {
@@ -784,9 +784,8 @@ fn nanoseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e9
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn median(values: &[f64]) -> f64 {
+    crate::net::median(values).expect("some rounds")
 }
 
 fn time(peer: &str, test: &str, bytes: usize, ns: f64) -> Value {

@@ -11,6 +11,7 @@ use comb_net::{Access, Agent, ChannelKey, Endpoint, EndpointOptions, Geometry, R
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
+use crate::net::median;
 use crate::via_way::ViaWay;
 use crate::workload::Way;
 
@@ -85,15 +86,17 @@ impl<'a> Asking<'a> {
             let rounds = base + 1..=base + ROUNDS;
             times[0].extend(batches(rounds.clone(), |round| self.bare.ping(round)));
             let (endpoint, channel) = &mut self.raw;
-            times[1].extend(batches(rounds.clone(), |round| {
-                endpoint.send(*channel, 0, &round.to_le_bytes()).expect("room");
+            let mut ping = |round, message: &[u8]| {
+                endpoint.send(*channel, 0, message).expect("room");
                 while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
-            }));
+                assert_eq!(number_in(&buffer), round);
+            };
+            times[1].extend(batches(rounds.clone(), |round| ping(round, &round.to_le_bytes())));
+            let mut message = [7; 1024];
             for (times, bytes) in longer.iter_mut().zip(LONGER_BYTES) {
-                let message = [7; 1024];
-                times.extend(batches(rounds.clone(), |_| {
-                    endpoint.send(*channel, 0, &message[..bytes]).expect("room");
-                    while endpoint.receive(&mut buffer).expect("a live peer").is_none() {}
+                times.extend(batches(rounds.clone(), |round| {
+                    message[..8].copy_from_slice(&round.to_le_bytes());
+                    ping(round, &message[..bytes]);
                 }));
             }
             let (theirs, ours) = &self.windows;
@@ -123,33 +126,37 @@ impl<'a> Asking<'a> {
                 place = (place * 421 + 1) % MANY;
                 many.send(keys[place], 0, &round.to_le_bytes()).expect("room");
                 while many.receive(&mut buffer).expect("a live peer").is_none() {}
+                assert_eq!(number_in(&buffer), round);
             }));
-            let mut ping = |bytes| {
+            let mut ping_via = |bytes| {
                 batches(rounds.clone(), |round| {
                     self.via.send(bytes, round);
                     assert_eq!(self.via.receive(bytes), round);
                 })
             };
-            times[6].extend(ping(8));
+            times[6].extend(ping_via(8));
             for (times, bytes) in longer_via.iter_mut().zip(LONGER_VIA_BYTES) {
-                times.extend(ping(bytes));
+                times.extend(ping_via(bytes));
             }
         }
-        let median = |times: &mut Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times[times.len() / 2]
-        };
-        let medians = times.each_mut().map(median);
+        let median = |times: &Vec<f64>| median(times).expect("some batches");
+        let medians = times.each_ref().map(median);
         let line = |name: &str, bytes: usize, ns: f64| json!({"peer": "layers", "test": name, "bytes": bytes, "median_ns": ns, "bare_ns": medians[0]});
         let names = ["bare", "raw", "put", "active", "call", "thousand", "via"];
         let layers = names.iter().zip(medians).map(|(name, ns)| line(name, 8, ns));
-        let longer = LONGER_BYTES.iter().zip(longer.each_mut().map(median));
-        let longer_via = LONGER_VIA_BYTES.iter().zip(longer_via.each_mut().map(median));
+        let longer = LONGER_BYTES.iter().zip(longer.each_ref().map(median));
+        let longer_via = LONGER_VIA_BYTES.iter().zip(longer_via.each_ref().map(median));
         Ok(layers
             .chain(longer.map(|(&bytes, ns)| line("raw", bytes, ns)))
             .chain(longer_via.map(|(&bytes, ns)| line("via", bytes, ns)))
             .collect())
     }
+}
+
+/// What the bare ping-pong checks as well, so that it can be compared: that this is the message that was waited for.
+#[inline]
+fn number_in(message: &[u8]) -> u64 {
+    u64::from_le_bytes(*message.first_chunk().expect("eight bytes and more"))
 }
 
 fn batches(rounds: std::ops::RangeInclusive<u64>, mut once: impl FnMut(u64)) -> Vec<f64> {
@@ -202,11 +209,13 @@ pub(crate) fn answer(
         }
         for round in rounds.clone() {
             while raw.receive(&mut buffer)?.is_none() {}
+            assert_eq!(number_in(&buffer), round);
             raw.send(channel, 0, &round.to_le_bytes())?;
         }
         for bytes in LONGER_BYTES {
-            for _ in rounds.clone() {
+            for round in rounds.clone() {
                 while raw.receive(&mut buffer)?.is_none() {}
+                assert_eq!(number_in(&buffer), round);
                 raw.send(channel, 0, &buffer[..bytes])?;
             }
         }
@@ -228,6 +237,7 @@ pub(crate) fn answer(
                     break received;
                 }
             };
+            assert_eq!(number_in(&buffer), round);
             many.send(received.channel, 0, &round.to_le_bytes())?;
         }
         for bytes in [8].into_iter().chain(LONGER_VIA_BYTES) {

@@ -1,8 +1,8 @@
 //! `comb bench net`: the wire beside its peers.
 //!
 //! All programs run in turn, round after round, in one invocation. Before and after each the bare ping-pong is taken:
-//! it says how near the two cores are (virtual machines move), and a program during which that changed is not counted.
-//! Only numbers of one placement are compared.
+//! it says how near the two cores are (virtual machines move), and a program during which that changed is not counted,
+//! ours no more than a peer's. Only numbers of one placement are compared.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,12 +22,15 @@ const PLACED: [&str; 3] = ["comb", "trapping", "layers"];
 /// Ours that compare what they measure themselves, and that do without real-time priority: the kernel's own threads, or
 /// more processes than there are cores, have to run as well.
 const ANYWHERE: [&str; 4] = ["loopback", "veth", "idle", "hot_spot"];
-/// Several times what any of [`ANYWHERE`] takes: beside other load the ways through the kernel need it.
-const ANYWHERE_LIMIT_S: u32 = 20;
+/// Several times what any of ours takes: beside other load the ways through the kernel need it. Peers have as long.
+const LIMIT_S: u32 = 20;
 
 const PEERS: [&str; 7] = ["openmpi", "ucx", "libfabric", "iceoryx2", "unix", "udp", "tcp"];
 
 const NOTES: &str = "\
+One of 1000 channels: rings of 8 slots and no payload area, so that they fit in the cache as far as they can; the single
+channel has the usual ones. UDP transport: frames as they are, which can be lost; what a channel between hosts has is the
+row with go-back-N.
 Idle channel: what both processes and the agent hold, by the channel; not what the kernel keeps for it.
 Eight senders: processes on one core, the receiver on the other, which works 20 µs for each message, so that rings stay full
 and the shares are our service. A receiver without work waits for them: then the shares are the kernel's scheduling.
@@ -88,7 +91,7 @@ pub fn run(full: bool, json: bool) {
     if !json {
         eprint!("\r{:60}\r", "");
         println!(
-            "Two processes on cores 0 and 1, {}; {} programs discarded because the cores moved meanwhile.\n\
+            "Two processes on cores 0 and 1, {}; {} runs of a program discarded, in whole or in part, because the cores moved.\n\
              near: bare ping-pong below {NEAR_BELOW_NS} ns; far: above. Medians over the rounds.\n",
             priority.describe(),
             measured.moved
@@ -113,7 +116,8 @@ impl Measured {
                 continue;
             }
             say(name);
-            let outcome = if PLACED.contains(&name) { priority.ours(name) } else { priority.peer(name) };
+            let outcome =
+                if PLACED.contains(&name) { priority.ours(name, LIMIT_S) } else { priority.peer(name) };
             let after = bare(priority);
             self.take(outcome, before, after);
             before = after;
@@ -123,7 +127,7 @@ impl Measured {
             let known = name == "idle" && self.values.keys().any(|key| key.1 == name);
             if !known && !self.missing.contains_key(name) {
                 say(name);
-                self.take(priority_anywhere(name).ours_within(name, ANYWHERE_LIMIT_S), None, None);
+                self.take(priority_anywhere(name).ours(name, LIMIT_S), None, None);
             }
         }
     }
@@ -136,16 +140,20 @@ impl Measured {
                 return;
             }
         };
+        let mut discarded = false;
         for sample in samples {
             self.versions.insert(sample.peer.clone(), sample.version.clone());
-            let placement = match (sample.bare_ns, before, after) {
+            // Ours take the bare ping-pong themselves, too: it must say the same.
+            let own = sample.bare_ns.or(before);
+            let placement = match (own, before, after) {
                 _ if sample.beside.is_some() => None,
-                (Some(bare), _, _) => Some(Placement::of(bare)),
-                (None, Some(before), Some(after)) if Placement::of(before) == Placement::of(after) => {
-                    Some(Placement::of(before))
+                (Some(own), Some(before), Some(after))
+                    if [before, after].into_iter().all(|bare| Placement::of(bare) == Placement::of(own)) =>
+                {
+                    Some(Placement::of(own))
                 }
                 _ => {
-                    self.moved += 1;
+                    discarded = true;
                     continue;
                 }
             };
@@ -155,6 +163,7 @@ impl Measured {
             }
             self.values.entry(key).or_default().push(sample.value);
         }
+        self.moved += u32::from(discarded);
     }
 
     fn value(&self, placement: Placement, peer: &str, test: &str, bytes: u64) -> Option<f64> {
@@ -172,11 +181,12 @@ impl Measured {
         let row = |claim: &str, program: &str, test: &str, peer: &str, goal| {
             self.compared((None, program, test, 32), claim, "ns", peer, goal)
         };
-        let (raw, udp) = ("raw spinning UDP", "UDP, same cable");
+        let (raw, udp) = ("raw spinning UDP", "UDP, a cable alike");
         vec![
             row("UDP transport, unencrypted", "loopback", "udp", raw, Goal::AtMost(1.1)),
             row("UDP transport, AES-256-GCM", "loopback", "udp_aes", raw, Goal::None),
             row("UDP transport, ChaCha20-Poly1305", "loopback", "udp_chacha", raw, Goal::None),
+            row("UDP, AES-256-GCM and go-back-N", "loopback", "udp_reliable", raw, Goal::None),
             row("AF_XDP over veth, unencrypted", "veth", "xdp", udp, Goal::AtMost(0.6)),
             row("AF_XDP over veth, AES-256-GCM", "veth", "xdp_aes", udp, Goal::None),
         ]
@@ -233,6 +243,7 @@ impl Measured {
         rows.push(self.layer(placement, "active message and its reply", "active", "raw", Goal::AtMost(1.09)));
         rows.push(self.layer(placement, "typed null call", "call", "raw", Goal::AtMost(1.5)));
         rows.push(self.layer(placement, "one of 1000 channels", "thousand", "raw", Goal::AtMost(2.0)));
+        rows.push(self.layer(placement, "message over a virtual interface", "via", "raw", Goal::None));
         for bytes in [8, 1024] {
             rows.push(self.against_bare(placement, "trapping", "round_trip", bytes, Goal::None));
         }
@@ -266,7 +277,7 @@ impl Measured {
             theirs: ours.zip(ratio).map(|(ours, ratio)| ours / ratio),
             ratio,
             goal,
-            note: self.why_nothing(placement, ratio.is_none(), program),
+            note: self.note(placement, ratio.is_some(), [program; 2]),
         }
     }
 
@@ -306,7 +317,7 @@ impl Measured {
             theirs,
             ratio,
             goal,
-            note: self.why_nothing(Some(placement), ratio.is_none(), other),
+            note: self.note(Some(placement), ratio.is_some(), [program, other]),
         }
     }
 
@@ -327,6 +338,7 @@ impl Measured {
             test => self.value(placement, "comb", test, bytes),
         };
         let theirs = best.map(|(_, value)| value);
+        let decisive = best.map_or("comb", |(name, _)| name);
         let ratio = ours.zip(theirs).map(
             |(ours, theirs)| {
                 if shorter_is_better { theirs / ours } else { ours / theirs }
@@ -345,19 +357,18 @@ impl Measured {
             theirs,
             ratio,
             goal: Goal::AtLeast(goal),
-            note: absent.map_or_else(String::new, |peer| {
-                format!("{peer}: {}", self.why_nothing(Some(placement), true, peer))
-            }),
+            note: self.note(Some(placement), ratio.is_some(), ["comb", absent.copied().unwrap_or(decisive)]),
         }
     }
 
-    fn why_nothing(&self, placement: Option<Placement>, nothing: bool, program: &str) -> String {
-        if !nothing {
-            return String::new();
-        }
-        match (self.missing.get(program), placement) {
-            (Some(reason), _) => format!("missing: {reason}"),
-            (None, Some(placement)) if self.values.keys().all(|key| key.0 != Some(placement)) => {
+    /// What there is to say about a comparison of these programs: why there is none, or that one did not last.
+    fn note(&self, placement: Option<Placement>, measured: bool, programs: [&str; 2]) -> String {
+        let failed = programs.into_iter().find_map(|name| self.missing.get_key_value(name));
+        match (failed, measured, placement) {
+            (Some((program, reason)), true, _) => format!("{program} in a later round: {reason}"),
+            (Some((program, reason)), false, _) => format!("{program} is missing: {reason}"),
+            (None, true, _) => String::new(),
+            (None, false, Some(placement)) if self.values.keys().all(|key| key.0 != Some(placement)) => {
                 format!("the cores were never {}", placement.name())
             }
             _ => "no undisturbed run".into(),
@@ -384,7 +395,7 @@ fn priority_anywhere(name: &str) -> Priority {
 }
 
 fn bare(priority: Priority) -> Option<f64> {
-    let samples = priority.ours("bare").ok()?;
+    let samples = priority.ours("bare", LIMIT_S).ok()?;
     median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>())
 }
 
@@ -397,6 +408,11 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn round_trip(peer: &str, bare_ns: Option<f64>) -> Sample {
+        let (peer, test, version) = (peer.to_owned(), "round_trip".to_owned(), String::new());
+        Sample { peer, test, bytes: 8, value: 500.0, version, bare_ns, beside: None }
+    }
 
     /// Without a measurement every claim is there, and says that it was not measured.
     #[test]
@@ -444,6 +460,36 @@ mod tests {
         assert_eq!((row.ratio, row.met()), (Some(0.9), Some(true)));
     }
 
+    /// Neither is a peer counted during which the cores moved, nor a program of ours that says where they are itself.
+    #[test]
+    fn a_program_during_which_the_cores_moved_is_not_counted() {
+        let mut measured = Measured::default();
+        for (before, after) in [(400.0, 90.0), (90.0, 400.0), (90.0, 90.0)] {
+            measured.take(Ok(vec![round_trip("comb", Some(400.0))]), Some(before), Some(after));
+        }
+        measured.take(Ok(vec![round_trip("ucx", None)]), Some(400.0), Some(90.0));
+        assert_eq!((measured.values.len(), measured.moved), (0, 4));
+        measured.take(Ok(vec![round_trip("comb", Some(400.0))]), Some(390.0), Some(410.0));
+        measured.take(Ok(vec![round_trip("ucx", None)]), Some(390.0), Some(410.0));
+        assert_eq!((measured.values.len(), measured.moved), (2, 4));
+    }
+
+    /// What failed later keeps its numbers, and the rows say that it failed; what never ran is named.
+    #[test]
+    fn a_program_that_failed_is_named_in_its_rows() {
+        let mut measured = Measured::default();
+        for peer in ["comb", "ucx"] {
+            measured.take(Ok(vec![round_trip(peer, None)]), Some(400.0), Some(400.0));
+        }
+        for peer in ["ucx", "openmpi"] {
+            let reason = "it failed".to_owned();
+            measured.take(Err(Missing { peer: peer.into(), reason }), Some(400.0), Some(400.0));
+        }
+        let note = |peer| measured.round_trip(Placement::Far, peer, 8, Goal::None).note;
+        assert_eq!(note("ucx"), "ucx in a later round: it failed");
+        assert_eq!(note("openmpi"), "openmpi is missing: it failed");
+    }
+
     const PROMISED_PLACED: [&str; 22] = [
         "round trip 8 B | bare ping-pong | ≤ BARE",
         "round trip 32 B | bare ping-pong | ≤ BARE",
@@ -471,7 +517,7 @@ mod tests {
 
     const PROMISED_ANYWHERE: [&str; 5] = [
         "UDP transport, unencrypted | raw spinning UDP | ≤ 1.1",
-        "AF_XDP over veth, unencrypted | UDP, same cable | ≤ 0.6",
+        "AF_XDP over veth, unencrypted | UDP, a cable alike | ≤ 0.6",
         "idle channel, every page touched | 64 KB | ≤ 1",
         "eight senders: the least served | the most served | ≥ 0.8",
         "uninvolved flow | without congestion | ≥ 0.9",

@@ -65,18 +65,9 @@ impl Priority {
         command
     }
 
-    /// Runs one of our own sides.
-    pub(crate) fn ours(self, name: &str) -> Result<Vec<Sample>, Missing> {
-        let missing = |reason: String| Missing { peer: name.to_owned(), reason };
-        let program = std::env::current_exe().map_err(|error| missing(error.to_string()))?;
-        let mut command = self.command(&program);
-        command.args(["bench-side", name]);
-        run(command, name)
-    }
-
     /// Runs one of our own sides, and kills both its processes when they take longer: a side that lost the other would
     /// spin for ever, at a priority that nothing gets past.
-    pub(crate) fn ours_within(self, name: &str, limit_s: u32) -> Result<Vec<Sample>, Missing> {
+    pub(crate) fn ours(self, name: &str, limit_s: u32) -> Result<Vec<Sample>, Missing> {
         let missing = |reason: String| Missing { peer: name.to_owned(), reason };
         let program = std::env::current_exe().map_err(|error| missing(error.to_string()))?;
         let mut command = self.command(Path::new("timeout"));

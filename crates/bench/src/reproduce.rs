@@ -140,7 +140,7 @@ pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
         if !json {
             eprint!("\rround {round} of {ROUNDS}");
         }
-        match priority.ours_within("curves", ROUND_LIMIT_S) {
+        match priority.ours("curves", ROUND_LIMIT_S) {
             Ok(more) => samples.extend(more),
             Err(missing) => failure = Some(missing.reason),
         }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use comb_net::datagram::Session;
+use comb_net::retransmit::Reliable;
 use comb_net::seal::{Direction, SealKey, Suite};
 use comb_net::transport::Transport;
 use comb_net::udp::{self, UdpTransport};
@@ -93,12 +94,24 @@ fn loopback() -> Vec<Way> {
         over_udp("udp", pair(), Suite::Plain),
         over_udp("udp_aes", pair(), Suite::Aes256Gcm),
         over_udp("udp_chacha", pair(), Suite::ChaCha20Poly1305),
+        reliable_udp("udp_reliable", pair(), Suite::Aes256Gcm),
     ]
 }
 
-fn over_udp(name: &'static str, [a, b]: [OwnedFd; 2], suite: Suite) -> Way {
+fn over_udp(name: &'static str, sockets: [OwnedFd; 2], suite: Suite) -> Way {
+    let [a, b] = udp_ends(sockets, suite);
+    transports(name, a, b)
+}
+
+/// What a channel between hosts is: it repeats what the network loses.
+fn reliable_udp(name: &'static str, sockets: [OwnedFd; 2], suite: Suite) -> Way {
+    let [a, b] = udp_ends(sockets, suite).map(|end| Reliable::over(Box::new(end)));
+    transports(name, a, b)
+}
+
+fn udp_ends([a, b]: [OwnedFd; 2], suite: Suite) -> [UdpTransport; 2] {
     let end = |socket, end: usize| UdpTransport::new(socket, session(suite, end)).expect("a session");
-    transports(name, end(a, 0), end(b, 1))
+    [end(a, 0), end(b, 1)]
 }
 
 fn session(suite: Suite, end: usize) -> Session {

@@ -17,6 +17,7 @@ enum Name {
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// What to measure
+    #[arg(value_enum, default_value_t = Name::Net)]
     name: Name,
     /// One JSON object a line: claim, ours, unit, peer, theirs, ratio, goal, met
     #[arg(long)]

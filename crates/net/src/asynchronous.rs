@@ -1,7 +1,8 @@
 //! An endpoint for programs that run on tokio: nothing spins and nothing blocks a thread. Costs a wake-up through the
 //! kernel for each message that is waited for; programs for which that is too slow poll an [`Endpoint`] themselves.
 //!
-//! For channels within a machine: other transports raise no events.
+//! For channels that the agent made, within a machine and to other hosts. One that was attached to the endpoint by hand
+//! raises no event: what comes over it is seen a tenth of a second later.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 use crate::agent::RequestError;
 use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Endpoint, PostError, Received};
+use crate::events::SOCKET_EVENT;
 
 /// Edges taken by one system call.
 const EDGES: usize = 16;
@@ -125,12 +127,15 @@ impl AsyncEndpoint {
 
     async fn wake_up(&mut self) -> std::io::Result<()> {
         let mut ready = self.readiness.readable().await?;
-        // Takes the edges of the channels' descriptors, so that the next one is seen.
+        // Takes the edges of the channels' descriptors, so that the next one is seen. A socket to another host has none: it
+        // is there in every look until it is read, which is what comes next.
         let mut space = [std::mem::MaybeUninit::uninit(); EDGES];
         let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        while rustix::event::epoll::wait(ready.get_inner(), &mut space, Some(&at_once))
-            .is_ok_and(|(events, _)| events.len() == EDGES)
-        {}
+        while rustix::event::epoll::wait(ready.get_inner(), &mut space, Some(&at_once)).is_ok_and(
+            |(events, _)| {
+                events.len() == EDGES && events.iter().all(|event| event.data.u64() != SOCKET_EVENT)
+            },
+        ) {}
         ready.clear_ready();
         self.endpoint.disarm();
         Ok(())

@@ -257,11 +257,8 @@ mod tests {
             let mut private = shared;
             private[byte / 8] ^= 0x80 << (byte % 8 * 8);
             // SAFETY: as above.
-            assert_eq!(
-                unsafe { same_blocks(shared.as_ptr(), private.as_ptr(), 5) },
-                byte / 64,
-                "byte {byte}"
-            );
+            let same = unsafe { same_blocks(shared.as_ptr(), private.as_ptr(), 5) };
+            assert_eq!(same, byte / 64, "byte {byte}");
         }
     }
 

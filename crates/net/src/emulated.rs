@@ -29,6 +29,9 @@ pub const WINDOW_MESSAGES: u32 = 32;
 
 /// Channels of all emulated endpoints of one emulator: what peers can make us keep.
 const MOST_CHANNELS: usize = 4096;
+/// Answers that wait for room in one real channel. Who asks on and reads none of them is cut off: each emulated channel
+/// has few under way, and there are only so many.
+const MOST_ANSWERS: usize = MOST_CHANNELS;
 /// Emulated endpoints are for programs that do not mind; the core belongs to others meanwhile.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -101,7 +104,9 @@ fn sub_address(key: ChannelKey) -> u32 {
 
 impl Emulator {
     /// Takes a real endpoint over.
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(mut endpoint: Endpoint) -> Self {
+        // A credit that is lost would hold its channel up for ever.
+        endpoint.make_reliable();
         let books = Books {
             endpoint,
             residents: BTreeMap::new(),
@@ -373,7 +378,7 @@ impl Books {
         Ok(key)
     }
 
-    /// Sends a control message, now or as soon as there is room. There are a few for each channel at most.
+    /// Sends a control message, now or as soon as there is room.
     fn tell(&mut self, real: ChannelKey, kind: u8, message: Vec<u8>) {
         self.outbox.push_back((real, kind, message));
         self.send_outbox();
@@ -449,6 +454,10 @@ impl Books {
         let short = Breach::Form("a message to an emulated endpoint is shorter than its header");
         let (address, rest) = message.split_first_chunk::<4>().ok_or(short)?;
         let address = u32::from_le_bytes(*address);
+        let answers = || self.outbox.iter().filter(|(to, ..)| *to == real).count();
+        if matches!(kind, OPEN | OPENED) && answers() >= MOST_ANSWERS {
+            return Err(Breach::Form("questions to an emulator whose answers it does not read"));
+        }
         if kind == OPEN {
             return self.asked(real, address, rest);
         }

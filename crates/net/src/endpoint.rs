@@ -52,7 +52,8 @@ const ATTACHED: ChannelId = ChannelId(0);
 pub struct EndpointOptions {
     /// The most channels it can have.
     pub channels: u32,
-    /// Whether channels carry an eventfd, for event loops ([`Endpoint::arm`]). Costs two descriptors a channel.
+    /// Whether channels carry an eventfd, for event loops ([`Endpoint::arm`]). Costs two descriptors a channel. Channels to
+    /// other hosts need it.
     pub events: bool,
     /// The size of our side of each channel.
     pub geometry: Geometry,

@@ -10,6 +10,9 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+/// What the set says of a socket to another host, which is level-triggered; of all else it says 0.
+pub(crate) const SOCKET_EVENT: u64 = 1;
+
 /// The epoll set of an endpoint with events, and what is in it besides its channels' events.
 #[derive(Debug)]
 pub(crate) struct Events {

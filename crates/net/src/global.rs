@@ -295,7 +295,7 @@ impl GlobalMemory {
 
     // ── blocking ──
 
-    /// Copies out. Eight bytes at a multiple of eight are read at once.
+    /// Copies out. Eight bytes at a multiple of eight are read at once. After an error `into` may hold anything.
     pub fn get(&mut self, from: GlobalPointer, into: &mut [u8]) -> Result<(), GlobalError> {
         let offset = self.locate(from, into.len())?;
         let space = &self.spaces[from.window as usize];
@@ -443,14 +443,14 @@ impl GlobalMemory {
 
     fn progress(&mut self) {
         let Self { endpoint, inbox, channels, .. } = self;
-        let mut guilty = None;
+        let mut guilty = Vec::new();
         let ended = endpoint.poll(|delivery| {
             if let Err(rule) = inbox.deliver(&delivery) {
-                guilty = Some((delivery.channel, rule));
+                guilty.push((delivery.channel, rule));
             }
         });
         let ended = ended.err().map(|ended| (ended.channel, ended.to_string()));
-        let broken = guilty.map(|(channel, rule)| (channel, format!("it was cut off: {rule}")));
+        let broken = guilty.into_iter().map(|(channel, rule)| (channel, format!("it was cut off: {rule}")));
         for (channel, reason) in ended.into_iter().chain(broken) {
             endpoint.close(channel);
             if let Some(component) = channels.iter().position(|other| *other == Some(channel)) {

@@ -13,6 +13,7 @@ use crate::agent::visitor::SHORTEST_SILENCE_MS;
 use crate::bell::LONGEST_SLEEP;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
+use crate::events::SOCKET_EVENT;
 use crate::life::Life;
 use crate::paced::Paced;
 use crate::transport::{Capabilities, Transport};
@@ -41,7 +42,7 @@ impl EndpointShared {
         if let Some(readable) = transport.readable() {
             // Level-triggered: a look takes a bounded number of frames, and what it left must wake the next wait. Its
             // close takes the socket out of the set.
-            let data = epoll::EventData::new_u64(0);
+            let data = epoll::EventData::new_u64(SOCKET_EVENT);
             epoll::add(set, readable, data, epoll::EventFlags::IN).map_err(RequestError::System)?;
         }
         let index = self.take_index()?;

@@ -1,7 +1,8 @@
 //! A transport that loses, made one that does not: [`GoBackN`] between the channel and the network. (Thesis §2.5.1)
 //!
-//! Agents agree on it for every channel between two hosts. Active messages put it under any other channel whose transport
-//! says that it can lose, and so do both ends, before the first message.
+//! Agents agree on it for every channel between two hosts. Layers that cannot do without it (active messages and calls,
+//! virtual interfaces, emulated endpoints) put it under any other channel whose transport says that it can lose, and so do
+//! both ends, before the first message.
 //!
 //! Nothing runs by itself: what has to be sent again is sent while somebody sends, receives or looks, so who waits asks
 //! [`Transport::next_timeout`] how long. After a close whoever holds the transport drives it with

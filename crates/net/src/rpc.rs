@@ -27,8 +27,8 @@ const SMALL_BYTES: usize = crate::ring::INLINE_BYTES - 16;
 /// Polls between two looks at the clock.
 const POLLS_BEFORE_WAIT: u32 = 256;
 
-/// Why a call has no result. Only with [`RpcError::TooLong`], [`RpcError::NotSent`] and [`RpcError::Arguments`] is it
-/// certain that the method did not run.
+/// Why a call has no result. Only with [`RpcError::TooLong`], [`RpcError::Unencodable`], [`RpcError::NotSent`],
+/// [`RpcError::NoMethod`] and [`RpcError::Arguments`] is it certain that the method did not run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RpcError {
     /// The peer has no method of that number.
@@ -188,8 +188,8 @@ enum Outcome {
 struct Calls {
     methods: Vec<Option<Method>>,
     results: Encoder,
-    /// The number of the call that waits.
-    waiting: Option<u32>,
+    /// Whose answer is waited for, and to which call. Another peer that owes us an answer may send this one's number.
+    waiting: Option<(ChannelKey, u32)>,
     answer: Option<Status>,
     answer_bytes: Vec<u8>,
 }
@@ -223,7 +223,7 @@ impl Rpc {
         active.on_reply(HANDLER, |calls, reply| {
             let [word] = *reply.arguments else { return };
             let (status, call) = (word >> 32, word & u64::from(u32::MAX));
-            if calls.waiting.map(u64::from) != Some(call) {
+            if calls.waiting.map(|(server, call)| (server, u64::from(call))) != Some((reply.from, call)) {
                 // Of a call that was given up.
                 return;
             }
@@ -340,7 +340,7 @@ impl Rpc {
         self.last_call = self.last_call.wrapping_add(1);
         let word = u64::from(self.last_call) | u64::from(number) << 32;
         let calls = self.active.state_mut();
-        calls.waiting = Some(self.last_call);
+        calls.waiting = Some((channel, self.last_call));
         calls.answer = None;
         match self.active.request(channel, HANDLER, &[word], bytes) {
             Ok(()) => {}

@@ -13,7 +13,8 @@
 //!
 //! Two places differ from a network interface in hardware. Nothing moves by itself: work is done in
 //! [`Interfaces::progress`] and whatever waits. And memory for RDMA is a [`crate::Window`], made for the interface's
-//! one peer: protection is the MMU's, and neither an RDMA write nor an RDMA read needs the peer to do anything.
+//! one peer: protection is the MMU's, and neither an RDMA write nor an RDMA read needs the peer to do anything. Between
+//! hosts there are no windows, and so no RDMA.
 //!
 //! An interface is there until it is removed, with or without a connection; so are registrations and completion queues.
 //! What is removed needs no room any more. A completion queue cannot overflow: see [`Interfaces::new_queue`].

@@ -6,6 +6,54 @@ use std::time::Duration;
 use comb_net::asynchronous::{AsyncEndpoint, ReceiveError};
 use comb_net::{EndpointOptions, InProcess};
 
+#[cfg(feature = "hosts")]
+mod room;
+
+/// Sockets to other hosts stay ready until they are read, and who woke up looked until no more were than fit in one look:
+/// for ever.
+#[cfg(feature = "hosts")]
+#[test]
+fn messages_of_many_channels_to_another_host_at_once_are_all_received() {
+    use comb_net::agent::{Limits, SameUser};
+    use std::future::Future;
+    const CHANNELS: usize = 20;
+    let room = room::Room::of(&["alpha", "beta"]);
+    let host = |hosts| InProcess::among(Box::new(SameUser), Limits::default(), hosts).unwrap();
+    let beta = host(room.host("beta", "127.0.0.1", &[]));
+    let alpha = host(room.host("alpha", "127.0.0.1", &[("beta", beta.door().unwrap())]));
+    let options = EndpointOptions { events: true, ..EndpointOptions::default() };
+    let mut alice = alpha.connect("alice").unwrap().endpoint_with("desk", options).unwrap();
+    let bob = beta.connect("bob").unwrap().endpoint_with("desk", options).unwrap();
+    let channels: Vec<_> = (0..CHANNELS).map(|_| alice.open("beta:bob/desk").unwrap()).collect();
+    let (done, all_came) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let mut bob = AsyncEndpoint::new(bob).unwrap();
+            for _ in 0..CHANNELS {
+                bob.accept().await.unwrap();
+            }
+            let mut buffer = [0; 8];
+            let mut first = Box::pin(bob.recv(&mut buffer));
+            std::future::poll_fn(|context| {
+                assert!(first.as_mut().poll(context).is_pending(), "nothing was sent");
+                std::task::Poll::Ready(())
+            })
+            .await;
+            // All before it wakes up.
+            for channel in channels {
+                alice.send(channel, 0, b"hello").unwrap();
+            }
+            assert_eq!(first.await.unwrap().bytes, 5);
+            for _ in 1..CHANNELS {
+                assert_eq!(bob.recv(&mut buffer).await.unwrap().bytes, 5);
+            }
+        });
+        done.send(()).unwrap();
+    });
+    all_came.recv_timeout(Duration::from_secs(20)).expect("every message");
+}
+
 #[test]
 fn messages_cross_between_tasks_in_order_though_the_ring_is_full_most_of_the_time() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();

@@ -189,6 +189,31 @@ fn an_emulator_that_breaks_a_rule_is_cut_off() {
     }
 }
 
+/// Each question of a peer that reads no answers left one more of them in our memory.
+#[test]
+fn an_emulator_that_asks_and_never_reads_is_cut_off() {
+    let (_agent, here, there, mut mallory) = emulators_and_mallory();
+    let (mut one, mut two) = (here.endpoint("one").unwrap(), there.endpoint("two").unwrap());
+    let (to_two, _) = open(&mut one, &mut two);
+    mallory.send(0xB0, &[&77_u32.to_le_bytes(), &[3], b"twome"]).unwrap();
+    let accepted = two.accept(SOON).unwrap();
+    let mut questions = 0;
+    let ended = loop {
+        // For an endpoint that is not there.
+        while questions < 10_000 && mallory.send(0xB0, &[&78_u32.to_le_bytes(), &[3], b"tenme"]).is_ok() {
+            questions += 1;
+        }
+        match two.receive(&mut [0; 8]) {
+            Err(ended) => break ended,
+            Ok(got) => assert!(got.is_none() && questions < 10_000, "{questions} questions: not noticed"),
+        }
+    };
+    assert_eq!(ended.channel, accepted);
+    assert!(ended.to_string().contains("whose answers it does not read"), "{ended}");
+    one.send(to_two, 0, b"x").unwrap();
+    assert_eq!(two.receive_within(&mut [0; 8], SOON).unwrap().unwrap().bytes, 1);
+}
+
 #[test]
 fn an_emulator_that_ignores_the_window_or_invents_credit_is_cut_off() {
     for flood in [true, false] {

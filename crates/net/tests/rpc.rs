@@ -136,6 +136,24 @@ fn no_answer_is_waited_for_beyond_the_limit_and_a_late_one_is_dropped() {
     assert_eq!(client.call::<u32, u32>(server, 5, &1, SOON), Ok(22));
 }
 
+/// A server that still owed an answer could send it under the number of a call to another server, and was believed.
+#[test]
+fn nobody_answers_for_another_server() {
+    let (agent, mut client, mut mallory, slow) = server_by_hand();
+    let mut honest = Rpc::new(agent.connect("honest").unwrap().endpoint("calls").unwrap());
+    honest.register(5, |number: u32| number + 1);
+    let server = client.open("honest/calls").unwrap();
+    // Owed from now on.
+    let outcome = client.call::<u32, u32>(slow, 5, &1, Duration::from_millis(1));
+    assert!(matches!(outcome, Err(RpcError::Late { .. })), "{outcome:?}");
+    let forged = [&(1_u64 << 32).to_le_bytes()[..], &2_u64.to_le_bytes(), &[66]].concat();
+    mallory.send(*kinds::ACTIVE.start() + 1, &[&forged]).unwrap();
+    let stop = std::thread::spawn(move || while honest.poll_within(SOON).is_ok() {});
+    assert_eq!(client.call::<u32, u32>(server, 5, &1, SOON), Ok(2));
+    client.close(server);
+    stop.join().unwrap();
+}
+
 #[test]
 fn bytes_that_are_no_result_are_the_named_peers() {
     let (_agent, mut client, mut raw, server) = server_by_hand();

@@ -132,8 +132,8 @@ impl Links {
         listener.set_nonblocking(true)?;
         if hosts.plain {
             eprintln!(
-                "comb: WARNING: host {} runs with --plain: whoever is on its network can read, change and forge the \
-                 messages of all channels to other hosts",
+                "comb: WARNING: host {} does not seal its channels (Hosts::plain): whoever is on its network can read, \
+                 change and forge the messages of all channels to other hosts",
                 hosts.name
             );
         }
@@ -283,7 +283,7 @@ fn admit(
             (stream.peer(), hosts.name.as_str())
         };
         return Err(format!(
-            "{plain} runs with --plain and {sealed} seals its channels: both must do the same"
+            "{plain} does not seal its channels (Hosts::plain) and {sealed} does: both must do the same"
         ));
     }
     if question.silence_limit_ms < SHORTEST_SILENCE_MS {

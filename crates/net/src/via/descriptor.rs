@@ -82,7 +82,8 @@ impl Descriptor {
         Self::new(Operation::Write { window, offset }, spans)
     }
 
-    /// Reads from a window of the peer's into the spans.
+    /// Reads from a window of the peer's into the spans. One that fails may have written them nevertheless: the peer can
+    /// withdraw the window while it is read.
     pub fn rdma_read(spans: &[Span], window: u32, offset: usize) -> Self {
         Self::new(Operation::Read { window, offset }, spans)
     }
@@ -146,7 +147,8 @@ pub enum WorkError {
     /// Ours: a message of 4 GB or more.
     #[error("{0} bytes are too many for one message: stay below 4 GB")]
     Beyond(usize),
-    /// The peer's window was not accessible. The connection goes on.
+    /// The peer's window was not accessible. The connection goes on. The spans of an RDMA read may hold anything now, and
+    /// of an RDMA write of several spans the first may have been written.
     #[error("remote memory: {0}")]
     Access(#[from] AccessError),
     /// Ours: an RDMA read on an unreliable interface. (Thesis §3.4.4)

@@ -206,6 +206,8 @@ impl Endpoint {
 
     /// Copies bytes out of a window. The owner takes no part. Eight bytes at a multiple of eight are read at once;
     /// anything else may be a mixture of old and new where the owner writes meanwhile.
+    ///
+    /// After an error `into` may hold anything: whether the window was withdrawn is looked at when the bytes are out.
     #[inline]
     pub fn get(&mut self, window: &RemoteWindow, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.check_channel(window)?;
