@@ -195,7 +195,7 @@ impl Channel {
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => link.is_idle(),
-            Link::Other(link) => link.transport_mut().is_idle(),
+            Link::Other(link) => link.is_idle(),
         }
     }
 
@@ -213,7 +213,14 @@ impl Channel {
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => ShmLink::has_room(link),
-            Link::Other(link) => link.may_send() && link.transport_mut().has_room(),
+            Link::Other(link) => link.has_room(),
+        }
+    }
+
+    /// Hears a transport that rings no bell, though nobody receives now.
+    pub(crate) fn hear(&mut self) {
+        if let Link::Other(link) = &mut self.link {
+            link.transport_mut().hear();
         }
     }
 

@@ -431,8 +431,6 @@ impl Endpoint {
                 return Some(self.arrived.remove(0));
             }
             let left = limit.checked_sub(started.elapsed())?;
-            self.keep_up();
-            let left = self.until_timers(left);
             self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
         }
     }

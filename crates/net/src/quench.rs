@@ -16,6 +16,7 @@ use comb_congestion::quench::{
 use crate::channel::ChannelKey;
 use crate::clock;
 use crate::endpoint::Endpoint;
+use crate::payload::Payload;
 use crate::ring::Breach;
 
 /// How long a quenched source stands still unless told otherwise: many times what a busy thread lets pass between two
@@ -23,6 +24,19 @@ use crate::ring::Breach;
 const LEASE: Duration = Duration::from_millis(50);
 /// A peer that asks for more stops us for longer than a dead receiver may.
 const LONGEST_LEASE: Duration = Duration::from_secs(1);
+
+/// The kind of a message that is a signal: to another host it travels among the messages of its channel.
+pub(crate) const SIGNAL: u8 = *crate::kinds::CHANNEL.start() + 1;
+
+/// The signal in such a message.
+pub(crate) fn read(message: &Payload<'_>) -> Result<Signal, Breach> {
+    let mut bytes = [0; 8];
+    if message.len() != bytes.len() {
+        return Err(Breach::Form("a quench signal of another length than eight bytes"));
+    }
+    message.copy_to(&mut bytes);
+    Ok(unpack(u64::from_le_bytes(bytes)))
+}
 
 /// A signal in one word: the lease in microseconds, zero to go on, and its number.
 pub(crate) fn pack(signal: Signal) -> u64 {
@@ -68,6 +82,12 @@ impl Pace {
 
     pub(crate) fn may_send(&self) -> bool {
         self.source.may_send(clock::now())
+    }
+
+    /// Whether it was told to stop and not yet to go on, its lease apart.
+    #[cfg(test)]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.source.next_timeout().is_some()
     }
 
     /// Signals to stop that were heard.

@@ -14,11 +14,13 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use comb_congestion::quench::Signal;
 use comb_types::Time;
 use rustix::io::Errno;
 
 use crate::life::Cause;
 use crate::payload::Payload;
+use crate::quench::{self, SIGNAL};
 use crate::reliable::{Config, Event, GoBackN, HEADER_BYTES, Input, PeerError};
 use crate::ring::Breach;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -130,6 +132,8 @@ pub struct Reliable {
     /// What came before anybody asked for it.
     held: VecDeque<(u8, Vec<u8>)>,
     held_bytes: usize,
+    /// The last quench signal: it concerns our own messages, and waits behind none of the peer's.
+    signal: Option<Signal>,
     /// What the peer did wrong while nobody asked.
     breach: Option<Breach>,
     silent: bool,
@@ -162,6 +166,7 @@ impl Reliable {
             incoming: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
+            signal: None,
             breach: None,
             silent: false,
             refusal: None,
@@ -222,6 +227,10 @@ impl Reliable {
             .map_err(|error| Breach::Form(rule(error)))?;
         let Some(message) = message else { return Ok((true, false)) };
         let (&kind, message) = message.split_first().ok_or(Breach::Form("a message without a kind"))?;
+        if kind == SIGNAL {
+            self.signal = Some(quench::read(&Payload::Private(message))?);
+            return Ok((true, false));
+        }
         sink(kind, Payload::Private(message));
         Ok((true, true))
     }
@@ -285,7 +294,8 @@ impl Transport for Reliable {
             // A silent peer makes no room any more either; the channel's end says so.
             self.refused = bytes;
             self.counters.refused += 1;
-            return Err(SendError::Full);
+            // One that broke a rule makes none either, and is cut off.
+            return Err(self.breach.map_or(SendError::Full, SendError::Breach));
         }
         self.counters.sent += 1;
         Ok(())
@@ -329,6 +339,14 @@ impl Transport for Reliable {
             (None, Some(breach)) => Err(breach),
             (None, None) => Ok(None),
         }
+    }
+
+    fn hear(&mut self) {
+        self.listen(usize::MAX);
+    }
+
+    fn take_signal(&mut self) -> Option<Signal> {
+        self.signal.take()
     }
 
     fn has_room(&mut self) -> bool {

@@ -1,8 +1,14 @@
 //! Channels between endpoints of one process, through a real agent: what users rely on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use comb_net::{Agent, Cause, Endpoint, EndpointOptions, Geometry, InProcess, PostError, RequestError};
+use comb_net::transport::{Capabilities, SendError, Transport};
+use comb_net::{
+    Agent, Breach, Cause, Endpoint, EndpointOptions, Geometry, InProcess, Payload, PostError, RequestError,
+    TransportCounters,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -231,6 +237,64 @@ fn what_comes_before_its_channel_is_installed_is_found_at_once() {
     let first = bob.poll(|_| ()).unwrap();
     bob.accept(SOON).expect("opened above");
     assert_eq!(first + bob.poll(|_| ()).unwrap(), 1);
+}
+
+/// A transport that counts the looks at it.
+struct Looked {
+    looks: Arc<AtomicU32>,
+    has_message: bool,
+}
+
+impl Transport for Looked {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { longest_message: 100, can_lose: true }
+    }
+    fn send(&mut self, _: u8, _: &[&[u8]]) -> Result<(), SendError> {
+        Err(SendError::Full)
+    }
+    fn receive(&mut self, _: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        Ok(false)
+    }
+    fn is_idle(&mut self) -> bool {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        !self.has_message
+    }
+    fn has_room(&mut self) -> bool {
+        false
+    }
+    fn close(&mut self) {}
+    fn peer_closed(&self) -> bool {
+        false
+    }
+    fn counters(&self) -> TransportCounters {
+        TransportCounters::default()
+    }
+}
+
+/// Who waited for one thing while a channel to another host had a message looked at no other such channel: its peer heard
+/// nothing for so long, and in the end took the process for dead.
+#[test]
+fn whoever_waits_for_something_else_is_heard_on_every_channel() {
+    let Pair { agent: _agent, mut alice, .. } = pair();
+    let looks: [Arc<AtomicU32>; 3] = Default::default();
+    let keys: Vec<_> = looks
+        .iter()
+        .zip([true, false, false])
+        .map(|(looks, has_message)| {
+            alice.attach("far", Box::new(Looked { looks: Arc::clone(looks), has_message })).unwrap()
+        })
+        .collect();
+    let all_were_looked_at = |what: &str| {
+        for (number, looks) in looks.iter().enumerate() {
+            let looks = looks.swap(0, Ordering::Relaxed);
+            assert!(looks > 0, "nobody looked at channel {number} while it {what}");
+        }
+    };
+    assert_eq!(alice.accept(Duration::from_millis(5)), None);
+    all_were_looked_at("waited for a channel");
+    let outcome = alice.send_within(keys[1], 0, &[b"x"], Duration::from_millis(200));
+    assert!(matches!(outcome, Err(PostError::Full(_))));
+    all_were_looked_at("waited for room");
 }
 
 #[test]

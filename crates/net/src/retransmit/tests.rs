@@ -74,7 +74,12 @@ fn a_sender_in_need_of_room_learns_of_the_breach_that_keeps_it_waiting() {
     let (mut attacker, victim) = pair_for_tests(NARROW);
     let mut victim = reliable(victim);
     attacker.send(7, &[b"no frame"]).unwrap();
-    while victim.send(1, &[b"x"]).is_ok() {}
+    let refusal = loop {
+        if let Err(refusal) = victim.send(1, &[b"x"]) {
+            break refusal;
+        }
+    };
+    assert_eq!(refusal, SendError::Breach(Breach::Kind(7)), "or it would try again and again");
     assert!(victim.has_room(), "or it would wait for ever");
     assert_eq!(victim.receive(&mut |_, _| {}), Err(Breach::Kind(7)));
 }
