@@ -181,10 +181,14 @@ impl Reliable {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).expect("584 years"))
     }
 
+    fn is_due(&self) -> bool {
+        self.protocol.next_timeout().is_some_and(|at| at <= self.now())
+    }
+
     /// What is due is sent. What the network refuses counts as lost: the protocol sends it again.
     fn transmit(&mut self) {
         let now = self.now();
-        if self.protocol.next_timeout().is_some_and(|at| at <= now) {
+        if self.is_due() {
             // Frames cannot make a timeout fail, and nothing is delivered by one.
             let _ = self.protocol.handle(now, Input::Timeout);
         }
@@ -282,8 +286,8 @@ impl Transport for Reliable {
         if bytes > limit {
             return Err(SendError::TooLong { bytes, limit });
         }
-        if !self.has_room_for(bytes) {
-            // The acknowledgements that make room may have come.
+        if !self.has_room_for(bytes) || self.is_due() {
+            // The acknowledgements that make room, or for want of which something would be sent again, may have come.
             self.listen(usize::MAX);
         }
         let kind = [kind];

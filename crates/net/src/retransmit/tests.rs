@@ -201,6 +201,24 @@ fn a_silent_peer_ends_the_channel_and_its_senders_do_not_wait() {
     assert!(a.settle());
 }
 
+/// Acknowledgements that had come and nobody had looked for did not count: who sent once in a long while and received
+/// nothing took its peer for dead.
+#[test]
+fn who_only_sends_and_rarely_hears_that_its_peer_is_there() {
+    let (a, b) = pair_for_tests(NARROW);
+    let limit = Duration::from_millis(150);
+    let end = |link| Reliable::agreed(link, Agreement { silence_limit: limit, ..Agreement::usual(8192) });
+    let (mut a, mut b) = (end(a).unwrap(), end(b).unwrap());
+    for number in 0..3 {
+        a.send(number, &[b"x"]).unwrap();
+        until(&mut a, &mut b, |_, b| take(b) == Some((number, b"x".to_vec())));
+        std::thread::sleep(limit);
+        b.is_idle();
+    }
+    a.send(3, &[b"x"]).unwrap();
+    assert_eq!((a.cause(), a.protocol.unacknowledged()), (None, 1));
+}
+
 #[test]
 fn an_agreement_that_cannot_be_kept_is_refused() {
     let good = Agreement::usual(1400);
