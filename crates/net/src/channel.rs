@@ -139,12 +139,21 @@ impl Channel {
         }
     }
 
-    /// What the channel's flag says when all is read; `flag` is what it says now.
+    /// What the channel's flag says when all is read.
     #[inline]
-    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
-        match &mut self.link {
-            Link::Shm(link) => link.flag_when_read(flag),
+    pub(crate) fn flag_when_read(&self) -> u8 {
+        match &self.link {
+            Link::Shm(link) => link.flag_when_read(),
             Link::Other(_) => 0,
+        }
+    }
+
+    /// Whether so many messages can lie in its ring that its flag says the same again.
+    #[inline]
+    pub(crate) fn has_long_ring(&self) -> bool {
+        match &self.link {
+            Link::Shm(link) => link.has_long_ring(),
+            Link::Other(_) => false,
         }
     }
 

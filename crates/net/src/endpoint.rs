@@ -695,8 +695,18 @@ impl Endpoint {
             let came = self.poll_channel(index, turn, deliver)?;
             messages += came;
             // With nothing to read, what the flag says is old, or nonsense; it is news again when it changes.
-            let read = self.channels.get_mut(index).and_then(Option::as_mut).filter(|_| came > 0);
-            self.flagged.record(index, read.map_or(flag, |channel| channel.flag_when_read(flag)));
+            let channel = self.channels.get_mut(index).and_then(Option::as_mut).filter(|_| came > 0);
+            let Some(channel) = channel else {
+                self.flagged.record(index, flag);
+                continue;
+            };
+            let read = channel.flag_when_read();
+            self.flagged.record(index, read);
+            // Messages that no flag was raised for are found by looking, and so are 256 more than a flag tells of.
+            let untold = self.flagged.was_certain() || (read == flag && channel.has_long_ring());
+            if untold && !channel.is_idle() {
+                self.flagged.look_at(index);
+            }
         }
         Ok(messages)
     }
@@ -820,7 +830,13 @@ impl Endpoint {
         if let Some(backlogs) = &mut self.backlogs {
             backlogs.close(key);
         }
-        self.remote -= usize::from(channel.is_remote());
+        if channel.is_remote() {
+            self.remote -= 1;
+            if self.remote == 0 {
+                // Nothing was recorded of what was read while each channel was looked at.
+                self.flagged.look_at_all(self.channels.len());
+            }
+        }
         // Nobody needs to be told of a channel that has come and gone.
         self.arrived.retain(|arrived| *arrived != key);
         self.agent.shared().unwatch_channel(channel.id(), channel.life());

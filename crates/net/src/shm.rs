@@ -497,13 +497,18 @@ impl ShmLink {
         }))
     }
 
-    /// What the channel's flag says when all is read. `flag` is what it says now: in a long ring its one byte can mean
-    /// 256 more messages.
+    /// What the channel's flag says when all is read.
     #[inline]
-    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
+    pub(crate) fn flag_when_read(&self) -> u8 {
         #[expect(clippy::cast_possible_truncation, reason = "the flag is the low byte")]
         let read = self.consumer.credit.consumed() as u8;
-        if read == flag && self.consumer.slots() >= 256 && !self.is_idle() { !flag } else { read }
+        read
+    }
+
+    /// Whether so many messages can lie in the peer's ring that the flag, which is a byte, says the same again.
+    #[inline]
+    pub(crate) fn has_long_ring(&self) -> bool {
+        self.consumer.slots() >= 256
     }
 
     /// Whether three quarters of the peer's ring are unread.

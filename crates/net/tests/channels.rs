@@ -224,6 +224,25 @@ fn what_came_before_flags_were_demanded_is_found_at_once() {
     assert_eq!(bob.poll(|_| ()).unwrap(), 1);
 }
 
+/// A flag that was never raised says the same as one that says that 256 messages were read.
+#[test]
+fn what_came_before_flags_were_demanded_is_found_to_the_last() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    let mut buffer = [0; 8];
+    for _ in 0..240 {
+        alice.send(keys[5], 0, b"read").unwrap();
+        assert!(bob.receive(&mut buffer).unwrap().is_some());
+    }
+    for _ in 0..60 {
+        alice.send(keys[5], 0, b"before").unwrap();
+    }
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    for number in 0..60 {
+        assert!(bob.receive(&mut buffer).unwrap().is_some(), "message {number} is there");
+    }
+}
+
 /// A flag that is raised for a channel which is not installed yet was taken for that of the one before it in its place.
 #[test]
 fn what_comes_before_its_channel_is_installed_is_found_at_once() {
@@ -237,6 +256,44 @@ fn what_comes_before_its_channel_is_installed_is_found_at_once() {
     let first = bob.poll(|_| ()).unwrap();
     bob.accept(SOON).expect("opened above");
     assert_eq!(first + bob.poll(|_| ()).unwrap(), 1);
+}
+
+/// The flag of a long ring says the same again after 256 messages.
+#[test]
+fn messages_that_a_flag_cannot_tell_of_are_found_at_once() {
+    let (Pair { agent, alice: _alice, mut bob, .. }, _keys) = almost_too_many();
+    let geometry = Geometry { slots: 512, payload_bytes: 0 };
+    let options = EndpointOptions { geometry, ..EndpointOptions::default() };
+    let mut carol = agent.connect("carol").unwrap().endpoint_with("desk", options).unwrap();
+    let to_bob = carol.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 0);
+    for number in 0..512_u64 {
+        carol.send(to_bob, 0, &number.to_le_bytes()).unwrap();
+    }
+    let mut buffer = [0; 8];
+    for number in 0..512_u64 {
+        assert!(bob.receive(&mut buffer).unwrap().is_some(), "message {number} is there");
+        assert_eq!(u64::from_le_bytes(buffer), number);
+    }
+}
+
+/// As long as one channel raises no flags, all are looked at. What was read so was not compared with flags afterwards.
+#[test]
+fn flags_are_trusted_again_only_after_a_look_at_every_channel() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 0);
+    let (here, _there) = comb_net::pair_for_tests(Geometry::default());
+    let attached = bob.attach("elsewhere", here).unwrap();
+    for _ in 0..255 {
+        alice.send(keys[5], 0, b"x").unwrap();
+        assert!(bob.receive(&mut [0; 8]).unwrap().is_some());
+    }
+    bob.close(attached);
+    alice.send(keys[5], 0, b"message 256").unwrap();
+    assert_eq!(bob.poll(|_| ()).unwrap(), 1);
 }
 
 /// A transport that counts the looks at it.
