@@ -261,6 +261,13 @@ impl Channel {
         }
     }
 
+    /// The peer is told of all that was read.
+    pub(crate) fn pay_credit(&mut self) {
+        if let Link::Shm(link) = &mut self.link {
+            link.pay_credit();
+        }
+    }
+
     /// Shows the peer that we move, and pays what is owed to it.
     pub(crate) fn tick(&mut self, tick: u64) {
         if let Link::Shm(link) = &mut self.link {

@@ -637,27 +637,31 @@ impl Endpoint {
         self.channels.len()
     }
 
-    /// The channel at this place, if it has something to receive.
+    /// The channel at this place, if it has something to receive. One that has nothing is owed nothing afterwards.
     pub(crate) fn has_message(&mut self, place: usize) -> Option<ChannelKey> {
         let channel = self.channels[place].as_mut()?;
-        (!channel.is_idle()).then(|| channel.key())
+        if channel.is_idle() {
+            channel.pay_credit();
+            return None;
+        }
+        Some(channel.key())
     }
 
-    /// Takes one message from the channel at this place and says how long it was; leaves it in its ring, and all behind
-    /// it, if `accepts`, given its length, is false.
+    /// Takes one message from the channel at this place; leaves it in its ring, and all behind it, if `accepts`, given its
+    /// length, is false.
     pub(crate) fn take_accepted<T>(
         &mut self,
         place: usize,
         to: &mut T,
         accepts: impl FnOnce(&mut T, usize) -> bool,
         deliver: impl Fn(&mut T, Delivery<'_>),
-    ) -> Result<Option<(ChannelKey, usize)>, ChannelEnded> {
+    ) -> Result<Option<ChannelKey>, ChannelEnded> {
         let Some(channel) = &mut self.channels[place] else { return Ok(None) };
         let key = channel.key();
         let mut taken = None;
         let outcome = channel.next_length().and_then(|length| match length {
             Some(bytes) if accepts(to, bytes) => channel.receive(|kind, payload| {
-                taken = Some((key, payload.len()));
+                taken = Some(key);
                 deliver(to, Delivery { channel: key, kind, payload });
             }),
             _ => Ok(false),

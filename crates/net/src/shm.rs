@@ -518,7 +518,7 @@ impl ShmLink {
 
     /// An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
     #[inline]
-    fn pay_credit(&mut self) {
+    pub(crate) fn pay_credit(&mut self) {
         if self.consumer.credit.owes() {
             self.announce();
         }
