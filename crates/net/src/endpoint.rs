@@ -831,9 +831,7 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
-        if let Some(backlogs) = &mut self.backlogs {
-            backlogs.close(key);
-        }
+        self.forget_backlog(key);
         if channel.is_remote() {
             self.remote -= 1;
             if self.remote == 0 {

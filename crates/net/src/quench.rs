@@ -113,8 +113,11 @@ impl Backlogs {
         self.quencher.open(flow(channel));
     }
 
-    pub(crate) fn close(&mut self, channel: ChannelKey) {
-        self.quencher.close(flow(channel));
+    /// Whether the board is to say that some flow is quenched; `None`: it says what it should.
+    fn announcement(&mut self) -> Option<bool> {
+        let any = self.quencher.next_timeout().is_some();
+        let was = std::mem::replace(&mut self.announced, any);
+        (any || was).then_some(any)
     }
 }
 
@@ -125,10 +128,18 @@ impl Endpoint {
     ///
     /// For programs that take messages out of the channel before they can deal with them. One that deals with each as it
     /// comes needs nothing of this: what it leaves in the channel holds its sender back.
+    ///
+    /// Called again, it begins anew: all backlogs are empty, and who was stopped goes on.
     pub fn watch_backlog(&mut self, marks: Marks) {
-        let mut backlogs = Backlogs { quencher: Quencher::new(marks, LEASE), announced: false };
-        self.channels().for_each(|channel| backlogs.open(channel));
-        self.backlogs = Some(Box::new(backlogs));
+        match &mut self.backlogs {
+            Some(backlogs) => backlogs.quencher.begin_anew(marks),
+            None => {
+                let mut backlogs = Backlogs { quencher: Quencher::new(marks, LEASE), announced: false };
+                self.channels().for_each(|channel| backlogs.open(channel));
+                self.backlogs = Some(Box::new(backlogs));
+            }
+        }
+        self.send_signals();
     }
 
     /// A message of that length was taken in and is to be dealt with later. `Err`: it is beyond the capacity that the
@@ -184,11 +195,18 @@ impl Endpoint {
             }
             // Told on the board after it was told to the channel: who sees the bit finds the signal. Peers may wipe the
             // bit, so that it is set again with each signal.
-            let any = backlogs.quencher.next_timeout().is_some();
-            if any || backlogs.announced {
-                backlogs.announced = any;
+            if let Some(any) = backlogs.announcement() {
                 self.shared.bell().demand_obedience(any);
             }
+        }
+    }
+
+    /// The channel has ended. If it was the last one that was quenched, senders need not look any more.
+    pub(crate) fn forget_backlog(&mut self, channel: ChannelKey) {
+        let Some(backlogs) = &mut self.backlogs else { return };
+        backlogs.quencher.close(flow(channel));
+        if let Some(any) = backlogs.announcement() {
+            self.shared.bell().demand_obedience(any);
         }
     }
 }

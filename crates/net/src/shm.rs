@@ -384,9 +384,8 @@ impl ShmLink {
 
     /// Tells the source of the flow that comes in here to stop, or to go on.
     pub(crate) fn signal(&mut self, signal: Signal) {
-        self.control.word(control::QUENCH).store(quench::pack(signal), Ordering::Release);
-        self.fences.after_post();
-        if credit::wanted(self.peer_wants()) & ROOM != 0 {
+        let word = self.control.word(control::QUENCH);
+        if credit::announce(word, quench::pack(signal), self.peer_wants(), || self.fences.after_post()) {
             self.ring_bell();
         }
     }
@@ -535,7 +534,7 @@ impl ShmLink {
     fn announce(&mut self) {
         let consumed = self.consumer.credit.announce();
         let count = self.control.word(control::CONSUMED);
-        if credit::announce(count, consumed, self.peer_wants(), || self.fences.after_post()) {
+        if credit::announce(count, consumed.into(), self.peer_wants(), || self.fences.after_post()) {
             self.ring_bell();
         }
     }
