@@ -578,7 +578,10 @@ impl Shared {
                 let book = lock(&self.book);
                 let mut records = book.channels.get(&terms.channel).into_iter().flatten();
                 let record = records.find(|record| record.endpoint.id() == terms.endpoint);
-                if let (Some(record), Ok([memory])) = (record, <[OwnedFd; 1]>::try_from(descriptors)) {
+                let memory = <[OwnedFd; 1]>::try_from(descriptors);
+                // An agent that is not what it should be crashes nobody, and costs no more descriptors than there are windows.
+                let is_one = (terms.number as usize) < crate::shm::WINDOWS;
+                if let (Some(record), Ok([memory]), true) = (record, memory, is_one) {
                     record.life.push_window(IncomingWindow { terms, memory });
                     record.endpoint.raise_news();
                 }
