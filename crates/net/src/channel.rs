@@ -139,12 +139,21 @@ impl Channel {
         }
     }
 
-    /// What the channel's flag says when all is read; `flag` is what it says now.
+    /// What the channel's flag says when all is read.
     #[inline]
-    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
-        match &mut self.link {
-            Link::Shm(link) => link.flag_when_read(flag),
+    pub(crate) fn flag_when_read(&self) -> u8 {
+        match &self.link {
+            Link::Shm(link) => link.flag_when_read(),
             Link::Other(_) => 0,
+        }
+    }
+
+    /// Whether so many messages can lie in its ring that its flag says the same again.
+    #[inline]
+    pub(crate) fn has_long_ring(&self) -> bool {
+        match &self.link {
+            Link::Shm(link) => link.has_long_ring(),
+            Link::Other(_) => false,
         }
     }
 
@@ -195,7 +204,7 @@ impl Channel {
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => link.is_idle(),
-            Link::Other(link) => link.transport_mut().is_idle(),
+            Link::Other(link) => link.is_idle(),
         }
     }
 
@@ -213,7 +222,14 @@ impl Channel {
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.link {
             Link::Shm(link) => ShmLink::has_room(link),
-            Link::Other(link) => link.may_send() && link.transport_mut().has_room(),
+            Link::Other(link) => link.has_room(),
+        }
+    }
+
+    /// Hears a transport that rings no bell, though nobody receives now.
+    pub(crate) fn hear(&mut self) {
+        if let Link::Other(link) = &mut self.link {
+            link.transport_mut().hear();
         }
     }
 
@@ -242,6 +258,13 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => link.signal(signal),
             Link::Other(link) => link.signal(signal),
+        }
+    }
+
+    /// The peer is told of all that was read.
+    pub(crate) fn pay_credit(&mut self) {
+        if let Link::Shm(link) = &mut self.link {
+            link.pay_credit();
         }
     }
 

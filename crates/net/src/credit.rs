@@ -6,10 +6,9 @@
 //! sender sees the count or the receiver sees the sender, and wakes it. A receiver that finds nothing to read announces
 //! what it still owes: else a sender that said it a moment too late would wait for the next message to be read.
 
-use crate::ring;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The sender waits for room: announce every message, and ring its bell.
+/// The sender waits for room, or to be let go on: announce every message, and ring its bell.
 pub(crate) const ROOM: u64 = 1;
 /// The sender judges silence by what is unread: announce every message, but do not ring.
 pub(crate) const EVERY_COUNT: u64 = 2;
@@ -25,10 +24,11 @@ pub(crate) fn wanted(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
-/// The receiver's part: announces its count, then says whether the sender waits for room and is to be woken.
+/// The receiver's part: announces its count, or lets the sender go on, in a word of its own; then says whether the sender
+/// waits for room and is to be woken.
 #[inline]
-pub(crate) fn announce(count: &AtomicU64, consumed: u32, wants: &AtomicU64, fence: impl FnOnce()) -> bool {
-    ring::announce(count, consumed);
+pub(crate) fn announce(word: &AtomicU64, value: u64, wants: &AtomicU64, fence: impl FnOnce()) -> bool {
+    word.store(value, Ordering::Release);
     fence();
     wanted(wants) & ROOM != 0
 }

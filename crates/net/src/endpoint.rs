@@ -432,8 +432,6 @@ impl Endpoint {
                 return Some(self.arrived.remove(0));
             }
             let left = limit.checked_sub(started.elapsed())?;
-            self.keep_up();
-            let left = self.until_timers(left);
             self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));
         }
     }
@@ -640,27 +638,31 @@ impl Endpoint {
         self.channels.len()
     }
 
-    /// The channel at this place, if it has something to receive.
+    /// The channel at this place, if it has something to receive. One that has nothing is owed nothing afterwards.
     pub(crate) fn has_message(&mut self, place: usize) -> Option<ChannelKey> {
         let channel = self.channels[place].as_mut()?;
-        (!channel.is_idle()).then(|| channel.key())
+        if channel.is_idle() {
+            channel.pay_credit();
+            return None;
+        }
+        Some(channel.key())
     }
 
-    /// Takes one message from the channel at this place and says how long it was; leaves it in its ring, and all behind
-    /// it, if `accepts`, given its length, is false.
+    /// Takes one message from the channel at this place; leaves it in its ring, and all behind it, if `accepts`, given its
+    /// length, is false.
     pub(crate) fn take_accepted<T>(
         &mut self,
         place: usize,
         to: &mut T,
         accepts: impl FnOnce(&mut T, usize) -> bool,
         deliver: impl Fn(&mut T, Delivery<'_>),
-    ) -> Result<Option<(ChannelKey, usize)>, ChannelEnded> {
+    ) -> Result<Option<ChannelKey>, ChannelEnded> {
         let Some(channel) = &mut self.channels[place] else { return Ok(None) };
         let key = channel.key();
         let mut taken = None;
         let outcome = channel.next_length().and_then(|length| match length {
             Some(bytes) if accepts(to, bytes) => channel.receive(|kind, payload| {
-                taken = Some((key, payload.len()));
+                taken = Some(key);
                 deliver(to, Delivery { channel: key, kind, payload });
             }),
             _ => Ok(false),
@@ -698,8 +700,18 @@ impl Endpoint {
             let came = self.poll_channel(index, turn, deliver)?;
             messages += came;
             // With nothing to read, what the flag says is old, or nonsense; it is news again when it changes.
-            let read = self.channels.get_mut(index).and_then(Option::as_mut).filter(|_| came > 0);
-            self.flagged.record(index, read.map_or(flag, |channel| channel.flag_when_read(flag)));
+            let channel = self.channels.get_mut(index).and_then(Option::as_mut).filter(|_| came > 0);
+            let Some(channel) = channel else {
+                self.flagged.record(index, flag);
+                continue;
+            };
+            let read = channel.flag_when_read();
+            self.flagged.record(index, read);
+            // Messages that no flag was raised for are found by looking, and so are 256 more than a flag tells of.
+            let untold = self.flagged.was_certain() || (read == flag && channel.has_long_ring());
+            if untold && !channel.is_idle() {
+                self.flagged.look_at(index);
+            }
         }
         Ok(messages)
     }
@@ -820,10 +832,14 @@ impl Endpoint {
         self.channel(key)?;
         let channel = self.channels[key.index as usize].take()?;
         self.live -= 1;
-        if let Some(backlogs) = &mut self.backlogs {
-            backlogs.close(key);
+        self.forget_backlog(key);
+        if channel.is_remote() {
+            self.remote -= 1;
+            if self.remote == 0 {
+                // Nothing was recorded of what was read while each channel was looked at.
+                self.flagged.look_at_all(self.channels.len());
+            }
         }
-        self.remote -= usize::from(channel.is_remote());
         // Nobody needs to be told of a channel that has come and gone.
         self.arrived.retain(|arrived| *arrived != key);
         self.agent.shared().unwatch_channel(channel.id(), channel.life());

@@ -17,8 +17,10 @@ pub(crate) struct Flagged {
     read: Vec<[u64; 8]>,
     /// Where the next look begins: the channel behind the last one found, so that each has its turn.
     at: usize,
-    /// Channels to look at whatever their flags say.
+    /// Channels to look at whatever their flags say, until there is nothing to read.
     certain: VecDeque<usize>,
+    /// Whether the last one found was one of those: they have every other turn.
+    was_certain: bool,
     /// Whether peers were told to raise flags.
     demanded: bool,
 }
@@ -28,7 +30,15 @@ impl Flagged {
     pub(crate) fn demand(&mut self, bell: &Bell, channels: usize) {
         self.demanded = true;
         bell.demand_flags();
-        (0..channels).for_each(|channel| self.look_at(channel));
+        self.look_at_all(channels);
+    }
+
+    /// Every channel may have something, whatever its flag says.
+    pub(crate) fn look_at_all(&mut self, channels: usize) {
+        self.read.resize(self.read.len().max(channels.div_ceil(64)), [0; 8]);
+        if self.demanded {
+            self.certain = (0..channels).collect();
+        }
     }
 
     pub(crate) fn is_demanded(&self) -> bool {
@@ -48,14 +58,25 @@ impl Flagged {
     /// The next channel to look at, and its flag.
     #[inline]
     pub(crate) fn next(&mut self, bell: &Bell) -> Option<(usize, u8)> {
-        if let Some(index) = self.certain.pop_front() {
-            let flag = bell.flag(index);
-            flags::seen();
-            return Some((index, flag));
+        if let Some(&index) = self.certain.front() {
+            self.was_certain = !self.was_certain || self.find(bell).is_none();
+            if self.was_certain {
+                self.certain.pop_front();
+                let flag = bell.flag(index);
+                flags::seen();
+                return Some((index, flag));
+            }
         }
+        self.was_certain = false;
         let (index, flag) = self.find(bell)?;
         self.at = (index + 1) % (self.read.len() * 64);
         Some((index, flag))
+    }
+
+    /// Whether the channel that was found last may hold messages that no flag was raised for.
+    #[inline]
+    pub(crate) fn was_certain(&self) -> bool {
+        self.was_certain
     }
 
     /// Whether there is one.

@@ -3,8 +3,10 @@
 //!
 //! The order is everything. The receiver loads the flag, passes a fence, looks at the ring, and only then records what it
 //! has read: a message that comes after the look changes the flag again, and one that the flag speaks of is there to be
-//! seen. So while a receiver has demanded flags, and looked at every ring once after that, no message lies there without
-//! its flag saying so. That the board can be garbled by any peer is another matter: see [`crate::bell`].
+//! seen. So while a receiver has demanded flags, and found every ring empty once after that, no message lies there without
+//! its flag saying so, in rings of fewer than 256 slots. In a longer one 256 messages that come between two looks leave the
+//! flag as it was: they are found by the look before a sleep, or in their channel's turn. That the board can be garbled by
+//! any peer is another matter: see [`crate::bell`].
 
 use crate::sync::{AtomicU8, Ordering, fence};
 

@@ -72,7 +72,7 @@ mod withdrawal;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
-pub use comb_congestion::quench::{BadMarks, Marks, Overrun};
+pub use comb_congestion::quench::{BadMarks, Marks, Order, Overrun, Signal};
 
 pub use self::{
     active::{ActiveError, ActiveMessages, ActiveOptions},

@@ -3,23 +3,22 @@
 use comb_congestion::quench::Signal;
 
 use crate::payload::Payload;
-use crate::quench::{self, Pace};
+use crate::quench::{self, Pace, SIGNAL};
 use crate::retransmit::Reliable;
 use crate::ring::Breach;
 use crate::transport::{SendError, Transport, TransportCounters};
-
-/// The kind under which signals travel.
-const SIGNAL: u8 = *crate::kinds::CHANNEL.start() + 1;
 
 /// See the [module](self).
 pub(crate) struct Paced {
     transport: Option<Box<dyn Transport>>,
     pace: Pace,
+    /// What the peer did wrong while nobody received.
+    breach: Option<Breach>,
 }
 
 impl Paced {
     pub(crate) fn over(transport: Box<dyn Transport>) -> Self {
-        Self { transport: Some(transport), pace: Pace::default() }
+        Self { transport: Some(transport), pace: Pace::default(), breach: None }
     }
 
     /// The transport underneath.
@@ -44,24 +43,29 @@ impl Paced {
     }
 
     pub(crate) fn send(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
-        if !self.pace.may_send() {
-            return Err(SendError::Full);
+        if !self.may_send() {
+            return Err(self.breach.map_or(SendError::Full, SendError::Breach));
         }
         self.transport_mut().send(kind, parts)
     }
 
     pub(crate) fn receive(&mut self, sink: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
         let mut signal = None;
-        let came = self.transport_mut().receive(&mut |kind, payload| match kind {
-            SIGNAL => signal = Some(word(&payload)),
+        let mut came = self.transport_mut().receive(&mut |kind, payload| match kind {
+            SIGNAL => signal = Some(quench::read(&payload)),
             _ => sink(kind, payload),
         })?;
-        match signal {
-            None => Ok(came),
-            Some(None) => Err(Breach::Form("a quench signal of another length than eight bytes")),
+        if let Some(signal) = signal {
+            self.pace.obey(signal?)?;
             // What comes behind it is for the next poll.
-            Some(Some(word)) => self.pace.obey(quench::unpack(word)).map(|()| false),
+            came = false;
         }
+        self.obey();
+        self.breach.take().map_or(Ok(came), Err)
+    }
+
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.transport_mut().is_idle() && self.breach.is_none()
     }
 
     /// Tells the peer to stop or to go on. If that is lost, the lease bounds the harm.
@@ -70,9 +74,29 @@ impl Paced {
         let _ = self.transport_mut().send(SIGNAL, &[&word]);
     }
 
-    /// Whether a send that was refused may now succeed, as far as the peer has said.
-    pub(crate) fn may_send(&self) -> bool {
-        self.pace.may_send()
+    /// Whether a send that was refused may now succeed.
+    pub(crate) fn has_room(&mut self) -> bool {
+        let room = self.may_send() && self.transport_mut().has_room();
+        // Who waits in vain is to try again and be told why.
+        room || self.breach.is_some()
+    }
+
+    /// Whether the peer lets this flow send, as far as it has said, which who only sends finds out here.
+    fn may_send(&mut self) -> bool {
+        self.obey();
+        if !self.pace.may_send() {
+            self.transport_mut().hear();
+            self.obey();
+        }
+        self.breach.is_none() && self.pace.may_send()
+    }
+
+    fn obey(&mut self) {
+        if let Some(signal) = self.transport_mut().take_signal()
+            && let Err(breach) = self.pace.obey(signal)
+        {
+            self.breach = Some(breach);
+        }
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
@@ -80,10 +104,80 @@ impl Paced {
     }
 }
 
-fn word(payload: &Payload<'_>) -> Option<u64> {
-    let mut bytes = [0; 8];
-    (payload.len() == bytes.len()).then(|| {
-        payload.copy_to(&mut bytes);
-        u64::from_le_bytes(bytes)
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::{Geometry, pair_for_tests};
+    use comb_congestion::quench::Order;
+    use std::time::{Duration, Instant};
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Two ends with retransmission, over a network that keeps half a window.
+    fn pair() -> (Paced, Paced) {
+        let (a, b) = pair_for_tests(Geometry { slots: 64, payload_bytes: 8192 });
+        let end = |link| Paced::over(Box::new(Reliable::over(link)));
+        (end(a), end(b))
+    }
+
+    fn quench(number: u32) -> Signal {
+        Signal { number, order: Order::Quench { lease: Duration::from_secs(1) } }
+    }
+
+    /// A signal among messages that nobody received was not heard: a program that only sent was not stopped, and one that
+    /// was stopped was not let go before its lease ended.
+    #[test]
+    fn who_only_sends_hears_signals_behind_messages_that_wait() {
+        let (mut source, mut receiver) = pair();
+        receiver.send(1, &[b"nobody takes this"]).unwrap();
+        receiver.signal(quench(1));
+        let started = Instant::now();
+        // A window that is full makes it look for acknowledgements.
+        while source.counters().quenches == 0 {
+            let _ = source.send(2, &[b"x"]);
+            assert!(started.elapsed() < SOON, "it does not hear");
+        }
+        receiver.signal(Signal { number: 2, order: Order::Unquench });
+        while source.pace.is_stopped() {
+            source.has_room();
+            receiver.receive(&mut |_, _| {}).unwrap();
+            assert!(started.elapsed() < SOON, "it is not let go");
+        }
+        let mut came = None;
+        source.receive(&mut |kind, payload| came = Some((kind, payload.to_vec()))).unwrap();
+        assert_eq!(came, Some((1, b"nobody takes this".to_vec())));
+    }
+
+    #[test]
+    fn a_signal_is_nothing_that_came() {
+        let (mut source, mut receiver) = pair();
+        receiver.signal(quench(1));
+        assert!(source.is_idle());
+        assert_eq!(source.receive(&mut |_, _| panic!("it is no message")), Ok(false));
+        assert_eq!(source.send(1, &[b"x"]), Err(SendError::Full));
+    }
+
+    #[test]
+    fn a_bad_signal_is_a_breach_for_who_sends_and_for_who_receives() {
+        let too_long = quench::pack(Signal {
+            number: 1,
+            order: Order::Quench { lease: Duration::from_micros(1_000_001) },
+        });
+        let short = &b"short"[..];
+        for (signal, rule) in [(&too_long.to_le_bytes()[..], "longer than a second"), (short, "length")] {
+            for sends in [false, true] {
+                let (mut source, mut receiver) = pair();
+                receiver.transport_mut().send(SIGNAL, &[signal]).unwrap();
+                let breach = if sends {
+                    source.transport_mut().hear();
+                    while source.send(1, &[b"x"]).is_ok() {}
+                    assert!(source.has_room() && !source.is_idle(), "nobody waits for it");
+                    source.send(1, &[b"x"]).unwrap_err().to_string()
+                } else {
+                    source.receive(&mut |_, _| {}).unwrap_err().to_string()
+                };
+                assert!(breach.contains(rule), "{breach}");
+            }
+        }
+    }
 }

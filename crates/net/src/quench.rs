@@ -16,6 +16,7 @@ use comb_congestion::quench::{
 use crate::channel::ChannelKey;
 use crate::clock;
 use crate::endpoint::Endpoint;
+use crate::payload::Payload;
 use crate::ring::Breach;
 
 /// How long a quenched source stands still unless told otherwise: many times what a busy thread lets pass between two
@@ -23,6 +24,19 @@ use crate::ring::Breach;
 const LEASE: Duration = Duration::from_millis(50);
 /// A peer that asks for more stops us for longer than a dead receiver may.
 const LONGEST_LEASE: Duration = Duration::from_secs(1);
+
+/// The kind of a message that is a signal: to another host it travels among the messages of its channel.
+pub(crate) const SIGNAL: u8 = *crate::kinds::CHANNEL.start() + 1;
+
+/// The signal in such a message.
+pub(crate) fn read(message: &Payload<'_>) -> Result<Signal, Breach> {
+    let mut bytes = [0; 8];
+    if message.len() != bytes.len() {
+        return Err(Breach::Form("a quench signal of another length than eight bytes"));
+    }
+    message.copy_to(&mut bytes);
+    Ok(unpack(u64::from_le_bytes(bytes)))
+}
 
 /// A signal in one word: the lease in microseconds, zero to go on, and its number.
 pub(crate) fn pack(signal: Signal) -> u64 {
@@ -70,6 +84,12 @@ impl Pace {
         self.source.may_send(clock::now())
     }
 
+    /// Whether it was told to stop and not yet to go on, its lease apart.
+    #[cfg(test)]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.source.next_timeout().is_some()
+    }
+
     /// Signals to stop that were heard.
     pub(crate) fn quenches(&self) -> u64 {
         self.quenches
@@ -93,8 +113,11 @@ impl Backlogs {
         self.quencher.open(flow(channel));
     }
 
-    pub(crate) fn close(&mut self, channel: ChannelKey) {
-        self.quencher.close(flow(channel));
+    /// Whether the board is to say that some flow is quenched; `None`: it says what it should.
+    fn announcement(&mut self) -> Option<bool> {
+        let any = self.quencher.next_timeout().is_some();
+        let was = std::mem::replace(&mut self.announced, any);
+        (any || was).then_some(any)
     }
 }
 
@@ -105,10 +128,18 @@ impl Endpoint {
     ///
     /// For programs that take messages out of the channel before they can deal with them. One that deals with each as it
     /// comes needs nothing of this: what it leaves in the channel holds its sender back.
+    ///
+    /// Called again, it begins anew: all backlogs are empty, and who was stopped goes on.
     pub fn watch_backlog(&mut self, marks: Marks) {
-        let mut backlogs = Backlogs { quencher: Quencher::new(marks, LEASE), announced: false };
-        self.channels().for_each(|channel| backlogs.open(channel));
-        self.backlogs = Some(Box::new(backlogs));
+        match &mut self.backlogs {
+            Some(backlogs) => backlogs.quencher.begin_anew(marks),
+            None => {
+                let mut backlogs = Backlogs { quencher: Quencher::new(marks, LEASE), announced: false };
+                self.channels().for_each(|channel| backlogs.open(channel));
+                self.backlogs = Some(Box::new(backlogs));
+            }
+        }
+        self.send_signals();
     }
 
     /// A message of that length was taken in and is to be dealt with later. `Err`: it is beyond the capacity that the
@@ -164,11 +195,18 @@ impl Endpoint {
             }
             // Told on the board after it was told to the channel: who sees the bit finds the signal. Peers may wipe the
             // bit, so that it is set again with each signal.
-            let any = backlogs.quencher.next_timeout().is_some();
-            if any || backlogs.announced {
-                backlogs.announced = any;
+            if let Some(any) = backlogs.announcement() {
                 self.shared.bell().demand_obedience(any);
             }
+        }
+    }
+
+    /// The channel has ended. If it was the last one that was quenched, senders need not look any more.
+    pub(crate) fn forget_backlog(&mut self, channel: ChannelKey) {
+        let Some(backlogs) = &mut self.backlogs else { return };
+        backlogs.quencher.close(flow(channel));
+        if let Some(any) = backlogs.announcement() {
+            self.shared.bell().demand_obedience(any);
         }
     }
 }

@@ -33,6 +33,9 @@ use crate::ring::INLINE_BYTES;
 /// should not take all memory.
 const LARGEST_SEGMENT: usize = 256 << 20;
 
+/// How long to wait with a message that waits for room or for buffers.
+const STUCK_LOOK: Duration = Duration::from_millis(1);
+
 /// The size of an endpoint's segment and queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueuesOptions {
@@ -192,6 +195,8 @@ pub struct Queues {
     blocked: Vec<ChannelKey>,
     almost_full: usize,
     turns: Turns,
+    /// All that came lacks buffers, which only the program can give.
+    lacks_buffers: bool,
 }
 
 /// What messages take of the receiving half, which has descriptors and bytes: the larger part of either, in bytes.
@@ -283,6 +288,7 @@ impl Queues {
             pending: 0..0,
             blocked: Vec::new(),
             almost_full: options.almost_full.min(options.receive),
+            lacks_buffers: false,
         }
     }
 
@@ -338,7 +344,8 @@ impl Queues {
         self.send[index].as_ref().filter(|_| known.contains(&ticket.0)).map(|slot| &slot.state)
     }
 
-    /// Whether a descriptor's part of the segment can be used again.
+    /// Whether a descriptor was injected, so that its part of the segment can be used again. One that failed never is: of
+    /// that tells [`Queues::send_state`].
     pub fn is_injected(&self, ticket: Ticket) -> bool {
         self.send_state(ticket).is_none_or(|state| *state == SendState::Injected)
     }
@@ -441,6 +448,7 @@ impl Queues {
             }
         }
         let mut messages = 0;
+        let no_buffer = self.receiving.state.no_buffer;
         while let Some(flow) = self.turns.share.next() {
             let place = flow.0 as usize;
             let taken = self.endpoint.take_accepted(
@@ -449,10 +457,14 @@ impl Queues {
                 Receiving::accepts,
                 Receiving::take,
             )?;
-            if let Some((key, bytes)) = taken {
+            if let Some(key) = taken {
                 messages += 1;
-                let cost = self.receiving.costs.of_message(bytes);
-                self.endpoint.took_in(key, cost).expect("a channel has room for the whole queue");
+                let (_, counted) = self.receiving.queue.back_mut().expect("just taken");
+                let cost = *counted;
+                if self.endpoint.took_in(key, cost).is_err() {
+                    // More than the segment holds: the program gave a buffer twice.
+                    *counted = 0;
+                }
                 let more = self.endpoint.has_message(place).is_some();
                 self.turns.share.served(flow, cost.min(self.receiving.costs.turn), more);
             } else if self.receiving.queue.len() >= self.receiving.limit {
@@ -463,6 +475,7 @@ impl Queues {
                 self.turns.share.served(flow, 0, false);
             }
         }
+        self.lacks_buffers = messages == 0 && self.receiving.state.no_buffer != no_buffer;
         if messages == 0 {
             self.endpoint.when_idle()?;
         }
@@ -487,8 +500,14 @@ impl Queues {
 
     /// Waits until there may be something to service.
     pub(crate) fn wait_for_any(&mut self, limit: Duration) {
+        let short = limit.min(STUCK_LOOK);
+        if self.lacks_buffers {
+            // The endpoint has something, and would not wait at all.
+            std::thread::sleep(short);
+            return;
+        }
         let stuck = !self.pending.is_empty();
-        self.endpoint.wait(if stuck { limit.min(Duration::from_millis(1)) } else { limit });
+        self.endpoint.wait(if stuck { short } else { limit });
     }
 
     /// Whether the receive queue will soon have no place for more. (Thesis §2.3.1)
@@ -522,14 +541,17 @@ impl Receiving {
     fn take(&mut self, delivery: Delivery<'_>) {
         let Delivery { channel, kind, payload } = delivery;
         let length = payload.len();
-        let content = if length <= INLINE_BYTES {
+        let (content, stored) = if length <= INLINE_BYTES {
             let mut bytes = [0; INLINE_BYTES];
             payload.copy_to(&mut bytes[..length]);
-            Content::Small(SmallMessage { bytes, length })
+            (Content::Small(SmallMessage { bytes, length }), length)
         } else {
-            Content::Buffers(self.scatter(&payload))
+            let filled = self.scatter(&payload);
+            let stored = filled.iter().map(|filled| filled.bytes).sum();
+            (Content::Buffers(filled), stored)
         };
-        let cost = self.costs.of_message(length);
+        // What is here, not what its peer alleges.
+        let cost = self.costs.of_message(stored);
         self.queue.push_back((ReceiveDescriptor { channel, kind, content }, cost));
     }
 

@@ -229,6 +229,8 @@ pub struct GoBackN {
     assembly: Assembly,
     /// Since when we have been waiting for a word of the peer; `None` while we need none.
     waiting_since: Option<Time>,
+    /// Whether something was sent again meanwhile.
+    asked_again: bool,
     blocked: bool,
     writable: bool,
     silent: bool,
@@ -258,6 +260,7 @@ impl GoBackN {
             receiver: Receiver::new(&config),
             assembly: Assembly::new(&config),
             waiting_since: None,
+            asked_again: false,
             blocked: false,
             writable: false,
             silent: false,
@@ -396,16 +399,21 @@ impl GoBackN {
             self.sender.gap_reported(now, header.acknowledged);
         }
         self.waiting_since = self.sender.awaits_acknowledgement().then_some(now);
+        self.asked_again = false;
         let taken = position.is_some_and(|position| self.receiver.arrived(now, position, room));
         Ok(if taken { self.assembly.add(piece, header.more) } else { None })
     }
 
     fn timeout(&mut self, now: Time) {
         if self.silent_at().is_some_and(|at| at <= now) {
-            self.silent = true;
-            return;
+            if self.asked_again {
+                self.silent = true;
+                return;
+            }
+            // The caller came so late that nothing was sent a second time: that is no silence of the peer's.
+            self.waiting_since = Some(now);
         }
-        self.sender.timeout(now);
+        self.asked_again |= self.sender.timeout(now);
     }
 
     fn silent_at(&self) -> Option<Time> {

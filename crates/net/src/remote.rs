@@ -97,8 +97,9 @@ impl Endpoint {
 
     /// Sleeps until a channel that rings no bell says something, which may be that there is room.
     pub(crate) fn sleep_for_room(&mut self, key: ChannelKey, limit: Duration) {
-        let limit = self.until_timers(limit.min(LONGEST_WAIT_FOR_ROOM));
         self.tick();
+        self.keep_up();
+        let limit = self.until_timers(limit.min(LONGEST_WAIT_FOR_ROOM));
         match self.channel(key).map(Channel::readable) {
             Some(Some(readable)) => {
                 let mut waiting = [PollFd::new(&readable, PollFlags::IN)];
@@ -121,10 +122,11 @@ impl Endpoint {
         Some(transport)
     }
 
-    /// For loops that wait for something else: our heartbeats go on meanwhile.
+    /// For loops that wait for something else: our heartbeats go on meanwhile, on each channel to another host, whatever
+    /// the others have for us.
     pub(crate) fn keep_up(&mut self) {
         if self.remote > 0 {
-            let _ = self.has_something();
+            self.channels.iter_mut().flatten().for_each(Channel::hear);
         }
     }
 }

@@ -15,11 +15,13 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use comb_congestion::quench::Signal;
 use comb_types::Time;
 use rustix::io::Errno;
 
 use crate::life::Cause;
 use crate::payload::Payload;
+use crate::quench::{self, SIGNAL};
 use crate::reliable::{Config, Event, GoBackN, HEADER_BYTES, Input, PeerError};
 use crate::ring::Breach;
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
@@ -131,6 +133,8 @@ pub struct Reliable {
     /// What came before anybody asked for it.
     held: VecDeque<(u8, Vec<u8>)>,
     held_bytes: usize,
+    /// The last quench signal: it concerns our own messages, and waits behind none of the peer's.
+    signal: Option<Signal>,
     /// What the peer did wrong while nobody asked.
     breach: Option<Breach>,
     silent: bool,
@@ -163,6 +167,7 @@ impl Reliable {
             incoming: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
+            signal: None,
             breach: None,
             silent: false,
             refusal: None,
@@ -177,10 +182,14 @@ impl Reliable {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).expect("584 years"))
     }
 
+    fn is_due(&self) -> bool {
+        self.protocol.next_timeout().is_some_and(|at| at <= self.now())
+    }
+
     /// What is due is sent. What the network refuses counts as lost: the protocol sends it again.
     fn transmit(&mut self) {
         let now = self.now();
-        if self.protocol.next_timeout().is_some_and(|at| at <= now) {
+        if self.is_due() {
             // Frames cannot make a timeout fail, and nothing is delivered by one.
             let _ = self.protocol.handle(now, Input::Timeout);
         }
@@ -223,6 +232,10 @@ impl Reliable {
             .map_err(|error| Breach::Form(rule(error)))?;
         let Some(message) = message else { return Ok((true, false)) };
         let (&kind, message) = message.split_first().ok_or(Breach::Form("a message without a kind"))?;
+        if kind == SIGNAL {
+            self.signal = Some(quench::read(&Payload::Private(message))?);
+            return Ok((true, false));
+        }
         sink(kind, Payload::Private(message));
         Ok((true, true))
     }
@@ -274,8 +287,8 @@ impl Transport for Reliable {
         if bytes > limit {
             return Err(SendError::TooLong { bytes, limit });
         }
-        if !self.has_room_for(bytes) {
-            // The acknowledgements that make room may have come.
+        if !self.has_room_for(bytes) || self.is_due() {
+            // The acknowledgements that make room, or for want of which something would be sent again, may have come.
             self.listen(usize::MAX);
         }
         let kind = [kind];
@@ -286,7 +299,8 @@ impl Transport for Reliable {
             // A silent peer makes no room any more either; the channel's end says so.
             self.refused = bytes;
             self.counters.refused += 1;
-            return Err(SendError::Full);
+            // One that broke a rule makes none either, and is cut off.
+            return Err(self.breach.map_or(SendError::Full, SendError::Breach));
         }
         self.counters.sent += 1;
         Ok(())
@@ -330,6 +344,14 @@ impl Transport for Reliable {
             (None, Some(breach)) => Err(breach),
             (None, None) => Ok(None),
         }
+    }
+
+    fn hear(&mut self) {
+        self.listen(usize::MAX);
+    }
+
+    fn take_signal(&mut self) -> Option<Signal> {
+        self.signal.take()
     }
 
     fn has_room(&mut self) -> bool {

@@ -179,7 +179,7 @@ impl Segment {
     /// The byte at `index`.
     pub(crate) fn byte(&self, index: usize) -> &AtomicU8 {
         assert!(index < self.bytes);
-        // SAFETY: as for `word`. Words that hold bytes are used in no other way than by `byte` and `bytes_are_set`.
+        // SAFETY: as for `word`. Words that hold bytes are used in no other way than by `byte` and `glance`.
         unsafe { self.base.cast::<AtomicU8>().add(index).as_ref() }
     }
 

@@ -159,7 +159,9 @@ impl Endpoint {
         self.look_at_news();
         let stuck = |this: &mut Self| {
             !this.shared.has_news(Ordering::Acquire)
-                && this.channel_mut(key).is_some_and(|channel| !channel.has_room())
+                && this
+                    .channel_mut(key)
+                    .is_some_and(|channel| !channel.has_room() && channel.cause().is_none())
         };
         self.wait_for_credit(key, limit, stuck);
     }

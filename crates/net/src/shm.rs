@@ -384,9 +384,8 @@ impl ShmLink {
 
     /// Tells the source of the flow that comes in here to stop, or to go on.
     pub(crate) fn signal(&mut self, signal: Signal) {
-        self.control.word(control::QUENCH).store(quench::pack(signal), Ordering::Release);
-        self.fences.after_post();
-        if credit::wanted(self.peer_wants()) & ROOM != 0 {
+        let word = self.control.word(control::QUENCH);
+        if credit::announce(word, quench::pack(signal), self.peer_wants(), || self.fences.after_post()) {
             self.ring_bell();
         }
     }
@@ -497,13 +496,18 @@ impl ShmLink {
         }))
     }
 
-    /// What the channel's flag says when all is read. `flag` is what it says now: in a long ring its one byte can mean
-    /// 256 more messages.
+    /// What the channel's flag says when all is read.
     #[inline]
-    pub(crate) fn flag_when_read(&mut self, flag: u8) -> u8 {
+    pub(crate) fn flag_when_read(&self) -> u8 {
         #[expect(clippy::cast_possible_truncation, reason = "the flag is the low byte")]
         let read = self.consumer.credit.consumed() as u8;
-        if read == flag && self.consumer.slots() >= 256 && !self.is_idle() { !flag } else { read }
+        read
+    }
+
+    /// Whether so many messages can lie in the peer's ring that the flag, which is a byte, says the same again.
+    #[inline]
+    pub(crate) fn has_long_ring(&self) -> bool {
+        self.consumer.slots() >= 256
     }
 
     /// Whether three quarters of the peer's ring are unread.
@@ -513,7 +517,7 @@ impl ShmLink {
 
     /// An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
     #[inline]
-    fn pay_credit(&mut self) {
+    pub(crate) fn pay_credit(&mut self) {
         if self.consumer.credit.owes() {
             self.announce();
         }
@@ -530,7 +534,7 @@ impl ShmLink {
     fn announce(&mut self) {
         let consumed = self.consumer.credit.announce();
         let count = self.control.word(control::CONSUMED);
-        if credit::announce(count, consumed, self.peer_wants(), || self.fences.after_post()) {
+        if credit::announce(count, consumed.into(), self.peer_wants(), || self.fences.after_post()) {
             self.ring_bell();
         }
     }

@@ -8,6 +8,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use comb_congestion::quench::Signal;
+
 use crate::life::Cause;
 use crate::payload::Payload;
 use crate::ring::Breach;
@@ -79,6 +81,17 @@ pub trait Transport: Send {
         Ok((!self.is_idle()).then(|| self.capabilities().longest_message))
     }
 
+    /// Looks at what has come although nobody receives now, and says what is due. So the peer hears of us, and what it says
+    /// to the channel itself does not wait behind messages for the program.
+    fn hear(&mut self) {
+        let _ = self.is_idle();
+    }
+
+    /// The last quench signal, if one was heard that was not delivered as a message.
+    fn take_signal(&mut self) -> Option<Signal> {
+        None
+    }
+
     /// Whether a message that was refused for want of room may be taken now.
     fn has_room(&mut self) -> bool {
         true
@@ -134,6 +147,14 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn next_length(&mut self) -> Result<Option<usize>, Breach> {
         (**self).next_length()
+    }
+
+    fn hear(&mut self) {
+        (**self).hear();
+    }
+
+    fn take_signal(&mut self) -> Option<Signal> {
+        (**self).take_signal()
     }
 
     fn has_room(&mut self) -> bool {

@@ -99,6 +99,8 @@ impl Endpoint {
     pub(crate) fn sleep_while(&mut self, limit: Duration, mut idle: impl FnMut(&mut Self) -> bool) {
         let shared = Arc::clone(&self.shared);
         self.tick();
+        self.keep_up();
+        let limit = self.until_timers(limit);
         shared.bell().sleep(limit, || idle(self));
         self.tick();
         self.look_soon();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use comb_net::agent::policy::{Identity, Limits, Policy};
 use comb_net::agent::protocol::{self, LONGEST_MESSAGE, Reply, Request, WindowTerms};
+use comb_net::queues::{Queues, QueuesOptions};
 use comb_net::{
     Breach, Cause, ChannelKey, Endpoint, EndpointOptions, Geometry, InProcess, PostError, RequestError,
 };
@@ -150,6 +151,53 @@ fn a_quench_for_longer_than_a_lease_may_be() {
     let PostError::Ended(ended) = error else { panic!("{error}") };
     assert_eq!(ended.cause, Cause::Breach(Breach::Form("a quench for longer than a second")));
     scene.bob_is_well();
+}
+
+/// When the flow that was quenched had ended, senders looked for signals until another was quenched and let go.
+#[test]
+fn a_quenched_flow_that_ends_leaves_no_notice_on_the_board() {
+    const QUENCHED: u64 = 16;
+    let mut scene = scene();
+    scene.alice.watch_backlog(comb_net::Marks::new(1, 1, 2, 4).unwrap());
+    for _ in 0..2 {
+        scene.alice.took_in(scene.to_mallory, 1).unwrap();
+    }
+    assert_eq!(scene.channel.their_bell.load(0) & QUENCHED, QUENCHED);
+    scene.alice.close(scene.to_mallory);
+    assert_eq!(scene.channel.their_bell.load(0) & QUENCHED, 0);
+    scene.bob_is_well();
+}
+
+/// A message that became longer after its length had been looked at counted for more than there was room for, which the
+/// queues had asserted cannot be.
+#[test]
+fn messages_that_change_their_length_stop_no_queues() {
+    const MESSAGES: u32 = 50;
+    let agent = InProcess::start();
+    let options = QueuesOptions { segment_bytes: 1000, ..QueuesOptions::default() };
+    let mut queues = Queues::new(agent.connect("alice").unwrap().endpoint("desk").unwrap(), options);
+    let mallory = EvilPeer::connect(&agent, "mallory");
+    let mut channel = mallory.open("alice/desk");
+    queues.accept(SOON).expect("mallory opened");
+    let changing = std::thread::spawn(move || {
+        for number in 1..=MESSAGES {
+            let slot = channel.slot();
+            let [short, long] = [8, 20_480_u64].map(|bytes| bytes << 32);
+            channel.post(number, DESCRIPTOR, 1, 0, short);
+            channel.sent = number;
+            while channel.theirs.load(CONSUMED) < number.into() {
+                channel.own.store(slot + 1, long);
+                channel.own.store(slot + 1, short);
+            }
+        }
+    });
+    let started = Instant::now();
+    while queues.state().received < MESSAGES as usize {
+        queues.service().unwrap();
+        assert!(started.elapsed() < SOON, "{:?}", queues.state());
+    }
+    changing.join().unwrap();
+    assert_eq!(std::iter::from_fn(|| queues.pop()).count(), MESSAGES as usize);
 }
 
 #[test]

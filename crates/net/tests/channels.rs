@@ -1,8 +1,14 @@
 //! Channels between endpoints of one process, through a real agent: what users rely on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use comb_net::{Agent, Cause, Endpoint, EndpointOptions, Geometry, InProcess, PostError, RequestError};
+use comb_net::transport::{Capabilities, SendError, Transport};
+use comb_net::{
+    Agent, Breach, Cause, Endpoint, EndpointOptions, Geometry, InProcess, Payload, PostError, RequestError,
+    TransportCounters,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -218,6 +224,25 @@ fn what_came_before_flags_were_demanded_is_found_at_once() {
     assert_eq!(bob.poll(|_| ()).unwrap(), 1);
 }
 
+/// A flag that was never raised says the same as one that says that 256 messages were read.
+#[test]
+fn what_came_before_flags_were_demanded_is_found_to_the_last() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    let mut buffer = [0; 8];
+    for _ in 0..240 {
+        alice.send(keys[5], 0, b"read").unwrap();
+        assert!(bob.receive(&mut buffer).unwrap().is_some());
+    }
+    for _ in 0..60 {
+        alice.send(keys[5], 0, b"before").unwrap();
+    }
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    for number in 0..60 {
+        assert!(bob.receive(&mut buffer).unwrap().is_some(), "message {number} is there");
+    }
+}
+
 /// A flag that is raised for a channel which is not installed yet was taken for that of the one before it in its place.
 #[test]
 fn what_comes_before_its_channel_is_installed_is_found_at_once() {
@@ -231,6 +256,102 @@ fn what_comes_before_its_channel_is_installed_is_found_at_once() {
     let first = bob.poll(|_| ()).unwrap();
     bob.accept(SOON).expect("opened above");
     assert_eq!(first + bob.poll(|_| ()).unwrap(), 1);
+}
+
+/// The flag of a long ring says the same again after 256 messages.
+#[test]
+fn messages_that_a_flag_cannot_tell_of_are_found_at_once() {
+    let (Pair { agent, alice: _alice, mut bob, .. }, _keys) = almost_too_many();
+    let geometry = Geometry { slots: 512, payload_bytes: 0 };
+    let options = EndpointOptions { geometry, ..EndpointOptions::default() };
+    let mut carol = agent.connect("carol").unwrap().endpoint_with("desk", options).unwrap();
+    let to_bob = carol.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 0);
+    for number in 0..300_u64 {
+        carol.send(to_bob, 0, &number.to_le_bytes()).unwrap();
+    }
+    let mut buffer = [0; 8];
+    for number in 0..300_u64 {
+        assert!(bob.receive(&mut buffer).unwrap().is_some(), "message {number} is there");
+        assert_eq!(u64::from_le_bytes(buffer), number);
+    }
+}
+
+/// As long as one channel raises no flags, all are looked at. What was read so was not compared with flags afterwards.
+#[test]
+fn flags_are_trusted_again_only_after_a_look_at_every_channel() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 0);
+    let (here, _there) = comb_net::pair_for_tests(Geometry::default());
+    let attached = bob.attach("elsewhere", here).unwrap();
+    for _ in 0..255 {
+        alice.send(keys[5], 0, b"x").unwrap();
+        assert!(bob.receive(&mut [0; 8]).unwrap().is_some());
+    }
+    bob.close(attached);
+    alice.send(keys[5], 0, b"message 256").unwrap();
+    assert_eq!(bob.poll(|_| ()).unwrap(), 1);
+}
+
+/// A transport that counts the looks at it.
+struct Looked {
+    looks: Arc<AtomicU32>,
+    has_message: bool,
+}
+
+impl Transport for Looked {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { longest_message: 100, can_lose: true }
+    }
+    fn send(&mut self, _: u8, _: &[&[u8]]) -> Result<(), SendError> {
+        Err(SendError::Full)
+    }
+    fn receive(&mut self, _: &mut dyn FnMut(u8, Payload<'_>)) -> Result<bool, Breach> {
+        Ok(false)
+    }
+    fn is_idle(&mut self) -> bool {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        !self.has_message
+    }
+    fn has_room(&mut self) -> bool {
+        false
+    }
+    fn close(&mut self) {}
+    fn peer_closed(&self) -> bool {
+        false
+    }
+    fn counters(&self) -> TransportCounters {
+        TransportCounters::default()
+    }
+}
+
+/// Who waited for one thing while a channel to another host had a message looked at no other such channel: its peer heard
+/// nothing for so long, and in the end took the process for dead.
+#[test]
+fn whoever_waits_for_something_else_is_heard_on_every_channel() {
+    let Pair { agent: _agent, mut alice, .. } = pair();
+    let looks: [Arc<AtomicU32>; 3] = Default::default();
+    let keys: Vec<_> = looks
+        .iter()
+        .zip([true, false, false])
+        .map(|(looks, has_message)| {
+            alice.attach("far", Box::new(Looked { looks: Arc::clone(looks), has_message })).unwrap()
+        })
+        .collect();
+    let all_were_looked_at = |what: &str| {
+        for (number, looks) in looks.iter().enumerate() {
+            let looks = looks.swap(0, Ordering::Relaxed);
+            assert!(looks > 0, "nobody looked at channel {number} while it {what}");
+        }
+    };
+    assert_eq!(alice.accept(Duration::from_millis(5)), None);
+    all_were_looked_at("waited for a channel");
+    let outcome = alice.send_within(keys[1], 0, &[b"x"], Duration::from_millis(200));
+    assert!(matches!(outcome, Err(PostError::Full(_))));
+    all_were_looked_at("waited for room");
 }
 
 #[test]

@@ -78,8 +78,10 @@ fn one_flow_is_stopped_at_its_high_mark_and_goes_on_at_its_low_one() {
     assert!(send_all(greedy, *greedy_channel) >= 62, "let go on, long before its lease ended");
 }
 
+/// That a waiting source is woken at once, and not only when its lease or its sleep ends, is shown in `credit.rs`: a signal
+/// is announced as room is.
 #[test]
-fn a_source_that_waits_is_woken_when_it_may_go_on() {
+fn a_source_that_waits_goes_on_when_it_may() {
     let Scene { agent: _agent, mut receiver, mut sources } = scene(1);
     let (mut source, channel) = sources.remove(0);
     for _ in 0..8 {

@@ -587,7 +587,7 @@ fn what_an_agent_says_to_a_client() {
             if let Ok(mut endpoint) = process.endpoint_with("desk", options) {
                 for _ in 0..3 {
                     match endpoint.open("any/body") {
-                        Ok(key) => drop(endpoint.send(key, 1, b"hello")),
+                        Ok(key) => drop((endpoint.send(key, 1, b"hello"), endpoint.windows(key))),
                         Err(RequestError::AgentAway) => break,
                         Err(_) => {}
                     }

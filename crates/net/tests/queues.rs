@@ -156,6 +156,45 @@ fn a_full_receive_queue_holds_the_sender_back_and_loses_nothing() {
     }
 }
 
+/// Messages were taken for more than the segment holds, and the endpoint asserted that this cannot be.
+#[test]
+fn a_buffer_that_is_given_twice_spoils_messages_and_nothing_else() {
+    let Pair { agent: _agent, mut queues, mut peer, to_queues, .. } =
+        pair_with(QueuesOptions { segment_bytes: 1000, ..QueuesOptions::default() });
+    for _ in 0..4 {
+        queues.push_free(part(0, 1000)).unwrap();
+        peer.send(to_queues, 1, &[1; 1000]).unwrap();
+    }
+    queues.service().unwrap();
+    for _ in 0..4 {
+        let received = queues.pop().unwrap();
+        assert_eq!(queues.read(&received), [1; 1000]);
+    }
+    peer.send_within(to_queues, 1, &[b"on it goes"], SOON).unwrap();
+}
+
+/// Queues kept the count of what they had read for some hundred looks at a channel that had nothing more.
+#[test]
+fn queues_that_find_nothing_owe_no_room() {
+    let Pair { agent: _agent, mut queues, mut peer, to_queues, .. } = pair();
+    queues.push_free(part(0, 4096)).unwrap();
+    peer.send(to_queues, 1, &[1; 4096]).unwrap();
+    assert_eq!(queues.service(), Ok(1));
+    peer.send(to_queues, 1, &[2; 20_480]).unwrap();
+}
+
+/// A wait for messages looked again and again at one for which there were no buffers.
+#[test]
+fn a_message_that_lacks_buffers_does_not_keep_a_waiting_program_busy() {
+    let Pair { agent: _agent, mut queues, mut peer, to_queues, .. } = pair();
+    peer.send(to_queues, 1, &[1; 100]).unwrap();
+    assert_eq!(queues.wait(Duration::from_millis(50)), Ok(false));
+    let looks = queues.state().no_buffer;
+    assert!((1..=52).contains(&looks), "{looks} looks, where each waits for a millisecond");
+    queues.push_free(part(0, 100)).unwrap();
+    assert_eq!(queues.wait(SOON), Ok(true));
+}
+
 #[test]
 fn what_lies_outside_the_segment_is_refused() {
     let Pair { agent: _agent, mut queues, to_peer, .. } =

@@ -126,6 +126,20 @@ impl Quencher {
         self.untold.leave(flow);
     }
 
+    /// Other marks, and all queues of open flows empty. Afterwards poll [`poll_transmit`](Quencher::poll_transmit): whoever
+    /// was told to stop is let go.
+    pub fn begin_anew(&mut self, marks: Marks) {
+        self.marks = marks;
+        for (number, queue) in (0..).zip(&mut self.flows) {
+            if queue.open {
+                queue.queued_bytes = 0;
+                queue.quenched = false;
+                self.renewals.leave(Flow(number));
+                self.untold.join(Flow(number));
+            }
+        }
+    }
+
     /// Feeds one input. Afterwards poll [`poll_transmit`](Quencher::poll_transmit) until it returns `None`,
     /// and call again at [`next_timeout`](Quencher::next_timeout) even if nothing arrived.
     ///

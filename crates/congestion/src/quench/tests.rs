@@ -126,6 +126,19 @@ fn closing_a_quenched_flow_leaves_nothing_behind() {
 }
 
 #[test]
+fn other_marks_let_everybody_go_and_old_signals_stay_old() {
+    let mut quencher = quencher();
+    arrive(&mut quencher, at(0), 200).unwrap();
+    let before = quencher.poll_transmit().unwrap().signal.number;
+    quencher.begin_anew(Marks::for_path(10));
+    let signal = quencher.poll_transmit().unwrap().signal;
+    assert_eq!(signal, Signal { number: before + 1, order: Order::Unquench });
+    assert_eq!((quencher.poll_transmit(), quencher.next_timeout()), (None, None));
+    arrive(&mut quencher, at(1), 20).unwrap();
+    assert_eq!(quencher.poll_transmit().unwrap().signal, Signal { number: before + 2, order: QUENCH });
+}
+
+#[test]
 #[should_panic(expected = "Flow(0): 1 bytes served of 0")]
 fn serving_what_never_came_is_our_own_defect() {
     serve(&mut quencher(), at(0), 1);

@@ -554,7 +554,9 @@ impl Shared {
                 self.tell(&answer, &[]);
             }
             Reply::WindowShared { window: terms } => {
-                if let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) {
+                // An agent that is not what it should be crashes nobody, and costs no more descriptors than there are windows.
+                let is_one = (terms.number as usize) < crate::shm::WINDOWS;
+                if let (true, Ok([memory])) = (is_one, <[OwnedFd; 1]>::try_from(descriptors)) {
                     lock(&self.book).push_window(terms, memory);
                 }
             }

@@ -168,12 +168,15 @@ impl Sender {
         }
     }
 
-    pub(super) fn timeout(&mut self, now: Time) {
-        if self.timer.is_some_and(|at| at <= now) {
+    /// Whether the timer had run out, so that everything is sent again.
+    pub(super) fn timeout(&mut self, now: Time) -> bool {
+        let due = self.timer.is_some_and(|at| at <= now);
+        if due {
             self.counters.timeouts += 1;
             self.round_trip.back_off();
             self.go_back(now);
         }
+        due
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {

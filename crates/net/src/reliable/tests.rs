@@ -395,6 +395,22 @@ fn a_silent_peer_is_given_up_once_and_for_all() {
     assert_eq!(arrive(&mut here, at(901_001), &message(0, 2)), None);
 }
 
+/// A caller that computed for longer than the silence limit found its peer silent, which had been asked once.
+#[test]
+fn who_comes_late_asks_again_before_the_peer_is_given_up() {
+    let mut here = GoBackN::new(config());
+    send(&mut here, 1);
+    frames(&mut here, at(0));
+    let late = Time::from_millis(60_000);
+    here.handle(late, Input::Timeout).unwrap();
+    assert_eq!(here.poll_event(), None);
+    assert_eq!(frames(&mut here, late).len(), 1);
+    here.handle(Time::from_millis(60_499), Input::Timeout).unwrap();
+    assert_eq!(here.poll_event(), None);
+    here.handle(Time::from_millis(60_500), Input::Timeout).unwrap();
+    assert_eq!(here.poll_event(), Some(Event::PeerSilent { unacknowledged: 1 }));
+}
+
 #[test]
 fn a_peer_that_owes_nothing_may_be_silent_for_ever() {
     let mut here = GoBackN::new(config());

@@ -74,7 +74,12 @@ fn a_sender_in_need_of_room_learns_of_the_breach_that_keeps_it_waiting() {
     let (mut attacker, victim) = pair_for_tests(NARROW);
     let mut victim = reliable(victim);
     attacker.send(7, &[b"no frame"]).unwrap();
-    while victim.send(1, &[b"x"]).is_ok() {}
+    let refusal = loop {
+        if let Err(refusal) = victim.send(1, &[b"x"]) {
+            break refusal;
+        }
+    };
+    assert_eq!(refusal, SendError::Breach(Breach::Kind(7)), "or it would try again and again");
     assert!(victim.has_room(), "or it would wait for ever");
     assert_eq!(victim.receive(&mut |_, _| {}), Err(Breach::Kind(7)));
 }
@@ -194,6 +199,24 @@ fn a_silent_peer_ends_the_channel_and_its_senders_do_not_wait() {
     assert!(a.has_room(), "nobody waits for it");
     a.close();
     assert!(a.settle());
+}
+
+/// Acknowledgements that had come and nobody had looked for did not count: who sent once in a long while and received
+/// nothing took its peer for dead.
+#[test]
+fn who_only_sends_and_rarely_hears_that_its_peer_is_there() {
+    let (a, b) = pair_for_tests(NARROW);
+    let limit = Duration::from_millis(150);
+    let end = |link| Reliable::agreed(link, Agreement { silence_limit: limit, ..Agreement::usual(8192) });
+    let (mut a, mut b) = (end(a).unwrap(), end(b).unwrap());
+    for number in 0..3 {
+        a.send(number, &[b"x"]).unwrap();
+        until(&mut a, &mut b, |_, b| take(b) == Some((number, b"x".to_vec())));
+        std::thread::sleep(limit);
+        b.is_idle();
+    }
+    a.send(3, &[b"x"]).unwrap();
+    assert_eq!((a.cause(), a.protocol.unacknowledged()), (None, 1));
 }
 
 #[test]

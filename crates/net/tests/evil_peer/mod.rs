@@ -142,7 +142,6 @@ impl EvilPeer {
     }
 
     pub(crate) fn side(&self, geometry: Geometry) -> Side {
-        // An address at which nobody maps anything: the victim's kernel chooses.
         Side { geometry, bell_index: 0, event: false, asymmetric_fences: true }
     }
 
