@@ -24,11 +24,7 @@ impl Endpoint {
     /// [`Endpoint::send`] for layers: of any kind.
     #[inline]
     pub(crate) fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
-        match found.send(kind, message) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
+        self.post_by(channel, |found| found.send(kind, message))
     }
 
     /// Sends one message gathered from parts.
@@ -46,11 +42,17 @@ impl Endpoint {
         kind: u8,
         parts: &[&[u8]],
     ) -> Result<(), PostError> {
+        self.post_by(channel, |found| found.send_gathered(kind, parts))
+    }
+
+    #[inline(always)]
+    fn post_by(
+        &mut self,
+        channel: ChannelKey,
+        send: impl FnOnce(&mut Channel) -> Result<(), SendError>,
+    ) -> Result<(), PostError> {
         let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
-        match found.send_gathered(kind, parts) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
+        send(found).map_err(|error| self.sending_failed(channel, error))
     }
 
     /// A channel whose end waits to be told to the receiver is gone already: the sender is told the same.
@@ -68,11 +70,7 @@ impl Endpoint {
         kind: u8,
         words: &[u64],
     ) -> Result<(), PostError> {
-        let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
-        match found.send_words(kind, words) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.sending_failed(channel, error)),
-        }
+        self.post_by(channel, |found| found.send_words(kind, words))
     }
 
     /// Sends one message whose first words are `words`, if that can be done at once. `false`: nothing was sent, and

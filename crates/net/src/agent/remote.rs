@@ -99,7 +99,7 @@ struct Ask {
     framing: Framing,
     silence_limit_ms: u32,
     plain: bool,
-    /// Whether this session is to stay as a line for news.
+    /// Whether the connection is to stay open as a line for news.
     stay: bool,
 }
 
