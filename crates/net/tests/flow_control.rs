@@ -203,6 +203,29 @@ fn take_in_up_to(receiver: &mut Endpoint, most: usize) -> Vec<ChannelKey> {
     came
 }
 
+/// What already waits in the rings when the queue has room is beyond any quench: here the turns alone make it even.
+#[test]
+fn one_service_takes_as_much_from_each_channel() {
+    let agent = InProcess::start();
+    let endpoint = agent.connect("receiver").unwrap().endpoint("desk").unwrap();
+    let mut queues = Queues::new(endpoint, QueuesOptions::default());
+    let sources: Vec<_> = (0..8)
+        .map(|number| {
+            let mut source = agent.connect(&format!("source{number}")).unwrap().endpoint("desk").unwrap();
+            let channel = source.open("receiver/desk").unwrap();
+            queues.accept(SOON).unwrap();
+            assert_eq!(send_all(&mut source, channel), 64);
+            source
+        })
+        .collect();
+    assert_eq!(queues.service(), Ok(64), "as many as the queue takes");
+    let mut shares = std::collections::HashMap::new();
+    while let Some(received) = queues.pop() {
+        *shares.entry(received.channel).or_insert(0) += 1;
+    }
+    assert!(shares.len() == sources.len() && shares.values().all(|share| *share == 8), "{shares:?}");
+}
+
 /// All of a small receive queue went to the channel in the first place, for as long as that had something to say.
 #[test]
 fn greedy_channels_share_a_receive_queue_evenly() {
