@@ -1,21 +1,24 @@
 //! `comb bench net`: the wire beside its peers.
 //!
 //! All programs run in turn, round after round, in one invocation. Before and after each the bare ping-pong is taken:
-//! it says how near the two cores are (virtual machines move), and a program during which that changed is not counted,
-//! ours no more than a peer's. Only numbers of one placement are compared.
+//! it says how near the two cores are (see [`crate::cores`]), and a program during which that changed is not counted, ours
+//! no more than a peer's. Only numbers of one placement are compared; each program is run in the one that it has fewer
+//! numbers of, if that can be had.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::cores::{Cores, NEAR_BELOW_NS, Placement};
 use crate::program::{Missing, Priority, Sample};
 use crate::report::{Goal, Row, print};
 
-/// Two threads of one core answer each other within 100 ns here, two cores in 350.
-const NEAR_BELOW_NS: f64 = 200.0;
-const ROUNDS: u32 = 3;
-const FULL_ROUNDS: u32 = 10;
-/// A round takes 14 s with all peers. One that would not end within this, going by the last, is not begun.
+const ROUNDS: u32 = 5;
+const FULL_ROUNDS: u32 = 20;
+/// A program that would not end within this, going by its last run, is not begun.
 const TIME_LIMIT: Duration = Duration::from_secs(43);
+/// How much of a round may go into having the cores as they are wanted.
+const SEEKING: Duration = Duration::from_secs(3);
 
 /// Ours, for which it matters how near the cores are.
 const PLACED: [&str; 3] = ["comb", "trapping", "layers"];
@@ -40,25 +43,6 @@ offers to it. What processes lose to each other by sharing cores is in neither."
 /// "The best peer" is the best of all only if these were measured.
 const STRONG_PEERS: [&str; 3] = ["openmpi", "ucx", "iceoryx2"];
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Placement {
-    Near,
-    Far,
-}
-
-impl Placement {
-    pub(crate) fn of(bare_ns: f64) -> Self {
-        if bare_ns < NEAR_BELOW_NS { Self::Near } else { Self::Far }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Near => "near",
-            Self::Far => "far",
-        }
-    }
-}
-
 /// Placement (none for [`ANYWHERE`]), program, test, length.
 type Key = (Option<Placement>, String, String, u64);
 type Values = BTreeMap<Key, Vec<f64>>;
@@ -73,27 +57,31 @@ struct Measured {
     missing: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
     moved: u32,
+    /// How long each program took when it last ran.
+    took: BTreeMap<&'static str, Duration>,
 }
 
 /// Runs the benchmark and prints its table.
 pub fn run(full: bool, json: bool) {
-    let priority = Priority::highest_allowed();
+    let mut cores = Cores::new(Priority::highest_allowed());
     let mut measured = Measured::default();
+    let (rounds, limit) = if full { (FULL_ROUNDS, None) } else { (ROUNDS, Some(TIME_LIMIT)) };
     let started = Instant::now();
-    let rounds = if full { FULL_ROUNDS } else { ROUNDS };
-    for round in 0..rounds {
-        let elapsed = started.elapsed();
-        if round > 0 && !full && elapsed + elapsed / round > TIME_LIMIT {
-            break;
-        }
-        measured.round(priority, &format!("round {} of {rounds}", round + 1), json);
+    for round in 1..=rounds {
+        measured.round(&mut cores, round, |name, took| {
+            let fits = limit.is_none_or(|limit| started.elapsed() + took < limit);
+            if fits && !json {
+                eprint!("\rround {round} of up to {rounds}: {name:20}");
+            }
+            fits
+        });
     }
     if !json {
         eprint!("\r{:60}\r", "");
         println!(
             "Two processes on cores 0 and 1, {}; {} runs of a program discarded, in whole or in part, because the cores moved.\n\
              near: bare ping-pong below {NEAR_BELOW_NS} ns; far: above. Medians over the rounds.\n",
-            priority.describe(),
+            cores.priority().describe(),
             measured.moved
         );
     }
@@ -104,31 +92,51 @@ pub fn run(full: bool, json: bool) {
 }
 
 impl Measured {
-    fn round(&mut self, priority: Priority, label: &str, quiet: bool) {
-        let say = |name: &str| {
-            if !quiet {
-                eprint!("\r{label}: {name:20}");
-            }
-        };
-        let mut before = bare(priority);
+    /// Runs every program once that `may` begin, which is told how long it took the last time.
+    fn round(&mut self, cores: &mut Cores, round: u32, may: impl Fn(&str, Duration) -> bool) {
+        let mut seeking = SEEKING;
         for name in PLACED.into_iter().chain(PEERS) {
-            if self.missing.contains_key(name) {
+            if self.missing.contains_key(name) || !may(name, self.last_took(name)) {
                 continue;
             }
-            say(name);
+            let started = Instant::now();
+            if let Some(wanted) = self.lacking(name) {
+                seeking = seeking.saturating_sub(cores.seek(wanted, seeking));
+            }
+            let before = cores.bare_ns();
+            let priority = cores.priority();
             let outcome =
                 if PLACED.contains(&name) { priority.ours(name, LIMIT_S) } else { priority.peer(name) };
-            let after = bare(priority);
-            self.take(outcome, before, after);
-            before = after;
+            self.take(outcome, before, cores.look());
+            self.took.insert(name, started.elapsed());
         }
-        for name in ANYWHERE {
+        // These have numbers of both placements at once: every other round is as much of them.
+        for name in ANYWHERE.into_iter().filter(|_| round.is_multiple_of(2)) {
             // What a channel holds is the same in every round.
             let known = name == "idle" && self.values.keys().any(|key| key.1 == name);
-            if !known && !self.missing.contains_key(name) {
-                say(name);
-                self.take(priority_anywhere(name).ours(name, LIMIT_S), None, None);
+            if known || self.missing.contains_key(name) || !may(name, self.last_took(name)) {
+                continue;
             }
+            let started = Instant::now();
+            self.take(priority_anywhere(name).ours(name, LIMIT_S), None, None);
+            self.took.insert(name, started.elapsed());
+        }
+    }
+
+    fn last_took(&self, name: &str) -> Duration {
+        self.took.get(name).copied().unwrap_or_default()
+    }
+
+    /// The placement that there are fewer numbers of; none if there are as many of both.
+    fn lacking(&self, name: &str) -> Option<Placement> {
+        let of = |placement| {
+            let values = self.values.iter().filter(|(key, _)| key.0 == Some(placement) && key.1 == name);
+            values.map(|(_, values)| values.len()).max().unwrap_or(0)
+        };
+        match of(Placement::Far).cmp(&of(Placement::Near)) {
+            Ordering::Less => Some(Placement::Far),
+            Ordering::Greater => Some(Placement::Near),
+            Ordering::Equal => None,
         }
     }
 
@@ -392,11 +400,6 @@ impl Measured {
 /// The ways through the kernel need its threads, for which favoured processes would leave no time.
 fn priority_anywhere(name: &str) -> Priority {
     if matches!(name, "loopback" | "veth") { Priority::Ordinary } else { Priority::Favoured }
-}
-
-fn bare(priority: Priority) -> Option<f64> {
-    let samples = priority.ours("bare", LIMIT_S).ok()?;
-    median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>())
 }
 
 pub(crate) fn median(values: &[f64]) -> Option<f64> {

@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
 use crate::figure::{Curve, Figure, FigureError};
 use crate::items;
-use crate::net::{Placement, median};
+use crate::cores::Placement;
+use crate::net::median;
 use crate::program::{Priority, Sample};
 
 const ROUNDS: u32 = 3;
