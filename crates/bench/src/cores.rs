@@ -62,8 +62,8 @@ impl Cores {
     /// Takes the bare ping-pong.
     pub(crate) fn look(&mut self) -> Option<f64> {
         let taken = self.priority.ours("bare", BARE_LIMIT_S).ok();
-        self.bare_ns = taken
-            .and_then(|samples| median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>()));
+        self.bare_ns =
+            taken.and_then(|samples| median(&samples.iter().map(|sample| sample.value).collect::<Vec<_>>()));
         self.bare_ns
     }
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::cores::Placement;
 use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
 use crate::figure::{Curve, Figure, FigureError};
 use crate::items;
-use crate::cores::Placement;
 use crate::net::median;
 use crate::program::{Priority, Sample};
 

@@ -24,7 +24,7 @@ pub struct PeerError {
 }
 
 /// A short count says 16 bits. It is understood as long as it is less than half their range old.
-const YOUNG: u32 = 1 << 14;
+const YOUNG: u16 = 1 << 14;
 
 /// The largest capacity: twice as many messages must be less than what a short count can tell apart.
 pub const MOST_PLACES: u32 = 1 << 14;
@@ -38,11 +38,11 @@ pub struct Spender {
     /// The capacity; zero while the flow is to stand still.
     open: u32,
     /// How far full announcements alone have moved `acknowledged` since short ones were last known to be young.
-    moved_by_full: u32,
+    moved_by_full: u16,
     /// Short announcements still to come that may be too old to be understood.
-    old_shorts: u32,
+    old_shorts: u16,
     /// How many short announcements can be on their way.
-    most_shorts: u32,
+    most_shorts: u16,
 }
 
 impl Spender {
@@ -50,9 +50,10 @@ impl Spender {
     /// `most_shorts`: how many messages with short announcements can be on their way to us, unread.
     ///
     /// # Panics
-    /// When `capacity` is zero or beyond [`MOST_PLACES`].
+    /// When `capacity` is zero, or one of both beyond [`MOST_PLACES`].
     pub fn new(capacity: u32, most_shorts: u32) -> Spender {
         assert!((1..=MOST_PLACES).contains(&capacity), "a channel of {capacity} places");
+        assert!(most_shorts <= MOST_PLACES, "{most_shorts} short announcements under way");
         Spender {
             sent: 0,
             acknowledged: 0,
@@ -60,7 +61,7 @@ impl Spender {
             open: capacity,
             moved_by_full: 0,
             old_shorts: 0,
-            most_shorts,
+            most_shorts: u16::try_from(most_shorts).expect("asserted above"),
         }
     }
 
@@ -132,6 +133,7 @@ impl Spender {
             return Err(PeerError { alleged, outstanding });
         }
         self.acknowledged += u64::from(alleged);
+        let alleged = u16::try_from(alleged).expect("at most as many as there are places");
         self.moved_by_full = self.moved_by_full.saturating_add(alleged);
         if self.moved_by_full > YOUNG {
             // Short counts that wait unread since before this may be of more than half of 16 bits ago, which

@@ -10,9 +10,9 @@ use comb_types::ChannelId;
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::paced::Paced;
-use crate::payload::Payload;
+use crate::payload::{Inline, Payload};
 use crate::ring::{Breach, INLINE_BYTES};
-use crate::shm::ShmLink;
+use crate::shm::{ShmLink, Small};
 use crate::transport::{Capabilities, SendError, Transport, TransportCounters};
 
 /// Names a channel on its endpoint. A key of a channel that has ended is stale for ever, whoever takes its place.
@@ -100,6 +100,15 @@ impl Channel {
         }
     }
 
+    /// Sends one message if that takes next to nothing. `false`: [`Channel::send`] knows why not.
+    #[inline]
+    pub(crate) fn post_small(&mut self, kind: u8, message: &[u8]) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.post_small(kind, message),
+            Link::Other(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn send_gathered(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), SendError> {
         match &mut self.link {
@@ -175,6 +184,15 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => Ok(link.receive(sink)?.is_some()),
             Link::Other(link) => link.receive(&mut sink),
+        }
+    }
+
+    /// Delivers the next message if that takes next to nothing.
+    #[inline]
+    pub(crate) fn receive_small<R>(&mut self, sink: impl FnOnce(u8, Inline<'_>) -> R) -> Small<R> {
+        match &mut self.link {
+            Link::Shm(link) => link.receive_small(sink),
+            Link::Other(_) => Small::Unclear,
         }
     }
 

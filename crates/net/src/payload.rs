@@ -110,12 +110,12 @@ impl<'a> Inline<'a> {
     }
 
     #[inline]
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::from(self.length)
     }
 
     #[inline]
-    fn copy_to(&self, into: &mut [u8]) {
+    pub(crate) fn copy_to(&self, into: &mut [u8]) {
         assert!(into.len() <= self.len());
         let (whole, tail) = into.as_chunks_mut::<8>();
         let mut words = self.slot[1..].iter();

@@ -24,6 +24,16 @@ impl Endpoint {
     /// [`Endpoint::send`] for layers: of any kind.
     #[inline]
     pub(crate) fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
+        // An answer of one byte costs the callers on the way less than a `Result` of ten words, which is some
+        // nanoseconds of a round trip.
+        if self.channel_mut(channel).is_some_and(|found| found.post_small(kind, message)) {
+            return Ok(());
+        }
+        self.post_otherwise(channel, kind, message)
+    }
+
+    #[inline(never)]
+    fn post_otherwise(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
         self.post_by(channel, |found| found.send(kind, message))
     }
 
@@ -74,8 +84,7 @@ impl Endpoint {
     }
 
     /// Sends one message whose first words are `words`, if that can be done at once. `false`: nothing was sent, and
-    /// who wants to know why takes [`Endpoint::send_words`]. An answer of one byte costs the callers on the way less
-    /// than a `Result` of ten words, which is some nanoseconds of a round trip.
+    /// who wants to know why takes [`Endpoint::send_words`].
     #[inline]
     pub(crate) fn post_words<const N: usize>(
         &mut self,

@@ -54,7 +54,7 @@ mod control {
 }
 
 /// "comb" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x03");
 
 /// How many windows one side can have open on one channel.
 pub(crate) const WINDOWS: usize = 256;
@@ -218,6 +218,16 @@ pub(crate) struct ShmLink {
     stillness: Stillness,
 }
 
+/// What a quick look found.
+pub(crate) enum Small<R> {
+    /// A small message.
+    Came(R),
+    /// No message, and nothing to be done.
+    Nothing,
+    /// Something else: a longer look is due.
+    Unclear,
+}
+
 /// What was last seen of a peer that has messages to read.
 #[derive(Debug, Default)]
 struct Stillness {
@@ -284,10 +294,20 @@ impl ShmLink {
         if self.producer.credit.available() == 0 {
             self.refresh_credit()?;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
-        let length = message.len() as u8;
-        self.post(kind, length, message);
+        let posted = self.post_small(kind, message);
+        debug_assert!(posted, "there is credit");
         Ok(())
+    }
+
+    /// Sends one message if it needs nothing but a slot, and one is known to be free.
+    #[inline]
+    pub(crate) fn post_small(&mut self, kind: u8, message: &[u8]) -> bool {
+        if message.len() > INLINE_BYTES || self.producer.credit.available() == 0 {
+            return false;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 56")]
+        self.post(kind, message.len() as u8, message);
+        true
     }
 
     /// Sends one message of up to seven words.
@@ -445,6 +465,29 @@ impl ShmLink {
         credit::announced(self.peer_control.word(control::CONSUMED))
     }
 
+    /// Delivers the next message if it is there, stands in its slot, and nothing is wrong with it.
+    #[inline]
+    pub(crate) fn receive_small<R>(&mut self, sink: impl FnOnce(u8, Inline<'_>) -> R) -> Small<R> {
+        let slot = match self.consumer.find() {
+            Ok(slot) => slot,
+            Err(word) if self.consumer.is_stale(word) && !self.consumer.credit.owes() => {
+                self.read_ahead.prefetch(&self.peer_payload);
+                return Small::Nothing;
+            }
+            Err(_) => return Small::Unclear,
+        };
+        let header = slot.header;
+        if usize::from(header.length) > INLINE_BYTES {
+            return Small::Unclear;
+        }
+        if self.producer.credit.announced_short(header.acknowledged).is_err() {
+            return Small::Unclear;
+        }
+        let result = sink(header.kind, Inline::new(self.consumer.slot(slot), header.length));
+        self.consume(0);
+        Small::Came(result)
+    }
+
     /// Delivers the next message, if there is one.
     #[inline]
     pub(crate) fn receive<R>(
@@ -476,11 +519,16 @@ impl ShmLink {
         } else {
             return Err(Breach::InlineLength(header.length));
         };
+        self.consume(payload_bytes);
+        Ok(Some(result))
+    }
+
+    #[inline]
+    fn consume(&mut self, payload_bytes: u32) {
         self.consumer.consume(payload_bytes);
         if self.consumer.credit.is_worthwhile() || self.bell.peer_wants_credit() {
             self.give_credit();
         }
-        Ok(Some(result))
     }
 
     /// How many bytes the next message alleges to have. What is delivered is checked and may differ: the sender can

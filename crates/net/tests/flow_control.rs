@@ -35,13 +35,19 @@ fn scene(sources: usize) -> Scene {
     Scene { agent, receiver, sources }
 }
 
-/// Takes in everything that is there; from whom each came.
+/// Takes in everything that is there; from whom each came. Says so after each poll: a source that goes on sending is
+/// stopped by what was said, not by what lies there.
 fn take_in(receiver: &mut Endpoint) -> Vec<ChannelKey> {
     let mut came = Vec::new();
-    while receiver.poll(|delivery| came.push(delivery.channel)).unwrap() > 0 {}
-    receiver.tend_backlog();
-    came.iter().for_each(|&channel| receiver.took_in(channel, 1).unwrap());
-    came
+    loop {
+        let before = came.len();
+        receiver.poll(|delivery| came.push(delivery.channel)).unwrap();
+        receiver.tend_backlog();
+        came[before..].iter().for_each(|&channel| receiver.took_in(channel, 1).unwrap());
+        if came.len() == before {
+            return came;
+        }
+    }
 }
 
 /// Sends until refused, at most as many as its ring has slots.

@@ -32,6 +32,7 @@ use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
 use crate::payload::Payload;
 use crate::ring::{Breach, CONTENT_WORDS};
+use crate::shm::Small;
 
 pub use self::bulk::{Access, Store};
 pub use self::handlers::{Reply, Request, Stored};
@@ -424,6 +425,21 @@ impl<S> ActiveMessages<S> {
     /// Handles one message, and says how long it was.
     #[inline(always)]
     fn step(&mut self) -> Result<Option<usize>, ChannelEnded> {
+        let small = self.peers.endpoint.take_small(|channel, kind, inline| Taken {
+            channel,
+            kind,
+            bytes: inline.len(),
+            words: inline.words(),
+        });
+        match small {
+            Small::Came(taken) => self.handle(&taken),
+            Small::Nothing => Ok(None),
+            Small::Unclear => self.step_otherwise(),
+        }
+    }
+
+    #[inline(never)]
+    fn step_otherwise(&mut self) -> Result<Option<usize>, ChannelEnded> {
         let channel = ChannelKey { index: u32::MAX, epoch: 0 };
         let mut taken = Taken { channel, kind: 0, bytes: 0, words: [0; CONTENT_WORDS] };
         let long = &mut self.long;
@@ -436,10 +452,12 @@ impl<S> ActiveMessages<S> {
                 };
                 taken = Taken { channel, kind, bytes, words };
             })?;
-        if !came {
-            return Ok(None);
-        }
-        match self.dispatch(&taken) {
+        if came { self.handle(&taken) } else { Ok(None) }
+    }
+
+    #[inline]
+    fn handle(&mut self, taken: &Taken) -> Result<Option<usize>, ChannelEnded> {
+        match self.dispatch(taken) {
             Ok(()) => Ok(Some(taken.bytes)),
             Err(breach) => Err(self.broke_a_rule(taken.channel, breach)),
         }

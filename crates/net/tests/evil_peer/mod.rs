@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 pub(crate) const PAGE: usize = 4096;
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x03");
 /// Control words, counted in words.
 pub(crate) const CONSUMED: usize = 8;
 pub(crate) const CLOSED: usize = 24;
