@@ -218,6 +218,15 @@ impl Channel {
         self.transport().capabilities()
     }
 
+    /// Whether the next message is there, as far as a load or two can tell.
+    #[inline]
+    pub(crate) fn has_next(&mut self) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => link.has_next(),
+            Link::Other(link) => !link.is_idle(),
+        }
+    }
+
     #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
         match &mut self.link {

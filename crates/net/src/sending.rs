@@ -100,7 +100,7 @@ impl Endpoint {
     #[inline]
     pub(crate) fn has_more(&mut self) -> bool {
         match &mut self.channels[..] {
-            [Some(channel)] => !channel.is_idle(),
+            [Some(channel)] => channel.has_next(),
             several => several.len() > 1,
         }
     }

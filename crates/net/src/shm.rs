@@ -591,6 +591,12 @@ impl ShmLink {
         self.peer_control.word(control::WANTS_CREDIT)
     }
 
+    /// Whether the next message is there.
+    #[inline]
+    pub(crate) fn has_next(&mut self) -> bool {
+        self.consumer.find().is_ok()
+    }
+
     /// Whether nothing has come.
     #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {

@@ -224,11 +224,12 @@ impl<S> ActiveMessages<S> {
 }
 
 /// Takes one fragment into its region.
+#[inline(never)]
 pub(super) fn stored<S>(
     regions: &mut super::handlers::Table<Option<Region<S>>>,
     state: &mut S,
     head: Head,
-    taken: &Taken,
+    taken: Taken<'_>,
     content: &[u8],
 ) -> Result<(), Breach> {
     let arguments = usize::from(head.arguments);
@@ -253,11 +254,12 @@ pub(super) fn stored<S>(
 }
 
 /// Sends one fragment of a region.
+#[inline(never)]
 pub(super) fn asked<S>(
     regions: &mut super::handlers::Table<Option<Region<S>>>,
     peers: &mut Peers,
     head: Head,
-    taken: &Taken,
+    taken: Taken<'_>,
 ) -> Result<bool, Breach> {
     if taken.bytes != 32 {
         return Err(Breach::Form("a get has three words"));
@@ -266,7 +268,7 @@ pub(super) fn asked<S>(
         .get(head.number)
         .filter(|region| region.access != Access::Store)
         .ok_or(Breach::Form("a get from a region that is not there for it"))?;
-    let [_, offset, length, tag, ..] = taken.words;
+    let [_, offset, length, tag, ..] = *taken.words;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let bytes =
         range(offset, length, region.bytes.len()).ok_or(Breach::Form("a get that leaves its region"))?;
@@ -278,7 +280,8 @@ pub(super) fn asked<S>(
 }
 
 /// Takes one fragment that we asked for.
-pub(super) fn got(getting: &mut Getting, taken: &Taken, content: &[u8]) -> Result<(), Breach> {
+#[inline(never)]
+pub(super) fn got(getting: &mut Getting, taken: Taken<'_>, content: &[u8]) -> Result<(), Breach> {
     let data = content.get(GOT_WORDS * 8..).ok_or(Breach::Form("a got fragment without its tag"))?;
     let tag = taken.words[1];
     #[expect(clippy::cast_possible_truncation, reason = "two fields of one word")]

@@ -101,12 +101,13 @@ impl From<PostError> for ActiveError {
 }
 
 /// A message taken from its ring, by value where it is small.
-struct Taken {
+#[derive(Clone, Copy)]
+struct Taken<'a> {
     channel: ChannelKey,
     kind: u8,
     bytes: usize,
     /// Its first words; what lies behind its end is undefined.
-    words: [u64; CONTENT_WORDS],
+    words: &'a [u64; CONTENT_WORDS],
 }
 
 /// See the [module](self). `S` is the program's own state, which every handler gets.
@@ -425,14 +426,13 @@ impl<S> ActiveMessages<S> {
     /// Handles one message, and says how long it was.
     #[inline(always)]
     fn step(&mut self) -> Result<Option<usize>, ChannelEnded> {
-        let small = self.peers.endpoint.take_small(|channel, kind, inline| Taken {
-            channel,
-            kind,
-            bytes: inline.len(),
-            words: inline.words(),
+        let mut words = [0; CONTENT_WORDS];
+        let small = self.peers.endpoint.take_small(|channel, kind, inline| {
+            words = inline.words();
+            (channel, kind, inline.len())
         });
         match small {
-            Small::Came(taken) => self.handle(&taken),
+            Small::Came((channel, kind, bytes)) => self.handle(Taken { channel, kind, bytes, words: &words }),
             Small::Nothing => Ok(None),
             Small::Unclear => self.step_otherwise(),
         }
@@ -440,23 +440,22 @@ impl<S> ActiveMessages<S> {
 
     #[inline(never)]
     fn step_otherwise(&mut self) -> Result<Option<usize>, ChannelEnded> {
-        let channel = ChannelKey { index: u32::MAX, epoch: 0 };
-        let mut taken = Taken { channel, kind: 0, bytes: 0, words: [0; CONTENT_WORDS] };
+        let mut words = [0; CONTENT_WORDS];
+        let mut taken = None;
         let long = &mut self.long;
-        let came =
-            self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
-                let bytes = payload.len();
-                let words = match payload {
-                    Payload::Inline(inline) => inline.words(),
-                    longer => copy_out(&longer, long),
-                };
-                taken = Taken { channel, kind, bytes, words };
-            })?;
-        if came { self.handle(&taken) } else { Ok(None) }
+        self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
+            words = match payload {
+                Payload::Inline(inline) => inline.words(),
+                longer => copy_out(&longer, long),
+            };
+            taken = Some((channel, kind, payload.len()));
+        })?;
+        let Some((channel, kind, bytes)) = taken else { return Ok(None) };
+        self.handle(Taken { channel, kind, bytes, words: &words })
     }
 
-    #[inline]
-    fn handle(&mut self, taken: &Taken) -> Result<Option<usize>, ChannelEnded> {
+    #[inline(always)]
+    fn handle(&mut self, taken: Taken<'_>) -> Result<Option<usize>, ChannelEnded> {
         match self.dispatch(taken) {
             Ok(()) => Ok(Some(taken.bytes)),
             Err(breach) => Err(self.broke_a_rule(taken.channel, breach)),
@@ -471,31 +470,30 @@ impl<S> ActiveMessages<S> {
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, taken: &Taken) -> Result<(), Breach> {
+    fn dispatch(&mut self, taken: Taken<'_>) -> Result<(), Breach> {
         if taken.bytes < 8 {
             return Err(Breach::Form("an active message is shorter than its first word"));
         }
         let head = Head::unpack(taken.words[0])?;
-        let arguments = usize::from(head.arguments);
         let channel = taken.channel;
+        if head.completes > 0 {
+            self.peers.completed(channel, u32::from(head.completes))?;
+        }
+        let before_payload = 8 + usize::from(head.arguments) * 8;
+        if taken.bytes < before_payload {
+            return Err(Breach::Form("an active message is shorter than its arguments"));
+        }
         let in_words: [[u8; 8]; CONTENT_WORDS];
         let content: &[u8] = if taken.bytes > CONTENT_WORDS * 8 {
             &self.long
-        } else if taken.bytes > 8 + arguments * 8 {
+        } else if taken.bytes > before_payload {
             in_words = taken.words.map(u64::to_le_bytes);
             &in_words.as_flattened()[..taken.bytes]
         } else {
             &[]
         };
-        if head.completes > 0 {
-            self.peers.completed(channel, u32::from(head.completes))?;
-        }
-        let short = Breach::Form("an active message is shorter than its arguments");
-        if taken.bytes < 8 + arguments * 8 {
-            return Err(short);
-        }
-        let payload = content.get(8 + arguments * 8..).unwrap_or(&[]);
-        let arguments = &taken.words[1..=arguments];
+        let payload = content.get(before_payload..).unwrap_or(&[]);
+        let arguments = &taken.words[1..=usize::from(head.arguments)];
         match taken.kind {
             wire::REQUEST => {
                 self.peers.may_request(channel)?;
