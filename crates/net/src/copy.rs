@@ -52,6 +52,65 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
+/// As [`copy_in`], but whole lines of `to` are written past the cache. They are ordered behind later stores until
+/// [`settle`].
+///
+/// # Safety
+/// As for [`copy_out`].
+#[inline]
+pub(crate) unsafe fn copy_past_cache(to: *mut u8, from: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let lines = if (to as usize).is_multiple_of(64) { bytes / 64 * 64 } else { 0 };
+        // SAFETY: as promised by the caller; the lines end at or before the range does, and `to` is aligned if there are
+        // any.
+        unsafe {
+            std::arch::asm!(
+                "cmp {at}, {end}",
+                "jae 3f",
+                "2:",
+                "movdqu {a}, [{from} + {at}]",
+                "movdqu {b}, [{from} + {at} + 16]",
+                "movdqu {c}, [{from} + {at} + 32]",
+                "movdqu {d}, [{from} + {at} + 48]",
+                "movntdq [{to} + {at}], {a}",
+                "movntdq [{to} + {at} + 16], {b}",
+                "movntdq [{to} + {at} + 32], {c}",
+                "movntdq [{to} + {at} + 48], {d}",
+                "add {at}, 64",
+                "cmp {at}, {end}",
+                "jb 2b",
+                "3:",
+                at = inout(reg) 0_usize => _,
+                end = in(reg) lines,
+                from = in(reg) from,
+                to = in(reg) to,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+            copy_in(to.add(lines), from.add(lines), bytes - lines);
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: as promised by the caller.
+    unsafe {
+        copy_in(to, from, bytes);
+    }
+}
+
+/// What [`copy_past_cache`] wrote is there before what is stored from now on.
+#[inline]
+pub(crate) fn settle() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a fence changes nothing.
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+}
+
 /// Asks for the cache lines of a range, to be written. A hint: any address is allowed.
 #[inline]
 pub(crate) fn prefetch_for_writing(start: *const u8, bytes: usize) {
@@ -270,7 +329,7 @@ mod tests {
         let (short, long) = if cfg!(miri) { (0..10, &long[..1]) } else { (0..140, &long[..]) };
         for bytes in short.chain(long.iter().copied()) {
             for shift in [0, 1, 8, 13] {
-                for copy in [copy_in, copy_out] {
+                for copy in [copy_in, copy_out, copy_past_cache] {
                     let mut to = vec![0xEE_u8; 1200];
                     // SAFETY: 32 + 1000 + 13 < 1200 on both sides.
                     unsafe { copy(to.as_mut_ptr().add(32), from.as_ptr().add(shift), bytes) };

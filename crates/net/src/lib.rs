@@ -23,6 +23,7 @@ pub mod agent;
 pub mod asynchronous;
 mod attention;
 mod bell;
+mod bypass;
 mod channel;
 mod clock;
 mod copy;

@@ -305,6 +305,14 @@ impl SharedRange<'_> {
         // SAFETY: both ranges are valid for the length; `from` is private memory, so they do not overlap.
         unsafe { crate::copy::copy_in(self.base.as_ptr(), from.as_ptr(), from.len()) }
     }
+
+    /// As [`SharedRange::copy_from`], past the cache: there for the reader after [`crate::copy::settle`].
+    #[inline]
+    pub(crate) fn copy_from_past_cache(&self, from: &[u8]) {
+        assert!(from.len() <= self.bytes && self.writable);
+        // SAFETY: as for `copy_from`.
+        unsafe { crate::copy::copy_past_cache(self.base.as_ptr(), from.as_ptr(), from.len()) }
+    }
 }
 
 #[cfg(test)]

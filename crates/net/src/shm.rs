@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 use comb_congestion::quench::Signal;
 
 use crate::bell::{Attention, Bell};
+use crate::bypass::{Bypass, Way};
+use crate::copy;
 use crate::credit::{self, EVERY_COUNT, ROOM};
 use crate::fence::Fences;
 use crate::payload::{Inline, Payload, PayloadArea};
@@ -210,6 +212,7 @@ pub(crate) struct ShmLink {
     payload: Segment,
     peer_payload: Segment,
     area: PayloadArea,
+    bypass: Bypass,
     event: Option<OwnedFd>,
     refused: u64,
     /// What `WANTS_CREDIT` holds while we do not wait for room.
@@ -277,6 +280,7 @@ impl ShmLink {
             payload: own.segment.part(ours.payload_offset(), ours.payload_bytes as usize),
             peer_payload: segment.part(theirs.payload_offset(), theirs.payload_bytes as usize),
             area: PayloadArea::new(ours.payload_bytes, ours.slots),
+            bypass: Bypass::default(),
             event: peer.event,
             refused: 0,
             wants: 0,
@@ -427,16 +431,27 @@ impl ShmLink {
                 link.area.allocate(sequence, length)
             })?,
         };
+        let way = self.bypass.way(bytes);
+        let past_cache = matches!(way, Way::PastCache);
         let mut at = offset as usize;
-        if self.producer.credit.outstanding() > 0 {
+        if self.producer.credit.outstanding() > 0 && !past_cache {
             // A stream: the reader had these lines last. Asking for all at once makes it a quarter faster; in a
             // request and its answer they would only be asked for twice.
             self.payload.range(at, bytes).expect("allocated within the area").prefetch_for_writing();
         }
         for part in parts {
             let range = self.payload.range(at, part.len()).expect("allocated within the area");
-            range.copy_from(part);
+            if past_cache {
+                range.copy_from_past_cache(part)
+            } else {
+                range.copy_from(part)
+            }
             at += part.len();
+        }
+        match way {
+            Way::ThroughCache => {}
+            Way::PastCache => copy::settle(),
+            Way::Timed(started) => self.bypass.learn(bytes, started.elapsed()),
         }
         Ok(u64::from(offset) | u64::from(length) << 32)
     }
