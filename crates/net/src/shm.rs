@@ -442,9 +442,9 @@ impl ShmLink {
         for part in parts {
             let range = self.payload.range(at, part.len()).expect("allocated within the area");
             if past_cache {
-                range.copy_from_past_cache(part)
+                range.copy_from_past_cache(part);
             } else {
-                range.copy_from(part)
+                range.copy_from(part);
             }
             at += part.len();
         }
