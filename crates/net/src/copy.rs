@@ -61,10 +61,17 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
 pub(crate) unsafe fn copy_past_cache(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        let lines = if (to as usize).is_multiple_of(64) { bytes / 64 * 64 } else { 0 };
-        // SAFETY: as promised by the caller; the lines end at or before the range does, and `to` is aligned if there are
-        // any.
+        let before = (to as usize).wrapping_neg() % 64;
+        if bytes < before + 64 {
+            // SAFETY: as promised by the caller.
+            unsafe { copy_in(to, from, bytes) };
+            return;
+        }
+        let behind = before + (bytes - before) / 64 * 64;
+        // SAFETY: as promised by the caller; the whole lines between what is before them and what is behind lie within
+        // the range, and are aligned.
         unsafe {
+            copy_in(to, from, before);
             std::arch::asm!(
                 "cmp {at}, {end}",
                 "jae 3f",
@@ -81,8 +88,8 @@ pub(crate) unsafe fn copy_past_cache(to: *mut u8, from: *const u8, bytes: usize)
                 "cmp {at}, {end}",
                 "jb 2b",
                 "3:",
-                at = inout(reg) 0_usize => _,
-                end = in(reg) lines,
+                at = inout(reg) before => _,
+                end = in(reg) behind,
                 from = in(reg) from,
                 to = in(reg) to,
                 a = out(xmm_reg) _,
@@ -91,7 +98,7 @@ pub(crate) unsafe fn copy_past_cache(to: *mut u8, from: *const u8, bytes: usize)
                 d = out(xmm_reg) _,
                 options(nostack),
             );
-            copy_in(to.add(lines), from.add(lines), bytes - lines);
+            copy_in(to.add(behind), from.add(behind), bytes - behind);
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
