@@ -8,6 +8,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::copy;
+use crate::segment::SharedRange;
+
 /// Payloads from one measurement to the next.
 const PAYLOADS_BETWEEN_LOOKS: u32 = 64;
 /// What a line costs to be written when it has to come from a core far away: 15 to 30 ns here; 3 to 8 from a near one.
@@ -44,6 +47,22 @@ impl Bypass {
         }
         self.left -= 1;
         if self.is_on { Way::PastCache } else { Way::ThroughCache }
+    }
+
+    /// Copies a payload that is in one piece.
+    #[inline]
+    pub(crate) fn copy(&mut self, to: &SharedRange<'_>, from: &[u8]) {
+        match self.way(from.len()) {
+            Way::ThroughCache => to.copy_from(from),
+            Way::PastCache => {
+                to.copy_from_past_cache(from);
+                copy::settle();
+            }
+            Way::Timed(started) => {
+                to.copy_from(from);
+                self.learn(from.len(), started.elapsed());
+            }
+        }
     }
 
     /// That is how long one took that was to be timed.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use comb_congestion::quench::Signal;
 use comb_types::ChannelId;
 
+use crate::bypass::Bypass;
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::paced::Paced;
@@ -193,6 +194,14 @@ impl Channel {
         match &mut self.link {
             Link::Shm(link) => link.receive_small(sink),
             Link::Other(_) => Small::Unclear,
+        }
+    }
+
+    /// How longer bytes are written that this peer will read.
+    pub(crate) fn bypass(&mut self) -> Option<&mut Bypass> {
+        match &mut self.link {
+            Link::Shm(link) => Some(link.bypass()),
+            Link::Other(_) => None,
         }
     }
 

@@ -662,6 +662,10 @@ impl ShmLink {
         }
     }
 
+    pub(crate) fn bypass(&mut self) -> &mut Bypass {
+        &mut self.bypass
+    }
+
     fn longest_message(&self) -> usize {
         (self.area.capacity() as usize).max(INLINE_BYTES)
     }

@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use crate::agent::RequestError;
 use crate::agent::protocol::WindowTerms;
 use crate::endpoint::{ChannelEnded, PostError};
-use crate::segment::{Segment, SegmentError, Writers};
+use crate::segment::{Segment, SegmentError, SharedRange, Writers};
 use crate::sync::{Ordering, Words};
 
 pub use notice::PutNotice;
@@ -167,7 +167,12 @@ pub enum NotifyError {
 /// Copies into a window. A put of one aligned word is one store with release ordering: whoever sees it sees what was
 /// put before it, which makes such a word a flag or a counter. (Compare Split-C's signalling stores, thesis §2.6)
 #[inline]
-fn copy_in(memory: &Segment, offset: usize, bytes: &[u8]) -> Option<()> {
+fn copy_in(
+    memory: &Segment,
+    offset: usize,
+    bytes: &[u8],
+    copy: impl FnOnce(&SharedRange<'_>, &[u8]),
+) -> Option<()> {
     if let Ok(word) = <[u8; 8]>::try_from(bytes)
         && offset.is_multiple_of(8)
     {
@@ -177,7 +182,7 @@ fn copy_in(memory: &Segment, offset: usize, bytes: &[u8]) -> Option<()> {
         memory.word(offset / 8).store(u64::from_le_bytes(word), Ordering::Release);
         return Some(());
     }
-    memory.range(offset, bytes.len())?.copy_from(bytes);
+    copy(&memory.range(offset, bytes.len())?, bytes);
     Some(())
 }
 
@@ -210,7 +215,11 @@ mod tests {
             (usize::MAX, 1, false),
             (usize::MAX - 7, 8, false),
         ] {
-            assert_eq!(copy_in(&memory, offset, &vec![7; bytes]).is_some(), fits, "put {bytes} at {offset}");
+            assert_eq!(
+                copy_in(&memory, offset, &vec![7; bytes], |to, bytes| to.copy_from(bytes)).is_some(),
+                fits,
+                "put {bytes} at {offset}"
+            );
             let got = copy_out(&memory, offset, &mut vec![0; bytes]).is_some();
             assert_eq!(got, fits, "get {bytes} at {offset}");
         }
@@ -222,7 +231,7 @@ mod tests {
         for offset in 0..24 {
             for bytes in [1, 7, 8, 9, 16, 63, 64, 200] {
                 let data: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 251).unwrap() ^ 0x5A).collect();
-                copy_in(&memory, offset, &data).unwrap();
+                copy_in(&memory, offset, &data, |to, bytes| to.copy_from(bytes)).unwrap();
                 let mut back = vec![0; bytes];
                 copy_out(&memory, offset, &mut back).unwrap();
                 assert_eq!(back, data, "{bytes} at {offset}");

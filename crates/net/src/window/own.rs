@@ -156,7 +156,8 @@ impl Window {
     /// Copies into the window; eight bytes at a multiple of eight at once, and after all that was written before.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
-        copy_in(&self.memory, offset, bytes).ok_or_else(|| self.out_of_range(offset, bytes.len()))
+        copy_in(&self.memory, offset, bytes, |to, bytes| to.copy_from(bytes))
+            .ok_or_else(|| self.out_of_range(offset, bytes.len()))
     }
 
     /// The little-endian word at an offset: for flags and counters.

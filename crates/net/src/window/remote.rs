@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::{Access, AccessError, IncomingWindow, NotifyError, PutNotice, WindowError, copy_in, copy_out};
-use crate::channel::ChannelKey;
+use crate::bypass::Bypass;
+use crate::channel::{Channel, ChannelKey};
 use crate::endpoint::{ChannelEnded, Endpoint, PostError};
 use crate::kinds;
 use crate::segment::Segment;
@@ -60,14 +61,15 @@ impl RemoteWindow {
     }
 
     #[inline]
-    pub(crate) fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
+    pub(crate) fn put(&self, offset: usize, bytes: &[u8], bypass: &mut Bypass) -> Result<(), AccessError> {
         if !self.writable {
             return Err(self.read_only());
         }
         if !withdrawal::is_open(self.epoch_word.word(0), self.epoch) {
             return Err(self.closed());
         }
-        copy_in(&self.memory, offset, bytes).ok_or_else(|| self.out_of_range(offset, bytes.len()))
+        copy_in(&self.memory, offset, bytes, |to, bytes| bypass.copy(to, bytes))
+            .ok_or_else(|| self.out_of_range(offset, bytes.len()))
     }
 
     #[inline]
@@ -176,8 +178,10 @@ impl Endpoint {
     /// A put into the window of a peer that died, and whose death nobody noticed yet, succeeds: nobody will read it.
     #[inline]
     pub fn put(&mut self, window: &RemoteWindow, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
-        self.check_channel(window)?;
-        window.put(offset, bytes)
+        // Windows are only made to peers of this machine.
+        let bypass = self.channel_mut(window.channel).and_then(Channel::bypass);
+        let bypass = bypass.ok_or_else(|| AccessError::Ended(window.peer.clone()))?;
+        window.put(offset, bytes, bypass)
     }
 
     /// Puts, and then tells the owner by a message ([`PutNotice`]), which it receives after the bytes are there.
