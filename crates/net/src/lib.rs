@@ -50,6 +50,7 @@ mod paced;
 mod payload;
 mod quench;
 pub mod queues;
+mod receiving;
 pub mod reliable;
 mod remote;
 pub mod retransmit;
