@@ -335,13 +335,13 @@ mod tests {
         // An interpreter copies byte by byte whatever the length, and slowly.
         let (short, long) = if cfg!(miri) { (0..10, &long[..1]) } else { (0..140, &long[..]) };
         for bytes in short.chain(long.iter().copied()) {
-            for shift in [0, 1, 8, 13] {
+            for (shift, start) in [(0, 32), (1, 32), (8, 40), (13, 48), (0, 71)] {
                 for copy in [copy_in, copy_out, copy_past_cache] {
                     let mut to = vec![0xEE_u8; 1200];
-                    // SAFETY: 32 + 1000 + 13 < 1200 on both sides.
-                    unsafe { copy(to.as_mut_ptr().add(32), from.as_ptr().add(shift), bytes) };
-                    assert_eq!(to[32..32 + bytes], from[shift..shift + bytes], "{bytes} bytes");
-                    let beside = to[..32].iter().chain(&to[32 + bytes..]);
+                    // SAFETY: 71 + 1000 + 13 < 1200 on both sides.
+                    unsafe { copy(to.as_mut_ptr().add(start), from.as_ptr().add(shift), bytes) };
+                    assert_eq!(to[start..start + bytes], from[shift..shift + bytes], "{bytes} bytes");
+                    let beside = to[..start].iter().chain(&to[start + bytes..]);
                     assert!(beside.copied().all(|byte| byte == 0xEE), "nothing beside {bytes}");
                 }
             }
