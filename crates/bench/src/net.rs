@@ -1,7 +1,7 @@
 //! `comb bench net`: the wire beside its peers.
 //!
 //! All programs run in turn, round after round, in one invocation. Before and after each the bare ping-pong is taken:
-//! it says how near the two cores are (see [`crate::cores`]), and a program during which that changed is not counted, ours
+//! it says how near the two cores are (see `cores.rs`), and a program during which that changed is not counted, ours
 //! no more than a peer's. Only numbers of one placement are compared; each program is run in the one that it has fewer
 //! numbers of, if that can be had.
 
@@ -112,7 +112,9 @@ impl Measured {
         }
         // These have all their numbers at once, and what a channel holds, and how senders share, hardly changes.
         let (once, often) = (["idle", "hot_spot"], round.is_multiple_of(2));
-        for name in ANYWHERE.into_iter().filter(|name| if once.contains(name) { round % 10 == 2 } else { often }) {
+        for name in
+            ANYWHERE.into_iter().filter(|name| if once.contains(name) { round % 10 == 2 } else { often })
+        {
             if self.missing.contains_key(name) || !may(name, self.last_took(name)) {
                 continue;
             }
