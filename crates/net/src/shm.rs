@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use comb_congestion::quench::Signal;
 
 use crate::bell::{Attention, Bell};
-use crate::bypass::{Bypass, Way};
+use crate::bypass::Bypass;
 use crate::copy;
 use crate::credit::{self, EVERY_COUNT, ROOM};
 use crate::fence::Fences;
@@ -431,8 +431,7 @@ impl ShmLink {
                 link.area.allocate(sequence, length)
             })?,
         };
-        let way = self.bypass.way(bytes);
-        let past_cache = matches!(way, Way::PastCache);
+        let past_cache = self.bypass.is_on(bytes);
         let mut at = offset as usize;
         if self.producer.credit.outstanding() > 0 && !past_cache {
             // A stream: the reader had these lines last. Asking for all at once makes it a quarter faster; in a
@@ -448,10 +447,8 @@ impl ShmLink {
             }
             at += part.len();
         }
-        match way {
-            Way::ThroughCache => {}
-            Way::PastCache => copy::settle(),
-            Way::Timed(started) => self.bypass.learn(bytes, started.elapsed()),
+        if past_cache {
+            copy::settle();
         }
         Ok(u64::from(offset) | u64::from(length) << 32)
     }
