@@ -440,6 +440,8 @@ impl Books {
             }
             match outcome {
                 Ok(0) => break,
+                // A poll that finds nothing pauses: what has come is not to wait for that.
+                Ok(_) if !self.endpoint.has_more() => break,
                 Ok(_) => {}
                 Err(ended) => self.real_ended(&ended),
             }
