@@ -110,11 +110,12 @@ impl Measured {
             self.take(outcome, before, cores.look());
             self.took.insert(name, started.elapsed());
         }
-        // These have all their numbers at once, and what a channel holds, and how senders share, hardly changes.
-        let (once, often) = (["idle", "hot_spot"], round.is_multiple_of(2));
-        for name in
-            ANYWHERE.into_iter().filter(|name| if once.contains(name) { round % 10 == 2 } else { often })
-        {
+        // These have all their numbers at once; what a channel holds, and how senders share, hardly changes.
+        let is_due = |name: &&str| match *name {
+            "idle" | "hot_spot" => round % 10 == 2,
+            _ => round.is_multiple_of(2),
+        };
+        for name in ANYWHERE.into_iter().filter(is_due) {
             if self.missing.contains_key(name) || !may(name, self.last_took(name)) {
                 continue;
             }

@@ -52,7 +52,7 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// As [`copy_in`], but whole lines of `to` are written past the cache. They are ordered behind later stores until
+/// As [`copy_in`], but whole lines of `to` are written past the cache: others may see later stores before them, until
 /// [`settle`].
 ///
 /// # Safety

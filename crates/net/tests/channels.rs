@@ -47,17 +47,21 @@ fn read_only_rings_carry_the_same() {
 
 fn every_length(pair: Pair) {
     let Pair { agent: _agent, mut alice, mut bob, to_bob, to_alice, .. } = pair;
-    let message: Vec<u8> = (0..20_480_u32).map(|i| (i * 31 + i / 251).to_le_bytes()[0]).collect();
+    let content: Vec<u8> = (0..21_000_u32).map(|i| (i * 31 + i / 251).to_le_bytes()[0]).collect();
     let mut buffer = vec![0; 20_480];
-    for bytes in (0..200).chain([1000, 1016, 1024, 2047, 2048, 2049, 4096, 8191, 20_480]) {
-        alice.send(to_bob, 7, &message[..bytes]).unwrap();
+    // So often that the longer ones are written both through the cache and past it.
+    let longer = [1000, 1016, 1024, 2047, 2048, 2049, 4096, 8191, 20_480].repeat(16);
+    for (number, bytes) in (0..200).chain(longer).enumerate() {
+        // Never what stands there from the one before.
+        let message = &content[number..number + bytes];
+        alice.send(to_bob, 7, message).unwrap();
         let got = bob.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
         assert_eq!((got.channel, got.kind, got.bytes), (to_alice, 7, bytes));
-        assert_eq!(buffer[..bytes], message[..bytes]);
-        bob.send_gathered(to_alice, 8, &[&message[..bytes / 3], &[], &message[bytes / 3..bytes]]).unwrap();
+        assert_eq!(buffer[..bytes], *message);
+        bob.send_gathered(to_alice, 8, &[&message[..bytes / 3], &[], &message[bytes / 3..]]).unwrap();
         let got = alice.receive_within(&mut buffer, SOON).unwrap().expect("sent before");
         assert_eq!((got.channel, got.kind, got.bytes), (to_bob, 8, bytes));
-        assert_eq!(buffer[..bytes], message[..bytes], "gathered");
+        assert_eq!(buffer[..bytes], *message, "gathered");
     }
     let error = alice.send(to_bob, 7, &vec![0; 20_481]).unwrap_err();
     assert_eq!(error, PostError::TooLong { bytes: 20_481, limit: 20_480 });
