@@ -57,6 +57,12 @@ impl Bypass {
         self.is_on
     }
 
+    /// Whether the last payload of some length went past the cache.
+    #[inline]
+    pub(crate) fn was_on(&self) -> bool {
+        self.is_on
+    }
+
     /// Copies a payload that is in one piece.
     #[inline]
     pub(crate) fn copy(&mut self, to: &SharedRange<'_>, from: &[u8]) {

@@ -188,11 +188,11 @@ impl Channel {
         }
     }
 
-    /// Delivers the next message if that takes next to nothing.
-    #[inline]
-    pub(crate) fn receive_small<R>(&mut self, sink: impl FnOnce(u8, Inline<'_>) -> R) -> Small<R> {
+    /// Delivers the next message if that takes next to nothing, and `take` wants it.
+    #[inline(always)]
+    pub(crate) fn receive_small<R>(&mut self, take: impl FnOnce(u8, Inline<'_>) -> Option<R>) -> Small<R> {
         match &mut self.link {
-            Link::Shm(link) => link.receive_small(sink),
+            Link::Shm(link) => link.receive_small(take),
             Link::Other(_) => Small::Unclear,
         }
     }
@@ -227,7 +227,7 @@ impl Channel {
         self.transport().capabilities()
     }
 
-    /// Whether the next message is there, as far as a load or two can tell.
+    /// Whether the next message is there, as far as a load can tell.
     #[inline]
     pub(crate) fn has_next(&mut self) -> bool {
         match &mut self.link {

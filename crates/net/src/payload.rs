@@ -106,6 +106,12 @@ impl<'a> Inline<'a> {
     /// The words that hold the message, each read once; what lies behind its end is undefined.
     #[inline]
     pub fn words(&self) -> [u64; CONTENT_WORDS] {
+        self.first_words()
+    }
+
+    /// The first `N` of them, at most seven.
+    #[inline]
+    pub(crate) fn first_words<const N: usize>(&self) -> [u64; N] {
         std::array::from_fn(|index| self.slot[1 + index].load(Ordering::Relaxed))
     }
 

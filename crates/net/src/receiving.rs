@@ -45,7 +45,7 @@ impl Endpoint {
             let bytes = inline.len();
             let taken = bytes.min(buffer.len());
             inline.copy_to(&mut buffer[..taken]);
-            Received { channel, kind, bytes }
+            Some(Received { channel, kind, bytes })
         });
         match small {
             Small::Came(received) => Ok(Some(received)),
@@ -87,19 +87,19 @@ impl Endpoint {
         self.channels.len() <= CHANNELS_LOOKED_AT || self.remote > 0
     }
 
-    /// The next message of an endpoint with one channel, which is by far the most common, if it is a small one.
-    /// What is unclear is [`Endpoint::take_one`]'s.
-    #[inline]
+    /// The next message of an endpoint with one channel, which is by far the most common, if it is a small one that
+    /// `take` wants. What is unclear, or not wanted, stays for [`Endpoint::take_one`].
+    #[inline(always)]
     pub(crate) fn take_small<R>(
         &mut self,
-        deliver: impl FnOnce(ChannelKey, u8, Inline<'_>) -> R,
+        take: impl FnOnce(ChannelKey, u8, Inline<'_>) -> Option<R>,
     ) -> Small<R> {
         if self.is_due(self.polls.wrapping_add(1)) {
             return Small::Unclear;
         }
         let [Some(channel)] = &mut self.channels[..] else { return Small::Unclear };
         let key = channel.key();
-        let found = channel.receive_small(|kind, inline| deliver(key, kind, inline));
+        let found = channel.receive_small(|kind, inline| take(key, kind, inline));
         if !matches!(found, Small::Unclear) {
             self.polls = self.polls.wrapping_add(1);
         }

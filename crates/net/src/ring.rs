@@ -146,6 +146,16 @@ impl<W: Words> RingProducer<W> {
         self.credit.outstanding() == 0 && low_half(self.credit.sent()) & (RENEWAL - 1) >= walks
     }
 
+    /// Asks for the line of the next slot, for who will probably answer what it has just read: the line travels while the
+    /// answer is made, which saves up to a quarter of a round trip. Called when a message is read and the books are
+    /// written. Some nanoseconds earlier is worse than not at all: the peer, which waits for the answer, looks again and
+    /// takes the line back before it is written.
+    #[inline]
+    pub(crate) fn ask_for_next(&self) {
+        let next = if self.may_start_over() { 0 } else { self.next };
+        crate::copy::prefetch_for_writing(self.words.slot(first_word(next)).as_ptr().cast(), 64);
+    }
+
     /// Writes one message. The caller has seen that there is credit.
     #[inline]
     pub(crate) fn post(&mut self, kind: u8, length: u8, content: impl Content, acknowledged: u16) {
@@ -214,8 +224,15 @@ pub(crate) fn low_half(count: u64) -> u32 {
 /// One message as it stands in a slot, its header checked for sequence only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    pub(crate) header: Header,
+    word: u64,
     first_word: usize,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn header(self) -> Header {
+        Header::unpack(self.word)
+    }
 }
 
 /// No header: its length is beyond a slot and no descriptor.
@@ -228,7 +245,8 @@ pub(crate) struct RingConsumer<W> {
     words: W,
     /// Each message consumed is a credit given back.
     pub(crate) credit: Grantor,
-    /// What stands in the next slot while nothing has come: seen once, it need not be understood again.
+    /// What stood in the next slot when nothing had come: seen once, it need not be understood again. Who asks and answers
+    /// finds it there after every message.
     stale: u64,
     /// The slot of the next message, unless it is the first.
     next: u32,
@@ -272,6 +290,12 @@ impl<W: Words> RingConsumer<W> {
         Err(word)
     }
 
+    /// Whether the next message stands behind the last.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        low_half(self.header(self.next)) == self.expected()
+    }
+
     /// Whether what stands in the next slot was understood before, and is no message.
     #[inline]
     pub(crate) fn is_stale(&self, word: u64) -> bool {
@@ -290,7 +314,7 @@ impl<W: Words> RingConsumer<W> {
 
     #[inline]
     fn slot_of(&self, header: u64) -> Slot {
-        Slot { header: Header::unpack(header), first_word: first_word(self.next) }
+        Slot { word: header, first_word: first_word(self.next) }
     }
 
     /// What else may stand in the next slot is an older message, or nothing yet. A newer one may if its producer has
@@ -333,7 +357,6 @@ impl<W: Words> RingConsumer<W> {
     pub(crate) fn consume(&mut self, bytes: u32) {
         self.credit.consume(bytes);
         self.next = (self.next + 1) & (self.slots - 1);
-        self.stale = NOTHING_STALE;
     }
 }
 
@@ -555,7 +578,7 @@ mod tests {
                 let older = next.wrapping_sub(sequence) <= u32::MAX / 2;
                 match consumer.peek() {
                     Ok(Some(found)) => {
-                        prop_assert_eq!(found.header.sequence, next);
+                        prop_assert_eq!(found.header().sequence, next);
                         prop_assert!(slot == 5 || slot == 0);
                     }
                     Ok(None) => prop_assert!(sequence != next && (older || slot != 5) || ![0, 5].contains(&slot)),

@@ -96,7 +96,7 @@ impl Endpoint {
         self.channel_mut(channel).is_some_and(|found| found.post_words(kind, bytes, words))
     }
 
-    /// Whether more messages are there, as far as few loads can tell.
+    /// Whether more messages are there, as far as a load can tell.
     #[inline]
     pub(crate) fn has_more(&mut self) -> bool {
         match &mut self.channels[..] {

@@ -61,6 +61,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"comb\0\0\0\x03");
 /// How many windows one side can have open on one channel.
 pub(crate) const WINDOWS: usize = 256;
 
+/// Looks that find nothing before the receiver tells what it read, unless the sender waits for that.
+const EMPTY_LOOKS_BEFORE_PAYING: u8 = 16;
+
 /// The size of one side's segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Geometry {
@@ -205,6 +208,8 @@ pub(crate) struct ShmLink {
     bell_index: u32,
     fences: Fences,
     read_ahead: ReadAhead,
+    /// Looks that found nothing while something was owed.
+    empty_looks: u8,
     /// The last quench signal that was taken in.
     signal: u64,
     control: Segment,
@@ -274,6 +279,7 @@ impl ShmLink {
             bell_index: peer.bell_index,
             fences: peer.fences.meet(Fences::of_this_process()),
             read_ahead: ReadAhead::default(),
+            empty_looks: 0,
             signal: 0,
             control: own.segment.part(0, PAGE),
             peer_control: segment.part(0, PAGE),
@@ -477,26 +483,29 @@ impl ShmLink {
         credit::announced(self.peer_control.word(control::CONSUMED))
     }
 
-    /// Delivers the next message if it is there, stands in its slot, and nothing is wrong with it.
-    #[inline]
-    pub(crate) fn receive_small<R>(&mut self, sink: impl FnOnce(u8, Inline<'_>) -> R) -> Small<R> {
+    /// Delivers the next message if it is there, stands in its slot, nothing is wrong with it, and `take` wants it.
+    #[inline(always)]
+    pub(crate) fn receive_small<R>(&mut self, take: impl FnOnce(u8, Inline<'_>) -> Option<R>) -> Small<R> {
         let slot = match self.consumer.find() {
             Ok(slot) => slot,
-            Err(word) if self.consumer.is_stale(word) && !self.consumer.credit.owes() => {
+            Err(word) if self.consumer.is_stale(word) && !self.is_time_to_pay() => {
                 self.read_ahead.prefetch(&self.peer_payload);
                 return Small::Nothing;
             }
             Err(_) => return Small::Unclear,
         };
-        let header = slot.header;
+        let header = slot.header();
         if usize::from(header.length) > INLINE_BYTES {
             return Small::Unclear;
         }
+        let Some(result) = take(header.kind, Inline::new(self.consumer.slot(slot), header.length)) else {
+            return Small::Unclear;
+        };
         if self.producer.credit.announced_short(header.acknowledged).is_err() {
             return Small::Unclear;
         }
-        let result = sink(header.kind, Inline::new(self.consumer.slot(slot), header.length));
         self.consume(0);
+        self.producer.ask_for_next();
         Small::Came(result)
     }
 
@@ -511,7 +520,7 @@ impl ShmLink {
             self.read_ahead.prefetch(&self.peer_payload);
             return Ok(None);
         };
-        let header = slot.header;
+        let header = slot.header();
         self.producer.credit.announced_short(header.acknowledged)?;
         let mut payload_bytes = 0;
         let result = if usize::from(header.length) <= INLINE_BYTES {
@@ -526,12 +535,19 @@ impl ShmLink {
             let range = self.peer_payload.range(offset as usize, bytes as usize).filter(|_| aligned);
             let range = range.ok_or(breach)?;
             payload_bytes = bytes;
+            if self.bypass.was_on() {
+                // Such a payload is read, and its answer written, while the line is on its way.
+                self.producer.ask_for_next();
+            }
             self.read_ahead = ReadAhead::after(offset, bytes);
             sink(header.kind, Payload::Shared(range))
         } else {
             return Err(Breach::InlineLength(header.length));
         };
         self.consume(payload_bytes);
+        if payload_bytes == 0 {
+            self.producer.ask_for_next();
+        }
         Ok(Some(result))
     }
 
@@ -550,7 +566,7 @@ impl ShmLink {
             self.pay_credit();
             return Ok(None);
         };
-        Ok(Some(match slot.header.length {
+        Ok(Some(match slot.header().length {
             Header::DESCRIPTOR => (self.consumer.content(slot)[0] >> 32) as usize,
             inline => usize::from(inline),
         }))
@@ -573,6 +589,17 @@ impl ShmLink {
     /// Whether three quarters of the peer's ring are unread.
     pub(crate) fn is_almost_full(&self) -> bool {
         self.consumer.has_at_least_quarters(3)
+    }
+
+    /// Whether nothing came for a while, and something is owed. Not at once: while an answer is on its way every other
+    /// look would pay for one message.
+    #[inline]
+    fn is_time_to_pay(&mut self) -> bool {
+        if !self.consumer.credit.owes() {
+            return false;
+        }
+        self.empty_looks = self.empty_looks.wrapping_add(1);
+        self.empty_looks.is_multiple_of(EMPTY_LOOKS_BEFORE_PAYING) || self.bell.peer_wants_credit()
     }
 
     /// An idle receiver owes nothing: a sender that waits for room would otherwise wait for its next message.
@@ -603,10 +630,11 @@ impl ShmLink {
         self.peer_control.word(control::WANTS_CREDIT)
     }
 
-    /// Whether the next message is there.
+    /// Whether another message stands behind the one that was read last. The producer may have started over meanwhile: a
+    /// poll finds that.
     #[inline]
-    pub(crate) fn has_next(&mut self) -> bool {
-        self.consumer.find().is_ok()
+    pub(crate) fn has_next(&self) -> bool {
+        self.consumer.has_next()
     }
 
     /// Whether nothing has come.
@@ -789,6 +817,11 @@ impl Transport for ShmLink {
 /// Two ends of a channel without endpoints and an agent: for the conformance suite, which runs over bare transports.
 #[doc(hidden)]
 pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transport>) {
+    let (ours, theirs) = pair(geometry);
+    (Box::new(ours), Box::new(theirs))
+}
+
+fn pair(geometry: Geometry) -> (ShmLink, ShmLink) {
     let side = || {
         let (own, ring) = OwnSide::create(geometry, false).expect("memory");
         let (_, bell) = Bell::create(1).expect("memory");
@@ -806,7 +839,7 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
     let (ours, our_ring, our_bell) = side();
     let (theirs, their_ring, their_bell) = side();
     let link = |own: &OwnSide, other| ShmLink::new(own, peer(other)).expect("made a moment ago");
-    (Box::new(link(&ours, (their_ring, their_bell))), Box::new(link(&theirs, (our_ring, our_bell))))
+    (link(&ours, (their_ring, their_bell)), link(&theirs, (our_ring, our_bell)))
 }
 
 #[cfg(test)]

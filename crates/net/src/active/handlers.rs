@@ -59,6 +59,10 @@ impl<'a> Request<'a> {
     ) -> Result<(), PostError> {
         debug_assert!(!*self.replied, "one reply a request");
         let head = Head { number: handler, arguments: count(arguments), ..Head::default() };
+        if payload.is_empty() && self.peers.reply_small(self.from, head, arguments) {
+            *self.replied = true;
+            return Ok(());
+        }
         self.peers.reply(self.from, Message { kind: REPLY, head, words: arguments, data: payload })?;
         *self.replied = true;
         Ok(())

@@ -30,7 +30,7 @@ use self::wire::{Head, Message};
 use crate::agent::RequestError;
 use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
-use crate::payload::Payload;
+use crate::payload::{Inline, Payload};
 use crate::ring::{Breach, CONTENT_WORDS};
 use crate::shm::Small;
 
@@ -108,6 +108,36 @@ struct Taken<'a> {
     bytes: usize,
     /// Its first words; what lies behind its end is undefined.
     words: &'a [u64; CONTENT_WORDS],
+}
+
+/// A request or a reply of arguments and nothing else, as nearly all are, by value.
+#[derive(Clone, Copy)]
+struct Plain {
+    channel: ChannelKey,
+    kind: u8,
+    number: u16,
+    arguments: u8,
+    words: [u64; ARGUMENTS],
+}
+
+impl Plain {
+    /// `None`: something else, or malformed; [`ActiveMessages::dispatch`] finds out what.
+    #[inline]
+    fn read(channel: ChannelKey, kind: u8, inline: Inline<'_>) -> Option<Self> {
+        let [head, words @ ..] = inline.first_words::<{ 1 + ARGUMENTS }>();
+        let (number, arguments) = Head::unpack_plain(head)?;
+        let is_plain = kind <= wire::REPLY && inline.len() == 8 + usize::from(arguments) * 8;
+        is_plain.then_some(Self { channel, kind, number, arguments, words })
+    }
+}
+
+/// What one look found.
+enum Step {
+    /// A message of so many bytes, which was handled.
+    Handled(usize),
+    Nothing,
+    /// A channel's end, which was noted.
+    Ended,
 }
 
 /// See the [module](self). `S` is the program's own state, which every handler gets.
@@ -324,10 +354,7 @@ impl<S> ActiveMessages<S> {
     /// others are polled again by the next call.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, ChannelEnded> {
-        if let Some(ended) = self.peers.ended.pop_front() {
-            return Err(ended);
-        }
-        self.poll_all()
+        self.extract(usize::MAX)
     }
 
     /// As [`ActiveMessages::poll`], but waits for a first message.
@@ -346,42 +373,37 @@ impl<S> ActiveMessages<S> {
     /// Handles messages of at most `most_bytes` in all, or one if the first is longer; the rest waits in the rings,
     /// where it holds its senders back. For programs that say themselves when handlers run, and for how long.
     /// (Illinois Fast Messages; thesis §3.3.1)
+    #[inline]
     pub fn extract(&mut self, most_bytes: usize) -> Result<usize, ChannelEnded> {
-        if let Some(ended) = self.peers.ended.pop_front() {
-            return Err(ended);
+        let messages = if self.peers.ended.is_empty() { self.poll_bytes(most_bytes) } else { 0 };
+        if messages > 0 || self.peers.ended.is_empty() {
+            return Ok(messages);
         }
-        self.poll_bytes(most_bytes)
+        self.peers.ended.pop_front().map_or(Ok(0), Err)
     }
 
-    #[inline]
-    fn poll_all(&mut self) -> Result<usize, ChannelEnded> {
-        self.poll_bytes(usize::MAX)
-    }
-
-    #[inline]
-    fn poll_bytes(&mut self, most_bytes: usize) -> Result<usize, ChannelEnded> {
+    /// Handles what has come, and says how many messages. Ends are noted.
+    fn poll_bytes(&mut self, most_bytes: usize) -> usize {
         let mut messages = 0;
         let mut bytes = 0;
-        let mut outcome = Ok(());
         self.unpolled = 0;
         while messages < POLL_MESSAGES && bytes < most_bytes {
             match self.step() {
-                Ok(Some(taken)) => {
+                Step::Handled(taken) => {
                     bytes += taken;
                     messages += 1;
                     if !self.peers.endpoint.has_more() {
                         break;
                     }
                 }
-                Ok(None) => break,
-                Err(ended) => {
-                    outcome = Err(ended);
+                Step::Nothing => {
+                    if messages == 0 {
+                        self.peers.when_idle();
+                    }
                     break;
                 }
+                Step::Ended => break,
             }
-        }
-        if messages == 0 && outcome.is_ok() {
-            outcome = self.peers.endpoint.when_idle();
         }
         if self.peers.is_unsettled() {
             self.peers.settle();
@@ -389,30 +411,16 @@ impl<S> ActiveMessages<S> {
         if !self.storing.is_empty() {
             self.complete_stores();
         }
-        outcome.map(|()| messages)
+        messages
     }
 
     /// As [`ActiveMessages::poll`], for who waits for one peer: only its end is told, those of others later.
     #[inline]
     pub(crate) fn poll_for(&mut self, channel: ChannelKey) -> Result<usize, ChannelEnded> {
-        let outcome = self.poll_all();
-        if outcome.is_ok() && self.peers.ended.is_empty() {
-            outcome
-        } else {
-            self.note_ends(channel, outcome)
+        let messages = self.poll_bytes(usize::MAX);
+        if self.peers.ended.is_empty() {
+            return Ok(messages);
         }
-    }
-
-    #[cold]
-    fn note_ends(
-        &mut self,
-        channel: ChannelKey,
-        outcome: Result<usize, ChannelEnded>,
-    ) -> Result<usize, ChannelEnded> {
-        let messages = outcome.unwrap_or_else(|ended| {
-            self.peers.ended.push_back(ended);
-            0
-        });
         let ours = self.peers.ended.iter().position(|ended| ended.channel == channel);
         ours.and_then(|ours| self.peers.ended.remove(ours)).map_or(Ok(messages), Err)
     }
@@ -423,54 +431,99 @@ impl<S> ActiveMessages<S> {
         self.peers.endpoint.wait(limit);
     }
 
-    /// Handles one message, and says how long it was.
+    /// Handles one message.
     #[inline(always)]
-    fn step(&mut self) -> Result<Option<usize>, ChannelEnded> {
-        let mut words = [0; CONTENT_WORDS];
-        let small = self.peers.endpoint.take_small(|channel, kind, inline| {
-            words = inline.words();
-            (channel, kind, inline.len())
-        });
-        match small {
-            Small::Came((channel, kind, bytes)) => self.handle(Taken { channel, kind, bytes, words: &words }),
-            Small::Nothing => Ok(None),
+    fn step(&mut self) -> Step {
+        match self.peers.endpoint.take_small(Plain::read) {
+            Small::Came(Plain { channel, kind, number, arguments, words }) => {
+                let bytes = 8 + usize::from(arguments) * 8;
+                let arguments = &words[..usize::from(arguments)];
+                let outcome = if kind == wire::REQUEST {
+                    self.requested(channel, number, arguments, &[])
+                } else {
+                    self.replied(channel, number, arguments, &[])
+                };
+                self.handled(channel, bytes, outcome)
+            }
+            Small::Nothing => Step::Nothing,
             Small::Unclear => self.step_otherwise(),
         }
     }
 
     #[inline(never)]
-    fn step_otherwise(&mut self) -> Result<Option<usize>, ChannelEnded> {
+    fn step_otherwise(&mut self) -> Step {
         let mut words = [0; CONTENT_WORDS];
         let mut taken = None;
-        let long = &mut self.long;
-        self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
+        let mut long = std::mem::take(&mut self.long);
+        let came = self.peers.endpoint.take_one(&mut |Delivery { channel, kind, payload }: Delivery<'_>| {
             words = match payload {
                 Payload::Inline(inline) => inline.words(),
-                longer => copy_out(&longer, long),
+                longer => copy_out(&longer, &mut long),
             };
             taken = Some((channel, kind, payload.len()));
-        })?;
-        let Some((channel, kind, bytes)) = taken else { return Ok(None) };
-        self.handle(Taken { channel, kind, bytes, words: &words })
+        });
+        let step = match (came, taken) {
+            (Err(ended), _) => {
+                self.peers.ended.push_back(ended);
+                Step::Ended
+            }
+            (Ok(_), None) => Step::Nothing,
+            (Ok(_), Some((channel, kind, bytes))) => {
+                let outcome = self.dispatch(Taken { channel, kind, bytes, words: &words }, &long);
+                self.handled(channel, bytes, outcome)
+            }
+        };
+        self.long = long;
+        step
     }
 
     #[inline(always)]
-    fn handle(&mut self, taken: Taken<'_>) -> Result<Option<usize>, ChannelEnded> {
-        match self.dispatch(taken) {
-            Ok(()) => Ok(Some(taken.bytes)),
-            Err(breach) => Err(self.broke_a_rule(taken.channel, breach)),
+    fn handled(&mut self, channel: ChannelKey, bytes: usize, outcome: Result<(), Breach>) -> Step {
+        match outcome {
+            Ok(()) => Step::Handled(bytes),
+            Err(breach) => {
+                self.peers.cut_off(channel, breach);
+                Step::Ended
+            }
         }
     }
 
-    #[cold]
-    fn broke_a_rule(&mut self, channel: ChannelKey, breach: Breach) -> ChannelEnded {
-        // The channel may have ended while its message was handled; then that is noted already.
-        let ended = self.peers.cut_off(channel, breach);
-        ended.or_else(|| self.peers.ended.pop_back()).expect("a channel that spoke has an end")
+    #[inline(always)]
+    fn requested(
+        &mut self,
+        from: ChannelKey,
+        number: u16,
+        arguments: &[u64],
+        payload: &[u8],
+    ) -> Result<(), Breach> {
+        self.peers.may_request(from)?;
+        let handler = self.requests.get(number);
+        let handler = handler.ok_or(Breach::Form("a request for a handler that is not registered"))?;
+        let mut replied = false;
+        let peers = &mut self.peers;
+        handler(&mut self.state, Request { peers, from, arguments, payload, replied: &mut replied });
+        if !replied {
+            self.peers.owe(from);
+        }
+        Ok(())
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, taken: Taken<'_>) -> Result<(), Breach> {
+    fn replied(
+        &mut self,
+        from: ChannelKey,
+        number: u16,
+        arguments: &[u64],
+        payload: &[u8],
+    ) -> Result<(), Breach> {
+        self.peers.completed(from, 1)?;
+        let handler = self.replies.get(number);
+        let handler = handler.ok_or(Breach::Form("a reply for a handler that is not registered"))?;
+        handler(&mut self.state, Reply { from, arguments, payload });
+        Ok(())
+    }
+
+    fn dispatch(&mut self, taken: Taken<'_>, long: &[u8]) -> Result<(), Breach> {
         if taken.bytes < 8 {
             return Err(Breach::Form("an active message is shorter than its first word"));
         }
@@ -485,7 +538,7 @@ impl<S> ActiveMessages<S> {
         }
         let in_words: [[u8; 8]; CONTENT_WORDS];
         let content: &[u8] = if taken.bytes > CONTENT_WORDS * 8 {
-            &self.long
+            long
         } else if taken.bytes > before_payload {
             in_words = taken.words.map(u64::to_le_bytes);
             &in_words.as_flattened()[..taken.bytes]
@@ -495,27 +548,8 @@ impl<S> ActiveMessages<S> {
         let payload = content.get(before_payload..).unwrap_or(&[]);
         let arguments = &taken.words[1..=usize::from(head.arguments)];
         match taken.kind {
-            wire::REQUEST => {
-                self.peers.may_request(channel)?;
-                let handler = self.requests.get(head.number);
-                let handler =
-                    handler.ok_or(Breach::Form("a request for a handler that is not registered"))?;
-                let mut replied = false;
-                let peers = &mut self.peers;
-                handler(
-                    &mut self.state,
-                    Request { peers, from: channel, arguments, payload, replied: &mut replied },
-                );
-                if !replied {
-                    self.peers.owe(channel);
-                }
-            }
-            wire::REPLY => {
-                self.peers.completed(channel, 1)?;
-                let handler = self.replies.get(head.number);
-                let handler = handler.ok_or(Breach::Form("a reply for a handler that is not registered"))?;
-                handler(&mut self.state, Reply { from: channel, arguments, payload });
-            }
+            wire::REQUEST => self.requested(channel, head.number, arguments, payload)?,
+            wire::REPLY => self.replied(channel, head.number, arguments, payload)?,
             wire::ACKNOWLEDGEMENT => {}
             wire::STORE => {
                 self.peers.may_request(channel)?;

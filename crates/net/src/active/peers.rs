@@ -147,20 +147,20 @@ impl Peers {
         outcome.map(|()| true)
     }
 
-    /// Sends what completes one request of the peer; keeps it where there is no room now. `Err` only for what can never
-    /// be sent.
+    /// Sends one reply that needs nothing but a slot. `false`: nothing was sent.
     #[inline]
-    pub(super) fn reply(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
-        let Some(book) = self.book(key) else { return Ok(()) };
-        let small = message.kind == REPLY && message.data.is_empty() && book.owed == 0;
-        if small && book.outbox.is_empty() && self.post_small(key, REPLY, message.head, message.words) {
-            return Ok(());
+    pub(super) fn reply_small(&mut self, key: ChannelKey, head: Head, arguments: &[u64]) -> bool {
+        match self.books.get(key.index as usize) {
+            Some(book) if book.key == key && book.owed == 0 && book.outbox.is_empty() => {}
+            _ => return false,
         }
-        self.reply_slowly(key, message)
+        self.post_small(key, REPLY, head, arguments)
     }
 
+    /// Sends what completes one request of the peer; keeps it where there is no room now. `Err` only for what can never
+    /// be sent.
     #[inline(never)]
-    fn reply_slowly(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
+    pub(super) fn reply(&mut self, key: ChannelKey, message: Message<'_>) -> Result<(), PostError> {
         let Some(book) = self.book(key) else { return Ok(()) };
         let completes = book.take_owed();
         let head = Head { completes, ..message.head };
@@ -287,8 +287,17 @@ impl Peers {
 
     /// Ends a channel whose peer broke a rule.
     #[cold]
-    pub(super) fn cut_off(&mut self, key: ChannelKey, breach: Breach) -> Option<ChannelEnded> {
-        self.endpoint.end_channel(key, Cause::Breach(breach))
+    pub(super) fn cut_off(&mut self, key: ChannelKey, breach: Breach) {
+        // It may have ended while its message was handled; then that is noted already.
+        self.ended.extend(self.endpoint.end_channel(key, Cause::Breach(breach)));
+    }
+
+    /// What is due when nothing has come.
+    #[inline]
+    pub(super) fn when_idle(&mut self) {
+        if let Err(ended) = self.endpoint.when_idle() {
+            self.ended.push_back(ended);
+        }
     }
 }
 

@@ -44,6 +44,15 @@ impl Head {
             | u64::from(self.last) << 40
     }
 
+    /// Handler and arguments, if that is all that is said, as in nearly every message.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "fields of one word, cut out on purpose")]
+    pub(super) fn unpack_plain(word: u64) -> Option<(u16, u8)> {
+        let (number, arguments) = (word as u16, (word >> 32) as u8);
+        let is_plain = word & !0xFF_0000_FFFF == 0 && usize::from(arguments) <= ARGUMENTS;
+        is_plain.then_some((number, arguments))
+    }
+
     /// Checks that nothing else is set and that no more arguments are alleged than there can be.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "fields of one word, cut out on purpose")]
@@ -83,6 +92,10 @@ mod tests {
         fn a_first_word_means_one_thing_or_nothing(word in any::<u64>()) {
             if let Ok(head) = Head::unpack(word) {
                 prop_assert_eq!(head.pack(), word);
+                let plain = (head.completes == 0 && !head.last).then_some((head.number, head.arguments));
+                prop_assert_eq!(Head::unpack_plain(word), plain);
+            } else {
+                prop_assert_eq!(Head::unpack_plain(word), None);
             }
         }
 

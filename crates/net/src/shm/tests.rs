@@ -61,3 +61,26 @@ fn miri_two_threads_exchange_messages_of_every_length() {
     peer.join().unwrap();
     assert!(ours.peer_closed() && ours.is_idle());
 }
+
+/// Who reads short messages tells their sender what was read: at once if it waits for that, else after some looks that
+/// found nothing.
+#[test]
+fn what_was_read_is_told_soon_and_at_once_to_who_waits() {
+    let (mut ours, mut theirs) = pair(SMALL);
+    let mut empty_looks = |waits: bool| {
+        assert!(ours.post_small(7, b"message"));
+        assert!(matches!(theirs.receive_small(|_, _| Some(())), Small::Came(())));
+        if waits {
+            // Of their bell, which rings for what they read.
+            ours.want_credit(true);
+            theirs.bell.demand_credit(true);
+        }
+        let looks = (1..100).find(|_| matches!(theirs.receive_small(|_, _| Some(())), Small::Unclear));
+        assert!(!matches!(theirs.receive(|_, _| ()), Ok(Some(()))), "nothing more came");
+        assert_eq!(ours.peer_consumed(), low_half(theirs.consumer.credit.consumed()), "told");
+        looks
+    };
+    assert_eq!(empty_looks(false), Some(1), "what stands in the next slot was never seen");
+    assert_eq!(empty_looks(false), Some(usize::from(EMPTY_LOOKS_BEFORE_PAYING)));
+    assert_eq!(empty_looks(true), Some(1), "somebody waits");
+}
