@@ -309,6 +309,8 @@ pub struct Endpoint {
     pub(crate) remote: usize,
     /// Whose turn it is.
     pub(crate) turn: usize,
+    /// The place of the channel that was sent to last.
+    pub(crate) awaited: usize,
     /// The epoch of the next channel: keys of earlier ones are stale.
     epoch: u32,
     spin: Spin,
@@ -340,6 +342,7 @@ impl Endpoint {
             live: 0,
             remote: 0,
             turn: 0,
+            awaited: 0,
             epoch: 0,
             spin: Spin::default(),
             ended: Vec::new(),

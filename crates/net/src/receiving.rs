@@ -267,6 +267,11 @@ impl Endpoint {
                 self.flagged.look_at(index);
             }
         }
+        if messages == 0 {
+            // Who asks on a channel waits for the answer there: its slot is seen a line's way before its flag. Only while no
+            // flag is up, so that nobody has to wait for that.
+            messages = self.poll_channel(self.awaited, turn.min(most), deliver)?;
+        }
         Ok(messages)
     }
 

@@ -24,6 +24,7 @@ impl Endpoint {
     /// [`Endpoint::send`] for layers: of any kind.
     #[inline]
     pub(crate) fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) -> Result<(), PostError> {
+        self.awaited = channel.index as usize;
         // An answer of one byte costs the callers on the way less than a `Result` of ten words, which is some
         // nanoseconds of a round trip.
         if self.channel_mut(channel).is_some_and(|found| found.post_small(kind, message)) {
