@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use comb_net::agent::{Limits, SameUser, Server};
-use comb_net::{Agent, EndpointOptions};
+use comb_net::{Agent, EndpointOptions, Geometry};
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
@@ -26,7 +26,7 @@ const ROUND_TRIP_BYTES: [usize; 7] = [8, 32, 56, 64, 256, 1024, 4096];
 const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
 
 /// The sides that are a pair of processes.
-const PAIRS: [&str; 6] = ["bare", "comb", "trapping", "layers", "curves", "idle"];
+const PAIRS: [&str; 7] = ["bare", "comb", "trapping", "stream", "layers", "curves", "idle"];
 
 /// Runs the asking side. Prints JSON lines.
 pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -95,7 +95,8 @@ fn answer_pair(name: &str, room: &Path, memory: &Path) -> Result<(), Box<dyn std
 }
 
 fn options(name: &str) -> EndpointOptions {
-    EndpointOptions { trap_wild_stores: name == "trapping", ..EndpointOptions::default() }
+    let geometry = if name == "stream" { Geometry::STREAM } else { Geometry::default() };
+    EndpointOptions { geometry, trap_wild_stores: name == "trapping", ..EndpointOptions::default() }
 }
 
 #[derive(Clone, Copy)]
@@ -111,6 +112,7 @@ fn tests(name: &str) -> Vec<Test> {
         "trapping" => {
             vec![Test::RoundTrip(8), Test::RoundTrip(56), Test::RoundTrip(1024), Test::RoundTrip(4096)]
         }
+        "stream" => vec![Test::Stream(1024), Test::Stream(4096)],
         _ => {
             ROUND_TRIP_BYTES.map(Test::RoundTrip).into_iter().chain(STREAM_BYTES.map(Test::Stream)).collect()
         }
