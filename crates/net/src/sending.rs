@@ -62,6 +62,7 @@ impl Endpoint {
         channel: ChannelKey,
         send: impl FnOnce(&mut Channel) -> Result<(), SendError>,
     ) -> Result<(), PostError> {
+        self.awaited = channel.index as usize;
         let Some(found) = self.channel_mut(channel) else { return Err(self.no_channel(channel)) };
         send(found).map_err(|error| self.sending_failed(channel, error))
     }
@@ -94,6 +95,7 @@ impl Endpoint {
         bytes: u8,
         words: &[u64; N],
     ) -> bool {
+        self.awaited = channel.index as usize;
         self.channel_mut(channel).is_some_and(|found| found.post_words(kind, bytes, words))
     }
 

@@ -382,6 +382,24 @@ fn a_peer_that_breaks_a_rule_loses_its_channel_and_nobody_else_does() {
     }
 }
 
+/// What looks like the answer that is waited for, and is of another layer. Over shared memory, where most messages take a
+/// short way.
+#[test]
+fn a_message_of_another_kind_is_no_answer() {
+    let (agent, bob) = victim();
+    let mut mallory = agent.connect("mallory").unwrap().endpoint("desk").unwrap();
+    let to_bob = mallory.open("bob/desk").unwrap();
+    let mut victim = with_handlers(bob, ActiveOptions::default());
+    let to_mallory = victim.accept(SOON).unwrap();
+    victim.request(to_mallory, ADD, &[1], &[]).unwrap();
+    for kind in [0, 7] {
+        mallory.send(to_bob, kind, &u64::from(ADD).to_le_bytes()).unwrap();
+    }
+    let ended = victim.poll_within(SOON).unwrap_err();
+    assert_eq!(ended.cause, Cause::Breach(Breach::Kind(0)));
+    assert!(victim.state().sums.is_empty(), "it calls no handler");
+}
+
 #[test]
 fn a_peer_that_ignores_the_window_is_cut_off() {
     let (_agent, mut bob) = victim();

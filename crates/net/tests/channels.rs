@@ -217,6 +217,29 @@ fn almost_too_many() -> (Pair, Vec<comb_net::ChannelKey>) {
     (pair, keys)
 }
 
+/// Who looks at flags looks besides at the channel that it asked on. An answer there at every look keeps nobody waiting.
+#[test]
+fn who_always_has_an_answer_hides_no_other() {
+    let (Pair { agent: _agent, mut alice, mut bob, .. }, keys) = almost_too_many();
+    alice.open("bob/desk").unwrap();
+    bob.accept(SOON).expect("opened above");
+    assert_eq!(bob.poll(|_| ()).unwrap(), 0);
+    let answering = keys[3];
+    alice.send(answering, 0, b"first").unwrap();
+    let to_answering = bob.receive(&mut []).unwrap().expect("it is there").channel;
+    (0..30).for_each(|_| alice.send(answering, 0, b"answer").unwrap());
+    for round in 0..100 {
+        alice.send(answering, 0, b"answer").unwrap();
+        alice.send(keys[4 + round % 8], 0, b"other").unwrap();
+        let mut next = || {
+            bob.send(to_answering, 0, b"question").unwrap();
+            bob.receive(&mut []).unwrap().expect("there are answers in any case").bytes
+        };
+        assert!([next(), next()].contains(&5), "in round {round}");
+        (0..2).for_each(|_| assert!(alice.receive(&mut []).unwrap().is_some()));
+    }
+}
+
 /// Flags tell only of what comes after they were demanded: what had come before was found when its turn came, many polls
 /// later.
 #[test]
