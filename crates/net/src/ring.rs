@@ -153,7 +153,7 @@ impl<W: Words> RingProducer<W> {
     #[inline]
     pub(crate) fn ask_for_next(&self) {
         let next = if self.may_start_over() { 0 } else { self.next };
-        crate::copy::prefetch_for_writing(self.words.slot(first_word(next)).as_ptr().cast(), 64);
+        self.words.ask_for_slot(first_word(next));
     }
 
     /// Writes one message. The caller has seen that there is credit.

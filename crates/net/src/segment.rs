@@ -237,6 +237,11 @@ impl Words for Segment {
         // SAFETY: as for `word`, for eight of them.
         unsafe { self.base.cast::<AtomicU64>().add(first).cast::<[AtomicU64; 8]>().as_ref() }
     }
+
+    #[inline]
+    fn ask_for_slot(&self, first: usize) {
+        crate::copy::prefetch_for_writing(self.base.as_ptr().wrapping_add(first * 8), 64);
+    }
 }
 
 /// A range of shared memory that a peer may be writing at this moment. It is read by raw copies only; there is never

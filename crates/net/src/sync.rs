@@ -27,6 +27,10 @@ pub(crate) trait Words {
 
     /// The eight words of a slot, looked up at once.
     fn slot(&self, first: usize) -> &[AtomicU64; 8];
+
+    /// Asks for the line of a slot, to write it. A hint.
+    #[inline]
+    fn ask_for_slot(&self, _first: usize) {}
 }
 
 impl<T: Words + ?Sized> Words for &T {

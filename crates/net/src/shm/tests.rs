@@ -83,4 +83,7 @@ fn what_was_read_is_told_soon_and_at_once_to_who_waits() {
     assert_eq!(empty_looks(false), Some(1), "what stands in the next slot was never seen");
     assert_eq!(empty_looks(false), Some(usize::from(EMPTY_LOOKS_BEFORE_PAYING)));
     assert_eq!(empty_looks(true), Some(1), "somebody waits");
+    assert!(ours.post_small(7, b"message"));
+    assert!(matches!(theirs.receive_small(|_, _| Some(())), Small::Came(())));
+    assert_eq!(ours.peer_consumed(), 4, "somebody waits already: told when it is read");
 }
