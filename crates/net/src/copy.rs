@@ -314,16 +314,19 @@ mod tests {
 
     #[test]
     fn miri_the_first_block_that_differs_is_found() {
-        let shared = [0x0101_0101_0101_0101_u64; 40];
+        let same_everywhere = [0x0101_0101_0101_0101_u64; 40];
+        let mut memory = same_everywhere;
+        // Mutable: others could be storing to it.
+        let shared = (&raw mut memory).cast::<u64>().cast_const();
         for blocks in 0..=5 {
             // SAFETY: 40 words are five blocks.
-            assert_eq!(unsafe { same_blocks(shared.as_ptr(), shared.as_ptr(), blocks) }, blocks);
+            assert_eq!(unsafe { same_blocks(shared, same_everywhere.as_ptr(), blocks) }, blocks);
         }
         for byte in 0..320 {
-            let mut private = shared;
+            let mut private = same_everywhere;
             private[byte / 8] ^= 0x80 << (byte % 8 * 8);
             // SAFETY: as above.
-            let same = unsafe { same_blocks(shared.as_ptr(), private.as_ptr(), 5) };
+            let same = unsafe { same_blocks(shared, private.as_ptr(), 5) };
             assert_eq!(same, byte / 64, "byte {byte}");
         }
     }

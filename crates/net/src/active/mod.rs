@@ -126,8 +126,8 @@ impl Plain {
     fn read(channel: ChannelKey, kind: u8, inline: Inline<'_>) -> Option<Self> {
         let [head, words @ ..] = inline.first_words::<{ 1 + ARGUMENTS }>();
         let (number, arguments) = Head::unpack_plain(head)?;
-        let is_plain = matches!(kind, wire::REQUEST | wire::REPLY)
-            && inline.len() == 8 + usize::from(arguments) * 8;
+        let is_plain =
+            matches!(kind, wire::REQUEST | wire::REPLY) && inline.len() == 8 + usize::from(arguments) * 8;
         is_plain.then_some(Self { channel, kind, number, arguments, words })
     }
 }
