@@ -148,8 +148,8 @@ impl<W: Words> RingProducer<W> {
 
     /// Asks for the line of the next slot, for who will probably answer what it has just read: the line travels while the
     /// answer is made, which saves up to a quarter of a round trip. Called when a message is read and the books are
-    /// written. Some nanoseconds earlier is worse than not at all: the peer, which waits for the answer, looks again and
-    /// takes the line back before it is written.
+    /// written: the earlier, the likelier that the peer, which waits for the answer, looks again and takes the line back
+    /// before it is written.
     #[inline]
     pub(crate) fn ask_for_next(&self) {
         let next = if self.may_start_over() { 0 } else { self.next };
@@ -224,14 +224,14 @@ pub(crate) fn low_half(count: u64) -> u32 {
 /// One message as it stands in a slot, its header checked for sequence only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    word: u64,
+    header: u64,
     first_word: usize,
 }
 
 impl Slot {
     #[inline]
     pub(crate) fn header(self) -> Header {
-        Header::unpack(self.word)
+        Header::unpack(self.header)
     }
 }
 
@@ -314,7 +314,7 @@ impl<W: Words> RingConsumer<W> {
 
     #[inline]
     fn slot_of(&self, header: u64) -> Slot {
-        Slot { word: header, first_word: first_word(self.next) }
+        Slot { header, first_word: first_word(self.next) }
     }
 
     /// What else may stand in the next slot is an older message, or nothing yet. A newer one may if its producer has

@@ -91,9 +91,8 @@ pub struct GeometryError(pub Geometry);
 
 impl Geometry {
     /// For streams of kilobytes between cores that share a cache: 512 slots and 2 MB each way. More is under way than a
-    /// core's own cache holds, so what is read has left the writer's for the shared one, whence it is fetched in half the
-    /// time; and what is written next need not be taken from the reader first. 1–4 KB stream up to 1.6 times as fast as in the
-    /// usual geometry. Such a channel holds up to 4 MB of memory once it has streamed, and a message waits behind more others.
+    /// core's own cache holds, so what is read has left the writer's for the shared one, whence it comes sooner; and what is
+    /// written next need not be taken from the reader first. 1–4 KB stream up to 1.6 times as fast as in the usual geometry. Such a channel holds up to 4 MB of memory once it has streamed, and a message waits behind more others.
     pub const STREAM: Self = Self { slots: 512, payload_bytes: 2 << 20 };
 
     /// Checks what a caller or a peer asks for.

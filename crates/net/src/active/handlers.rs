@@ -59,11 +59,9 @@ impl<'a> Request<'a> {
     ) -> Result<(), PostError> {
         debug_assert!(!*self.replied, "one reply a request");
         let head = Head { number: handler, arguments: count(arguments), ..Head::default() };
-        if payload.is_empty() && self.peers.reply_small(self.from, head, arguments) {
-            *self.replied = true;
-            return Ok(());
+        if !(payload.is_empty() && self.peers.reply_small(self.from, head, arguments)) {
+            self.peers.reply(self.from, Message { kind: REPLY, head, words: arguments, data: payload })?;
         }
-        self.peers.reply(self.from, Message { kind: REPLY, head, words: arguments, data: payload })?;
         *self.replied = true;
         Ok(())
     }
