@@ -6,6 +6,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use comb_types::Dice;
+
 use crate::life::Cause;
 use crate::payload::Payload;
 use crate::ring::Breach;
@@ -81,7 +83,7 @@ impl<T: Transport> Lossy<T> {
         Self {
             inner,
             faults,
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             step: 0,
             held: Vec::new(),
             harm: Harm::default(),
@@ -144,19 +146,19 @@ impl<T: Transport> Transport for Lossy<T> {
         if bytes > limit {
             return Err(SendError::TooLong { bytes, limit });
         }
-        if self.dice.per_mille(self.faults.lost_per_mille) {
+        if self.dice.happens(self.faults.lost_per_mille * 1000) {
             self.harm.lost += 1;
-        } else if self.dice.per_mille(self.faults.delayed_per_mille) {
+        } else if self.dice.happens(self.faults.delayed_per_mille * 1000) {
             self.harm.delayed += 1;
             let until = self.delay();
             self.hold(until, kind, parts);
-        } else if self.dice.per_mille(self.faults.reordered_per_mille) {
+        } else if self.dice.happens(self.faults.reordered_per_mille * 1000) {
             self.harm.reordered += 1;
             self.hold(Until::AnotherPassed, kind, parts);
         } else {
             self.inner.send(kind, parts)?;
             self.release(|until, _| matches!(until, Until::AnotherPassed));
-            if self.dice.per_mille(self.faults.doubled_per_mille) {
+            if self.dice.happens(self.faults.doubled_per_mille * 1000) {
                 self.harm.doubled += 1;
                 let until = self.delay();
                 self.hold(until, kind, parts);
@@ -207,29 +209,5 @@ impl<T: Transport> Transport for Lossy<T> {
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.inner.readable()
-    }
-}
-
-/// SplitMix64: every seed is a good one, and it is five lines.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(((self.next() >> 32) * u64::from(bound)) >> 32).expect("below a u32")
-    }
-
-    /// Whether this is one of the `chances` in a thousand. No chance takes no throw, so that faults which are switched
-    /// off do not change what the others do.
-    fn per_mille(&mut self, chances: u32) -> bool {
-        chances > 0 && self.below(1000) < chances
     }
 }

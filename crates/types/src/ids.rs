@@ -22,6 +22,10 @@ id! {
     CellId(u32), "cell "
 }
 id! {
+    /// Who takes part in a distributed protocol: a cell, or a host's agent. Where it is reached is its driver's business.
+    NodeId(u32), "node "
+}
+id! {
     /// An endpoint, as its agent counts them. Never used again while the agent lives.
     EndpointId(u32), "endpoint "
 }

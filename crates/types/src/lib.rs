@@ -5,10 +5,12 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod dice;
 mod ids;
 mod time;
 mod version;
 
-pub use ids::{CellId, ChannelId, EndpointId, Epoch, Incarnation, WindowId};
+pub use dice::Dice;
+pub use ids::{CellId, ChannelId, EndpointId, Epoch, Incarnation, NodeId, WindowId};
 pub use time::*;
 pub use version::{Version, VersionError};

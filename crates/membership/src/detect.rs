@@ -1,0 +1,1 @@
+//! Who seems to have failed, and how sure that is. (Galaxy §8.5.1)

@@ -1,0 +1,1 @@
+//! How a node comes in. (MSCS §7.7.1)

@@ -1,0 +1,1 @@
+//! The classic way, with all its timers, as a baseline. (MSCS, ch. 7)

@@ -1,0 +1,1 @@
+//! What was agreed, in which order. (MSCS §7.8)

@@ -1,0 +1,53 @@
+//! The machines of this crate in the seeded world, for tests, for `cargo xtask sim` and for `comb sim`.
+//!
+//! A scenario is a world, its checkers, and what happens in it. The same function serves the test that runs a hundred seeds,
+//! the soak that runs ten thousand, and the student who watches one.
+
+use std::time::Duration;
+
+use comb_sim::{Failure, Line};
+
+pub mod gossip;
+pub mod mscs;
+pub mod order;
+pub mod regroup;
+
+/// One run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Which run.
+    pub seed: u64,
+    /// How many nodes; the scenario's own number if none is given.
+    pub nodes: Option<u32>,
+    /// Whether to take the long form of it.
+    pub soak: bool,
+}
+
+/// What a run was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The same for two runs that did the same.
+    pub trace_hash: u64,
+    /// How much time passed in the world.
+    pub virtual_time: Duration,
+    /// Inputs handled.
+    pub steps: u64,
+    /// What is worth saying, in words and a number with its unit.
+    pub figures: Vec<(&'static str, f64, &'static str)>,
+}
+
+/// Who reads the log of a run. None costs nothing.
+pub type Watch = Option<Box<dyn FnMut(&Line)>>;
+
+/// A scenario by name.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(Options, Watch) -> Result<Report, Failure>,
+}
+
+/// All there are.
+pub const ALL: &[Scenario] = &[gossip::SCENARIO, regroup::SCENARIO, order::SCENARIO, mscs::SCENARIO];

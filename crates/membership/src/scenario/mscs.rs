@@ -1,0 +1,14 @@
+//! The classic way: heartbeats, regroup, join and global update of MSCS.
+
+use super::{Options, Report, Scenario, Watch};
+
+/// See the module.
+pub const SCENARIO: Scenario = Scenario {
+    name: "mscs",
+    about: "The classic way: heartbeats, regroup, join and global update of MSCS",
+    run,
+};
+
+fn run(_options: Options, _watch: Watch) -> Result<Report, comb_sim::Failure> {
+    Ok(Report { trace_hash: 0, virtual_time: std::time::Duration::ZERO, steps: 0, figures: Vec::new() })
+}

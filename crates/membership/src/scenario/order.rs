@@ -1,0 +1,11 @@
+//! Updates arrive everywhere in one order, whatever fails.
+
+use super::{Options, Report, Scenario, Watch};
+
+/// See the module.
+pub const SCENARIO: Scenario =
+    Scenario { name: "order", about: "Updates arrive everywhere in one order, whatever fails", run };
+
+fn run(_options: Options, _watch: Watch) -> Result<Report, comb_sim::Failure> {
+    Ok(Report { trace_hash: 0, virtual_time: std::time::Duration::ZERO, steps: 0, figures: Vec::new() })
+}
