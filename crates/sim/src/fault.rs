@@ -37,7 +37,7 @@ pub enum Fault {
         /// How long.
         each_input: Duration,
     },
-    /// Ends [`Fault::Stutter`] and [`Fault::Slow`].
+    /// Ends [`Fault::Pause`], [`Fault::Stutter`] and [`Fault::Slow`].
     Steady(NodeId),
     /// Only nodes of one side hear each other. Who is on no side is on one with all others that are on none.
     Partition(Vec<Vec<NodeId>>),

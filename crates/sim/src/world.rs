@@ -50,6 +50,8 @@ enum Arrival<C> {
         message: Message,
     },
     Command(C),
+    /// A timeout was due while the node stood still.
+    Timeout,
     /// In the life that asked for it.
     Synced {
         incarnation: Incarnation,
@@ -339,13 +341,15 @@ impl<A: Actor> World<A> {
             return Ok(());
         }
         there.timer = None;
-        let Some(actor) = &there.actor else { return Ok(()) };
-        if now < there.free_at {
-            let free_at = there.free_at;
-            self.set_timer(node, free_at);
-            return Ok(());
-        }
-        let is_due = actor.next_timeout().is_some_and(|wanted| there.clock.reaches(wanted, now) <= now);
+        self.arrive(node, Arrival::Timeout)
+    }
+
+    /// A timeout was due. It may no longer be: the node may have handled something else since, or its clock jumped.
+    fn timeout(&mut self, node: NodeId) -> Result<(), Failure> {
+        let now = self.now;
+        let there = self.node(node);
+        let wanted = there.actor.as_ref().and_then(Actor::next_timeout);
+        let is_due = wanted.is_some_and(|wanted| there.clock.reaches(wanted, now) <= now);
         if !is_due {
             self.follow_timeout(node);
             return Ok(());
@@ -369,6 +373,7 @@ impl<A: Actor> World<A> {
                 self.hash.word(3);
                 self.input(node, Input::Command(command))
             }
+            Arrival::Timeout => self.timeout(node),
             Arrival::Synced { incarnation, sync } => {
                 if self.truth[node.0 as usize].incarnation != incarnation {
                     return Ok(());
@@ -525,6 +530,9 @@ impl<A: Actor> World<A> {
                 let there = self.node(node);
                 there.stutter = None;
                 there.each_input = Duration::ZERO;
+                there.free_at = now;
+                self.truth[node.0 as usize].is_paused = false;
+                self.schedule.push(now, Happening::Ready(node));
             }
             Fault::Partition(sides) => self.network.partition(&sides),
             Fault::Cut { from, to } => self.network.cut(from, to),
