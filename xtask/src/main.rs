@@ -20,6 +20,8 @@ Usage: cargo xtask TASK
   test                         check, then every test, comb-net also without newer mechanisms and features, loom, fuzz
                                and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
+  sim --seed N [NAME]          one run of a scenario, or of each, with its log if a name is given (comb sim)
+  sim --soak [--seeds N]       many runs of the long form of each (1000 seeds): hours
   model                        model checks of the protocol crates (tests named model_…)
   loom                         every interleaving of the protocols' atomic operations (comb-net, tests named loom_…)
   miri                         undefined behaviour in shared memory (comb-net, tests named miri_…); needs nightly
@@ -51,6 +53,10 @@ fn main() -> ExitCode {
             checks::shell_scripts(&mut report);
         }
         ["sim"] => suites::simulations(&mut report),
+        ["sim", rest @ ..] => match suites::sim_arguments(rest) {
+            Ok(arguments) => suites::sim(&mut report, &arguments),
+            Err(mistake) => return usage(&mistake),
+        },
         ["model"] => suites::model_checks(&mut report),
         ["loom"] => suites::loom(&mut report),
         ["miri"] => suites::miri(&mut report),

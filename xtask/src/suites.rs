@@ -39,6 +39,30 @@ pub(crate) fn simulations(report: &mut Report) {
     report.step("simulations", || protocol_suite("sim_"));
 }
 
+/// Seeds of a soak, unless told otherwise.
+const SOAK_SEEDS: &str = "1000";
+
+/// What `sim` is asked for, as `comb sim` wants it.
+pub(crate) fn sim_arguments<'a>(arguments: &[&'a str]) -> Result<Vec<&'a str>, String> {
+    let is_number = |text: &str| text.parse::<u64>().is_ok();
+    match arguments {
+        ["--seed", seed] if is_number(seed) => Ok(vec!["all", "--seed", seed]),
+        ["--seed", seed, name] | [name, "--seed", seed] if is_number(seed) && !name.starts_with('-') => {
+            Ok(vec![name, "--seed", seed, "--watch"])
+        }
+        ["--soak"] => Ok(vec!["all", "--soak", "--seeds", SOAK_SEEDS]),
+        ["--soak", "--seeds", seeds] if is_number(seeds) => Ok(vec!["all", "--soak", "--seeds", seeds]),
+        _ => Err("sim takes nothing, --seed N [NAME], or --soak [--seeds N]".to_owned()),
+    }
+}
+
+/// `comb sim`, from source.
+pub(crate) fn sim(report: &mut Report, arguments: &[&str]) {
+    let mut sim = cargo(["run", "--release", "-p", "comb-cli", "--", "sim"]);
+    sim.args(arguments);
+    report.run("sim", sim);
+}
+
 /// Model checks of the protocol crates.
 pub(crate) fn model_checks(report: &mut Report) {
     report.step("model checks", || protocol_suite("model_"));
@@ -170,6 +194,17 @@ mod tests {
         let listing = "sim_ring::tests::other: test\nring::tests::sim_loss: test\nsim_join: test\nresim_x: test\n\
                        sim_bench: benchmark\n\n3 tests, 1 benchmark\n";
         assert_eq!(test_names(listing, "sim_"), ["ring::tests::sim_loss", "sim_join"]);
+    }
+
+    #[test]
+    fn sim_understands_its_arguments() {
+        assert_eq!(sim_arguments(&["--seed", "7"]), Ok(vec!["all", "--seed", "7"]));
+        assert_eq!(sim_arguments(&["--seed", "7", "order"]), Ok(vec!["order", "--seed", "7", "--watch"]));
+        assert_eq!(sim_arguments(&["order", "--seed", "7"]), sim_arguments(&["--seed", "7", "order"]));
+        assert_eq!(sim_arguments(&["--soak"]), Ok(vec!["all", "--soak", "--seeds", "1000"]));
+        for mistake in [&["--seed"][..], &["--seed", "x"], &["--soak", "order"], &["order"]] {
+            assert!(sim_arguments(mistake).is_err(), "{mistake:?}");
+        }
     }
 
     #[test]

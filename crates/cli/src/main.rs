@@ -10,6 +10,7 @@ mod host;
 mod log;
 mod ps;
 mod reproduce;
+mod sim;
 mod table;
 mod up;
 
@@ -59,6 +60,8 @@ enum Command {
     Bench(bench::Bench),
     /// Measure again what a paper claims, beside the classic way
     Reproduce(reproduce::Reproduce),
+    /// Run the protocols in a seeded world, with faults
+    Sim(sim::Sim),
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
             Command::Doctor(doctor) => doctor.run(),
             Command::Bench(bench) => bench.run(),
             Command::Reproduce(reproduce) => reproduce.run(),
+            Command::Sim(sim) => sim.run(),
             Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
         }

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use comb_sim::{Failure, Line};
+use comb_sim::Line;
+
+pub use comb_sim::Failure;
 
 pub mod gossip;
 pub mod mscs;

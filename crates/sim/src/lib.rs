@@ -1,14 +1,4 @@
-//! A seeded world for distributed protocols: many nodes in one thread, in virtual time, with a network, clocks and disks
-//! that fail in every way that a test asks for.
-//!
-//! - An [`Actor`] is the program of a node: input and time in; messages and events out. What runs here runs on a real
-//!   network too: the actor is a thin wrapper round the protocol.
-//! - A [`World`] runs them. The same seed gives the same run, which [`World::trace_hash`] shows.
-//! - A [`Fault`] is something that happens to nodes, links, clocks or disks, at a time that the test says or that
-//!   [`Weather`] rolls.
-//! - A [`Checker`] watches the events of all nodes, knows the truth about them, and says what must never be.
-//!
-//! The world knows no protocol.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod actor;

@@ -1,0 +1,277 @@
+//! `comb sim`: the protocols in a seeded world.
+
+use std::io::{IsTerminal, Write};
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use clap::Args;
+use comb_membership::scenario::{ALL, Options, Report, Scenario, Watch};
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome};
+use crate::table;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  comb sim                                   what can be simulated
+  comb sim regroup --seed 7 --watch          a group loses a member, message by message
+  comb sim all --seeds 1000                  a thousand runs of each, each with its own faults
+
+A run depends on its seed alone: the same seed gives the same trace. A failing run says the command that repeats it.")]
+pub(crate) struct Sim {
+    /// What to simulate, or `all`; without it, a list
+    scenario: Option<String>,
+    /// The run, or the first of several
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs, each with the next seed
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// How many nodes, instead of the scenario's own number
+    #[arg(long)]
+    nodes: Option<u32>,
+    /// Show every message and event of the run
+    #[arg(long, conflicts_with = "seeds")]
+    watch: bool,
+    /// The long form: hours of virtual time
+    #[arg(long)]
+    soak: bool,
+    /// One JSON object a run
+    #[arg(long)]
+    json: bool,
+}
+
+/// How one run ended, and how long it took in real time.
+struct Ended {
+    scenario: &'static str,
+    seed: u64,
+    outcome: Result<Report, comb_membership::scenario::Failure>,
+    real_seconds: f64,
+}
+
+impl Sim {
+    pub(crate) fn run(self) -> Outcome {
+        let Some(name) = &self.scenario else { return list() };
+        let chosen: Vec<&'static Scenario> =
+            ALL.iter().filter(|scenario| name == "all" || scenario.name == name).collect();
+        if chosen.is_empty() {
+            return Err(Failure::new(unknown(name)));
+        }
+        if self.watch {
+            let [scenario] = chosen[..] else {
+                return Err(Failure::new("--watch shows one scenario: name it"));
+            };
+            let ended = run_one(scenario, self.options(self.seed), Some(Box::new(|line| println!("{line}"))));
+            return self.finish(std::slice::from_ref(&ended));
+        }
+        self.run_all(&chosen)
+    }
+
+    fn options(&self, seed: u64) -> Options {
+        Options { seed, nodes: self.nodes, soak: self.soak }
+    }
+
+    fn seeds(&self) -> Range<u64> {
+        self.seed..self.seed.saturating_add(self.seeds)
+    }
+
+    /// All runs, on as many threads as there are cores. A world stays in the thread that made it.
+    fn run_all(&self, chosen: &[&'static Scenario]) -> Outcome {
+        let runs: Vec<(&'static Scenario, u64)> =
+            chosen.iter().flat_map(|&scenario| self.seeds().map(move |seed| (scenario, seed))).collect();
+        let next = AtomicUsize::new(0);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len());
+        let (done, ends) = mpsc::channel();
+        let mut ended = std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let done = done.clone();
+                let (runs, next) = (&runs, &next);
+                scope.spawn(move || {
+                    while let Some(&(scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let _ = done.send(run_one(scenario, self.options(seed), None));
+                    }
+                });
+            }
+            drop(done);
+            let mut ended: Vec<Ended> = Vec::new();
+            for end in ends {
+                ended.push(end);
+                progress(ended.len(), runs.len());
+            }
+            ended
+        });
+        ended.sort_by_key(|end| (end.scenario, end.seed));
+        self.finish(&ended)
+    }
+
+    fn finish(&self, ended: &[Ended]) -> Outcome {
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            for end in ended {
+                writeln!(out, "{}", self.object(end))?;
+            }
+        } else {
+            write!(out, "{}", summary(ended))?;
+        }
+        let mut failed = false;
+        for end in ended {
+            if let Err(failure) = &end.outcome {
+                failed = true;
+                eprintln!("comb: {}: {failure}\n  again: {}", end.scenario, self.again(end));
+            }
+        }
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// The command that repeats a run and shows it.
+    fn again(&self, end: &Ended) -> String {
+        let nodes = self.nodes.map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
+        let soak = if self.soak { " --soak" } else { "" };
+        format!("comb sim {} --seed {}{nodes}{soak} --watch", end.scenario, end.seed)
+    }
+
+    fn object(&self, end: &Ended) -> serde_json::Value {
+        let mut object =
+            json!({ "scenario": end.scenario, "seed": end.seed, "real_seconds": end.real_seconds });
+        let fields = match &end.outcome {
+            Ok(report) => {
+                let figures: Vec<_> = report
+                    .figures
+                    .iter()
+                    .map(|(what, value, unit)| json!({ "what": what, "value": value, "unit": unit }))
+                    .collect();
+                json!({
+                    "ok": true,
+                    "trace": format!("{:016x}", report.trace_hash),
+                    "virtual_seconds": report.virtual_time.as_secs_f64(),
+                    "steps": report.steps,
+                    "figures": figures,
+                })
+            }
+            Err(failure) => json!({ "ok": false, "rule": failure.rule, "again": self.again(end) }),
+        };
+        if let (Some(object), serde_json::Value::Object(fields)) = (object.as_object_mut(), fields) {
+            object.extend(fields);
+        }
+        object
+    }
+}
+
+fn run_one(scenario: &'static Scenario, options: Options, watch: Watch) -> Ended {
+    let started = Instant::now();
+    let outcome = (scenario.run)(options, watch);
+    Ended {
+        scenario: scenario.name,
+        seed: options.seed,
+        outcome,
+        real_seconds: started.elapsed().as_secs_f64(),
+    }
+}
+
+fn list() -> Outcome {
+    let mut rows = vec![["SCENARIO", "SHOWS"].map(String::from).to_vec()];
+    rows.extend(ALL.iter().map(|scenario| vec![scenario.name.to_owned(), scenario.about.to_owned()]));
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", table::format(&rows))?;
+    writeln!(out, "\ncomb sim NAME --watch shows a run; see comb sim --help.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+    format!("there is no scenario {name}; there are {}, and all", names.join(", "))
+}
+
+/// On a terminal, how far it is.
+fn progress(done: usize, all: usize) {
+    let mut error = std::io::stderr();
+    if all > 1 && error.is_terminal() {
+        let _ = write!(error, "\r{done} of {all} runs");
+        if done == all {
+            let _ = write!(error, "\r{:30}\r", "");
+        }
+    }
+}
+
+fn summary(ended: &[Ended]) -> String {
+    let mut text = String::new();
+    for scenario in ALL.iter().map(|scenario| scenario.name) {
+        let runs: Vec<&Ended> = ended.iter().filter(|end| end.scenario == scenario).collect();
+        let good: Vec<&Report> = runs.iter().filter_map(|end| end.outcome.as_ref().ok()).collect();
+        match (&runs[..], &good[..]) {
+            ([], _) => {}
+            ([run], [report]) => text.push_str(&one_run(run, report)),
+            _ => text.push_str(&several_runs(scenario, &runs, &good)),
+        }
+    }
+    text
+}
+
+fn one_run(run: &Ended, report: &Report) -> String {
+    let mut text = format!(
+        "{}, seed {}: {:.1} s of virtual time in {:.2} s, {} steps, trace {:016x}\n",
+        run.scenario,
+        run.seed,
+        report.virtual_time.as_secs_f64(),
+        run.real_seconds,
+        report.steps,
+        report.trace_hash,
+    );
+    for (what, value, unit) in &report.figures {
+        text.push_str(format!("  {what}: {} {unit}", number(*value)).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn several_runs(scenario: &str, runs: &[&Ended], good: &[&Report]) -> String {
+    let virtual_seconds: f64 = good.iter().map(|report| report.virtual_time.as_secs_f64()).sum();
+    let real_seconds: f64 = runs.iter().map(|end| end.real_seconds).sum();
+    let mut text = format!(
+        "{scenario}: {} of {} runs without a broken rule; {virtual_seconds:.0} s of virtual time in {real_seconds:.1} s\n",
+        good.len(),
+        runs.len(),
+    );
+    let Some(first) = good.first() else { return text };
+    for (index, (what, _, unit)) in first.figures.iter().enumerate() {
+        let mut values: Vec<f64> =
+            good.iter().filter_map(|report| Some(report.figures.get(index)?.1)).collect();
+        values.sort_by(f64::total_cmp);
+        let (least, middle, most) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+        let spread = format!("{} ({} to {})", number(middle), number(least), number(most));
+        text.push_str(format!("  {what}: {spread} {unit}").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Three digits or more, none that say nothing.
+fn number(value: f64) -> String {
+    match value.abs() {
+        _ if value.fract() == 0.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_say_no_more_than_they_know() {
+        let texts = [3.0, 1234.5, 2.71, 0.012_34, 0.0].map(number);
+        assert_eq!(texts, ["3", "1234", "2.71", "0.0123", "0"]);
+    }
+
+    #[test]
+    fn an_unknown_scenario_is_answered_with_those_that_there_are() {
+        let text = unknown("reggroup");
+        assert!(text.contains("regroup, ") && text.contains("gossip"), "{text}");
+    }
+}
