@@ -1,0 +1,444 @@
+//! Datagrams among the nodes of a group, each at most once and in order between two nodes, over channels that are opened when
+//! they are first needed.
+//!
+//! A message may be lost: its receiver is not there, has ended, or reads so slowly that too much waits for it. Who uses this
+//! says again what matters. The end of a process is told by the kernel, so it is known within a millisecond and
+//! for certain; a node's silence is for others to judge.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError};
+use comb_types::NodeId;
+
+/// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
+const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
+/// An agent, or a peer's watcher, that takes longer holds everybody up.
+const OPENING_LIMIT: Duration = Duration::from_millis(200);
+/// Messages that wait for a slow reader. What comes then is lost.
+const MOST_UNSENT: usize = 256;
+/// Of the messages, which are all of one kind.
+const KIND: u8 = 0;
+
+/// How nodes are found by name: `{process}{number}/{endpoint}`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Names {
+    /// What the names of the processes start with.
+    pub process: String,
+    /// The endpoint that each of them has for this group.
+    pub endpoint: String,
+}
+
+impl Names {
+    /// The process of a node, as it is to connect to its agent.
+    pub fn process(&self, node: NodeId) -> String {
+        format!("{}{}", self.process, node.0)
+    }
+
+    fn address(&self, node: NodeId) -> String {
+        format!("{}/{}", self.process(node), self.endpoint)
+    }
+
+    /// Which node has this address. The agent vouches for addresses, so nobody can pass for another.
+    fn node(&self, address: &str) -> Option<NodeId> {
+        let (process, endpoint) = address.split_once('/')?;
+        let number = process.strip_prefix(&self.process)?.parse().ok()?;
+        (endpoint == self.endpoint && self.process(NodeId(number)) == process).then_some(NodeId(number))
+    }
+}
+
+/// Why there is no mesh.
+#[derive(Debug)]
+pub enum MeshError {
+    /// The agent refused the endpoint.
+    Endpoint(RequestError),
+}
+
+impl std::fmt::Display for MeshError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Endpoint(error) => write!(f, "the agent refused the group's endpoint: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MeshError {}
+
+/// One peer.
+#[derive(Debug, Default)]
+struct Peer {
+    /// Where messages to it go.
+    channel: Option<ChannelKey>,
+    /// In order, behind what is in the channel.
+    unsent: VecDeque<Rc<[u8]>>,
+    failed_opening: Option<Instant>,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// All bytes, one message behind the other: fewer allocations than messages.
+    bytes: Vec<u8>,
+    messages: Vec<(NodeId, std::ops::Range<usize>)>,
+    ended: Vec<(NodeId, Cause)>,
+}
+
+impl Arrivals {
+    /// The messages, in order for each sender.
+    pub fn messages(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
+        self.messages.iter().map(|(from, range)| (*from, &self.bytes[range.clone()]))
+    }
+
+    /// Whose last channel has ended, and why.
+    pub fn ended(&self) -> &[(NodeId, Cause)] {
+        &self.ended
+    }
+
+    /// Whether nothing has come.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.ended.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+        self.ended.clear();
+    }
+}
+
+/// One node's end of the mesh.
+#[derive(Debug)]
+pub struct Mesh {
+    endpoint: Endpoint,
+    own: NodeId,
+    names: Names,
+    peers: BTreeMap<NodeId, Peer>,
+    nodes: BTreeMap<ChannelKey, NodeId>,
+    /// Peers with something unsent.
+    waiting: BTreeSet<NodeId>,
+    /// Ends that a send has found.
+    ended: Vec<(NodeId, Cause)>,
+    /// Messages that were given up.
+    lost: u64,
+}
+
+impl Mesh {
+    /// Joins the mesh as `own`. `agent` is connected under [`Names::process`].
+    pub fn join(
+        agent: &Agent,
+        own: NodeId,
+        names: Names,
+        options: EndpointOptions,
+    ) -> Result<Self, MeshError> {
+        agent.set_answer_limit(OPENING_LIMIT);
+        let endpoint = agent.endpoint_with(&names.endpoint, options).map_err(MeshError::Endpoint)?;
+        Ok(Self {
+            endpoint,
+            own,
+            names,
+            peers: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            ended: Vec::new(),
+            lost: 0,
+        })
+    }
+
+    /// Messages that were given up so far: no channel, or too much that waits.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The endpoint, for event loops.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// Sends a message, or loses it.
+    pub fn send(&mut self, to: NodeId, message: &Rc<[u8]>) {
+        if to == self.own {
+            debug_assert!(false, "a machine does not send to itself");
+            return;
+        }
+        let peer = self.peers.entry(to).or_default();
+        if peer.channel.is_none() {
+            self.open(to);
+        }
+        let peer = self.peers.entry(to).or_default();
+        if peer.channel.is_none() || peer.unsent.len() >= MOST_UNSENT {
+            self.lost += 1;
+        } else if !peer.unsent.is_empty() || !self.post(to, message) {
+            self.peers.entry(to).or_default().unsent.push_back(message.clone());
+            self.waiting.insert(to);
+        }
+    }
+
+    /// Takes in what has come, sends what found no room before, and says what is new in `arrivals`.
+    pub fn poll(&mut self, arrivals: &mut Arrivals) {
+        arrivals.clear();
+        self.accept();
+        loop {
+            let (nodes, names) = (&mut self.nodes, &self.names);
+            let mut strangers = Vec::new();
+            let polled = self.endpoint.poll(|delivery| {
+                let start = arrivals.bytes.len();
+                arrivals.bytes.resize(start + delivery.payload.len(), 0);
+                delivery.payload.copy_to(&mut arrivals.bytes[start..]);
+                match nodes.get(&delivery.channel) {
+                    Some(&node) => arrivals.messages.push((node, start..arrivals.bytes.len())),
+                    None => strangers.push((delivery.channel, start..arrivals.bytes.len())),
+                }
+            });
+            // Of channels that came since we looked.
+            for (channel, range) in strangers {
+                let node = self.endpoint.peer(channel).and_then(|address| names.node(address));
+                arrivals.messages.extend(node.map(|node| (node, range)));
+            }
+            match polled {
+                Ok(_) => break,
+                Err(ended) => {
+                    if let Some(node) = self.forget(ended.channel) {
+                        arrivals.ended.push((node, ended.cause));
+                    }
+                }
+            }
+        }
+        self.send_waiting();
+        arrivals.ended.append(&mut self.ended);
+    }
+
+    /// Waits until something comes, at most `limit`.
+    pub fn wait(&mut self, limit: Duration) {
+        // Nothing rings when a slow reader has made room.
+        let limit = if self.waiting.is_empty() { limit } else { limit.min(Duration::from_millis(1)) };
+        self.endpoint.wait(limit);
+    }
+
+    /// Gives a peer up: its channels are closed, and what waits for it is lost.
+    pub fn drop_peer(&mut self, node: NodeId) {
+        let channels: Vec<_> =
+            self.nodes.iter().filter(|(_, peer)| **peer == node).map(|(&channel, _)| channel).collect();
+        for channel in channels {
+            self.endpoint.close(channel);
+            self.nodes.remove(&channel);
+        }
+        self.peers.remove(&node);
+        self.waiting.remove(&node);
+    }
+
+    /// Channels that peers have opened. Whoever is no node of this group is shown out.
+    fn accept(&mut self) {
+        while let Some(channel) = self.endpoint.accept(Duration::ZERO) {
+            let node = self.endpoint.peer(channel).and_then(|address| self.names.node(address));
+            match node {
+                Some(node) if node != self.own => self.install(node, channel),
+                _ => self.endpoint.close(channel),
+            }
+        }
+    }
+
+    fn install(&mut self, node: NodeId, channel: ChannelKey) {
+        self.nodes.insert(channel, node);
+        let peer = self.peers.entry(node).or_default();
+        // The first stays: messages of one sender are in order only within a channel.
+        peer.channel.get_or_insert(channel);
+    }
+
+    fn open(&mut self, to: NodeId) {
+        let now = Instant::now();
+        let peer = self.peers.entry(to).or_default();
+        if peer.failed_opening.is_some_and(|last| now.duration_since(last) < BETWEEN_OPENINGS) {
+            return;
+        }
+        let opened = self.endpoint.open(&self.names.address(to));
+        peer.failed_opening = opened.is_err().then_some(now);
+        if let Ok(channel) = opened {
+            self.install(to, channel);
+        }
+    }
+
+    /// Whether the message went, or will never go: what cannot for another reason than want of room is lost.
+    fn post(&mut self, to: NodeId, message: &Rc<[u8]>) -> bool {
+        let Some(channel) = self.peers.get(&to).and_then(|peer| peer.channel) else { return true };
+        match self.endpoint.send(channel, KIND, message) {
+            Ok(()) => true,
+            Err(PostError::Full(_)) => false,
+            Err(error) => {
+                self.lost += 1;
+                if let PostError::Ended(ended) = error {
+                    let node = self.forget(channel);
+                    self.ended.extend(node.map(|node| (node, ended.cause)));
+                }
+                true
+            }
+        }
+    }
+
+    fn send_waiting(&mut self) {
+        for node in std::mem::take(&mut self.waiting) {
+            while let Some(message) = self.peers.get_mut(&node).and_then(|peer| peer.unsent.pop_front()) {
+                if !self.post(node, &message) {
+                    self.peers.entry(node).or_default().unsent.push_front(message);
+                    self.waiting.insert(node);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A channel has ended. If it was the last to its node, says which.
+    fn forget(&mut self, channel: ChannelKey) -> Option<NodeId> {
+        let node = self.nodes.remove(&channel)?;
+        let other = self.nodes.iter().find(|(_, peer)| **peer == node).map(|(&channel, _)| channel);
+        let peer = self.peers.get_mut(&node)?;
+        if peer.channel == Some(channel) {
+            self.lost += peer.unsent.len() as u64;
+            peer.unsent.clear();
+            peer.channel = other;
+        }
+        other.is_none().then_some(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_net::InProcess;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn names() -> Names {
+        Names { process: "member-".to_owned(), endpoint: "group".to_owned() }
+    }
+
+    fn mesh(agent: &InProcess, node: u32) -> Mesh {
+        let agent = agent.connect(&names().process(NodeId(node))).expect("an agent");
+        Mesh::join(&agent, NodeId(node), names(), EndpointOptions::default()).expect("an endpoint")
+    }
+
+    /// Polls until something is so.
+    fn until(mesh: &mut Mesh, mut so: impl FnMut(&Arrivals) -> bool) {
+        let (deadline, mut arrivals) = (Instant::now() + SOON, Arrivals::default());
+        loop {
+            mesh.poll(&mut arrivals);
+            if so(&arrivals) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "nothing came");
+            mesh.wait(Duration::from_millis(10));
+        }
+    }
+
+    fn message(text: &str) -> Rc<[u8]> {
+        text.as_bytes().into()
+    }
+
+    #[test]
+    fn an_address_is_a_nodes_and_no_other_is() {
+        let names = names();
+        assert_eq!(names.node("member-7/group"), Some(NodeId(7)));
+        for other in [
+            "member-07/group",
+            "member-/group",
+            "member-7/other",
+            "other-7/group",
+            "member-7",
+            "member-+7/group",
+        ] {
+            assert_eq!(names.node(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn everybody_hears_everybody_whoever_speaks_first() {
+        let agent = InProcess::start();
+        let mut meshes: Vec<_> = (0..3).map(|node| mesh(&agent, node)).collect();
+        for from in 0..3_u32 {
+            for to in (0..3).filter(|&to| to != from) {
+                meshes[from as usize].send(NodeId(to), &message(&format!("{from} to {to}")));
+            }
+        }
+        for (to, mesh) in (0_u32..).zip(&mut meshes) {
+            let mut heard = BTreeSet::new();
+            until(mesh, |arrivals| {
+                for (from, bytes) in arrivals.messages() {
+                    assert_eq!(bytes, format!("{} to {to}", from.0).as_bytes());
+                    heard.insert(from);
+                }
+                heard.len() == 2
+            });
+        }
+    }
+
+    #[test]
+    fn who_reads_slowly_gets_what_found_no_room_later_and_in_order() {
+        let agent = InProcess::start();
+        let (mut sender, mut reader) = (mesh(&agent, 0), mesh(&agent, 1));
+        let sent = 200_u32;
+        for number in 0..sent {
+            sender.send(NodeId(1), &Rc::from(number.to_le_bytes()));
+        }
+        assert!(sender.waiting.contains(&NodeId(1)), "a ring has fewer slots");
+        let mut next = 0_u32;
+        let mut arrivals = Arrivals::default();
+        until(&mut reader, |come| {
+            for (_, bytes) in come.messages() {
+                assert_eq!(bytes, next.to_le_bytes());
+                next += 1;
+            }
+            sender.poll(&mut arrivals);
+            next == sent
+        });
+        assert_eq!(sender.lost(), 0);
+    }
+
+    #[test]
+    fn what_nobody_takes_is_lost_and_counted() {
+        let agent = InProcess::start();
+        let mut sender = mesh(&agent, 0);
+        sender.send(NodeId(1), &message("nobody"));
+        assert_eq!(sender.lost(), 1);
+        let _reader = mesh(&agent, 2);
+        for _ in 0..1000 {
+            sender.send(NodeId(2), &message("too much"));
+        }
+        assert!((600..750).contains(&sender.lost()), "{}", sender.lost());
+    }
+
+    #[test]
+    fn the_end_of_a_node_is_told_once_and_it_can_come_back() {
+        let agent = InProcess::start();
+        let (mut own, mut other) = (mesh(&agent, 0), mesh(&agent, 1));
+        // Both ways at once: there may be two channels.
+        own.send(NodeId(1), &message("a"));
+        other.send(NodeId(0), &message("b"));
+        until(&mut other, |arrivals| !arrivals.is_empty());
+        until(&mut own, |arrivals| !arrivals.is_empty());
+        drop(other);
+        let mut ends = 0;
+        until(&mut own, |arrivals| {
+            ends += arrivals.ended().len();
+            ends == 1
+        });
+        let mut other = mesh(&agent, 1);
+        own.send(NodeId(1), &message("again"));
+        until(&mut other, |arrivals| arrivals.messages().any(|(_, bytes)| bytes == b"again"));
+    }
+
+    #[test]
+    fn a_stranger_is_shown_out() {
+        let agent = InProcess::start();
+        let mut own = mesh(&agent, 0);
+        let mut stranger = agent.connect("stranger").expect("an agent").endpoint("out").expect("an endpoint");
+        let channel = stranger.open("member-0/group").expect("a channel");
+        stranger.send(channel, 0, b"let me in").expect("room");
+        let mut arrivals = Arrivals::default();
+        own.poll(&mut arrivals);
+        assert!(arrivals.is_empty());
+        let deadline = Instant::now() + SOON;
+        while stranger.poll(|_| {}).is_ok() {
+            assert!(Instant::now() < deadline, "the channel was not closed");
+        }
+    }
+}
