@@ -2,5 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod mesh;
+mod quorum_file;
 
 pub use mesh::{Arrivals, Mesh, MeshError, Names};
+pub use quorum_file::{QuorumFile, QuorumFileError};

@@ -49,21 +49,12 @@ impl Names {
 }
 
 /// Why there is no mesh.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MeshError {
     /// The agent refused the endpoint.
+    #[error("the agent refused the group's endpoint: {0}")]
     Endpoint(RequestError),
 }
-
-impl std::fmt::Display for MeshError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Endpoint(error) => write!(f, "the agent refused the group's endpoint: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for MeshError {}
 
 /// One peer.
 #[derive(Debug, Default)]

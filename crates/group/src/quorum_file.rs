@@ -1,0 +1,194 @@
+//! A quorum resource that is a file: for two nodes with a disk, or a shared file system, in common. (MSCS §7.7.2)
+//!
+//! The file holds the last epoch that was granted, and to whom. Whoever wants an epoch locks the file, looks whether a later
+//! one is not granted already, and writes its own. So each epoch is granted once, whoever crashes when.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use comb_membership::{Member, ViewEpoch};
+use comb_types::{Incarnation, NodeId};
+use rustix::fs::{FlockOperation, flock};
+
+/// A name that says what the file is, for whoever finds it.
+const FIRST_LINE: &str = "comb quorum 1";
+
+/// A file that grants each epoch once.
+#[derive(Debug)]
+pub struct QuorumFile {
+    path: PathBuf,
+}
+
+/// Why a quorum file could not be asked. Nothing was granted.
+#[derive(Debug, thiserror::Error)]
+pub enum QuorumFileError {
+    /// The system refused.
+    #[error("the quorum file {path}: {source}")]
+    System {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is something else in it.
+    #[error("{0} is no quorum file of this version; if it is to become one, remove it")]
+    NotOurs(PathBuf),
+}
+
+impl QuorumFile {
+    /// The file at `path`, which is made when it is first asked. On a shared file system, one whose locks work.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Whether `member` may go on alone with `epoch`: no other was granted this epoch, and nobody a later one. To be asked
+    /// again gives the same answer. Waits for the disk.
+    pub fn acquire(&self, epoch: ViewEpoch, member: Member) -> Result<bool, QuorumFileError> {
+        let mut file = self.open().map_err(|source| self.system(source))?;
+        // Gone with the descriptor, so with us however we end.
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| self.system(error.into()))?;
+        let mut text = String::new();
+        match file.read_to_string(&mut text) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                return Err(QuorumFileError::NotOurs(self.path.clone()));
+            }
+            Err(error) => return Err(self.system(error)),
+        }
+        if !text.is_empty() {
+            let granted = read(&text).ok_or_else(|| QuorumFileError::NotOurs(self.path.clone()))?;
+            if granted.0 >= epoch {
+                return Ok(granted == (epoch, member));
+            }
+        }
+        self.grant(&mut file, epoch, member).map_err(|source| self.system(source))?;
+        Ok(true)
+    }
+
+    fn open(&self) -> std::io::Result<File> {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)
+    }
+
+    /// Every grant is written as a text of the same length: a torn write leaves no shorter file behind it.
+    fn grant(&self, file: &mut File, epoch: ViewEpoch, member: Member) -> std::io::Result<()> {
+        let text = write(epoch, member);
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)?;
+        file.sync_all()?;
+        // The name of a file that was just made.
+        match self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => File::open(".")?.sync_all(),
+        }
+    }
+
+    fn system(&self, source: std::io::Error) -> QuorumFileError {
+        QuorumFileError::System { path: self.path.clone(), source }
+    }
+}
+
+fn write(epoch: ViewEpoch, member: Member) -> String {
+    format!(
+        "{FIRST_LINE}\nepoch {:020}\nnode {:010}\nincarnation {:020}\n",
+        epoch.0, member.node.0, member.incarnation.0
+    )
+}
+
+fn read(text: &str) -> Option<(ViewEpoch, Member)> {
+    let mut lines = text.lines();
+    if lines.next()? != FIRST_LINE {
+        return None;
+    }
+    let epoch = lines.next()?.strip_prefix("epoch ")?.parse().ok()?;
+    let node = lines.next()?.strip_prefix("node ")?.parse().ok()?;
+    let incarnation = lines.next()?.strip_prefix("incarnation ")?.parse().ok()?;
+    Some((ViewEpoch(epoch), Member { node: NodeId(node), incarnation: Incarnation(incarnation) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A folder that goes with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("comb-quorum-{}-{number}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("quorum")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn member(node: u32) -> Member {
+        Member { node: NodeId(node), incarnation: Incarnation(9) }
+    }
+
+    #[test]
+    fn an_epoch_is_granted_once_and_no_earlier_one_afterwards() {
+        let folder = Folder::new();
+        let file = QuorumFile::new(&folder.file());
+        let ask = |epoch, node| file.acquire(ViewEpoch(epoch), member(node)).unwrap();
+        assert!(ask(5, 1));
+        assert!(ask(5, 1), "asked again");
+        assert!(!ask(5, 2));
+        assert!(!ask(4, 2));
+        assert!(ask(7, 2));
+        assert!(!ask(5, 1));
+        assert!(QuorumFile::new(&folder.file()).acquire(ViewEpoch(8), member(1)).unwrap());
+        let last = u64::MAX;
+        assert!(ask(last, 2));
+        assert!(!ask(last, 1));
+    }
+
+    #[test]
+    fn of_many_that_ask_at_once_one_is_granted() {
+        let folder = Folder::new();
+        for epoch in 1..20 {
+            let granted = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                for node in 0..4 {
+                    let (path, granted) = (folder.file(), &granted);
+                    scope.spawn(move || {
+                        let file = QuorumFile::new(&path);
+                        if file.acquire(ViewEpoch(epoch), member(node)).unwrap() {
+                            granted.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+            });
+            assert_eq!(granted.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_left_alone() {
+        let folder = Folder::new();
+        for content in
+            [&b"my shopping list"[..], b"\xff\xfe", b"comb quorum 2\nepoch 1\n", b"comb quorum 1\nepoch -1\n"]
+        {
+            std::fs::write(folder.file(), content).unwrap();
+            let error = QuorumFile::new(&folder.file()).acquire(ViewEpoch(5), member(1)).unwrap_err();
+            assert!(error.to_string().contains("no quorum file of this version"), "{error}");
+            assert_eq!(std::fs::read(folder.file()).unwrap(), content);
+        }
+        let nowhere = folder.0.join("no/such/folder");
+        let error = QuorumFile::new(&nowhere).acquire(ViewEpoch(5), member(1)).unwrap_err();
+        assert!(error.to_string().contains("no/such/folder"), "{error}");
+    }
+}
