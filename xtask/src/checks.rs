@@ -18,15 +18,21 @@ pub(crate) fn check(report: &mut Report) {
     tidy(report);
 }
 
-/// Sets of comb-net's features beside the default ones. Each is somebody's build.
-const FEATURE_SETS: &[&str] = &["", "hosts", "tokio", "tokio,xdp"];
+/// Sets of features beside the default ones. Each is somebody's build.
+const FEATURE_SETS: &[(&str, &str)] = &[
+    ("comb-net", ""),
+    ("comb-net", "hosts"),
+    ("comb-net", "tokio"),
+    ("comb-net", "tokio,xdp"),
+    ("comb-group", "etcd"),
+];
 
 fn feature_sets(report: &mut Report) {
-    for set in FEATURE_SETS {
+    for (package, set) in FEATURE_SETS {
         let name = if set.is_empty() { "no features" } else { set };
-        let mut lints = cargo(["clippy", "-p", "comb-net", "--all-targets", "--no-default-features"]);
+        let mut lints = cargo(["clippy", "-p", package, "--all-targets", "--no-default-features"]);
         lints.args(["--features", set, "--", "-D", "warnings"]);
-        report.run(&format!("lints, comb-net with {name}"), lints);
+        report.run(&format!("lints, {package} with {name}"), lints);
     }
 }
 

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ["test"] => {
             checks::check(&mut report);
             suites::workspace_tests(&mut report);
+            suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
             suites::loom(&mut report);

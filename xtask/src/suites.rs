@@ -19,6 +19,12 @@ pub(crate) fn workspace_tests(report: &mut Report) {
     report.run("tests", tests);
 }
 
+/// What is behind a feature that no other crate asks for.
+pub(crate) fn features(report: &mut Report) {
+    let tests = cargo(["test", "-p", "comb-group", "--features", "etcd", "--test", "quorum_etcd"]);
+    report.run("comb-group with etcd", tests);
+}
+
 /// comb-net's tests once more, on the ways that older kernels leave it.
 pub(crate) fn fallbacks(report: &mut Report) {
     let mut tests = cargo(["test", "-p", "comb-net", "--lib", "--tests", "--no-fail-fast"]);

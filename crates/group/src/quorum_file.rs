@@ -8,11 +8,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use comb_membership::{Member, ViewEpoch};
-use comb_types::{Incarnation, NodeId};
 use rustix::fs::{FlockOperation, flock};
 
-/// A name that says what the file is, for whoever finds it.
-const FIRST_LINE: &str = "comb quorum 1";
+use crate::grant::{Grant, Verdict};
 
 /// A file that grants each epoch once.
 #[derive(Debug)]
@@ -56,13 +54,12 @@ impl QuorumFile {
             }
             Err(error) => return Err(self.system(error)),
         }
-        if !text.is_empty() {
-            let granted = read(&text).ok_or_else(|| QuorumFileError::NotOurs(self.path.clone()))?;
-            if granted.0 >= epoch {
-                return Ok(granted == (epoch, member));
-            }
+        let wanted = Grant { epoch, member };
+        match wanted.judge(&text).ok_or_else(|| QuorumFileError::NotOurs(self.path.clone()))? {
+            Verdict::Write => self.write(&mut file, wanted).map_err(|source| self.system(source))?,
+            Verdict::Granted => {}
+            Verdict::Refused => return Ok(false),
         }
-        self.grant(&mut file, epoch, member).map_err(|source| self.system(source))?;
         Ok(true)
     }
 
@@ -71,8 +68,8 @@ impl QuorumFile {
     }
 
     /// Every grant is written as a text of the same length: a torn write leaves no shorter file behind it.
-    fn grant(&self, file: &mut File, epoch: ViewEpoch, member: Member) -> std::io::Result<()> {
-        let text = write(epoch, member);
+    fn write(&self, file: &mut File, grant: Grant) -> std::io::Result<()> {
+        let text = grant.to_string();
         file.seek(SeekFrom::Start(0))?;
         file.write_all(text.as_bytes())?;
         file.set_len(text.len() as u64)?;
@@ -89,27 +86,10 @@ impl QuorumFile {
     }
 }
 
-fn write(epoch: ViewEpoch, member: Member) -> String {
-    format!(
-        "{FIRST_LINE}\nepoch {:020}\nnode {:010}\nincarnation {:020}\n",
-        epoch.0, member.node.0, member.incarnation.0
-    )
-}
-
-fn read(text: &str) -> Option<(ViewEpoch, Member)> {
-    let mut lines = text.lines();
-    if lines.next()? != FIRST_LINE {
-        return None;
-    }
-    let epoch = lines.next()?.strip_prefix("epoch ")?.parse().ok()?;
-    let node = lines.next()?.strip_prefix("node ")?.parse().ok()?;
-    let incarnation = lines.next()?.strip_prefix("incarnation ")?.parse().ok()?;
-    Some((ViewEpoch(epoch), Member { node: NodeId(node), incarnation: Incarnation(incarnation) }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comb_types::{Incarnation, NodeId};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder that goes with the test.
