@@ -10,6 +10,7 @@ use comb_sim::Line;
 pub use comb_sim::Failure;
 
 pub mod gossip;
+pub mod linearizable;
 pub mod mscs;
 pub mod order;
 pub mod regroup;
