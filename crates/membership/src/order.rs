@@ -464,10 +464,10 @@ impl Order {
     }
 
     /// A message in words.
-    pub fn describe(from: NodeId, bytes: &[u8]) -> String {
-        match Head::read(from, bytes) {
-            Ok((head, start)) => alloc::format!("{head:?} + {} bytes", bytes.len() - start),
-            Err(error) => alloc::format!("{error}"),
+    pub fn describe(bytes: &[u8]) -> String {
+        match Head::read(NodeId(u32::MAX), bytes) {
+            Ok((head, start)) => alloc::format!("{head}, {} bytes of updates", bytes.len() - start),
+            Err(error) => alloc::format!("no message of ordered update: {}", error.rule),
         }
     }
 

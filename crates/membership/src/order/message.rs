@@ -4,6 +4,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Range;
 
 use comb_types::NodeId;
@@ -84,6 +85,28 @@ impl Head {
             return Err(PeerError::new(from, "a message with something behind it"));
         }
         Ok((head, bytes.len() - entries.len()))
+    }
+}
+
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let epoch = self.epoch();
+        match self {
+            Self::Submit { known, first_number, .. } => {
+                write!(f, "{epoch}: my updates from number {first_number}; I hold {}", known.held)
+            }
+            Self::Batch { first, progress, .. } => {
+                let Progress { committed, stable, last, .. } = progress;
+                write!(
+                    f,
+                    "{epoch}: positions from {first}; committed {committed}, held by all {stable}, last {last}"
+                )
+            }
+            Self::Ack { known, .. } => write!(f, "{epoch}: I hold {}", known.held),
+            Self::Fetch { first, last, .. } => write!(f, "{epoch}: I lack {first} to {last}"),
+            Self::Copies { first, .. } => write!(f, "{epoch}: copies from {first}"),
+            Self::Trimmed { first, .. } => write!(f, "{epoch}: I keep nothing before {first}"),
+        }
     }
 }
 
