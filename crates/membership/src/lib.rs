@@ -37,6 +37,6 @@ pub mod view;
 pub mod wire;
 
 pub use comb_types::{Dice, Incarnation, NodeId, Time};
-pub use transmit::Transmit;
+pub use transmit::{Cast, To, Transmit};
 pub use view::{Member, View, ViewEpoch};
 pub use wire::PeerError;

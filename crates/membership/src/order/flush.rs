@@ -1,0 +1,158 @@
+//! Out of one view and into the next, as `regroup` says.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use comb_types::NodeId;
+
+use super::history::History;
+use super::sequencer::Sequencer;
+use super::{Event, Order, Phase, Progress, Snapshot};
+use crate::transmit::To;
+use crate::view::{Member, View};
+
+/// A view that was agreed and is not installed.
+#[derive(Clone, Hash, Debug)]
+pub(super) struct Change {
+    pub view: View,
+    pub cut: u64,
+    pub holders: Vec<NodeId>,
+    turn: usize,
+    is_flushed: bool,
+}
+
+impl Change {
+    /// Whom to ask now: one holder after the other, as any may be silent.
+    pub(super) fn next_holder(&mut self, me: NodeId) -> Option<NodeId> {
+        let others: Vec<_> = self.holders.iter().filter(|&&holder| holder != me).collect();
+        self.turn += 1;
+        others.get((self.turn - 1) % others.len().max(1)).map(|&&holder| holder)
+    }
+}
+
+impl Order {
+    pub(super) fn freeze(&mut self) {
+        if let Phase::Out = self.phase {
+            return;
+        }
+        self.leave_normal();
+        self.phase = Phase::Frozen;
+        self.events.push_back(Event::Position(self.history.held()));
+    }
+
+    /// Nothing of what was under way in the view is of use.
+    fn leave_normal(&mut self) {
+        self.sequencer = None;
+        self.outbox.freeze();
+        self.history.forget_early();
+        self.transmits.retain(|cast| cast.to != To::Others);
+        (self.is_ack_due, self.ack_at, self.fetch_at) = (false, None, None);
+    }
+
+    pub(super) fn change(&mut self, view: View, cut: u64, holders: Vec<NodeId>) {
+        if let Phase::Out = self.phase {
+            return;
+        }
+        assert!(cut >= self.delivered, "what was delivered belongs to every later view");
+        self.leave_normal();
+        if !view.members.contains(&self.me) {
+            self.phase = Phase::Out;
+            return;
+        }
+        let is_holder = holders.contains(&self.me.node);
+        self.trust_log(is_holder);
+        self.history.truncate(cut);
+        self.persisting.truncate(self.history.held());
+        self.recount();
+        self.phase = Phase::Changing(Change { view, cut, holders, turn: 0, is_flushed: false });
+        self.fetch_after = self.config.resend_after;
+        self.check_flushed();
+    }
+
+    /// The numbers as of what is held.
+    fn recount(&mut self) {
+        self.ordered.clone_from(&self.numbers);
+        for position in self.delivered + 1..=self.history.held() {
+            if let Some(held) = self.history.get(position) {
+                self.ordered.insert(held.sender, held.number);
+            }
+        }
+    }
+
+    /// Tells when everything up to the cut is here; asks for it if not.
+    pub(super) fn check_flushed(&mut self) {
+        let held = self.persisting.limit(&self.config, self.history.held());
+        let Phase::Changing(change) = &mut self.phase else { return };
+        if held < change.cut {
+            if self.fetch_at.is_none() {
+                self.fetch();
+            }
+            return;
+        }
+        self.fetch_at = None;
+        if !core::mem::replace(&mut change.is_flushed, true) {
+            self.events.push_back(Event::Flushed);
+        }
+    }
+
+    pub(super) fn install(&mut self, view: View) {
+        if let Phase::Changing(change) = &self.phase {
+            assert!(change.is_flushed && change.view == view, "a view is installed after it was flushed");
+        } else {
+            assert!(matches!(self.phase, Phase::Joining), "a view is installed after it was agreed");
+        }
+        assert!(view.members.contains(&self.me), "a view is installed by its members");
+        // What was not committed could be lost with its holders, up to now: it is delivered only here, and still before anything of
+        // the new view.
+        let cut = self.history.held();
+        self.deliver(cut);
+        self.outbox.held_by_all(cut, &mut self.events);
+        self.numbers.retain(|member, _| view.members.contains(member));
+        self.ordered.clone_from(&self.numbers);
+        self.progress = Progress { committed: cut, stable: cut, trim: self.history.first() - 1, last: cut };
+        self.outbox.start_over();
+        let next = |place: usize| self.numbers.get(&view.members[place]).map_or(1, |number| number + 1);
+        self.sequencer =
+            (view.sequencer() == self.me.node).then(|| Sequencer::new(&view, &self.config, cut, next));
+        self.transmits.clear();
+        self.view = view;
+        self.phase = Phase::Normal;
+        (self.fetch_at, self.fetch_after) = (None, self.config.resend_after);
+        self.admit_own();
+        if self.sequencer.is_some() {
+            self.advance();
+        }
+    }
+
+    /// The application has the state of a position that nobody can bring this member to in steps.
+    pub(super) fn take_snapshot(&mut self, snapshot: Snapshot) {
+        if snapshot.position <= self.delivered {
+            return;
+        }
+        self.numbers = snapshot.numbers.into_iter().collect::<BTreeMap<Member, u64>>();
+        self.delivered = snapshot.position;
+        if snapshot.position <= self.history.held() {
+            self.history.trim(snapshot.position);
+        } else {
+            self.history = History::after(snapshot.position);
+            self.persisting.restart(snapshot.position);
+        }
+        self.recount();
+        if let Some(&number) = self.numbers.get(&self.me) {
+            self.outbox.ordered(self.now, &self.config, number, &mut self.events);
+            self.outbox.delivered(number, snapshot.position, &mut self.events);
+        }
+        (self.fetch_at, self.fetch_after) = (None, self.config.resend_after);
+        match self.phase {
+            Phase::Changing(_) => self.check_flushed(),
+            Phase::Normal => {
+                self.progress.last = self.progress.last.max(snapshot.position);
+                self.progress.committed = self.progress.committed.max(snapshot.position);
+                self.deliver(self.progress.committed);
+                self.is_ack_due = true;
+                self.fetch();
+            }
+            Phase::Joining | Phase::Frozen | Phase::Out => {}
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Machines side by side, with messages carried by hand.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use comb_types::{Incarnation, NodeId, Time};
+
+use super::*;
+
+mod cluster;
+mod levels;
+
+use cluster::Cluster;

@@ -1,0 +1,192 @@
+//! The program of a node: ordered update, and an application whose state is a hash of all that it was told.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use comb_sim::{Actor, Boot, Effects, Input as Happening};
+use comb_types::{NodeId, Time};
+
+use crate::order::{self, Config, Delivery, Input, Level, Order, Snapshot};
+use crate::transmit::To;
+use crate::view::{Member, View, ViewEpoch};
+
+/// What a scenario tells a node.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Submit { level: Level, body: Vec<u8> },
+    Freeze { round: u64 },
+    Change { round: u64, view: View, cut: u64, holders: Vec<NodeId> },
+    Install { view: View },
+    Join { snapshot: Snapshot },
+    Take { snapshot: Snapshot },
+    Leave,
+}
+
+/// What a node tells the checkers.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Submitted { number: u64, level: Level, hash: u64 },
+    Delivered { position: u64, epoch: ViewEpoch, sender: Member, number: u64, hash: u64, state: u64 },
+    Reached { number: u64, level: Level },
+    Joined { position: u64, state: u64 },
+    Position { round: u64, held: u64 },
+    Flushed { round: u64 },
+    Installed { view: View },
+    Lagging { member: NodeId },
+    CaughtUp { member: NodeId },
+    NeedsSnapshot,
+    Refused { from: NodeId, rule: &'static str },
+}
+
+pub(super) struct Replica {
+    me: Member,
+    config: Config,
+    order: Option<Order>,
+    /// The application's.
+    state: u64,
+    round: u64,
+}
+
+pub(super) fn hash(content: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Replica {
+    /// In its first life a node is a founder; later ones must join.
+    pub(super) fn boot(boot: &Boot<'_>, config: &Config, first: &View) -> Self {
+        let me = Member { node: boot.node, incarnation: boot.incarnation };
+        let is_founder = first.members.contains(&me);
+        let order = is_founder.then(|| Order::founding(config.clone(), me, first.clone()));
+        Self { me, config: config.clone(), order, state: 0, round: 0 }
+    }
+
+    /// The state, for those who need it.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        Some(self.order.as_ref()?.snapshot(self.state.to_le_bytes().to_vec()))
+    }
+
+    /// The protocol, if the node has begun with it.
+    pub(super) fn order(&self) -> Option<&Order> {
+        self.order.as_ref()
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) {
+        self.state = u64::from_le_bytes(snapshot.state[..].try_into().expect("a state is eight bytes"));
+    }
+
+    fn command(&mut self, command: Command, effects: &mut Effects<'_, Event>) {
+        let now = effects.now();
+        if let Command::Join { snapshot } = &command {
+            if self.order.is_none() {
+                self.restore(snapshot);
+                effects.tell(Event::Joined { position: snapshot.position, state: self.state });
+                self.order = Some(Order::joining(self.config.clone(), self.me, snapshot.clone()));
+            }
+            return;
+        }
+        let Some(order) = &mut self.order else { return };
+        let input = match command {
+            Command::Submit { level, body } => {
+                if let Ok(number) = order.submit(now, level, &body) {
+                    effects.tell(Event::Submitted { number, level, hash: hash(&body) });
+                }
+                return;
+            }
+            Command::Freeze { round } => {
+                self.round = round;
+                Input::Freeze
+            }
+            // Of a round that this node has left behind.
+            Command::Change { round, .. } if round != self.round => return,
+            Command::Change { view, cut, holders, .. } => Input::Change { view, cut, holders },
+            Command::Install { view } if view.epoch.0 == self.round => {
+                let installed = Event::Installed { view: view.clone() };
+                self.feed(Input::Install(view), effects);
+                effects.tell(installed);
+                return;
+            }
+            Command::Take { snapshot } if snapshot.position > order.delivered() => {
+                self.restore(&snapshot);
+                effects.tell(Event::Joined { position: snapshot.position, state: self.state });
+                Input::Snapshot(snapshot)
+            }
+            Command::Install { .. } | Command::Take { .. } | Command::Join { .. } => return,
+            Command::Leave => return effects.halt(),
+        };
+        self.feed(input, effects);
+    }
+
+    fn feed(&mut self, input: Input<'_>, effects: &mut Effects<'_, Event>) {
+        let Some(order) = &mut self.order else { return };
+        if let Err(error) = order.handle(effects.now(), input) {
+            effects.tell(Event::Refused { from: error.from, rule: error.rule });
+        }
+    }
+
+    fn poll(&mut self, effects: &mut Effects<'_, Event>) {
+        let Some(order) = &mut self.order else { return };
+        loop {
+            let mut is_done = true;
+            while let Some(cast) = order.poll_transmit() {
+                is_done = false;
+                match cast.to {
+                    To::One(to) => effects.send(to, cast.bytes.to_vec()),
+                    To::Others => order
+                        .view()
+                        .nodes()
+                        .filter(|&to| to != self.me.node)
+                        .for_each(|to| effects.send(to, cast.bytes.to_vec())),
+                }
+            }
+            while let Some(event) = order.poll_event() {
+                is_done = false;
+                effects.tell(told(event, self.round, &mut self.state));
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+}
+
+fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
+    match event {
+        order::Event::Delivered(Delivery { position, epoch, sender, number, body }) => {
+            let hash = hash(&*body);
+            *state = self::hash((*state, position, sender, number, hash));
+            Event::Delivered { position, epoch, sender, number, hash, state: *state }
+        }
+        order::Event::Reached { number, level } => Event::Reached { number, level },
+        order::Event::Position(held) => Event::Position { round, held },
+        order::Event::Flushed => Event::Flushed { round },
+        order::Event::Lagging { member, .. } => Event::Lagging { member },
+        order::Event::CaughtUp { member } => Event::CaughtUp { member },
+        order::Event::NeedsSnapshot { .. } => Event::NeedsSnapshot,
+        order::Event::Persist { .. } => unreachable!("this scenario has no log"),
+    }
+}
+
+impl Actor for Replica {
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, input: Happening<'_, Command>, effects: &mut Effects<'_, Event>) {
+        match input {
+            Happening::Message { from, bytes } => self.feed(Input::Message { from, bytes }, effects),
+            Happening::Timeout => self.feed(Input::Timeout, effects),
+            Happening::Command(command) => self.command(command, effects),
+            Happening::Started | Happening::Synced { .. } => {}
+        }
+        self.poll(effects);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.order.as_ref()?.next_timeout()
+    }
+
+    fn describe(message: &[u8]) -> String {
+        Order::describe(message)
+    }
+}
