@@ -1,1 +1,519 @@
 //! Who belongs to the group now: agreement after a suspicion. (MSCS §7.7.2)
+//!
+//! MSCS's five phases with a consensus inside: for each view, its members agree on one successor. `ALGORITHM.md` tells why that
+//! is right. Here every member is an acceptor of ballots (`activate`, `closing`); the least that is not suspected leads one;
+//! the tie-breaker of the new view leads its cleanup (`cleanup`).
+//!
+//! Nothing is kept on a disk: who crashes comes back as another member, and comes in by [`crate::join`].
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use comb_types::{NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::transmit::Transmit;
+use crate::view::{Member, View, ViewEpoch};
+use crate::wire::{self, PeerError, Protocol};
+use activate::Campaign;
+use message::{Ballot, Body, Decision, Message, Proposal};
+
+mod activate;
+mod belief;
+mod cleanup;
+mod closing;
+mod message;
+mod pruning;
+#[cfg(test)]
+mod tests;
+
+pub use message::MOST_MEMBERS;
+
+/// How bad it looks, in the order of certainty.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Strength {
+    /// Some detector thinks so. If the member answers all the same, it stays.
+    Suspected,
+    /// It is not heard here; others still hear it. One end of such a link is pruned.
+    Unreachable,
+    /// The detectors agree. Nobody waits for it.
+    Failed,
+    /// Its host's agent ended it. It will never speak again, nothing that it says from now on is taken, and it does not count.
+    ///
+    /// Say this only of a member that had not installed a view after the one that this machine is in: the agent knows the
+    /// epoch that it last wrote. Of another, say [`Strength::Failed`]. (See [`crate::quorum::judge`].)
+    Fenced,
+}
+
+/// How long things take before something is done about it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Timing {
+    /// A message that was not answered is sent again after so long.
+    pub resend: Duration,
+    /// How long a coordinator waits for those who do not answer and have not been given up.
+    pub activate: Duration,
+    /// How long a member waits for a coordinator before it becomes one; longer for greater members, and after each attempt.
+    /// And so long after a view change nothing less than [`Strength::Failed`] is a reason for the next one.
+    pub patience: Duration,
+}
+
+impl Default for Timing {
+    /// For a local network: 50 ms is a hundred round trips, and MSCS's waits were found far too long. (MSCS §7.9.3)
+    fn default() -> Self {
+        Self {
+            resend: Duration::from_millis(50),
+            activate: Duration::from_millis(500),
+            patience: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What happens to a member.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A detector says something bad.
+    Suspect(Member, Strength),
+    /// A node is heard again: what was said of it is taken back, unless it was [`Strength::Fenced`].
+    Heard(NodeId),
+    /// A message came.
+    Message {
+        /// Whence, as the network says.
+        from: NodeId,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// The answer to [`Event::Freeze`]: up to this position, without a gap, this member holds the updates.
+    Position(u64),
+    /// The cut of the last [`Event::Decided`] is reached: this member holds and has delivered all up to it, and nothing beyond.
+    Flushed,
+    /// The answer to [`Event::Acquire`].
+    Acquired {
+        /// Which epoch was asked for.
+        epoch: ViewEpoch,
+        /// Whether this member has it.
+        granted: bool,
+    },
+    /// These shall come in: see [`crate::join`].
+    Admit(Vec<Member>),
+    /// The time of [`Regroup::next_timeout`] has come.
+    Timeout,
+}
+
+/// What a member's driver is told.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// Acknowledge nothing more in this view, and answer with [`Input::Position`]. It stays so until a later view is installed.
+    Freeze {
+        /// Of the view that may end.
+        epoch: ViewEpoch,
+    },
+    /// Ask the quorum resource, and answer with [`Input::Acquired`].
+    Acquire {
+        /// The epoch to ask for.
+        epoch: ViewEpoch,
+    },
+    /// The view has ended; this is its successor. Flush to the cut, and answer with [`Input::Flushed`]. If another such
+    /// event comes first, then that one counts alone.
+    Decided {
+        /// The successor, which is not installed yet.
+        view: View,
+        /// Updates up to this position belong to the view that ended; none beyond does.
+        cut: u64,
+        /// Who holds them all. Some may be leaving; they serve until the view is installed.
+        holders: Vec<NodeId>,
+    },
+    /// Everybody in this view has reached the cut: go on in it.
+    Installed(View),
+    /// Everybody has installed it.
+    Settled(View),
+    /// The group goes on without this member: halt.
+    Excluded {
+        /// The first view without it.
+        by: ViewEpoch,
+    },
+    /// This part of the group may not go on. People should know; it goes on by itself when enough members are heard again.
+    Stuck {
+        /// Why.
+        reason: Stuck,
+    },
+}
+
+/// Why a part of a group may not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Stuck {
+    /// Too few members are here.
+    NoQuorum {
+        /// How many answered.
+        here: usize,
+        /// How many there are.
+        members: usize,
+    },
+    /// The other one of two has the quorum resource.
+    ResourceTaken,
+    /// Nobody who is here holds all that earlier views have agreed on.
+    CutLost {
+        /// Up to which position something was agreed.
+        cut: u64,
+    },
+}
+
+/// How far this member is with the view that was decided last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Stage {
+    /// Cleanup one: it fetches what it lacks up to the cut.
+    Flushing,
+    /// Cleanup one is over here, not everywhere.
+    Flushed,
+    /// Cleanup two is over here, not everywhere.
+    Installed,
+    /// Normal work.
+    Settled,
+}
+
+/// Decisions that are kept for members that missed them.
+const MOST_HISTORY: usize = 32;
+
+/// A ballot so far ahead of all others is no ballot of an honest member: it would take years of failed attempts.
+const MOST_BALLOTS_AHEAD: u32 = 1 << 24;
+
+/// One member of a group.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Regroup {
+    me: Member,
+    timing: Timing,
+    /// Of the input that is being handled.
+    now: Time,
+    /// The one that was decided last.
+    view: View,
+    /// The cut that its predecessor ended with.
+    base: u64,
+    stage: Stage,
+    evidence: BTreeMap<NodeId, Strength>,
+    /// Who shall come in.
+    admit: BTreeSet<Member>,
+    /// Nothing but [`Strength::Failed`] is a reason before.
+    calm_until: Time,
+
+    // As an acceptor of ballots about the end of this view.
+    promised: Ballot,
+    accepted: Option<(Ballot, Proposal)>,
+    frozen: bool,
+    position: Option<u64>,
+    /// A promise that waits for the position.
+    owed: Option<Ballot>,
+    /// Decisions that members tell and that are not believed yet.
+    voices: BTreeMap<NodeId, Decision>,
+
+    // As a coordinator.
+    campaign: Option<Campaign>,
+    highest: u32,
+    attempts: u32,
+    granted: Option<bool>,
+
+    // As the leader of the cleanup.
+    flushed: BTreeSet<NodeId>,
+    installed: BTreeSet<NodeId>,
+    /// Members of the last view that are not in this one, and may not know.
+    left: Vec<NodeId>,
+
+    /// The newest last. The decision that ended the view before this one is there, unless this member has just joined.
+    history: VecDeque<Decision>,
+    /// A coordinator that had to decide without itself tells the others until then.
+    leaving_at: Option<Time>,
+    halted: bool,
+    resend_at: Option<Time>,
+    takeover_at: Option<Time>,
+    to_myself: VecDeque<(ViewEpoch, Body)>,
+    out: VecDeque<(NodeId, Message)>,
+    events: VecDeque<Event>,
+}
+
+impl Regroup {
+    /// The founder of a group: its view is settled.
+    pub fn founding(me: Member, timing: Timing, now: Time) -> Self {
+        let mut machine = Self::joining(me, timing, now, View::founded_by(me), 0);
+        machine.stage = Stage::Settled;
+        machine
+    }
+
+    /// A member that a view has just admitted, or that all members of a first view were configured with. It says
+    /// [`Input::Flushed`] when it holds everything up to the cut.
+    pub fn joining(me: Member, timing: Timing, now: Time, view: View, cut: u64) -> Self {
+        assert!(view.is_sound() && view.member(me.node) == Some(me), "a member is in its view");
+        let mut machine = Self {
+            me,
+            timing,
+            now,
+            view,
+            base: cut,
+            stage: Stage::Flushing,
+            evidence: BTreeMap::new(),
+            admit: BTreeSet::new(),
+            calm_until: now.saturating_add(timing.patience),
+            promised: Ballot::NONE,
+            accepted: None,
+            frozen: false,
+            position: None,
+            owed: None,
+            voices: BTreeMap::new(),
+            campaign: None,
+            highest: 0,
+            attempts: 0,
+            granted: None,
+            flushed: BTreeSet::new(),
+            installed: BTreeSet::new(),
+            left: Vec::new(),
+            history: VecDeque::new(),
+            leaving_at: None,
+            halted: false,
+            resend_at: None,
+            takeover_at: None,
+            to_myself: VecDeque::new(),
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+        };
+        machine.arrange();
+        machine
+    }
+
+    /// The view that was decided last.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// How far it is installed.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether updates must not be acknowledged now.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen || self.stage < Stage::Installed
+    }
+
+    /// Takes one input. Then drain [`Regroup::poll_transmit`] and [`Regroup::poll_event`] before the next. An error names a
+    /// peer that broke a rule; nothing has changed then. What arrives late, twice or in another order is no error.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), PeerError> {
+        if self.halted {
+            return Ok(());
+        }
+        self.now = now;
+        match input {
+            Input::Suspect(member, strength) => self.suspect(member, strength),
+            Input::Heard(node) => self.heard(node),
+            Input::Message { from, bytes } => self.receive(from, bytes)?,
+            Input::Position(position) => self.positioned(position),
+            Input::Flushed => self.reached_cut(),
+            Input::Acquired { epoch, granted } => self.acquired(epoch, granted),
+            Input::Admit(members) => self.wish(&members),
+            Input::Timeout => {}
+        }
+        self.hear_myself();
+        self.due();
+        self.hear_myself();
+        self.arrange();
+        Ok(())
+    }
+
+    /// The next message to be sent.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        let (to, message) = self.out.pop_front()?;
+        Some(Transmit { to, bytes: wire::encode(Protocol::Regroup, &message) })
+    }
+
+    /// The next thing to tell the driver.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Regroup::handle`] even if nothing arrives.
+    pub fn next_timeout(&self) -> Option<Time> {
+        if self.halted {
+            return None;
+        }
+        let until = self.campaign.as_ref().and_then(|campaign| campaign.until);
+        [self.resend_at, self.takeover_at, until, self.leaving_at].into_iter().flatten().min()
+    }
+
+    fn suspect(&mut self, member: Member, strength: Strength) {
+        if member == self.me || self.view.member(member.node) != Some(member) {
+            return;
+        }
+        let known = self.evidence.entry(member.node).or_insert(strength);
+        if *known != Strength::Fenced {
+            *known = strength;
+        }
+        self.raise();
+        self.gathered();
+        self.reconsider_voices();
+    }
+
+    fn heard(&mut self, node: NodeId) {
+        if self.evidence.get(&node) != Some(&Strength::Fenced) {
+            self.evidence.remove(&node);
+        }
+    }
+
+    /// Puts a message into its place: about this view, about one that is over, or about one that is not known here yet.
+    fn receive(&mut self, from: NodeId, bytes: &[u8]) -> Result<(), PeerError> {
+        let message: Message = wire::decode(from, Protocol::Regroup, bytes)?;
+        let refuse = |rule| Err(PeerError::new(from, rule));
+        if message.sender.node != from {
+            return refuse("a message in the name of another");
+        }
+        if from == self.me.node {
+            return refuse("a message in my name");
+        }
+        if message.epoch < self.view.epoch {
+            self.tell_how_it_ended(&message);
+            return Ok(());
+        }
+        if self.leaving_at.is_some() {
+            return Ok(());
+        }
+        let member = self.view.member(from);
+        if message.epoch > self.view.epoch {
+            if member == Some(message.sender) {
+                self.send(from, Body::Ask);
+            }
+            return Ok(());
+        }
+        if member != Some(message.sender) {
+            return refuse("a message from somebody who is not in the view that it is about");
+        }
+        if self.evidence.get(&from) == Some(&Strength::Fenced) {
+            return refuse("a message from somebody who was fenced");
+        }
+        self.follow(from, message.body)
+    }
+
+    /// A message about the view of now, from one of its members.
+    fn follow(&mut self, from: NodeId, body: Body) -> Result<(), PeerError> {
+        match body {
+            Body::Alarm { evidence, admit } => self.alarmed(from, &evidence, &admit),
+            Body::Prepare { ballot } => self.prepare(from, ballot),
+            Body::Promise { ballot, promise } => self.promise(from, ballot, promise),
+            Body::Refuse { promised } => self.refused(from, promised),
+            Body::Propose { ballot, proposal, basis } => self.propose(from, ballot, proposal, &basis),
+            Body::Accept { ballot } => self.accept(from, ballot),
+            Body::Decide(decision) => self.told_decision(from, decision),
+            Body::Flushed => self.flushed_at(from),
+            Body::Install => self.install(from),
+            Body::Installed => self.installed_at(from),
+            Body::Settle => self.settle(from),
+            // It has not ended.
+            Body::Ask => Ok(()),
+        }
+    }
+
+    fn send(&mut self, to: NodeId, body: Body) {
+        self.send_about(self.view.epoch, to, body);
+    }
+
+    fn send_about(&mut self, epoch: ViewEpoch, to: NodeId, body: Body) {
+        if to == self.me.node {
+            self.to_myself.push_back((epoch, body));
+        } else {
+            self.out.push_back((to, Message { sender: self.me, epoch, body }));
+        }
+    }
+
+    /// A coordinator is a member like others, and hears what it tells them.
+    fn hear_myself(&mut self) {
+        while let Some((epoch, body)) = self.to_myself.pop_front() {
+            if epoch == self.view.epoch && !self.halted {
+                let heard = self.follow(self.me.node, body);
+                debug_assert!(heard.is_ok(), "a member keeps the rules towards itself: {heard:?}");
+            }
+        }
+    }
+
+    /// Whether the view should end.
+    fn has_reason(&self) -> bool {
+        self.frozen || !self.evidence.is_empty() || !self.admit.is_empty()
+    }
+
+    /// Members before this one that could coordinate.
+    fn rank(&self) -> u32 {
+        let before = self.view.nodes().take_while(|node| *node != self.me.node);
+        before.filter(|node| !self.evidence.contains_key(node)).fold(0, |rank, _| rank + 1)
+    }
+
+    /// Does what the time asks for.
+    fn due(&mut self) {
+        let is_due = |at: Option<Time>, now: Time| at.is_some_and(|at| at <= now);
+        if self.halted {
+            return;
+        }
+        if is_due(self.leaving_at, self.now) {
+            self.halt();
+            return;
+        }
+        if is_due(self.resend_at, self.now) {
+            self.resend_at = None;
+            self.resend();
+        }
+        if is_due(self.campaign.as_ref().and_then(|campaign| campaign.until), self.now) {
+            self.campaign_is_over_time();
+        }
+        if is_due(self.takeover_at, self.now) {
+            self.takeover_at = None;
+            self.attempts += 1;
+            self.begin();
+        }
+    }
+
+    /// Sees to it that what is waited for is asked for again.
+    fn arrange(&mut self) {
+        if self.halted {
+            return;
+        }
+        let waits = self.campaign.is_some()
+            || self.has_reason()
+            || self.stage != Stage::Settled
+            || !self.voices.is_empty()
+            || self.leaving_at.is_some();
+        if !waits {
+            self.resend_at = None;
+        } else if self.resend_at.is_none() {
+            self.resend_at = Some(self.now.saturating_add(self.timing.resend));
+        }
+        let may_take_over = self.has_reason() && self.campaign.is_none() && self.leaving_at.is_none();
+        if !may_take_over {
+            self.takeover_at = None;
+        } else if self.takeover_at.is_none() {
+            let patience = self.timing.patience * (self.rank() + 1) * (1 << self.attempts.min(4));
+            self.takeover_at = Some(self.now.saturating_add(patience));
+        }
+    }
+
+    fn resend(&mut self) {
+        if self.leaving_at.is_some() {
+            self.tell_decision_to_members();
+            return;
+        }
+        self.ask_for_voices();
+        self.resend_cleanup();
+        if self.campaign.is_some() {
+            self.resend_campaign();
+        } else {
+            self.raise();
+        }
+    }
+
+    fn halt(&mut self) {
+        let by = self.history.back().map_or(self.view.epoch, |decision| decision.proposal.view.epoch);
+        self.events.push_back(Event::Excluded { by });
+        self.halted = true;
+    }
+}
+
+/// A message in words, for logs. What is no message of a regroup says so.
+pub fn describe(from: NodeId, bytes: &[u8]) -> String {
+    match wire::decode::<Message>(from, Protocol::Regroup, bytes) {
+        Ok(message) => message.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

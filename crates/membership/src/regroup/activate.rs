@@ -1,0 +1,290 @@
+//! Activate: everybody who has a reason tells it, and a coordinator gathers promises.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use comb_types::{NodeId, Time};
+
+use super::message::{Ballot, Body, Promise, Proposal};
+use super::{Event, MOST_BALLOTS_AHEAD, MOST_MEMBERS, Regroup, Stage, Strength, Stuck};
+use crate::quorum::Basis;
+use crate::view::{Member, ViewEpoch};
+use crate::wire::PeerError;
+
+/// A ballot, as its coordinator sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Campaign {
+    pub(super) ballot: Ballot,
+    pub(super) promises: BTreeMap<NodeId, Promise>,
+    /// Nobody waits longer for those who do not answer. None when that time is over.
+    pub(super) until: Option<Time>,
+    /// Whether people were told that it cannot go on.
+    pub(super) is_stuck: bool,
+    /// What was proposed, on what basis, and who has accepted it.
+    pub(super) proposed: Option<(Proposal, Basis, BTreeSet<NodeId>)>,
+}
+
+impl Regroup {
+    /// There may be a reason to end the view: lead, or tell who leads.
+    pub(super) fn raise(&mut self) {
+        let is_urgent = self.evidence.values().any(|strength| *strength >= Strength::Failed);
+        let is_planned = self.evidence.is_empty() && !self.admit.is_empty();
+        let may_begin = match () {
+            () if is_urgent => true,
+            () if is_planned => self.stage == Stage::Settled,
+            () => !self.evidence.is_empty() && self.now >= self.calm_until,
+        };
+        if !may_begin || self.frozen || self.campaign.is_some() || self.leaving_at.is_some() {
+            return;
+        }
+        let candidate = self.view.nodes().find(|node| !self.evidence.contains_key(node));
+        match candidate {
+            Some(node) if node != self.me.node => {
+                let body = Body::Alarm {
+                    evidence: self.evidence_to_tell(),
+                    admit: self.admit.iter().copied().collect(),
+                };
+                self.send(node, body);
+            }
+            _ => self.begin(),
+        }
+    }
+
+    /// A member has a reason.
+    pub(super) fn alarmed(
+        &mut self,
+        from: NodeId,
+        evidence: &[(NodeId, Strength)],
+        admit: &[Member],
+    ) -> Result<(), PeerError> {
+        if evidence.len() > MOST_MEMBERS || admit.len() > MOST_MEMBERS {
+            return Err(PeerError::new(from, "an alarm about more than there can be"));
+        }
+        if evidence.iter().any(|(node, _)| *node == from || !self.view.contains(*node)) {
+            return Err(PeerError::new(from, "an alarm about somebody who is not a member, or itself"));
+        }
+        self.note_wishes(admit);
+        let is_urgent = evidence.iter().any(|(_, strength)| *strength >= Strength::Failed);
+        let may_begin = is_urgent || (!evidence.is_empty() && self.now >= self.calm_until);
+        if may_begin && !self.frozen && self.campaign.is_none() {
+            self.begin();
+        } else {
+            self.raise();
+        }
+        Ok(())
+    }
+
+    pub(super) fn wish(&mut self, members: &[Member]) {
+        self.note_wishes(members);
+        self.raise();
+    }
+
+    fn note_wishes(&mut self, members: &[Member]) {
+        for &member in members {
+            let is_new = self.view.member(member.node).is_none_or(|now| now.incarnation < member.incarnation);
+            if is_new && self.admit.len() < MOST_MEMBERS {
+                self.admit.insert(member);
+            }
+        }
+    }
+
+    /// What this member tells others about whom it does not hear. A proof of death counts only where the view is installed:
+    /// before, members of it may have gone on from the one before. (See [`Strength::Fenced`].)
+    fn evidence_to_tell(&self) -> Vec<(NodeId, Strength)> {
+        let most = if self.stage >= Stage::Installed { Strength::Fenced } else { Strength::Failed };
+        self.evidence.iter().map(|(node, strength)| (*node, (*strength).min(most))).collect()
+    }
+
+    /// Begins a ballot of its own.
+    pub(super) fn begin(&mut self) {
+        self.highest = self.highest.max(self.promised.number).saturating_add(1);
+        let ballot = Ballot { number: self.highest, node: self.me.node };
+        self.campaign = Some(Campaign {
+            ballot,
+            promises: BTreeMap::new(),
+            until: Some(self.now.saturating_add(self.timing.activate)),
+            is_stuck: false,
+            proposed: None,
+        });
+        self.send_prepare(ballot);
+    }
+
+    fn send_prepare(&mut self, ballot: Ballot) {
+        let Some(campaign) = &self.campaign else { return };
+        let is_asked = |node: &NodeId| {
+            !campaign.promises.contains_key(node) && self.evidence.get(node) != Some(&Strength::Fenced)
+        };
+        let asked: Vec<_> = self.view.nodes().filter(is_asked).collect();
+        for node in asked {
+            self.send(node, Body::Prepare { ballot });
+        }
+    }
+
+    /// A coordinator wants a promise.
+    pub(super) fn prepare(&mut self, from: NodeId, ballot: Ballot) -> Result<(), PeerError> {
+        self.check_ballot(from, ballot)?;
+        if ballot < self.promised {
+            self.send(from, Body::Refuse { promised: self.promised });
+            return Ok(());
+        }
+        self.follow_ballot(ballot);
+        self.owed = Some(ballot);
+        self.answer();
+        Ok(())
+    }
+
+    pub(super) fn check_ballot(&self, from: NodeId, ballot: Ballot) -> Result<(), PeerError> {
+        if ballot.node != from {
+            return Err(PeerError::new(from, "a ballot of another coordinator"));
+        }
+        self.check_number(from, ballot.number)
+    }
+
+    fn check_number(&self, from: NodeId, number: u32) -> Result<(), PeerError> {
+        if number == 0 || number > self.highest.saturating_add(MOST_BALLOTS_AHEAD) {
+            return Err(PeerError::new(from, "a ballot out of all proportion"));
+        }
+        Ok(())
+    }
+
+    /// From now on nothing is acknowledged in this view, and no lower ballot is followed.
+    pub(super) fn follow_ballot(&mut self, ballot: Ballot) {
+        if ballot > self.promised {
+            self.promised = ballot;
+            self.highest = self.highest.max(ballot.number);
+            self.takeover_at = None;
+            if self.campaign.as_ref().is_some_and(|campaign| campaign.ballot < ballot) {
+                self.campaign = None;
+            }
+        }
+        if !self.frozen {
+            self.frozen = true;
+            self.events.push_back(Event::Freeze { epoch: self.view.epoch });
+        }
+    }
+
+    pub(super) fn positioned(&mut self, position: u64) {
+        if self.frozen && self.position.is_none() {
+            self.position = Some(position);
+            self.answer();
+        }
+    }
+
+    fn answer(&mut self) {
+        let (Some(ballot), Some(position)) = (self.owed, self.position) else { return };
+        self.owed = None;
+        let promise = Promise {
+            position,
+            accepted: self.accepted.clone(),
+            evidence: self.evidence_to_tell(),
+            installed: self.stage >= Stage::Installed,
+        };
+        self.send(ballot.node, Body::Promise { ballot, promise });
+    }
+
+    pub(super) fn promise(
+        &mut self,
+        from: NodeId,
+        ballot: Ballot,
+        promise: Promise,
+    ) -> Result<(), PeerError> {
+        if ballot.node != self.me.node || ballot.number > self.highest {
+            return Err(PeerError::new(from, "a promise for a ballot that never was"));
+        }
+        if promise.evidence.len() > MOST_MEMBERS || promise.evidence.iter().any(|(node, _)| *node == from) {
+            return Err(PeerError::new(from, "a promise with impossible evidence"));
+        }
+        if let Some((accepted, proposal)) = &promise.accepted {
+            if *accepted >= ballot {
+                return Err(PeerError::new(from, "a promise that was broken before it was given"));
+            }
+            self.check_proposal(from, proposal)?;
+        }
+        let Some(campaign) = &mut self.campaign else { return Ok(()) };
+        if campaign.ballot == ballot && campaign.proposed.is_none() {
+            campaign.promises.insert(from, promise);
+            self.gathered();
+        }
+        Ok(())
+    }
+
+    /// Somebody promised a higher ballot.
+    pub(super) fn refused(&mut self, from: NodeId, promised: Ballot) -> Result<(), PeerError> {
+        self.check_number(from, promised.number)?;
+        self.highest = self.highest.max(promised.number);
+        if self.campaign.as_ref().is_some_and(|campaign| campaign.ballot < promised) {
+            self.campaign = None;
+            self.takeover_at = None;
+            self.attempts += 1;
+        }
+        Ok(())
+    }
+
+    /// Goes on to closing as soon as nobody is worth waiting for.
+    pub(super) fn gathered(&mut self) {
+        let Some(campaign) = &self.campaign else { return };
+        if campaign.proposed.is_some() {
+            return;
+        }
+        let is_awaited = |node| !campaign.promises.contains_key(&node) && !self.is_given_up(campaign, node);
+        let is_over = campaign.until.is_none() || !self.view.nodes().any(is_awaited);
+        if is_over {
+            self.closing();
+        }
+    }
+
+    /// Early exit: nobody waits for whom this member knows to have failed, or most members do not hear.
+    fn is_given_up(&self, campaign: &Campaign, node: NodeId) -> bool {
+        let is_unheard = |promise: &Promise| promise.evidence.iter().any(|(unheard, _)| *unheard == node);
+        let complaints = campaign.promises.values().filter(|promise| is_unheard(promise)).count();
+        self.evidence.get(&node).is_some_and(|strength| *strength >= Strength::Failed)
+            || 2 * complaints > self.view.members.len()
+    }
+
+    pub(super) fn campaign_is_over_time(&mut self) {
+        let Some(campaign) = &mut self.campaign else { return };
+        if campaign.proposed.is_some() {
+            // Too few accept it. Whoever is there now shall say so.
+            self.attempts += 1;
+            self.begin();
+        } else {
+            campaign.until = None;
+            self.gathered();
+        }
+    }
+
+    pub(super) fn acquired(&mut self, epoch: ViewEpoch, granted: bool) {
+        if epoch == self.view.epoch {
+            self.granted = Some(granted);
+            if granted {
+                // Who says that the other one has it does not say the truth.
+                self.voices.clear();
+            }
+            self.gathered();
+            self.reconsider_voices();
+        }
+    }
+
+    pub(super) fn stuck(&mut self, reason: Stuck) {
+        if let Some(campaign) = &mut self.campaign
+            && !campaign.is_stuck
+        {
+            campaign.is_stuck = true;
+            self.events.push_back(Event::Stuck { reason });
+        }
+    }
+
+    pub(super) fn resend_campaign(&mut self) {
+        let Some(campaign) = &self.campaign else { return };
+        let ballot = campaign.ballot;
+        match &campaign.proposed {
+            None => self.send_prepare(ballot),
+            Some((proposal, basis, accepters)) => {
+                let body = Body::Propose { ballot, proposal: proposal.clone(), basis: basis.clone() };
+                let silent = campaign.promises.keys().filter(|node| !accepters.contains(node));
+                let silent: Vec<_> = silent.copied().collect();
+                silent.into_iter().for_each(|node| self.send(node, body.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a member makes of a decision that it is told, and what it tells others.
+//!
+//! The coordinator of a ballot is believed when it counts a quorum that this member is not wrongly named in. Whoever else tells a
+//! decision, and whoever tells this member that it is out, is one voice: two that say the same are believed, and one if nobody
+//! else can be heard. So no single peer that lies makes a healthy member halt.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use comb_types::NodeId;
+
+use super::message::{Body, Decision, MOST_MEMBERS, Message};
+use super::{Event, Regroup, Stage};
+use crate::quorum::judge;
+use crate::view::ViewEpoch;
+use crate::wire::PeerError;
+
+/// Decisions that are told at once to a member that missed several.
+const MOST_TOLD: usize = 4;
+
+impl Regroup {
+    pub(super) fn told_decision(&mut self, from: NodeId, decision: Decision) -> Result<(), PeerError> {
+        self.check_decision(from, &decision)?;
+        let stays = decision.proposal.view.member(self.me.node) == Some(self.me);
+        if stays && decision.ballot.node == from {
+            self.decided(decision);
+            return Ok(());
+        }
+        let is_new = self.voices.insert(from, decision).is_none();
+        self.reconsider_voices();
+        if is_new {
+            self.ask_for_voices();
+        }
+        Ok(())
+    }
+
+    fn check_decision(&self, from: NodeId, decision: &Decision) -> Result<(), PeerError> {
+        let refuse = |rule| Err(PeerError::new(from, rule));
+        self.check_proposal(from, &decision.proposal)?;
+        if decision.accepters.len() > MOST_MEMBERS || !self.view.contains(decision.ballot.node) {
+            return refuse("a decision of nobody");
+        }
+        let accepters: BTreeSet<_> = decision.accepters.iter().copied().collect();
+        if !judge(&self.view, &accepters, &decision.basis).is_quorum() {
+            return refuse("a decision without a quorum");
+        }
+        let accepted = self.accepted.as_ref();
+        let i_did = accepted
+            .is_some_and(|(ballot, proposal)| *ballot >= decision.ballot && *proposal == decision.proposal);
+        if accepters.contains(&self.me.node) && !i_did {
+            return refuse("a decision in my name that I had no part in");
+        }
+        Ok(())
+    }
+
+    /// Believes what enough members say.
+    pub(super) fn reconsider_voices(&mut self) {
+        let others = || self.view.nodes().filter(|node| *node != self.me.node);
+        let says = |node: &NodeId| self.voices.get(node).map(|decision| &decision.proposal);
+        let believed = self.voices.iter().find(|(_, decision)| {
+            let agree = others().filter(|node| says(node) == Some(&decision.proposal)).count();
+            let all_speak = others().all(|node| says(&node).is_some() || self.evidence.contains_key(&node));
+            let is_checked = !decision.basis.resource || self.granted == Some(false);
+            is_checked && (agree >= 2 || (agree >= 1 && agree == self.voices.len() && all_speak))
+        });
+        if let Some((_, decision)) = believed {
+            let decision = decision.clone();
+            self.decided(decision);
+        }
+    }
+
+    /// Asks the others whether it is true.
+    pub(super) fn ask_for_voices(&mut self) {
+        if self.voices.is_empty() {
+            return;
+        }
+        if self.voices.values().any(|decision| decision.basis.resource) && self.granted.is_none() {
+            self.events.push_back(Event::Acquire { epoch: self.view.epoch });
+        }
+        let silent =
+            self.view.nodes().filter(|node| *node != self.me.node && !self.voices.contains_key(node));
+        let silent: Vec<_> = silent.collect();
+        silent.into_iter().for_each(|node| self.send(node, Body::Ask));
+    }
+
+    /// Somebody is in a view that has ended.
+    pub(super) fn tell_how_it_ended(&mut self, message: &Message) {
+        let wants_to_know = matches!(
+            message.body,
+            Body::Alarm { .. }
+                | Body::Prepare { .. }
+                | Body::Propose { .. }
+                | Body::Ask
+                | Body::Flushed
+                | Body::Installed
+        );
+        if !wants_to_know {
+            return;
+        }
+        let missed = self.history.iter().filter(|decision| ended(decision) >= message.epoch);
+        let may_know = |decision: &&Decision| {
+            // Who is pruned may hold what others still fetch, and stays until they have it.
+            let view = &decision.proposal.view;
+            view.member(message.sender.node) == Some(message.sender)
+                || view.epoch < self.view.epoch
+                || self.stage >= Stage::Installed
+        };
+        let told: Vec<_> = missed.filter(may_know).take(MOST_TOLD).cloned().collect();
+        for decision in told {
+            self.send_about(ended(&decision), message.sender.node, Body::Decide(decision));
+        }
+    }
+
+    /// Tells the last decision to those who stay.
+    pub(super) fn tell_decision_to_members(&mut self) {
+        let Some(decision) = self.history.back() else { return };
+        let is_asked = |node: &NodeId| *node != self.me.node && !self.flushed.contains(node);
+        let members: Vec<_> = decision.proposal.view.nodes().filter(is_asked).collect();
+        let (epoch, body) = (ended(decision), Body::Decide(decision.clone()));
+        members.into_iter().for_each(|node| self.send_about(epoch, node, body.clone()));
+    }
+
+    /// Tells it to those who do not.
+    pub(super) fn tell_decision_to_the_rest(&mut self) {
+        let Some(decision) = self.history.back() else { return };
+        let (epoch, body) = (ended(decision), Body::Decide(decision.clone()));
+        for node in core::mem::take(&mut self.left) {
+            self.send_about(epoch, node, body.clone());
+        }
+    }
+}
+
+/// Which view a decision ended.
+fn ended(decision: &Decision) -> ViewEpoch {
+    ViewEpoch(decision.proposal.view.epoch.0 - 1)
+}

@@ -1,0 +1,193 @@
+//! Closing and pruning: may this part go on, with whom, and what a quorum makes of it.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use comb_types::NodeId;
+
+use super::activate::Campaign;
+use super::message::{Ballot, Body, Decision, MOST_MEMBERS, Promise, Proposal};
+use super::pruning::{BrokenLink, prune};
+use super::{Event, Regroup, Stage, Strength, Stuck};
+use crate::quorum::{Basis, Standing, judge};
+use crate::view::{Member, View, ViewEpoch};
+use crate::wire::PeerError;
+
+impl Regroup {
+    /// Nobody else is waited for: go on with those who have promised, if they may.
+    pub(super) fn closing(&mut self) {
+        let Some(campaign) = &self.campaign else { return };
+        let present: BTreeSet<_> = campaign.promises.keys().copied().collect();
+        let basis = Basis { fenced: fenced_for_all(campaign), resource: self.granted == Some(true) };
+        let standing = judge(&self.view, &present, &basis);
+        let lost = campaign.promises.values().all(|promise| promise.position < self.base);
+        match standing {
+            Standing::NeedsResource if self.granted.is_none() => {
+                self.events.push_back(Event::Acquire { epoch: self.view.epoch });
+            }
+            Standing::NeedsResource => self.stuck(Stuck::ResourceTaken),
+            Standing::Minority => {
+                self.stuck(Stuck::NoQuorum { here: present.len(), members: self.view.members.len() });
+            }
+            _ if lost => self.stuck(Stuck::CutLost { cut: self.base }),
+            _ => self.put_forward(basis),
+        }
+    }
+
+    /// Proposes what may have been decided already, or else what this coordinator makes of the promises.
+    fn put_forward(&mut self, basis: Basis) {
+        let Some(campaign) = &self.campaign else { return };
+        let accepted = campaign.promises.values().filter_map(|promise| promise.accepted.as_ref());
+        let before = accepted.max_by_key(|(ballot, _)| *ballot).map(|(_, proposal)| proposal.clone());
+        let proposal = before.unwrap_or_else(|| self.successor(campaign));
+        let until = self.now.saturating_add(self.timing.activate);
+        let Some(campaign) = &mut self.campaign else { return };
+        campaign.until = Some(until);
+        campaign.proposed = Some((proposal, basis, BTreeSet::new()));
+        self.resend_campaign();
+    }
+
+    fn successor(&self, campaign: &Campaign) -> Proposal {
+        let pruned = prune(&broken_links(campaign, self.me.node), self.me.node);
+        let stays = |node: NodeId| campaign.promises.contains_key(&node) && !pruned.contains(&node);
+        let mut members: Vec<Member> =
+            self.view.members.iter().copied().filter(|member| stays(member.node)).collect();
+        for &member in self.admit.iter().rev() {
+            // Of two lives of one node the later counts: it comes first here.
+            if members.len() < MOST_MEMBERS && members.iter().all(|there| there.node != member.node) {
+                members.push(member);
+            }
+        }
+        members.sort_unstable();
+        let cut = campaign.promises.values().map(|promise| promise.position).max().unwrap_or(self.base);
+        let holds_all = |(_, promise): &(&NodeId, &Promise)| promise.position == cut;
+        let holders = campaign.promises.iter().filter(holds_all).map(|(node, _)| *node).collect();
+        let epoch = ViewEpoch(self.view.epoch.0 + 1);
+        Proposal { view: View { epoch, members, tie_breaker: self.me.node }, cut, holders }
+    }
+
+    /// What a peer proposes may be anything; this is what it must be.
+    pub(super) fn check_proposal(&self, from: NodeId, proposal: &Proposal) -> Result<(), PeerError> {
+        let refuse = |rule| Err(PeerError::new(from, rule));
+        let view = &proposal.view;
+        if view.members.len() > MOST_MEMBERS || !view.is_sound() {
+            return refuse("a view that is none");
+        }
+        if self.view.epoch.0.checked_add(1) != Some(view.epoch.0) {
+            return refuse("a view that does not follow");
+        }
+        let may_be = |member: &Member| {
+            let before = self.view.member(member.node);
+            before.is_none_or(|before| before.incarnation <= member.incarnation)
+        };
+        if !view.members.iter().all(may_be) {
+            return refuse("a view with a life that was over");
+        }
+        if view.member(view.tie_breaker) != self.view.member(view.tie_breaker) {
+            return refuse("a view with a new member for a tie-breaker");
+        }
+        let holders_are_members = proposal.holders.iter().all(|node| self.view.contains(*node));
+        if proposal.holders.is_empty() || proposal.holders.len() > MOST_MEMBERS || !holders_are_members {
+            return refuse("a cut that no member holds");
+        }
+        if proposal.cut < self.base {
+            return refuse("a cut before the last one");
+        }
+        Ok(())
+    }
+
+    /// A coordinator proposes.
+    pub(super) fn propose(
+        &mut self,
+        from: NodeId,
+        ballot: Ballot,
+        proposal: Proposal,
+        basis: &Basis,
+    ) -> Result<(), PeerError> {
+        self.check_ballot(from, ballot)?;
+        self.check_proposal(from, &proposal)?;
+        let contradicts =
+            |(accepted, before): &(Ballot, Proposal)| *accepted == ballot && *before != proposal;
+        if self.accepted.as_ref().is_some_and(contradicts) {
+            return Err(PeerError::new(from, "two proposals under one ballot"));
+        }
+        if ballot < self.promised {
+            self.send(from, Body::Refuse { promised: self.promised });
+            return Ok(());
+        }
+        if !self.shares(basis) {
+            return Ok(());
+        }
+        self.follow_ballot(ballot);
+        self.accepted = Some((ballot, proposal));
+        self.takeover_at = None;
+        self.send(from, Body::Accept { ballot });
+        Ok(())
+    }
+
+    /// Whether this member holds all proofs of death that a quorum rests on. Who does not must not help to make it one.
+    fn shares(&self, basis: &Basis) -> bool {
+        let is_proven = |node: &NodeId| self.evidence.get(node) == Some(&Strength::Fenced);
+        basis.fenced.is_empty() || (self.stage >= Stage::Installed && basis.fenced.iter().all(is_proven))
+    }
+
+    pub(super) fn accept(&mut self, from: NodeId, ballot: Ballot) -> Result<(), PeerError> {
+        if ballot.node != self.me.node || ballot.number > self.highest {
+            return Err(PeerError::new(from, "an acceptance of a ballot that never was"));
+        }
+        let Some(campaign) = &mut self.campaign else { return Ok(()) };
+        if campaign.ballot != ballot {
+            return Ok(());
+        }
+        let Some((proposal, basis, accepters)) = &mut campaign.proposed else {
+            return Err(PeerError::new(from, "an acceptance of what was not proposed"));
+        };
+        accepters.insert(from);
+        if judge(&self.view, accepters, basis).is_quorum() {
+            let decision = Decision {
+                ballot,
+                proposal: proposal.clone(),
+                accepters: accepters.iter().copied().collect(),
+                basis: basis.clone(),
+            };
+            self.concluded(decision);
+        }
+        Ok(())
+    }
+
+    /// This coordinator's proposal is decided.
+    fn concluded(&mut self, decision: Decision) {
+        let stays = decision.proposal.view.member(self.me.node) == Some(self.me);
+        if stays {
+            self.decided(decision);
+        } else {
+            // What an earlier coordinator had got accepted is without this member. It must not be lost with it.
+            self.history.push_back(decision);
+            self.campaign = None;
+            self.flushed.clear();
+            self.leaving_at = Some(self.now.saturating_add(self.timing.activate));
+        }
+        self.tell_decision_to_members();
+    }
+}
+
+/// Who is proven dead for all that have promised.
+fn fenced_for_all(campaign: &Campaign) -> Vec<NodeId> {
+    let fenced = |promise: &Promise| -> BTreeSet<NodeId> {
+        let proven = promise.evidence.iter().filter(|(_, strength)| *strength == Strength::Fenced);
+        proven.filter(|_| promise.installed).map(|(node, _)| *node).collect()
+    };
+    let all = campaign.promises.values().map(fenced);
+    all.reduce(|one, two| &one & &two).unwrap_or_default().into_iter().collect()
+}
+
+/// Links between members that have promised, as these say. What goes between them and the coordinator got through both ways.
+fn broken_links(campaign: &Campaign, coordinator: NodeId) -> BTreeSet<BrokenLink> {
+    let of = |(&deaf, promise): (&NodeId, &Promise)| -> Vec<BrokenLink> {
+        let unheard = promise.evidence.iter().filter(|(_, strength)| *strength >= Strength::Unreachable);
+        unheard.map(|(unheard, _)| BrokenLink { deaf, unheard: *unheard }).collect()
+    };
+    let links = campaign.promises.iter().flat_map(of);
+    let is_between = |node: &NodeId| *node != coordinator && campaign.promises.contains_key(node);
+    links.filter(|link| is_between(&link.deaf) && is_between(&link.unheard)).collect()
+}

@@ -1,0 +1,305 @@
+//! Small groups with a network that delivers everything at once, in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::vec::Vec;
+
+use comb_types::{Incarnation, NodeId, Time};
+
+use super::*;
+use crate::quorum::{QuorumResource, ResourceInMemory};
+
+pub(super) fn member(node: u32) -> Member {
+    Member { node: NodeId(node), incarnation: Incarnation(1) }
+}
+
+pub(super) fn first_view(members: u32) -> View {
+    View { epoch: ViewEpoch(1), members: (0..members).map(member).collect(), tie_breaker: NodeId(0) }
+}
+
+/// Members whose drivers answer at once.
+pub(super) struct Group {
+    pub(super) machines: BTreeMap<NodeId, Regroup>,
+    pub(super) positions: BTreeMap<NodeId, u64>,
+    pub(super) events: BTreeMap<NodeId, Vec<Event>>,
+    network: VecDeque<(NodeId, Transmit)>,
+    /// Nothing goes from the first to the second.
+    pub(super) cut: BTreeSet<(u32, u32)>,
+    resource: ResourceInMemory,
+    pub(super) now: Time,
+    pub(super) sent: u64,
+}
+
+impl Group {
+    /// Members of one view, which is settled.
+    pub(super) fn settled(members: u32) -> Self {
+        let mut group = Self {
+            machines: BTreeMap::new(),
+            positions: (0..members).map(|node| (NodeId(node), 0)).collect(),
+            events: BTreeMap::new(),
+            network: VecDeque::new(),
+            cut: BTreeSet::new(),
+            resource: ResourceInMemory::default(),
+            now: Time::from_millis(1),
+            sent: 0,
+        };
+        for node in 0..members {
+            let machine =
+                Regroup::joining(member(node), Timing::default(), group.now, first_view(members), 0);
+            group.machines.insert(NodeId(node), machine);
+        }
+        (0..members).for_each(|node| group.input(node, Input::Flushed));
+        group.deliver();
+        group.sent = 0;
+        group
+    }
+
+    pub(super) fn input(&mut self, node: u32, input: Input<'_>) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&NodeId(node)) else { return };
+        machine.handle(now, input).expect("everybody keeps the rules");
+        self.drain(node);
+    }
+
+    fn drain(&mut self, node: u32) {
+        let id = NodeId(node);
+        loop {
+            let machine = self.machines.get_mut(&id).expect("it is there");
+            while let Some(transmit) = machine.poll_transmit() {
+                self.sent += 1;
+                self.network.push_back((id, transmit));
+            }
+            let Some(event) = machine.poll_event() else { break };
+            self.events.entry(id).or_default().push(event.clone());
+            let answer = match event {
+                Event::Freeze { .. } => Input::Position(self.positions[&id]),
+                Event::Acquire { epoch } => {
+                    Input::Acquired { epoch, granted: self.resource.try_acquire(epoch, member(node)) }
+                }
+                Event::Decided { cut, .. } => {
+                    self.positions.insert(id, cut);
+                    Input::Flushed
+                }
+                _ => continue,
+            };
+            let now = self.now;
+            self.machines
+                .get_mut(&id)
+                .expect("it is there")
+                .handle(now, answer)
+                .expect("no peer is involved");
+        }
+    }
+
+    pub(super) fn deliver(&mut self) {
+        while let Some((from, transmit)) = self.network.pop_front() {
+            if !self.cut.contains(&(from.0, transmit.to.0)) {
+                self.input(transmit.to.0, Input::Message { from, bytes: &transmit.bytes });
+            }
+        }
+    }
+
+    /// Lets so many timeouts come, each when it is due.
+    pub(super) fn pass(&mut self, timeouts: u32) {
+        for _ in 0..timeouts {
+            let due = self.machines.values().filter_map(Regroup::next_timeout).min();
+            let Some(due) = due else { return };
+            self.now = self.now.max(due);
+            let ready: Vec<_> = self.machines.keys().map(|node| node.0).collect();
+            ready.into_iter().for_each(|node| self.input(node, Input::Timeout));
+            self.deliver();
+        }
+    }
+
+    pub(super) fn crash(&mut self, node: u32) {
+        self.machines.remove(&NodeId(node));
+    }
+
+    /// All that are left hear of it.
+    pub(super) fn everybody_suspects(&mut self, node: u32, strength: Strength) {
+        let nodes: Vec<_> = self.machines.keys().map(|node| node.0).collect();
+        nodes.into_iter().for_each(|at| self.input(at, Input::Suspect(member(node), strength)));
+    }
+
+    fn settled_views(&self, node: u32) -> Vec<Vec<u32>> {
+        let settled = self.events.get(&NodeId(node)).into_iter().flatten().filter_map(|event| match event {
+            Event::Settled(view) => Some(view.nodes().map(|node| node.0).collect()),
+            _ => None,
+        });
+        settled.skip(1).collect()
+    }
+
+    fn has_told(&self, node: u32, wanted: impl Fn(&Event) -> bool) -> bool {
+        self.events.get(&NodeId(node)).into_iter().flatten().any(wanted)
+    }
+
+    fn is_excluded(&self, node: u32) -> bool {
+        self.has_told(node, |event| matches!(event, Event::Excluded { .. }))
+    }
+
+    fn is_stuck(&self, node: u32) -> bool {
+        self.has_told(node, |event| matches!(event, Event::Stuck { .. }))
+    }
+}
+
+#[test]
+fn one_that_failed_is_out_without_any_timeout() {
+    let mut group = Group::settled(5);
+    group.positions.insert(NodeId(3), 17);
+    group.crash(4);
+    group.everybody_suspects(4, Strength::Failed);
+    group.deliver();
+    for node in 0..4 {
+        assert_eq!(group.settled_views(node), [[0, 1, 2, 3]], "at {node}");
+        assert_eq!(group.positions[&NodeId(node)], 17, "the highest position is the cut");
+    }
+}
+
+#[test]
+fn the_next_coordinates_when_the_first_has_failed() {
+    let mut group = Group::settled(5);
+    group.crash(0);
+    group.everybody_suspects(0, Strength::Failed);
+    group.deliver();
+    assert_eq!(group.settled_views(4), [[1, 2, 3, 4]]);
+}
+
+#[test]
+fn a_suspected_member_that_answers_stays() {
+    let mut group = Group::settled(3);
+    group.now = Time::from_millis(10_000);
+    group.input(1, Input::Suspect(member(2), Strength::Suspected));
+    group.deliver();
+    assert_eq!(group.settled_views(2), [[0, 1, 2]]);
+}
+
+#[test]
+fn a_suspected_member_that_is_silent_is_waited_for_and_then_out() {
+    let mut group = Group::settled(4);
+    group.now = Time::from_millis(10_000);
+    group.crash(3);
+    group.input(0, Input::Suspect(member(3), Strength::Suspected));
+    group.deliver();
+    assert_eq!(group.settled_views(0), Vec::<Vec<u32>>::new(), "one detector is not a quorum of them");
+    group.pass(20);
+    assert_eq!(group.settled_views(0), [[0, 1, 2]]);
+}
+
+#[test]
+fn a_minority_is_stuck_and_what_was_left_behind_halts_when_it_hears_of_it() {
+    let mut group = Group::settled(5);
+    for (one, two) in [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)] {
+        group.cut.insert((one, two));
+        group.cut.insert((two, one));
+        group.input(one, Input::Suspect(member(two), Strength::Failed));
+        group.input(two, Input::Suspect(member(one), Strength::Failed));
+    }
+    group.deliver();
+    group.pass(40);
+    assert_eq!(group.settled_views(4), [[2, 3, 4]]);
+    assert!(group.is_stuck(0));
+    assert!(!group.is_excluded(0) && !group.is_excluded(1), "they cannot know");
+    group.cut.clear();
+    group.pass(40);
+    assert!(group.is_excluded(0) && group.is_excluded(1));
+    assert_eq!(group.settled_views(0), Vec::<Vec<u32>>::new());
+}
+
+#[test]
+fn of_two_the_one_with_the_quorum_resource_goes_on() {
+    let mut group = Group::settled(2);
+    group.cut.extend([(0, 1), (1, 0)]);
+    group.input(1, Input::Suspect(member(0), Strength::Failed));
+    group.deliver();
+    assert_eq!(group.settled_views(1), [[1]]);
+    group.input(0, Input::Suspect(member(1), Strength::Failed));
+    group.pass(10);
+    assert!(group.is_stuck(0));
+    group.cut.clear();
+    group.pass(20);
+    assert!(group.is_excluded(0));
+}
+
+#[test]
+fn all_that_are_not_fenced_go_on_however_few() {
+    let mut group = Group::settled(5);
+    for node in [2, 3, 4] {
+        group.crash(node);
+        group.everybody_suspects(node, Strength::Failed);
+    }
+    group.pass(30);
+    assert_eq!(group.settled_views(0), Vec::<Vec<u32>>::new(), "two of five are no quorum");
+    for node in [2, 3, 4] {
+        group.everybody_suspects(node, Strength::Fenced);
+    }
+    group.pass(30);
+    assert_eq!(group.settled_views(0), [[0, 1]]);
+    assert_eq!(group.settled_views(1), [[0, 1]]);
+}
+
+#[test]
+fn a_broken_link_is_pruned_at_the_end_that_complains() {
+    let mut group = Group::settled(4);
+    group.now = Time::from_millis(10_000);
+    group.cut.insert((3, 2));
+    group.input(2, Input::Suspect(member(3), Strength::Unreachable));
+    group.deliver();
+    group.pass(3);
+    assert_eq!(group.settled_views(0), [[0, 1, 3]]);
+    assert!(group.is_excluded(2));
+}
+
+#[test]
+fn the_pruned_serve_until_the_view_is_installed() {
+    let mut group = Group::settled(4);
+    group.now = Time::from_millis(10_000);
+    group.positions.insert(NodeId(2), 9);
+    group.input(2, Input::Suspect(member(3), Strength::Unreachable));
+    group.deliver();
+    let holders = group.events[&NodeId(0)].iter().rev().find_map(|event| match event {
+        Event::Decided { holders, .. } => Some(holders.clone()),
+        _ => None,
+    });
+    assert_eq!(holders, Some(std::vec![NodeId(2)]), "only one that goes has the last updates");
+    assert!(group.is_excluded(2), "and in the end it goes");
+}
+
+#[test]
+fn the_coordinator_dies_in_every_phase() {
+    for phase in 0..40 {
+        let mut group = Group::settled(5);
+        group.crash(4);
+        group.everybody_suspects(4, Strength::Failed);
+        for _ in 0..phase {
+            if let Some((from, transmit)) = group.network.pop_front() {
+                group.input(transmit.to.0, Input::Message { from, bytes: &transmit.bytes });
+            }
+        }
+        group.crash(0);
+        group.everybody_suspects(0, Strength::Failed);
+        group.deliver();
+        group.pass(200);
+        for node in 1..4 {
+            let views = group.settled_views(node);
+            assert_eq!(views.last(), Some(&[1, 2, 3].to_vec()), "phase {phase}, at {node}");
+        }
+    }
+}
+
+#[test]
+fn a_planned_change_waits_for_nobody() {
+    let mut group = Group::settled(3);
+    let joiner = member(7);
+    group.input(1, Input::Admit([joiner].to_vec()));
+    group.positions.insert(NodeId(7), 0);
+    group.deliver();
+    let view = group.machines[&NodeId(0)].view().clone();
+    assert_eq!(view.nodes().map(|node| node.0).collect::<Vec<_>>(), [0, 1, 2, 7]);
+    let machine = Regroup::joining(joiner, Timing::default(), group.now, view, 0);
+    group.machines.insert(NodeId(7), machine);
+    group.input(7, Input::Flushed);
+    group.deliver();
+    group.pass(2);
+    for node in [0, 1, 2] {
+        assert_eq!(group.settled_views(node), [[0, 1, 2, 7]]);
+    }
+}
