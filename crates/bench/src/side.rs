@@ -13,7 +13,7 @@ use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
-use crate::{curves, hot_spot, idle, layers, transports};
+use crate::{curves, group_side, hot_spot, idle, layers, transports};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -54,6 +54,9 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
 
 /// Runs the answering side: what it is told depends on the side that asks.
 pub fn answer(name: &str, room: &Path, told: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    if name == "group" {
+        return group_side::run(room, told.to_str().ok_or("a name that is no text")?);
+    }
     if name == "hot_spot" {
         return hot_spot::answer(room, told.to_str().ok_or("a name that is no text")?);
     }

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 enum Name {
     /// The wire, beside Open MPI, UCX, iceoryx2, libfabric and sockets
     Net,
+    /// Membership and ordered update, beside corosync and the classic way
+    Membership,
 }
 
 #[derive(Debug, Args)]
@@ -31,6 +33,10 @@ impl Bench {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
         match self.name {
             Name::Net => comb_bench::net::run(self.full, self.json),
+            Name::Membership => {
+                comb_bench::membership::run(self.full, self.json)
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,11 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod grant;
+mod group;
 mod mesh;
 #[cfg(feature = "etcd")]
 mod quorum_etcd;
 mod quorum_file;
 
+pub use comb_membership::order::{Delivery, Level, SubmitError};
+pub use comb_membership::regroup::Stage;
+pub use comb_membership::stack::{Config, Event};
+pub use comb_membership::{Member, View, ViewEpoch};
+pub use comb_types::NodeId;
+pub use group::{Group, GroupOptions};
 pub use mesh::{Arrivals, Mesh, MeshError, Names};
 #[cfg(feature = "etcd")]
 pub use quorum_etcd::{QuorumEtcd, QuorumEtcdError};

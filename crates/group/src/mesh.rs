@@ -6,7 +6,7 @@
 //! for certain; a node's silence is for others to judge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError};
@@ -62,7 +62,7 @@ struct Peer {
     /// Where messages to it go.
     channel: Option<ChannelKey>,
     /// In order, behind what is in the channel.
-    unsent: VecDeque<Rc<[u8]>>,
+    unsent: VecDeque<Arc<[u8]>>,
     failed_opening: Option<Instant>,
 }
 
@@ -147,7 +147,7 @@ impl Mesh {
     }
 
     /// Sends a message, or loses it.
-    pub fn send(&mut self, to: NodeId, message: &Rc<[u8]>) {
+    pub fn send(&mut self, to: NodeId, message: &Arc<[u8]>) {
         if to == self.own {
             debug_assert!(false, "a machine does not send to itself");
             return;
@@ -250,7 +250,7 @@ impl Mesh {
     }
 
     /// Whether the message went, or will never go: what cannot for another reason than want of room is lost.
-    fn post(&mut self, to: NodeId, message: &Rc<[u8]>) -> bool {
+    fn post(&mut self, to: NodeId, message: &Arc<[u8]>) -> bool {
         let Some(channel) = self.peers.get(&to).and_then(|peer| peer.channel) else { return true };
         match self.endpoint.send(channel, KIND, message) {
             Ok(()) => true,
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    fn message(text: &str) -> Rc<[u8]> {
+    fn message(text: &str) -> Arc<[u8]> {
         text.as_bytes().into()
     }
 
@@ -368,7 +368,7 @@ mod tests {
         let (mut sender, mut reader) = (mesh(&agent, 0), mesh(&agent, 1));
         let sent = 200_u32;
         for number in 0..sent {
-            sender.send(NodeId(1), &Rc::from(number.to_le_bytes()));
+            sender.send(NodeId(1), &Arc::from(number.to_le_bytes()));
         }
         assert!(sender.waiting.contains(&NodeId(1)), "a ring has fewer slots");
         let mut next = 0_u32;

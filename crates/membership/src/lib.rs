@@ -9,6 +9,7 @@
 //! | [`order`] | what was agreed, in which order? | MSCS §7.8 |
 //! | [`multicast`] | how does a message reach thousands, almost certainly? | Galaxy §8.5.2 |
 //! | [`groups`] | how do thousands of small groups live on one? | Galaxy §8.5, §8.8 |
+//! | [`stack`] | how do views and ordered update make one member? | |
 //! | [`mscs`] | what did the classic way cost? | MSCS, ch. 7 |
 //!
 //! Every machine is driven in one way: an input and the time go in by `handle`; messages, events and the next timeout come
@@ -31,6 +32,7 @@ pub mod quorum;
 pub mod regroup;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+pub mod stack;
 pub mod state;
 mod transmit;
 pub mod view;

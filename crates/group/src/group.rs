@@ -1,0 +1,140 @@
+//! A member of a group, in the thread of the program that has it: views and ordered updates over a mesh.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use comb_membership::order::{Level, SubmitError};
+use comb_membership::regroup::Strength;
+use comb_membership::stack::{Config, Event, Input, Stack};
+use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
+use comb_net::{Agent, Cause, EndpointOptions};
+use comb_types::{NodeId, Time};
+
+use crate::mesh::{Arrivals, Mesh, MeshError, Names};
+
+/// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What a member is made with.
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// How nodes are called.
+    pub names: Names,
+    /// How the protocols work. All members have the same, but for the times.
+    pub config: Config,
+    /// Of the endpoint.
+    pub endpoint: EndpointOptions,
+}
+
+/// One member of a group. Nothing happens but in its calls: call [`Group::poll`] often, and [`Group::wait`] when there
+/// is nothing else to do.
+#[derive(Debug)]
+pub struct Group {
+    own: NodeId,
+    mesh: Mesh,
+    stack: Stack,
+    arrivals: Arrivals,
+    started: Instant,
+    /// What peers have sent that they may not, since the last look.
+    broken: VecDeque<PeerError>,
+}
+
+impl Group {
+    /// A member of a group whose first members are all configured. It works when more than half of them are there.
+    pub fn configured(
+        agent: &Agent,
+        own: NodeId,
+        members: &[NodeId],
+        options: GroupOptions,
+    ) -> Result<Self, MeshError> {
+        let mesh = Mesh::join(agent, own, options.names, options.endpoint)?;
+        let mut members: Vec<Member> =
+            members.iter().map(|&node| Member { node, incarnation: Incarnation(1) }).collect();
+        members.sort_unstable();
+        members.dedup();
+        let me = Member { node: own, incarnation: Incarnation(1) };
+        let first = View { epoch: ViewEpoch(1), tie_breaker: members[0].node, members };
+        let mut group = Self {
+            own,
+            mesh,
+            stack: Stack::configured(options.config, me, first, Time::ZERO),
+            arrivals: Arrivals::default(),
+            started: Instant::now(),
+            broken: VecDeque::new(),
+        };
+        group.send();
+        Ok(group)
+    }
+
+    /// Sends an update. [`Event::Reached`] tells when it is as far as `level`.
+    pub fn submit(&mut self, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
+        self.stack.submit(self.now(), level, body)
+    }
+
+    /// Takes in what has come, does what is due, and sends. Call [`Group::next_event`] until there is none.
+    pub fn poll(&mut self) {
+        self.mesh.poll(&mut self.arrivals);
+        let now = self.now();
+        for (from, bytes) in self.arrivals.messages() {
+            if let Err(error) = self.stack.handle(now, Input::Message { from, bytes }) {
+                self.broken.push_back(error);
+            }
+        }
+        for (node, cause) in self.arrivals.ended() {
+            let strength = match cause {
+                // It may only have closed a channel, or be too slow: others will say.
+                Cause::Silent(_) | Cause::Breach(_) => Strength::Unreachable,
+                Cause::Exited(_) | Cause::Left(_) => Strength::Failed,
+            };
+            let _ = self.stack.handle(now, Input::Suspect(*node, strength));
+        }
+        if self.stack.next_timeout().is_some_and(|due| due <= now) {
+            let _ = self.stack.handle(now, Input::Timeout);
+        }
+        self.send();
+    }
+
+    /// The next thing that has happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.stack.poll_event()
+    }
+
+    /// The next rule that a peer has broken: what it sent was not used.
+    pub fn next_broken_rule(&mut self) -> Option<PeerError> {
+        self.broken.pop_front()
+    }
+
+    /// Waits until something comes or is due, at most `limit`.
+    pub fn wait(&mut self, limit: Duration) {
+        let until = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
+        self.mesh.wait(until.min(limit));
+    }
+
+    /// The view that this member works in.
+    pub fn view(&self) -> &View {
+        self.stack.view()
+    }
+
+    /// The machine, to look at.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO.saturating_add(self.started.elapsed())
+    }
+
+    fn send(&mut self) {
+        let now = self.now();
+        while let Some(cast) = self.stack.poll_transmit(now) {
+            match cast.to {
+                To::One(node) => self.mesh.send(node, &cast.bytes),
+                To::Others => {
+                    for node in self.stack.view().nodes().filter(|&node| node != self.own) {
+                        self.mesh.send(node, &cast.bytes);
+                    }
+                }
+            }
+        }
+    }
+}
