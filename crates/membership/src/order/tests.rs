@@ -8,7 +8,10 @@ use comb_types::{Incarnation, NodeId, Time};
 
 use super::*;
 
+mod bad_peers;
 mod cluster;
+mod laggards;
 mod levels;
+mod persistence;
 
 use cluster::Cluster;

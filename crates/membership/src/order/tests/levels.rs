@@ -50,7 +50,9 @@ fn an_update_reaches_its_level_and_no_other_when_so_many_hold_it() {
 #[test]
 fn a_group_of_one_needs_nobody() {
     let mut cluster = Cluster::new(1, &Config::default());
-    [Level::Ordered, Level::Majority, Level::All].map(|level| cluster.submit(0, level, b"x").unwrap());
+    for level in [Level::Ordered, Level::Majority, Level::All] {
+        cluster.submit(0, level, b"x").unwrap();
+    }
     cluster.settle();
     assert_eq!(cluster.delivered(0).len(), 3);
     assert_eq!(cluster.reached(0), [(1, Level::Ordered), (2, Level::Majority), (3, Level::All)]);

@@ -53,7 +53,6 @@ pub(super) struct Seen {
     pub(super) caught_up: u64,
     pub(super) snapshots: u64,
     pub(super) reached: u64,
-    pub(super) doubled_views: u64,
 }
 
 impl Seen {
@@ -150,7 +149,7 @@ impl Seen {
             for number in 1..=life.submitted {
                 let sent = &self.sent[&(**member, number)];
                 rule(sent.is_reached && sent.position.is_some(), || {
-                    format!("progress: update {number} of {} has not come to its end", member.node)
+                    format!("progress: update {number} of {} has not come to its end: {sent:?}", member.node)
                 })?;
             }
         }
@@ -193,11 +192,11 @@ impl Checker<Replica> for Judge {
                 life.view = Some(view.clone());
                 rule(is_newer, || format!("{} is installed after a later one", view.epoch))
             }
-            Event::Lagging { .. } => {
+            Event::Lagging => {
                 seen.lagging += 1;
                 Ok(())
             }
-            Event::CaughtUp { .. } => {
+            Event::CaughtUp => {
                 seen.caught_up += 1;
                 Ok(())
             }

@@ -90,11 +90,6 @@ impl Oracle {
         }
     }
 
-    /// The view that all have, or will have when they have heard of it.
-    pub(super) fn settled(&self) -> &View {
-        &self.settled
-    }
-
     /// Whether nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(self.stage, Stage::Quiet)
@@ -176,11 +171,12 @@ impl Oracle {
     }
 
     fn decide(&mut self, world: &mut World<Replica>, there: &[Member]) {
-        let positions = self.answers.borrow().positions.clone();
-        let held = |member: &Member| positions.get(&(self.round, member.node)).copied().unwrap_or(0);
-        let cut = there.iter().map(held).max().expect("a quorum is somebody");
+        let (round, positions) = (self.round, self.answers.borrow().positions.clone());
+        let held = |member: &Member| positions.get(&(round, member.node)).copied().unwrap_or(0);
+        let heard = self.heard(there);
+        let cut = heard.iter().map(held).max().expect("a quorum is somebody");
         let holders: Vec<_> =
-            there.iter().filter(|member| held(member) == cut).map(|member| member.node).collect();
+            heard.iter().filter(|member| held(member) == cut).map(|member| member.node).collect();
         let joiners = self.waiting(&world.truth());
         let mut members = [there, &joiners].concat();
         members.sort_unstable();
@@ -205,6 +201,21 @@ impl Oracle {
         }
         self.decided = view.clone();
         self.stage = Stage::Flushing { view, since: world.now() };
+    }
+
+    /// Whose answers count: sometimes a bare quorum, so that others, who may hold more, come into the next view too.
+    fn heard(&mut self, there: &[Member]) -> Vec<Member> {
+        let mut heard = there.to_vec();
+        while self.dice.below(2) == 0 {
+            let without = self.dice.index(heard.len());
+            let rest: Vec<_> = heard[..without].iter().chain(&heard[without + 1..]).copied().collect();
+            let quorum = rest.iter().filter(|member| self.settled.members.contains(member)).count();
+            if quorum * 2 <= self.settled.members.len() {
+                break;
+            }
+            heard = rest;
+        }
+        heard
     }
 
     fn install(&mut self, world: &mut World<Replica>, view: View) {

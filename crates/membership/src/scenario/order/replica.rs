@@ -32,8 +32,8 @@ pub(super) enum Event {
     Position { round: u64, held: u64 },
     Flushed { round: u64 },
     Installed { view: View },
-    Lagging { member: NodeId },
-    CaughtUp { member: NodeId },
+    Lagging,
+    CaughtUp,
     NeedsSnapshot,
     Refused { from: NodeId, rule: &'static str },
 }
@@ -65,11 +65,6 @@ impl Replica {
     /// The state, for those who need it.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         Some(self.order.as_ref()?.snapshot(self.state.to_le_bytes().to_vec()))
-    }
-
-    /// The protocol, if the node has begun with it.
-    pub(super) fn order(&self) -> Option<&Order> {
-        self.order.as_ref()
     }
 
     fn restore(&mut self, snapshot: &Snapshot) {
@@ -161,8 +156,8 @@ fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
         order::Event::Reached { number, level } => Event::Reached { number, level },
         order::Event::Position(held) => Event::Position { round, held },
         order::Event::Flushed => Event::Flushed { round },
-        order::Event::Lagging { member, .. } => Event::Lagging { member },
-        order::Event::CaughtUp { member } => Event::CaughtUp { member },
+        order::Event::Lagging { .. } => Event::Lagging,
+        order::Event::CaughtUp { .. } => Event::CaughtUp,
         order::Event::NeedsSnapshot { .. } => Event::NeedsSnapshot,
         order::Event::Persist { .. } => unreachable!("this scenario has no log"),
     }
