@@ -25,6 +25,8 @@ mod belief;
 mod cleanup;
 mod closing;
 mod message;
+#[cfg(test)]
+mod model;
 mod pruning;
 #[cfg(test)]
 mod tests;
@@ -308,10 +310,8 @@ impl Regroup {
             Input::Flushed => self.reached_cut(),
             Input::Acquired { epoch, granted } => self.acquired(epoch, granted),
             Input::Admit(members) => self.wish(&members),
-            Input::Timeout => {}
+            Input::Timeout => self.due(),
         }
-        self.hear_myself();
-        self.due();
         self.hear_myself();
         self.arrange();
         Ok(())

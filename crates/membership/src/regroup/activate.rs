@@ -127,6 +127,11 @@ impl Regroup {
             self.send(from, Body::Refuse { promised: self.promised });
             return Ok(());
         }
+        let is_past = self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == ballot);
+        if is_past {
+            // It came late or twice: what it asks for was promised, and used.
+            return Ok(());
+        }
         self.follow_ballot(ballot);
         self.owed = Some(ballot);
         self.answer();

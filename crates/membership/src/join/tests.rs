@@ -1,0 +1,148 @@
+//! Joiners and sponsors with their messages carried by hand.
+
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+use comb_types::{Incarnation, NodeId, Time};
+
+use super::*;
+use crate::view::ViewEpoch;
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), incarnation: Incarnation(1) }
+}
+
+fn config(contacts: u32, may_found: bool) -> Config {
+    Config { contacts: (0..contacts).map(NodeId).collect(), may_found, ..Config::default() }
+}
+
+struct Nodes {
+    joins: BTreeMap<NodeId, Join>,
+    events: Vec<(NodeId, Event)>,
+    now: Time,
+}
+
+impl Nodes {
+    fn new(founders: &[bool]) -> Self {
+        let contacts = u32::try_from(founders.len()).expect("few");
+        let now = Time::from_millis(1);
+        let join = |(node, may_found): (u32, &bool)| {
+            (NodeId(node), Join::new(member(node), config(contacts, *may_found), now))
+        };
+        Self { joins: (0..).zip(founders).map(join).collect(), events: Vec::new(), now }
+    }
+
+    fn run(&mut self, until: Time) {
+        while self.now < until {
+            while self.deliver() {}
+            let due = self.joins.values().filter_map(Join::next_timeout).min().unwrap_or(until);
+            self.now = due.min(until).max(self.now);
+            for join in self.joins.values_mut() {
+                join.handle(self.now, Input::Timeout).expect("no peer is involved");
+            }
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let mut sent = Vec::new();
+        for (&node, join) in &mut self.joins {
+            self.events.extend(core::iter::from_fn(|| join.poll_event()).map(|event| (node, event)));
+            sent.extend(core::iter::from_fn(|| join.poll_transmit()).map(|transmit| (node, transmit)));
+        }
+        for (from, transmit) in &sent {
+            if let Some(join) = self.joins.get_mut(&transmit.to) {
+                let input = Input::Message { from: *from, bytes: &transmit.bytes };
+                join.handle(self.now, input).expect("everybody keeps the rules");
+            }
+        }
+        !sent.is_empty()
+    }
+
+    fn founders(&self) -> Vec<u32> {
+        let founded = self.events.iter().filter(|(_, event)| matches!(event, Event::Founded(_)));
+        founded.map(|(node, _)| node.0).collect()
+    }
+}
+
+#[test]
+fn the_founder_founds_when_most_contacts_are_in_no_group() {
+    let mut nodes = Nodes::new(&[true, false, false]);
+    nodes.run(Time::from_millis(900));
+    assert!(nodes.founders().is_empty(), "it searches first");
+    nodes.run(Time::from_millis(1500));
+    assert_eq!(nodes.founders(), [0]);
+}
+
+#[test]
+fn a_founder_that_hears_too_few_does_not_found() {
+    let mut nodes = Nodes::new(&[true, false, false]);
+    nodes.joins.retain(|node, _| node.0 == 0);
+    nodes.run(Time::from_millis(5000));
+    assert!(nodes.founders().is_empty());
+}
+
+#[test]
+fn two_founders_do_not_make_two_groups() {
+    let mut nodes = Nodes::new(&[true, true, false, false, false]);
+    nodes.run(Time::from_millis(5000));
+    assert_eq!(nodes.founders().len(), 1);
+}
+
+#[test]
+fn petitions_of_a_moment_become_one_change_and_welcomes_follow() {
+    let mut nodes = Nodes::new(&[true, false, false]);
+    nodes.run(Time::from_millis(1500));
+    for node in [1, 2] {
+        let join = nodes.joins.get_mut(&NodeId(node)).expect("it is there");
+        join.handle(nodes.now, Input::Synchronised).expect("no peer is involved");
+    }
+    let then = Time::from_millis(1510);
+    nodes.run(then);
+    let admits = nodes.events.iter().filter(|(_, event)| matches!(event, Event::Admit(_))).cloned();
+    assert_eq!(admits.collect::<Vec<_>>(), [(NodeId(0), Event::Admit(vec![member(1), member(2)]))]);
+    let members = vec![member(0), member(1), member(2)];
+    let view = View { epoch: ViewEpoch(2), members, tie_breaker: NodeId(0) };
+    let holders = vec![NodeId(0)];
+    let sponsor = nodes.joins.get_mut(&NodeId(0)).expect("it is there");
+    sponsor
+        .handle(then, Input::Decided { view: view.clone(), cut: 7, holders: holders.clone() })
+        .expect("own");
+    nodes.deliver();
+    nodes.deliver();
+    for node in [1, 2] {
+        let joined = Event::Joined { view: view.clone(), cut: 7, holders: holders.clone() };
+        assert!(nodes.events.contains(&(NodeId(node), joined)), "{node}");
+    }
+}
+
+#[test]
+fn a_sponsor_that_dies_is_replaced_and_progress_puts_that_off() {
+    let now = Time::from_millis(1);
+    let mut join = Join::new(member(5), config(3, false), now);
+    for sponsor in [1, 2] {
+        let bytes = wire::encode(
+            Protocol::Join,
+            &Body::Offer { snapshot: vec![u8::try_from(sponsor).expect("small")] },
+        );
+        join.handle(now, Input::Message { from: NodeId(sponsor), bytes: &bytes }).expect("an offer");
+    }
+    let first = Event::Synchronise { sponsor: NodeId(1), snapshot: vec![1] };
+    assert_eq!(join.poll_event(), Some(first));
+    join.handle(Time::from_millis(1500), Input::Progress).expect("own");
+    join.handle(Time::from_millis(2500), Input::Timeout).expect("own");
+    assert_eq!(join.poll_event(), None, "there is progress");
+    join.handle(Time::from_millis(3501), Input::Timeout).expect("own");
+    assert_eq!(join.poll_event(), Some(Event::Synchronise { sponsor: NodeId(2), snapshot: vec![2] }));
+}
+
+#[test]
+fn a_welcome_nobody_asked_for_is_refused() {
+    let mut join = Join::new(member(5), config(3, false), Time::ZERO);
+    let view = View { epoch: ViewEpoch(9), members: vec![member(1), member(5)], tie_breaker: NodeId(1) };
+    let bytes = wire::encode(Protocol::Join, &Body::Welcome { view, cut: 0, holders: vec![NodeId(1)] });
+    let before = join.clone();
+    let error = join.handle(Time::ZERO, Input::Message { from: NodeId(1), bytes: &bytes });
+    assert_eq!(error, Err(PeerError::new(NodeId(1), "a welcome that was not asked for")));
+    assert_eq!(join, before);
+}
