@@ -92,7 +92,7 @@ impl Side {
 
     /// Whether all have installed the first view.
     fn group_is_whole(&self) -> bool {
-        self.group.stack().regroup().stage() == comb_group::Stage::Settled
+        self.group.stack().regroup().is_some_and(|regroup| regroup.stage() == comb_group::Stage::Settled)
     }
 
     /// Looks once at what has come; waits for something if nothing has.
@@ -144,18 +144,18 @@ impl Side {
             "p50_us": percentile(50),
             "p99_us": percentile(99),
             "broken_rules": std::iter::from_fn(|| self.group.next_broken_rule()).count(),
-            "refused": format!("{:?}", self.group.stack().order().counts()),
+            "refused": format!("{:?}", self.group.stack().order().map(|order| order.counts())),
         }))
     }
 
     fn await_view(&mut self) -> Result<(), Box<dyn std::error::Error>> {
-        let before = self.group.view().epoch;
+        let before = self.group.view().map(|view| view.epoch);
         let mut at = None;
         say(&json!({ "waits": true }))?;
         while at.is_none() {
             self.turn(IDLE_SLEEP, |event| {
                 if let Event::View(view) = event
-                    && view.epoch > before
+                    && Some(view.epoch) > before
                 {
                     at = Some(monotonic_ns());
                 }

@@ -110,8 +110,8 @@ impl Group {
         self.mesh.wait(until.min(limit));
     }
 
-    /// The view that this member works in.
-    pub fn view(&self) -> &View {
+    /// The view that this member works in; none before the first.
+    pub fn view(&self) -> Option<&View> {
         self.stack.view()
     }
 
@@ -130,7 +130,8 @@ impl Group {
             match cast.to {
                 To::One(node) => self.mesh.send(node, &cast.bytes),
                 To::Others => {
-                    for node in self.stack.view().nodes().filter(|&node| node != self.own) {
+                    let view = self.stack.view();
+                    for node in view.into_iter().flat_map(View::nodes).filter(|&node| node != self.own) {
                         self.mesh.send(node, &cast.bytes);
                     }
                 }

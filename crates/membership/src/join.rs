@@ -184,6 +184,15 @@ impl Join {
         join
     }
 
+    /// A member of a first view that all of its members were configured with: it lets others in.
+    pub fn within(me: Member, config: Config, now: Time, view: View) -> Self {
+        let mut join = Self::new(me, config, now);
+        join.out.clear();
+        let holders = view.nodes().collect();
+        join.become_member(view, 0, holders);
+        join
+    }
+
     /// Whether it is in.
     pub fn is_member(&self) -> bool {
         matches!(self.role, Role::Member { .. })

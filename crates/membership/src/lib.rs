@@ -9,6 +9,7 @@
 //! | [`order`] | what was agreed, in which order? | MSCS §7.8 |
 //! | [`multicast`] | how does a message reach thousands, almost certainly? | Galaxy §8.5.2 |
 //! | [`groups`] | how do thousands of small groups live on one? | Galaxy §8.5, §8.8 |
+//! | [`snapshot`] | how does a member get the state that it lacks? | |
 //! | [`stack`] | how do views and ordered update make one member? | |
 //! | [`mscs`] | what did the classic way cost? | MSCS, ch. 7 |
 //!
@@ -32,6 +33,7 @@ pub mod quorum;
 pub mod regroup;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+pub mod snapshot;
 pub mod stack;
 pub mod state;
 mod transmit;

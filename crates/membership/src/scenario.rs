@@ -10,6 +10,7 @@ use comb_sim::Line;
 pub use comb_sim::Failure;
 
 pub mod gossip;
+pub mod group;
 pub mod linearizable;
 pub mod mscs;
 pub mod order;
@@ -53,4 +54,5 @@ pub struct Scenario {
 }
 
 /// All there are.
-pub const ALL: &[Scenario] = &[gossip::SCENARIO, regroup::SCENARIO, order::SCENARIO, mscs::SCENARIO];
+pub const ALL: &[Scenario] =
+    &[gossip::SCENARIO, regroup::SCENARIO, order::SCENARIO, group::SCENARIO, mscs::SCENARIO];

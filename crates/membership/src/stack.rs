@@ -1,4 +1,5 @@
-//! The whole of a member: views and ordered update as one machine, for drivers.
+//! The whole of a member as one machine, for drivers: how it comes in, views, ordered update, and the state that those get who lack
+//! too much.
 //!
 //! What each part has to tell the others is done here; what is left for the driver is [`Event`]. After inputs, poll
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
@@ -10,8 +11,10 @@ use alloc::vec::Vec;
 
 use comb_types::{NodeId, Time};
 
-use crate::order::{self, Delivery, Level, Order, Snapshot, SubmitError};
+use crate::join::{self, Join};
+use crate::order::{self, Delivery, Level, Order, SubmitError};
 use crate::regroup::{self, Regroup, Strength, Stuck, Timing};
+use crate::snapshot::{self, Snapshots};
 use crate::transmit::{Cast, To};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{self, PeerError, Protocol};
@@ -23,10 +26,14 @@ pub struct Config {
     pub order: order::Config,
     /// Of view changes.
     pub regroup: Timing,
+    /// Of coming in.
+    pub join: join::Config,
+    /// Of handing over the state.
+    pub snapshot: snapshot::Config,
 }
 
 /// What a member is told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// A message came.
     Message {
@@ -48,8 +55,8 @@ pub enum Input<'a> {
         /// Whether this member has it.
         granted: bool,
     },
-    /// The answer to [`Event::NeedsSnapshot`].
-    Snapshot(Snapshot),
+    /// The answer to [`Event::WantsState`].
+    State(&'a [u8]),
     /// The answer to [`Event::Persist`].
     Persisted {
         /// As there.
@@ -89,11 +96,15 @@ pub enum Event {
     Lagging(NodeId),
     /// It does again.
     CaughtUp(NodeId),
-    /// Get a snapshot from another member: nobody keeps any more what this one lacks.
-    NeedsSnapshot {
-        /// The first position that it lacks.
-        from: u64,
+    /// The application's state is this from now on: it had not all updates before, and will not get them.
+    Restore {
+        /// All up to this are in it.
+        position: u64,
+        /// What another member's application said in answer to [`Event::WantsState`].
+        state: Vec<u8>,
     },
+    /// Say what the application's state is, as of all events before this one.
+    WantsState,
     /// Write this to the log, and answer when it is there.
     Persist {
         /// The last position in it.
@@ -103,30 +114,73 @@ pub enum Event {
     },
 }
 
-/// One member.
+/// What a node has while it is in a group.
 #[derive(Clone, Debug)]
-pub struct Stack {
+struct Inside {
     order: Order,
     regroup: Regroup,
+}
+
+/// One member, or a node that wants to be one.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    me: Member,
+    config: Config,
+    join: Join,
+    snapshots: Snapshots,
+    inside: Option<Inside>,
+    /// What a joiner has been given.
+    given: Option<order::Snapshot>,
+    /// A snapshot that lacks nothing but the application's state, which was asked for.
+    unfinished: Option<order::Snapshot>,
+    /// Whose turn to be asked for a snapshot it is, and whether the last one has given any of it.
+    turn: usize,
+    is_given_some: bool,
     events: VecDeque<Event>,
     is_out: bool,
 }
 
 impl Stack {
+    /// A node that wants in, by way of [`join::Config::contacts`].
+    pub fn joining(config: Config, me: Member, now: Time) -> Self {
+        let join = Join::new(me, config.join.clone(), now);
+        Self::new(config, me, join)
+    }
+
     /// A member of a first view that all of its members were configured with.
     pub fn configured(config: Config, me: Member, first: View, now: Time) -> Self {
+        let mut stack = Self::new(config.clone(), me, Join::within(me, config.join, now, first.clone()));
         let order = Order::founding(config.order, me, first.clone());
-        let regroup = Regroup::joining(me, config.regroup, now, first, 0);
-        let mut stack = Self { order, regroup, events: VecDeque::new(), is_out: false };
+        let mut regroup = Regroup::joining(me, config.regroup, now, first, 0);
         // There is nothing to be flushed before a first view.
-        let _ = stack.regroup.handle(now, regroup::Input::Flushed);
+        let _ = regroup.handle(now, regroup::Input::Flushed);
+        stack.inside = Some(Inside { order, regroup });
         stack.connect(now);
         stack
     }
 
+    fn new(config: Config, me: Member, join: Join) -> Self {
+        Self {
+            me,
+            join,
+            snapshots: Snapshots::new(config.snapshot),
+            config,
+            inside: None,
+            given: None,
+            unfinished: None,
+            turn: 0,
+            is_given_some: false,
+            events: VecDeque::new(),
+            is_out: false,
+        }
+    }
+
     /// Takes an update to be sent, and says its number. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, now: Time, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
-        self.order.submit(now, level, body)
+        match &mut self.inside {
+            Some(inside) if !self.is_out => inside.order.submit(now, level, body),
+            _ => Err(SubmitError::Out),
+        }
     }
 
     /// Takes one input. An error names a peer that broke a rule, and nothing has changed.
@@ -134,30 +188,48 @@ impl Stack {
         if self.is_out {
             return Ok(());
         }
-        let outcome = match input {
-            Input::Message { from, bytes } => self.message(now, from, bytes),
-            Input::Timeout => self.timeout(now),
-            Input::Suspect(node, strength) => match self.regroup.view().member(node) {
-                Some(member) => self.regroup.handle(now, regroup::Input::Suspect(member, strength)),
-                None => Ok(()),
-            },
-            Input::Heard(node) => self.regroup.handle(now, regroup::Input::Heard(node)),
-            Input::Acquired { epoch, granted } => {
-                self.regroup.handle(now, regroup::Input::Acquired { epoch, granted })
-            }
-            Input::Snapshot(snapshot) => self.order.handle(now, order::Input::Snapshot(snapshot)),
-            Input::Persisted { position } => self.order.handle(now, order::Input::Persisted { position }),
-        };
+        let outcome = self.take(now, input);
         self.connect(now);
         outcome
     }
 
+    fn take(&mut self, now: Time, input: Input<'_>) -> Result<(), PeerError> {
+        match input {
+            Input::Message { from, bytes } => return self.message(now, from, bytes),
+            Input::Timeout => return self.timeout(now),
+            Input::State(state) => {
+                if let Some(mut snapshot) = self.unfinished.take() {
+                    snapshot.state = state.to_vec();
+                    let bytes = postcard::to_allocvec(&snapshot).expect("our own snapshot can be written");
+                    self.snapshots.give(now, &bytes);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Some(Inside { order, regroup }) = &mut self.inside else { return Ok(()) };
+        match input {
+            Input::Suspect(node, strength) => match regroup.view().member(node) {
+                Some(member) => regroup.handle(now, regroup::Input::Suspect(member, strength)),
+                None => Ok(()),
+            },
+            Input::Heard(node) => regroup.handle(now, regroup::Input::Heard(node)),
+            Input::Acquired { epoch, granted } => {
+                regroup.handle(now, regroup::Input::Acquired { epoch, granted })
+            }
+            Input::Persisted { position } => order.handle(now, order::Input::Persisted { position }),
+            Input::Message { .. } | Input::Timeout | Input::State(_) => Ok(()),
+        }
+    }
+
     /// The next message to be sent. `To::Others` are those of [`Stack::view`].
     pub fn poll_transmit(&mut self, now: Time) -> Option<Cast> {
-        if let Some(transmit) = self.regroup.poll_transmit() {
+        let transmit = self.join.poll_transmit().or_else(|| self.snapshots.poll_transmit());
+        let regroup = || self.inside.as_mut().and_then(|inside| inside.regroup.poll_transmit());
+        if let Some(transmit) = transmit.or_else(regroup) {
             return Some(Cast { to: To::One(transmit.to), bytes: transmit.bytes.into() });
         }
-        let cast = self.order.poll_transmit();
+        let cast = self.inside.as_mut().and_then(|inside| inside.order.poll_transmit());
         if cast.is_none() {
             // What was committed by making the last batch.
             self.connect(now);
@@ -175,22 +247,31 @@ impl Stack {
         if self.is_out {
             return None;
         }
-        [self.order.next_timeout(), self.regroup.next_timeout()].into_iter().flatten().min()
+        let inside = self.inside.as_ref();
+        let order = inside.and_then(|inside| inside.order.next_timeout());
+        let regroup = inside.and_then(|inside| inside.regroup.next_timeout());
+        let outside = [self.join.next_timeout(), self.snapshots.next_timeout()];
+        [order, regroup].into_iter().chain(outside).flatten().min()
     }
 
-    /// The view that this member works in.
-    pub fn view(&self) -> &View {
-        self.order.view()
+    /// The view that this member works in; none before the first.
+    pub fn view(&self) -> Option<&View> {
+        self.inside.as_ref().map(|inside| inside.order.view())
     }
 
     /// Ordered update, to look at.
-    pub fn order(&self) -> &Order {
-        &self.order
+    pub fn order(&self) -> Option<&Order> {
+        self.inside.as_ref().map(|inside| &inside.order)
     }
 
     /// Regroup, to look at.
-    pub fn regroup(&self) -> &Regroup {
-        &self.regroup
+    pub fn regroup(&self) -> Option<&Regroup> {
+        self.inside.as_ref().map(|inside| &inside.regroup)
+    }
+
+    /// Which life of which node this is.
+    pub fn me(&self) -> Member {
+        self.me
     }
 
     /// A message in words.
@@ -198,6 +279,8 @@ impl Stack {
         match wire::protocol(from, bytes) {
             Ok(Protocol::Regroup) => regroup::describe(from, bytes),
             Ok(Protocol::Order) => Order::describe(bytes),
+            Ok(Protocol::Join) => join::describe(from, bytes),
+            Ok(Protocol::Snapshot) => snapshot::describe(from, bytes),
             Ok(other) => alloc::format!("{other:?}, {} bytes", bytes.len()),
             Err(error) => String::from(error.rule),
         }
@@ -205,29 +288,46 @@ impl Stack {
 
     fn message(&mut self, now: Time, from: NodeId, bytes: &[u8]) -> Result<(), PeerError> {
         match wire::protocol(from, bytes)? {
-            Protocol::Order => self.order.handle(now, order::Input::Message { from, bytes }),
-            Protocol::Regroup => self.regroup.handle(now, regroup::Input::Message { from, bytes }),
+            Protocol::Join => self.join.handle(now, join::Input::Message { from, bytes }),
+            Protocol::Snapshot => self.snapshots.receive(now, from, bytes),
+            Protocol::Order => match &mut self.inside {
+                Some(inside) => inside.order.handle(now, order::Input::Message { from, bytes }),
+                None => Ok(()),
+            },
+            Protocol::Regroup => match &mut self.inside {
+                Some(inside) => inside.regroup.handle(now, regroup::Input::Message { from, bytes }),
+                None => Ok(()),
+            },
             _ => Err(PeerError::new(from, "a message of a protocol that a member does not speak")),
         }
     }
 
     fn timeout(&mut self, now: Time) -> Result<(), PeerError> {
         let is_due = |wanted: Option<Time>| wanted.is_some_and(|wanted| wanted <= now);
-        if is_due(self.order.next_timeout()) {
-            self.order.handle(now, order::Input::Timeout)?;
+        self.snapshots.timeout(now);
+        if is_due(self.join.next_timeout()) {
+            self.join.handle(now, join::Input::Timeout)?;
         }
-        if is_due(self.regroup.next_timeout()) {
-            self.regroup.handle(now, regroup::Input::Timeout)?;
+        let Some(Inside { order, regroup }) = &mut self.inside else { return Ok(()) };
+        if is_due(order.next_timeout()) {
+            order.handle(now, order::Input::Timeout)?;
+        }
+        if is_due(regroup.next_timeout()) {
+            regroup.handle(now, regroup::Input::Timeout)?;
         }
         Ok(())
     }
 
-    /// Tells each part what the other has to say, until neither has more.
+    /// Tells each part what the others have to say, until none has more.
     fn connect(&mut self, now: Time) {
         loop {
-            if let Some(event) = self.regroup.poll_event() {
+            if let Some(event) = self.join.poll_event() {
+                self.joined(now, event);
+            } else if let Some(event) = self.snapshots.poll_event() {
+                self.handed_over(now, event);
+            } else if let Some(event) = self.inside.as_mut().and_then(|inside| inside.regroup.poll_event()) {
                 self.regrouped(now, event);
-            } else if let Some(event) = self.order.poll_event() {
+            } else if let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
                 self.ordered(now, event);
             } else {
                 return;
@@ -235,47 +335,141 @@ impl Stack {
         }
     }
 
+    fn joined(&mut self, now: Time, event: join::Event) {
+        match event {
+            join::Event::Synchronise { sponsor, snapshot: _ } => self.snapshots.take(now, sponsor),
+            join::Event::Joined { view, cut, holders } => {
+                let snapshot = self.given.take().unwrap_or_default();
+                let (position, state) = (snapshot.position, snapshot.state.clone());
+                self.events.push_back(Event::Restore { position, state });
+                let mut order = Order::joining(self.config.order.clone(), self.me, snapshot);
+                let regroup = Regroup::joining(self.me, self.config.regroup, now, view.clone(), cut);
+                let changed = order.handle(now, order::Input::Change { view, cut, holders });
+                debug_assert!(changed.is_ok(), "only a peer's message is refused");
+                self.inside = Some(Inside { order, regroup });
+            }
+            join::Event::Founded(view) => {
+                let order = Order::founding(self.config.order.clone(), self.me, view.clone());
+                let regroup = Regroup::founding(self.me, self.config.regroup, now);
+                self.inside = Some(Inside { order, regroup });
+                self.events.extend([Event::View(view.clone()), Event::Settled(view)]);
+            }
+            join::Event::Admit(members) => self.tell_regroup(now, regroup::Input::Admit(members)),
+            join::Event::Reborn { former } => {
+                self.tell_regroup(now, regroup::Input::Suspect(former, Strength::Failed));
+            }
+        }
+    }
+
+    fn handed_over(&mut self, now: Time, event: snapshot::Event) {
+        match event {
+            snapshot::Event::Make => {
+                if let Some(inside) = &self.inside
+                    && self.unfinished.is_none()
+                {
+                    self.unfinished = Some(inside.order.snapshot(Vec::new()));
+                    self.events.push_back(Event::WantsState);
+                }
+            }
+            snapshot::Event::Progress => {
+                self.is_given_some = true;
+                let heard = self.join.handle(now, join::Input::Progress);
+                debug_assert!(heard.is_ok(), "only a peer's message is refused");
+            }
+            snapshot::Event::Taken { bytes, .. } => {
+                // What cannot be read is as good as none: it is asked for again, of another.
+                if let Ok((snapshot, [])) = postcard::take_from_bytes::<order::Snapshot>(&bytes) {
+                    self.taken(now, snapshot);
+                }
+            }
+        }
+    }
+
+    fn taken(&mut self, now: Time, snapshot: order::Snapshot) {
+        let Some(delivered) = self.order().map(Order::delivered) else {
+            self.given = Some(snapshot);
+            let heard = self.join.handle(now, join::Input::Synchronised);
+            debug_assert!(heard.is_ok(), "only a peer's message is refused");
+            return;
+        };
+        if snapshot.position > delivered {
+            // What was delivered before comes before.
+            while let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
+                self.ordered(now, event);
+            }
+            let (position, state) = (snapshot.position, snapshot.state.clone());
+            self.events.push_back(Event::Restore { position, state });
+            self.tell_order(now, order::Input::Snapshot(snapshot));
+        }
+    }
+
     fn regrouped(&mut self, now: Time, event: regroup::Event) {
-        let input = match event {
-            regroup::Event::Freeze { .. } => order::Input::Freeze,
-            regroup::Event::Decided { view, cut, holders } => order::Input::Change { view, cut, holders },
+        match event {
+            regroup::Event::Freeze { .. } => self.tell_order(now, order::Input::Freeze),
+            regroup::Event::Decided { view, cut, holders } => {
+                let decided = join::Input::Decided { view: view.clone(), cut, holders: holders.clone() };
+                let heard = self.join.handle(now, decided);
+                debug_assert!(heard.is_ok(), "only a peer's message is refused");
+                self.tell_order(now, order::Input::Change { view, cut, holders });
+            }
             regroup::Event::Installed(view) => {
                 self.events.push_back(Event::View(view.clone()));
-                if self.order.view() == &view {
-                    return;
+                // A configured one was there from the beginning.
+                if self.view() != Some(&view) {
+                    self.tell_order(now, order::Input::Install(view));
                 }
-                order::Input::Install(view)
             }
-            regroup::Event::Settled(view) => return self.events.push_back(Event::Settled(view)),
-            regroup::Event::Acquire { epoch } => return self.events.push_back(Event::Acquire { epoch }),
-            regroup::Event::Stuck { reason } => return self.events.push_back(Event::Stuck(reason)),
+            regroup::Event::Settled(view) => self.events.push_back(Event::Settled(view)),
+            regroup::Event::Acquire { epoch } => self.events.push_back(Event::Acquire { epoch }),
+            regroup::Event::Stuck { reason } => self.events.push_back(Event::Stuck(reason)),
             regroup::Event::Excluded { by } => {
                 self.is_out = true;
-                return self.events.push_back(Event::Excluded { by });
+                self.events.push_back(Event::Excluded { by });
             }
-        };
-        let taken = self.order.handle(now, input);
-        debug_assert!(taken.is_ok(), "only a peer's message is refused");
+        }
     }
 
     fn ordered(&mut self, now: Time, event: order::Event) {
-        let input = match event {
-            order::Event::Position(position) => regroup::Input::Position(position),
-            order::Event::Flushed => regroup::Input::Flushed,
-            order::Event::Delivered(delivery) => return self.events.push_back(Event::Delivered(delivery)),
-            order::Event::Reached { number, level } => {
-                return self.events.push_back(Event::Reached { number, level });
+        self.events.push_back(match event {
+            order::Event::Position(position) => {
+                return self.tell_regroup(now, regroup::Input::Position(position));
             }
-            order::Event::Lagging { member, .. } => return self.events.push_back(Event::Lagging(member)),
-            order::Event::CaughtUp { member } => return self.events.push_back(Event::CaughtUp(member)),
-            order::Event::NeedsSnapshot { from } => {
-                return self.events.push_back(Event::NeedsSnapshot { from });
-            }
-            order::Event::Persist { position, bytes } => {
-                return self.events.push_back(Event::Persist { position, bytes });
-            }
-        };
-        let taken = self.regroup.handle(now, input);
-        debug_assert!(taken.is_ok(), "only a peer's message is refused");
+            order::Event::Flushed => return self.tell_regroup(now, regroup::Input::Flushed),
+            order::Event::NeedsSnapshot { .. } => return self.look_for_snapshot(now),
+            order::Event::Delivered(delivery) => Event::Delivered(delivery),
+            order::Event::Reached { number, level } => Event::Reached { number, level },
+            order::Event::Lagging { member, .. } => Event::Lagging(member),
+            order::Event::CaughtUp { member } => Event::CaughtUp(member),
+            order::Event::Persist { position, bytes } => Event::Persist { position, bytes },
+        });
+    }
+
+    /// Asks the members for a snapshot in turn; the next when the last has given nothing since.
+    fn look_for_snapshot(&mut self, now: Time) {
+        let Some(Inside { regroup, .. }) = &self.inside else { return };
+        if self.snapshots.giver().is_some() && core::mem::take(&mut self.is_given_some) {
+            return;
+        }
+        let others: Vec<_> = regroup.view().nodes().filter(|&node| node != self.me.node).collect();
+        if others.is_empty() {
+            return;
+        }
+        let giver = others[self.turn % others.len()];
+        self.turn += 1;
+        self.snapshots.take(now, giver);
+    }
+
+    fn tell_order(&mut self, now: Time, input: order::Input<'_>) {
+        if let Some(inside) = &mut self.inside {
+            let taken = inside.order.handle(now, input);
+            debug_assert!(taken.is_ok(), "only a peer's message is refused");
+        }
+    }
+
+    fn tell_regroup(&mut self, now: Time, input: regroup::Input<'_>) {
+        if let Some(inside) = &mut self.inside {
+            let taken = inside.regroup.handle(now, input);
+            debug_assert!(taken.is_ok(), "only a peer's message is refused");
+        }
     }
 }

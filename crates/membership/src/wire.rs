@@ -6,8 +6,8 @@
 use alloc::vec::Vec;
 
 use comb_types::NodeId;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Of the messages. Neighbours one apart understand each other.
 pub const VERSION: u8 = 1;
@@ -32,10 +32,12 @@ pub enum Protocol {
     Groups = 7,
     /// [`crate::mscs`].
     Mscs = 8,
+    /// [`crate::snapshot`].
+    Snapshot = 9,
 }
 
 impl Protocol {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::State,
         Self::Detect,
         Self::Regroup,
@@ -44,6 +46,7 @@ impl Protocol {
         Self::Multicast,
         Self::Groups,
         Self::Mscs,
+        Self::Snapshot,
     ];
 }
 
@@ -84,6 +87,15 @@ pub fn protocol(from: NodeId, bytes: &[u8]) -> Result<Protocol, PeerError> {
 
 /// Reads a message of `expected`.
 pub fn decode<M: DeserializeOwned>(from: NodeId, expected: Protocol, bytes: &[u8]) -> Result<M, PeerError> {
+    decode_borrowed(from, expected, bytes)
+}
+
+/// [`decode`] for a message that refers to its bytes.
+pub fn decode_borrowed<'a, M: Deserialize<'a>>(
+    from: NodeId,
+    expected: Protocol,
+    bytes: &'a [u8],
+) -> Result<M, PeerError> {
     if protocol(from, bytes)? != expected {
         return Err(PeerError::new(from, "a message of another protocol"));
     }

@@ -71,7 +71,7 @@ impl Join {
         }
     }
 
-    fn become_member(&mut self, view: View, cut: u64, holders: Vec<NodeId>) {
+    pub(super) fn become_member(&mut self, view: View, cut: u64, holders: Vec<NodeId>) {
         self.role = Role::Member { view, cut, holders };
         self.resend_at = None;
         self.offers.clear();

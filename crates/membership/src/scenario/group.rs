@@ -1,0 +1,233 @@
+//! Whole members in bad weather: they come in, agree, leave, and come back, and all that was promised is kept.
+//!
+//! What a detector would say is said by an oracle that knows the truth, late, and now and then wrongly.
+
+mod judge;
+mod member;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use comb_sim::{Dice, Failure, Fault, Weather, World};
+use comb_types::{Incarnation, NodeId, Time};
+
+use self::judge::{Judge, Seen};
+use self::member::{Command, GroupMember};
+use super::{Options, Report, Scenario, Watch};
+use crate::order::Level;
+use crate::regroup::Strength;
+use crate::view::{Member, View, ViewEpoch};
+
+/// See the module.
+pub const SCENARIO: Scenario = Scenario {
+    name: "group",
+    about: "Whole members come in, agree, leave and come back, and all that was promised is kept",
+    run,
+};
+
+/// How often the oracle looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// How late it may speak.
+const LATEST: Duration = Duration::from_millis(200);
+/// So long after the last fault everybody is in one view, and everything has come to its end.
+const SETTLE: Duration = Duration::from_secs(30);
+/// From one crash to the next: time for the group to go on without the dead, or to have it back.
+const BETWEEN_CRASHES: Duration = Duration::from_secs(2);
+
+struct Stage {
+    world: World<GroupMember>,
+    seen: Rc<RefCell<Seen>>,
+    dice: Dice,
+    nodes: u32,
+    /// Whom the oracle will speak of, to whom, and when.
+    suspicions: BTreeMap<(NodeId, NodeId), Time>,
+    /// False suspicions, in a million looks.
+    whims_per_million: u32,
+    halted: u32,
+}
+
+impl Stage {
+    fn new(seed: u64, nodes: u32) -> Self {
+        let founders = (0..nodes).map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
+        let first = View { epoch: ViewEpoch(1), members: founders.collect(), tie_breaker: NodeId(0) };
+        let mut world = World::new(seed, move |boot| GroupMember::boot(&boot, &first));
+        let dice = world.dice().fork();
+        world.add_nodes(nodes);
+        (0..nodes).for_each(|node| world.start(NodeId(node)));
+        let seen = Rc::<RefCell<Seen>>::default();
+        world.check(Judge(seen.clone()));
+        Self { world, seen, dice, nodes, suspicions: BTreeMap::new(), whims_per_million: 0, halted: 0 }
+    }
+
+    fn load(&mut self, from: Time, until: Time, every: Duration) {
+        let mut at = from;
+        while at < until {
+            at = at.saturating_add(self.dice.between(Duration::ZERO..2 * every));
+            let node = NodeId(self.dice.below(self.nodes));
+            let level = [Level::Ordered, Level::Majority, Level::Majority, Level::All][self.dice.index(4)];
+            let body = self.dice.roll().to_le_bytes().to_vec();
+            self.world.command_at(at, node, Command::Submit { level, body });
+        }
+    }
+
+    /// One node at a time.
+    fn crashes(&mut self, from: Time, until: Time) {
+        let mut at = from;
+        loop {
+            at = at.saturating_add(BETWEEN_CRASHES + self.dice.between(Duration::ZERO..BETWEEN_CRASHES));
+            if at >= until {
+                return;
+            }
+            let node = NodeId(self.dice.below(self.nodes));
+            let back = at.saturating_add(self.dice.between(Duration::ZERO..BETWEEN_CRASHES));
+            self.world.at(at, Fault::Crash(node));
+            self.world.at(back, Fault::Start(node));
+        }
+    }
+
+    fn run_until(&mut self, end: Time) -> Result<(), Failure> {
+        while self.world.now() < end {
+            self.world.run_for(LOOK)?;
+            self.restart_halted();
+            self.suspect();
+        }
+        Ok(())
+    }
+
+    /// Who was excluded has halted: somebody starts it again.
+    fn restart_halted(&mut self) {
+        let halted = std::mem::take(&mut self.seen.borrow_mut().halted);
+        self.halted += u32::try_from(halted.len()).unwrap_or(u32::MAX);
+        for node in halted {
+            let at = self.world.now().saturating_add(self.dice.between(Duration::ZERO..LATEST));
+            self.world.at(at, Fault::Start(node));
+        }
+    }
+
+    /// Who cannot be heard is suspected after a while, by each for itself; who can is not, but for a whim.
+    fn suspect(&mut self) {
+        let now = self.world.now();
+        for subject in (0..self.nodes).map(NodeId) {
+            for observer in (0..self.nodes).map(NodeId).filter(|&observer| observer != subject) {
+                let truth = self.world.truth();
+                let is_up = truth.node(subject).is_up;
+                let is_heard = is_up && truth.network.connects(subject, observer, now);
+                let is_gone = !is_heard || self.is_another_life(subject, observer);
+                let due = match (is_gone, self.suspicions.get(&(subject, observer))) {
+                    (true, Some(&due)) => due <= now,
+                    (true, None) => {
+                        let late = self.dice.between(Duration::ZERO..LATEST);
+                        self.suspicions.insert((subject, observer), now.saturating_add(late));
+                        false
+                    }
+                    (false, Some(_)) => {
+                        self.suspicions.remove(&(subject, observer));
+                        self.world.command(observer, Command::Heard(subject));
+                        false
+                    }
+                    (false, None) => {
+                        if self.dice.happens(self.whims_per_million) {
+                            self.world.command(observer, Command::Suspect(subject, Strength::Suspected));
+                        }
+                        false
+                    }
+                };
+                if due {
+                    let strength = if is_up && !is_heard { Strength::Unreachable } else { Strength::Failed };
+                    self.world.command(observer, Command::Suspect(subject, strength));
+                    let again = now.saturating_add(Duration::from_millis(500));
+                    self.suspicions.insert((subject, observer), again);
+                }
+            }
+        }
+    }
+
+    /// Whether the observer's view has a former life of the subject.
+    fn is_another_life(&self, subject: NodeId, observer: NodeId) -> bool {
+        let view = self.world.actor(observer).and_then(|actor| actor.stack().view());
+        let member = view.and_then(|view| view.member(subject));
+        member.is_some_and(|member| self.world.truth().is_dead(subject, member.incarnation))
+    }
+
+    fn report(&self, busy: Duration) -> Report {
+        let seen = self.seen.borrow();
+        let sent: u64 = (0..self.nodes).map(|node| self.world.traffic(NodeId(node)).sent).sum();
+        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+        let figures = vec![
+            ("updates delivered", seen.delivered() as f64, ""),
+            ("updates a second", seen.delivered() as f64 / busy.as_secs_f64(), "/s"),
+            ("messages for each update", sent as f64 / seen.delivered().max(1) as f64, ""),
+            ("views", seen.views() as f64, ""),
+            ("states handed over", seen.restored as f64, ""),
+            ("members that were excluded and came back", f64::from(self.halted), ""),
+        ];
+        Report {
+            trace_hash: self.world.trace_hash(),
+            virtual_time: self.world.now().since(Time::ZERO),
+            steps: self.world.steps(),
+            figures,
+        }
+    }
+}
+
+fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
+    let nodes = options.nodes.unwrap_or(5).max(1);
+    let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
+    let mut stage = Stage::new(options.seed, nodes);
+    if let Some(watch) = watch {
+        stage.world.watch(watch);
+    }
+    let (start, end) = (Time::from_millis(100), Time::ZERO.saturating_add(busy));
+    let link = &mut stage.world.network_mut().default;
+    (link.lost_per_million, link.doubled_per_million, link.late_per_million) = (20_000, 20_000, 20_000);
+    stage.load(start, end, Duration::from_millis(5));
+    stage.crashes(start, end);
+    let mut weather = Weather::storm(nodes, start, end);
+    // Crashes are rolled apart: a group whose members are all gone has nothing to go on from.
+    (weather.crashes, weather.mass_restarts, weather.longest) = (false, false, Duration::from_secs(2));
+    let faults = weather.roll(&mut stage.dice);
+    stage.world.schedule(faults);
+    stage.whims_per_million = 300;
+    stage.run_until(end)?;
+    stage.whims_per_million = 0;
+    stage.run_until(end.saturating_add(SETTLE))?;
+    stage.world.end()?;
+    Ok(stage.report(busy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(seed: u64) -> Options {
+        Options { seed, nodes: None, soak: false }
+    }
+
+    #[test]
+    fn sim_whole_members_keep_what_was_promised_in_any_weather() {
+        for seed in 1..=40 {
+            if let Err(failure) = run(options(seed), None) {
+                panic!("{failure}\nagain: comb sim group --seed {seed} --watch");
+            }
+        }
+    }
+
+    #[test]
+    fn sim_a_seed_is_a_run_of_whole_members() {
+        for seed in 1..=3 {
+            assert_eq!(run(options(seed), None), run(options(seed), None));
+        }
+    }
+
+    #[test]
+    fn sim_groups_of_two_and_of_nine() {
+        for seed in 1..=5 {
+            for nodes in [1, 3, 9] {
+                let outcome = run(Options { nodes: Some(nodes), ..options(seed) }, None);
+                assert!(outcome.is_ok(), "{nodes} nodes: {outcome:?}");
+            }
+        }
+    }
+}

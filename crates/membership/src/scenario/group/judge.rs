@@ -1,0 +1,161 @@
+//! What must never be, and what must have been in the end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use comb_sim::{Checker, Truth};
+use comb_types::NodeId;
+
+use super::member::{Event, GroupMember};
+use crate::order::Level;
+use crate::view::{Member, View, ViewEpoch};
+
+/// One position of the one order, as the first that delivered it said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    epoch: ViewEpoch,
+    sender: Member,
+    number: u64,
+    hash: u64,
+    /// The application's after it.
+    state: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    hash: u64,
+    /// Reached, with a promise that it will never be lost.
+    is_promised: bool,
+    is_reached: bool,
+    is_placed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Life {
+    delivered: u64,
+    view: Option<View>,
+}
+
+/// What was seen of a run.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    places: Vec<Place>,
+    sent: BTreeMap<(Member, u64), Sent>,
+    lives: BTreeMap<Member, Life>,
+    views: BTreeMap<ViewEpoch, View>,
+    pub(super) restored: u64,
+    /// Who has halted since the last look.
+    pub(super) halted: Vec<NodeId>,
+}
+
+/// One order, one sequence of views, one state; nothing made up, doubled, or lost that was promised.
+pub(super) struct Judge(pub(super) Rc<RefCell<Seen>>);
+
+fn rule(holds: bool, words: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(words()) }
+}
+
+impl Seen {
+    pub(super) fn delivered(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    pub(super) fn views(&self) -> u64 {
+        self.views.len() as u64
+    }
+
+    fn place(&self, position: u64) -> Option<Place> {
+        self.places.get(usize::try_from(position.checked_sub(1)?).ok()?).copied()
+    }
+
+    fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
+        let life = self.lives.entry(me).or_default();
+        let before = std::mem::replace(&mut life.delivered, position);
+        rule(position == before + 1, || format!("position {position} was delivered after {before}"))?;
+        if let Some(first) = self.place(position) {
+            return rule(first == place, || format!("position {position} is {first:?} and {place:?}"));
+        }
+        rule(position == self.delivered() + 1, || format!("nobody has what comes before {position}"))?;
+        let name = (place.sender, place.number);
+        let sent = self.sent.get_mut(&name).ok_or_else(|| format!("nobody sent {name:?}"))?;
+        rule(sent.hash == place.hash, || format!("{name:?} is not what was sent"))?;
+        rule(!sent.is_placed, || format!("{name:?} was delivered twice"))?;
+        sent.is_placed = true;
+        self.places.push(place);
+        Ok(())
+    }
+
+    fn install(&mut self, me: Member, view: &View) -> Result<(), String> {
+        rule(view.members.contains(&me), || format!("{me:?} installs {view:?}"))?;
+        let life = self.lives.entry(me).or_default();
+        let before = life.view.replace(view.clone());
+        let is_later = before.is_none_or(|before| before.epoch < view.epoch);
+        rule(is_later, || format!("{} was installed after a later one", view.epoch))?;
+        let first = self.views.entry(view.epoch).or_insert_with(|| view.clone());
+        rule(first == view, || format!("{} is {first:?} and {view:?}", view.epoch))
+    }
+
+    /// Everybody who is up is in one view and has everything.
+    fn judge_end(&self, truth: &Truth<'_>) -> Result<(), String> {
+        let newest = self.views.values().next_back().ok_or("no view was ever installed")?;
+        for node in truth.up() {
+            let me = Member { node, incarnation: truth.node(node).incarnation };
+            let life = self.lives.get(&me).ok_or_else(|| format!("{node} never came in"))?;
+            rule(newest.members.contains(&me), || format!("{node} is not in {}", newest.epoch))?;
+            rule(life.view.as_ref() == Some(newest), || format!("{node} is in {:?}", life.view))?;
+            rule(life.delivered == self.delivered(), || {
+                format!("{node} has {} of {} updates", life.delivered, self.delivered())
+            })?;
+            let own = self.sent.range((me, 0)..=(me, u64::MAX));
+            for (name, sent) in own {
+                rule(sent.is_reached && sent.is_placed, || format!("{name:?} has not come to its end"))?;
+            }
+        }
+        rule(newest.members.len() == truth.up().count(), || format!("the dead are in {newest:?}"))?;
+        for (name, sent) in &self.sent {
+            rule(!sent.is_promised || sent.is_placed, || format!("{name:?} was promised, and is lost"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Checker<GroupMember> for Judge {
+    fn saw(&mut self, _: &Truth<'_>, node: NodeId, event: &Event) -> Result<(), String> {
+        let mut seen = self.0.borrow_mut();
+        match *event {
+            Event::Submitted { me, number, level: _, hash } => {
+                let sent = Sent { hash, is_promised: false, is_reached: false, is_placed: false };
+                let before = seen.sent.insert((me, number), sent);
+                rule(before.is_none(), || format!("number {number} was given twice"))
+            }
+            Event::Delivered { me, position, epoch, sender, number, hash, state } => {
+                seen.deliver(me, position, Place { epoch, sender, number, hash, state })
+            }
+            Event::Reached { me, number, level } => {
+                let sent = seen.sent.get_mut(&(me, number)).ok_or("a level for what was not sent")?;
+                rule(!sent.is_reached, || format!("number {number} reached its level twice"))?;
+                sent.is_reached = true;
+                sent.is_promised = level != Level::Ordered;
+                Ok(())
+            }
+            Event::Restored { me, position, state } => {
+                seen.restored += 1;
+                let known = seen.place(position).map_or(0, |place| place.state);
+                seen.lives.entry(me).or_default().delivered = position;
+                rule(known == state, || format!("the state at {position} is another"))
+            }
+            Event::View { me, ref view } => seen.install(me, view),
+            Event::Refused { from, rule } => Err(format!("honest {from} was refused: {rule}")),
+            Event::Excluded => {
+                seen.halted.push(node);
+                Ok(())
+            }
+            Event::Settled { .. } | Event::Stuck => Ok(()),
+        }
+    }
+
+    fn end(&mut self, truth: &Truth<'_>) -> Result<(), String> {
+        self.0.borrow().judge_end(truth)
+    }
+}

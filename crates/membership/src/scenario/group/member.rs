@@ -1,0 +1,192 @@
+//! The program of a node: a whole member, and an application whose state is a hash of all that it was told.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use comb_sim::{Actor, Boot, Effects, Input as Happening};
+use comb_types::{NodeId, Time};
+
+use crate::join;
+use crate::order::Level;
+use crate::regroup::Strength;
+use crate::stack::{self, Config, Input, Stack};
+use crate::transmit::To;
+use crate::view::{Member, View, ViewEpoch};
+
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Submit { level: Level, body: Vec<u8> },
+    Suspect(NodeId, Strength),
+    Heard(NodeId),
+}
+
+/// What a node tells the checkers.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Submitted {
+        me: Member,
+        number: u64,
+        level: Level,
+        hash: u64,
+    },
+    Delivered {
+        me: Member,
+        position: u64,
+        epoch: ViewEpoch,
+        sender: Member,
+        number: u64,
+        hash: u64,
+        state: u64,
+    },
+    Reached {
+        me: Member,
+        number: u64,
+        level: Level,
+    },
+    Restored {
+        me: Member,
+        position: u64,
+        state: u64,
+    },
+    View {
+        me: Member,
+        view: View,
+    },
+    Settled {
+        epoch: ViewEpoch,
+    },
+    Stuck,
+    Excluded,
+    Refused {
+        from: NodeId,
+        rule: &'static str,
+    },
+}
+
+pub(super) struct GroupMember {
+    me: Member,
+    stack: Stack,
+    /// The application's.
+    state: u64,
+}
+
+fn hash(content: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl GroupMember {
+    /// In its first life a node is a configured member; later ones must join.
+    pub(super) fn boot(boot: &Boot<'_>, first: &View) -> Self {
+        let me = Member { node: boot.node, incarnation: boot.incarnation };
+        let mut config = Config::default();
+        config.join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
+        config.order.history_most = 64;
+        let stack = if first.members.contains(&me) {
+            Stack::configured(config, me, first.clone(), boot.now)
+        } else {
+            Stack::joining(config, me, boot.now)
+        };
+        Self { me, stack, state: 0 }
+    }
+
+    pub(super) fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    fn feed(&mut self, input: Input<'_>, effects: &mut Effects<'_, Event>) {
+        if let Err(error) = self.stack.handle(effects.now(), input) {
+            effects.tell(Event::Refused { from: error.from, rule: error.rule });
+        }
+    }
+
+    fn poll(&mut self, effects: &mut Effects<'_, Event>) {
+        loop {
+            let mut is_done = true;
+            while let Some(cast) = self.stack.poll_transmit(effects.now()) {
+                is_done = false;
+                match cast.to {
+                    To::One(to) => effects.send(to, cast.bytes.to_vec()),
+                    To::Others => {
+                        let view = self.stack.view();
+                        for to in view.into_iter().flat_map(View::nodes).filter(|&to| to != self.me.node) {
+                            effects.send(to, cast.bytes.to_vec());
+                        }
+                    }
+                }
+            }
+            while let Some(event) = self.stack.poll_event() {
+                is_done = false;
+                self.happened(event, effects);
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+
+    fn happened(&mut self, event: stack::Event, effects: &mut Effects<'_, Event>) {
+        let me = self.me;
+        match event {
+            stack::Event::Delivered(delivery) => {
+                let (position, sender, number) = (delivery.position, delivery.sender, delivery.number);
+                let hash = hash(&*delivery.body);
+                self.state = self::hash((self.state, position, sender, number, hash));
+                let (epoch, state) = (delivery.epoch, self.state);
+                effects.tell(Event::Delivered { me, position, epoch, sender, number, hash, state });
+            }
+            stack::Event::Reached { number, level } => effects.tell(Event::Reached { me, number, level }),
+            stack::Event::Restore { position, state } => {
+                self.state = state.try_into().map_or(0, u64::from_le_bytes);
+                effects.tell(Event::Restored { me, position, state: self.state });
+            }
+            stack::Event::WantsState => {
+                let state = self.state.to_le_bytes();
+                self.feed(Input::State(&state), effects);
+            }
+            stack::Event::View(view) => effects.tell(Event::View { me, view }),
+            stack::Event::Settled(view) => effects.tell(Event::Settled { epoch: view.epoch }),
+            stack::Event::Stuck(_) => effects.tell(Event::Stuck),
+            stack::Event::Excluded { .. } => {
+                effects.tell(Event::Excluded);
+                effects.halt();
+            }
+            // This scenario has no resource: nobody has it.
+            stack::Event::Acquire { epoch } => self.feed(Input::Acquired { epoch, granted: false }, effects),
+            stack::Event::Lagging(_) | stack::Event::CaughtUp(_) => {}
+            stack::Event::Persist { .. } => unreachable!("this scenario has no log"),
+        }
+    }
+}
+
+impl Actor for GroupMember {
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, input: Happening<'_, Command>, effects: &mut Effects<'_, Event>) {
+        match input {
+            Happening::Message { from, bytes } => self.feed(Input::Message { from, bytes }, effects),
+            Happening::Timeout => self.feed(Input::Timeout, effects),
+            Happening::Command(Command::Suspect(node, strength)) => {
+                self.feed(Input::Suspect(node, strength), effects);
+            }
+            Happening::Command(Command::Heard(node)) => self.feed(Input::Heard(node), effects),
+            Happening::Command(Command::Submit { level, body }) => {
+                if let Ok(number) = self.stack.submit(effects.now(), level, &body) {
+                    effects.tell(Event::Submitted { me: self.me, number, level, hash: hash(&*body) });
+                }
+            }
+            Happening::Started | Happening::Synced { .. } => {}
+        }
+        self.poll(effects);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.stack.next_timeout()
+    }
+
+    fn describe(message: &[u8]) -> String {
+        Stack::describe(NodeId(u32::MAX), message)
+    }
+}
