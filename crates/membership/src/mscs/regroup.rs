@@ -56,8 +56,17 @@ pub(super) struct State {
     /// Who is known to have reached each phase, by whomever. (§7.9.3: "I-have-heard-from-node-X")
     masks: [NodeSet; PHASES],
     rows: Vec<(NodeId, Row)>,
-    /// Who survives the pruning, once the tie-breaker has said so.
-    decided: Option<NodeSet>,
+    /// Once the tie-breaker has said so.
+    decided: Option<Decision>,
+}
+
+/// What the tie-breaker decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Decision {
+    /// Who survives the pruning.
+    pub(super) members: NodeSet,
+    /// Who gives out the lock of the global update from now on.
+    pub(super) locker: NodeId,
 }
 
 /// What came of it.
@@ -65,7 +74,7 @@ pub(super) struct State {
 pub(super) enum Outcome {
     Started { epoch: u64, is_cautious: bool },
     Entered(Phase),
-    Installed { epoch: u64, members: NodeSet, removed: NodeSet },
+    Installed { epoch: u64, decision: Decision, removed: NodeSet },
     Halted(&'static str),
 }
 
@@ -77,6 +86,9 @@ pub(super) struct Regroup {
     joining: NodeSet,
     tie_breaker: NodeId,
     pub(super) owns_quorum_resource: bool,
+    /// Who gives out the lock of the global update, and who may after it, as this node sees it.
+    pub(super) locker: NodeId,
+    pub(super) operational: NodeSet,
     epoch: u64,
     phase: Phase,
     is_cautious: bool,
@@ -88,7 +100,7 @@ pub(super) struct Regroup {
     closed_since: Option<Time>,
     masks: [NodeSet; PHASES],
     rows: alloc::collections::BTreeMap<NodeId, Row>,
-    decided: Option<NodeSet>,
+    decided: Option<Decision>,
     /// What an interrupted run decided and some may have installed: a survivor must be one by that as well.
     interrupted: Option<NodeSet>,
     pub(super) sends: VecDeque<(NodeId, State)>,
@@ -103,6 +115,8 @@ impl Regroup {
             joining: NodeSet::EMPTY,
             tie_breaker,
             owns_quorum_resource: false,
+            locker: tie_breaker,
+            operational: members,
             epoch,
             phase: Phase::Regular,
             is_cautious: false,
@@ -112,7 +126,7 @@ impl Regroup {
             closed_since: None,
             masks: [members; PHASES],
             rows: Default::default(),
-            decided: Some(members),
+            decided: None,
             interrupted: None,
             sends: VecDeque::new(),
             outcomes: VecDeque::new(),
@@ -172,8 +186,8 @@ impl Regroup {
         if state.rows.len() > super::node_set::MOST_NODES as usize {
             return Err("a regroup state with more rows than nodes");
         }
-        if state.decided.is_some_and(|decided| decided.is_empty()) {
-            return Err("a regroup decision for nobody");
+        if state.decided.is_some_and(|decided| !decided.members.contains(decided.locker)) {
+            return Err("a regroup decision whose locker does not survive");
         }
         if state.epoch > self.epoch {
             let is_cascading = self.phase != Phase::Regular;
@@ -226,7 +240,7 @@ impl Regroup {
     fn start(&mut self, now: Time, epoch: u64, is_cautious: bool) {
         let was_decided = self.phase > Phase::Closing && self.phase < Phase::CleanupOne;
         if was_decided {
-            self.interrupted = self.decided;
+            self.interrupted = self.decided.map(|decided| decided.members);
         }
         self.epoch = epoch;
         self.is_cautious = is_cautious;
@@ -285,14 +299,14 @@ impl Regroup {
         }
         self.rows.entry(self.me).or_default().heard.insert(from);
         if self.decided.is_none() {
-            self.decided = state.decided.map(|decided| decided.within(self.members));
+            self.decided = state.decided.filter(|decided| decided.members.is_within(self.members));
         }
     }
 
     /// Over whom this node closed, or who survives once that is decided.
     fn candidates(&self) -> NodeSet {
         let closed = || self.rows.get(&self.me).map_or(NodeSet::EMPTY, |row| row.closed_over);
-        self.decided.unwrap_or_else(closed)
+        self.decided.map_or_else(closed, |decided| decided.members)
     }
 
     /// Goes as many phases on as it can.
@@ -332,7 +346,7 @@ impl Regroup {
 
     /// Phase 1.
     fn activate(&mut self, now: Time) {
-        if self.decided.is_some_and(|decided| !decided.contains(self.me)) {
+        if self.decided.is_some_and(|decided| !decided.members.contains(self.me)) {
             return self.halt("decided against while it was silent");
         }
         let waited = now.since(self.phase_since);
@@ -388,15 +402,24 @@ impl Regroup {
     fn decide(&mut self, current: NodeSet, has_waited: bool) {
         let heard: Heard = self.rows.iter().map(|(node, row)| (*node, row.heard)).collect();
         if closing::is_fully_connected(&heard, current) {
-            self.decided = Some(current);
+            self.decided = self.decision(current);
         } else if has_waited {
             let left = closing::prune(&heard, current);
             if self.survives(left) {
-                self.decided = Some(left);
+                self.decided = self.decision(left);
             } else {
                 self.halt("no fully connected part may survive");
             }
         }
+    }
+
+    fn decision(&self, members: NodeSet) -> Option<Decision> {
+        let locker = if members.contains(self.locker) {
+            self.locker
+        } else {
+            self.operational.within(members).after(self.locker).or(members.first())?
+        };
+        Some(Decision { members, locker })
     }
 
     /// Phase 3. Who is pruned halts here, but not at once: it may be the tie-breaker itself, or the only one that has told
@@ -413,14 +436,15 @@ impl Regroup {
 
     /// Phase 4, which all of those that the decision names have learned of.
     fn install(&mut self, now: Time) {
-        let members = self.candidates();
+        let Some(decision) = self.decided else { return };
+        let members = decision.members;
         let removed = self.members.without(members);
         self.members = members;
         self.joining = NodeSet::EMPTY;
         self.interrupted = None;
         self.tie_breaker = members.first().unwrap_or(self.me);
         self.enter(now, Phase::CleanupOne);
-        self.outcomes.push_back(Outcome::Installed { epoch: self.epoch, members, removed });
+        self.outcomes.push_back(Outcome::Installed { epoch: self.epoch, decision, removed });
     }
 
     fn halt(&mut self, why: &'static str) {
@@ -438,7 +462,7 @@ impl State {
             words.push_str(", with caution");
         }
         if let Some(decided) = self.decided {
-            words.push_str(&alloc::format!(", survivors {decided:?}"));
+            words.push_str(&alloc::format!(", survivors {:?}", decided.members));
         }
         words
     }

@@ -1,0 +1,1 @@
+//! The figures of chapter 7, measured here.
