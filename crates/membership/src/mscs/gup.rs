@@ -623,7 +623,8 @@ impl Gup {
             Stage::Unlocking { sequence, is_news } => {
                 let (sequence, is_news) = (*sequence, *is_news);
                 if locker == self.me {
-                    self.holder = None;
+                    // The former locker may have taken our unlock and given the lock to another: then that is its.
+                    self.holder.take_if(|holder| holder.node == self.me);
                     self.complete(is_news);
                 } else {
                     self.unlock(sequence);
