@@ -641,3 +641,6 @@ fn digest(before: u64, update: &Update) -> u64 {
         (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(7)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,13 @@ fn many() {
 fn one() {
     let seed: u64 = std::env::var("SEED").unwrap().parse().unwrap();
     let nodes = Some(3 + (seed % 10) as u32);
-    let r = run(Options { seed, nodes, soak: false }, Some(Box::new(|line| { if !line.what.contains("heartbeat") { println!("{line}") } })));
+    let r = run(
+        Options { seed, nodes, soak: false },
+        Some(Box::new(|line| {
+            if !line.what.contains("heartbeat") {
+                println!("{line}")
+            }
+        })),
+    );
     println!("{r:?}");
 }
