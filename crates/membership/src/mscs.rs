@@ -543,3 +543,6 @@ pub fn kind(bytes: &[u8]) -> Option<Kind> {
         Message::Request { .. } | Message::Answer { .. } => Kind::Call,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -398,8 +398,9 @@ impl Mscs {
         };
         match request {
             Request::InterfaceBack(_) => Ok(Some(Answer::Done)),
+            // It has given that join up, and its sponsor has not heard of it.
             _ if from != joiner.sponsor || !matches!(joiner.step, Step::Petition) => {
-                Err(PeerError::new(from, "is not the sponsor of this join"))
+                Ok(Some(Answer::Refused))
             }
             Request::Configure { members, .. } => {
                 joiner.heartbeats_to = *members;

@@ -58,6 +58,8 @@ pub(super) struct State {
     rows: Vec<(NodeId, Row)>,
     /// Once the tie-breaker has said so.
     decided: Option<Decision>,
+    /// What the sender has installed, and by which epoch's run.
+    installed: (u64, Decision),
 }
 
 /// What the tie-breaker decides.
@@ -103,6 +105,8 @@ pub(super) struct Regroup {
     decided: Option<Decision>,
     /// What an interrupted run decided and some may have installed: a survivor must be one by that as well.
     interrupted: Option<NodeSet>,
+    /// By which epoch the membership came to be, as decided then.
+    installed: (u64, Decision),
     pub(super) sends: VecDeque<(NodeId, State)>,
     pub(super) outcomes: VecDeque<Outcome>,
 }
@@ -128,6 +132,7 @@ impl Regroup {
             rows: Default::default(),
             decided: None,
             interrupted: None,
+            installed: (epoch, Decision { members, locker: tie_breaker }),
             sends: VecDeque::new(),
             outcomes: VecDeque::new(),
         }
@@ -139,10 +144,6 @@ impl Regroup {
 
     pub(super) fn joining(&self) -> NodeSet {
         self.joining
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     pub(super) fn tie_breaker(&self) -> NodeId {
@@ -189,6 +190,15 @@ impl Regroup {
         if state.decided.is_some_and(|decided| !decided.members.contains(decided.locker)) {
             return Err("a regroup decision whose locker does not survive");
         }
+        if !state.installed.1.members.contains(state.installed.1.locker) {
+            return Err("a membership without its locker");
+        }
+        if state.installed.0 > self.installed.0 && state.installed.0 < state.epoch {
+            self.follow(now, state.installed);
+            if !self.members.contains(from) {
+                return Ok(());
+            }
+        }
         if state.epoch > self.epoch {
             let is_cascading = self.phase != Phase::Regular;
             self.start(now, state.epoch, state.is_cautious || is_cascading);
@@ -205,6 +215,17 @@ impl Regroup {
             self.advance(now);
         }
         Ok(())
+    }
+
+    /// A run was interrupted when others had installed its membership and this node had not. They did so only because all that are
+    /// in it knew of it, or they had not waited: so it holds.
+    fn follow(&mut self, now: Time, installed: (u64, Decision)) {
+        if installed.1.members.contains(self.me) {
+            self.adopt(installed);
+            self.advance(now);
+        } else {
+            self.halt("regrouped away");
+        }
     }
 
     /// The run is over here, and not yet for one that lacks somebody's word. Nobody broadcasts any more, so it asks in vain
@@ -278,6 +299,7 @@ impl Regroup {
             masks: self.masks,
             rows: self.rows.iter().map(|(node, row)| (*node, *row)).collect(),
             decided: self.decided,
+            installed: self.installed,
         }
     }
 
@@ -437,14 +459,21 @@ impl Regroup {
     /// Phase 4, which all of those that the decision names have learned of.
     fn install(&mut self, now: Time) {
         let Some(decision) = self.decided else { return };
-        let members = decision.members;
-        let removed = self.members.without(members);
-        self.members = members;
+        self.enter(now, Phase::CleanupOne);
+        self.adopt((self.epoch, decision));
+    }
+
+    fn adopt(&mut self, installed: (u64, Decision)) {
+        let (epoch, decision) = installed;
+        let removed = self.members.without(decision.members);
+        self.installed = installed;
+        self.members = decision.members;
         self.joining = NodeSet::EMPTY;
         self.interrupted = None;
-        self.tie_breaker = members.first().unwrap_or(self.me);
-        self.enter(now, Phase::CleanupOne);
-        self.outcomes.push_back(Outcome::Installed { epoch: self.epoch, decision, removed });
+        self.tie_breaker = self.members.first().unwrap_or(self.me);
+        self.locker = decision.locker;
+        self.operational = self.operational.within(self.members);
+        self.outcomes.push_back(Outcome::Installed { epoch, decision, removed });
     }
 
     fn halt(&mut self, why: &'static str) {
@@ -467,3 +496,6 @@ impl State {
         words
     }
 }
+
+#[cfg(test)]
+mod tests;

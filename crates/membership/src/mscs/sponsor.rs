@@ -210,6 +210,9 @@ impl Mscs {
             }
             return;
         }
+        if let (Request::Configure { .. } | Request::Inserted { .. }, Answer::Refused) = (request, answer) {
+            return self.abort_join(now);
+        }
         let (Some(sponsorship), Answer::Done) = (&mut self.sponsorship, answer) else { return };
         let joiner = sponsorship.joiner;
         match (request, sponsorship.step) {

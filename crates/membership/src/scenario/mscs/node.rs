@@ -38,6 +38,8 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
+    /// Only tests have clusters of two that fall apart.
+    #[cfg(test)]
     OwnQuorumResource,
     Update(Vec<u8>),
 }
@@ -101,6 +103,7 @@ impl Actor for Node {
                     }
                 }
             },
+            #[cfg(test)]
             SimInput::Command(Command::OwnQuorumResource) => {
                 self.feed(Input::QuorumResource(true), effects);
             }
