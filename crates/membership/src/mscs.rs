@@ -307,7 +307,7 @@ impl Mscs {
             }
             Message::Regroup(_) => {}
             Message::Request { call, epoch, request } => {
-                self.receive_call(now, from, call, epoch, request)?
+                self.receive_call(now, from, call, epoch, request)?;
             }
             Message::Answer { call, answer } => self.receive_answer(now, from, call, &answer),
         }
@@ -515,7 +515,7 @@ pub fn describe(bytes: &[u8]) -> Option<alloc::string::String> {
         Message::Request { call, epoch, request } => {
             alloc::format!("call {} of epoch {epoch}: {}", call.number, request.describe())
         }
-        Message::Answer { call, answer } => alloc::format!("answer {}: {answer:?}", call.number),
+        Message::Answer { call, answer } => alloc::format!("answer {}: {}", call.number, answer.describe()),
     })
 }
 

@@ -9,9 +9,8 @@
 //! [`Gup::installed`] goes on from what is known. That is how a failed RPC "waits for the regroup algorithm to run".
 
 use alloc::collections::VecDeque;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use comb_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -31,7 +30,7 @@ pub struct UpdateId {
 }
 
 /// What an update changes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// Whatever the driver keeps.
     Data(Vec<u8>),
@@ -60,13 +59,21 @@ pub(super) struct Update {
     pub(super) change: Change,
 }
 
-impl Update {
-    pub(super) fn describe(&self) -> String {
-        let UpdateId { origin, number, .. } = self.id;
-        match &self.change {
-            Change::Data(data) => format!("{} bytes, number {number} of {origin}", data.len()),
-            change => format!("{change:?}"),
+impl fmt::Debug for Change {
+    /// Data may be long, and says nothing to who reads a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(data) => write!(f, "{} bytes", data.len()),
+            Self::LockJoin { joiner, sponsor } => write!(f, "{joiner} joins by {sponsor}"),
+            Self::UnlockJoin { joiner } => write!(f, "{joiner} is operational"),
+            Self::AbortJoin { joiner } => write!(f, "{joiner} does not join"),
         }
+    }
+}
+
+impl fmt::Display for Update {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, number {} of {}", self.change, self.id.number, self.id.origin)
     }
 }
 

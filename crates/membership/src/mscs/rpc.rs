@@ -39,9 +39,9 @@ impl Request {
 
     pub(super) fn describe(&self) -> String {
         match self {
-            Self::Gup(gup::Request::Lock(update)) => format!("lock for {}", update.describe()),
+            Self::Gup(gup::Request::Lock(update)) => format!("lock for {update}"),
             Self::Gup(gup::Request::Apply { sequence, update }) => {
-                format!("update {sequence}: {}", update.describe())
+                format!("update {sequence}: {update}")
             }
             Self::Gup(gup::Request::Unlock { sequence }) => format!("unlock after update {sequence}"),
             Self::Join(request) => format!("join: {request:?}"),
@@ -53,6 +53,16 @@ impl Request {
 pub(super) enum Answer {
     Gup(gup::Answer),
     Join(join::Answer),
+}
+
+impl Answer {
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Gup(gup::Answer::Granted { sequence }) => format!("lock granted for update {sequence}"),
+            Self::Gup(gup::Answer::Done) => String::from("done"),
+            Self::Join(answer) => format!("join: {answer:?}"),
+        }
+    }
 }
 
 /// A call that is not answered.

@@ -99,7 +99,7 @@ proptest! {
     #[test]
     fn any_messages_do_no_harm(
         messages in prop::collection::vec(
-            (prop::collection::vec(prop_oneof![4 => 0_u8..4, 1 => any::<u8>()], 3..40), 1_u8..4, 0_u32..4),
+            (prop::collection::vec(prop_oneof![19 => 0_u8..4, 1 => any::<u8>()], 30..90), 1_u8..4, 0_u32..4),
             1..60,
         ),
     ) {

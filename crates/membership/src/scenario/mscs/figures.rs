@@ -236,6 +236,24 @@ pub fn updates(parameters: Parameters, bytes: usize, count: u32) -> Result<Updat
     Ok(Updates { latency: total / count.max(1), longest, per_second: f64::from(count) / total.as_secs_f64() })
 }
 
+/// All nodes update at once, each so many times: how many complete in a second. Whoever has the lock finds the next waiting, so
+/// this is a little more than from one sender, and no more: there is one lock. (Figure 7.5)
+pub fn contended_updates_per_second(parameters: Parameters, bytes: usize, each: u32) -> Result<f64, Failure> {
+    let Parameters { nodes, seed, .. } = parameters;
+    let (mut world, _) = running(parameters)?;
+    let start = world.now();
+    for node in first(nodes).iter() {
+        (0..each).for_each(|_| world.command(node, Command::Update(vec![0x5a; bytes])));
+    }
+    world.run_for(Duration::from_nanos(1))?;
+    if !world.run_while_not(Duration::from_secs(36_000), is_quiet)? {
+        return Err(unfinished(&world, seed, "the updates do not end"));
+    }
+    let total = world.now().since(start);
+    world.end()?;
+    Ok(f64::from(nodes * each) / total.as_secs_f64())
+}
+
 /// Heartbeats that all nodes together send in a second. (§7.6.1)
 pub fn heartbeats_per_second(parameters: Parameters) -> Result<f64, Failure> {
     let (mut world, _) = running(parameters)?;

@@ -91,8 +91,8 @@ fn sim_survivors_of_a_storm_agree() {
         let faults = weather.roll(world.dice());
         world.schedule(faults);
         for update in 0..100 {
-            let when = Time::from_millis(2000 + 380 * update);
-            world.command_at(when, NodeId(update as u32 % 5), Command::Update(vec![1; 20]));
+            let when = Time::from_millis(2000 + 380 * u64::from(update));
+            world.command_at(when, NodeId(update % 5), Command::Update(vec![1; 20]));
         }
         run_for(&mut world, 60_000);
         let is_over = |world: &World<Node>| agree(world, first(5)) && is_quiet(world);
@@ -291,4 +291,7 @@ fn sim_an_update_goes_to_one_node_after_the_other() {
     let updates = |nodes| figures::updates(idle(nodes, 1), 50, 10).expect("no rule is broken").latency;
     let (few, many) = (updates(4), updates(32));
     assert!(many > 7 * few && many < 9 * few, "{few:?} with 4, {many:?} with 32");
+    let alone = figures::updates(idle(8, 1), 50, 10).expect("no rule is broken").per_second;
+    let together = figures::contended_updates_per_second(idle(8, 1), 50, 10).expect("no rule is broken");
+    assert!(together < 2.0 * alone, "eight senders get {together}/s through one lock, and one {alone}/s");
 }
