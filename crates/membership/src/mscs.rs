@@ -49,6 +49,10 @@ pub use join::{Discovery, JoinPhase};
 pub use node_set::NodeSet;
 pub use regroup::Phase;
 
+/// The longest update, in bytes: a call is one datagram, and one that is too long for the network would be sent again for ever,
+/// by who holds the lock.
+pub const LONGEST_UPDATE: usize = 60_000;
+
 /// What happens to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
@@ -63,7 +67,7 @@ pub enum Input<'a> {
     Timeout,
     /// Whether this node now owns the quorum resource: a disk that two nodes share and one can hold. (§7.7.2, rule 3)
     QuorumResource(bool),
-    /// This node wants all to apply this. A joiner keeps it until it has joined.
+    /// This node wants all to apply this, which is no longer than [`LONGEST_UPDATE`]. A joiner keeps it until it has joined.
     Update(&'a [u8]),
 }
 
@@ -257,6 +261,7 @@ impl Mscs {
                 Ok(())
             }
             Input::Update(data) => {
+                assert!(data.len() <= LONGEST_UPDATE, "an update fits into a datagram");
                 self.gup.submit(Change::Data(data.to_vec()));
                 Ok(())
             }

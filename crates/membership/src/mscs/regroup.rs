@@ -195,7 +195,8 @@ impl Regroup {
         }
         if state.installed.0 > self.installed.0 && state.installed.0 < state.epoch {
             self.follow(now, state.installed);
-            if !self.members.contains(from) {
+            let is_over = !state.installed.1.members.contains(self.me) || !self.members.contains(from);
+            if is_over {
                 return Ok(());
             }
         }
@@ -217,8 +218,8 @@ impl Regroup {
         Ok(())
     }
 
-    /// A run was interrupted when others had installed its membership and this node had not. They did so only because all that are
-    /// in it knew of it, or they had not waited: so it holds.
+    /// A run was interrupted when others had installed its membership and this node had not. They installed it only after all
+    /// that are in it had learned of it, so it holds for this node too.
     fn follow(&mut self, now: Time, installed: (u64, Decision)) {
         if installed.1.members.contains(self.me) {
             self.adopt(installed);
