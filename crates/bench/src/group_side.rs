@@ -7,10 +7,12 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use comb_group::{Event, Group, GroupOptions, Level, Names, NodeId};
+use comb_group::{Event, Group, GroupOptions, Level, Names, NodeId, Stage};
 use comb_net::{Agent, EndpointOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+use crate::classic_group::ClassicGroup;
 
 /// How often standard input is looked at while nothing comes from the group.
 const IDLE_SLEEP: Duration = Duration::from_millis(5);
@@ -38,20 +40,82 @@ pub(crate) fn names() -> Names {
     Names { process: "member-".to_owned(), endpoint: "group".to_owned() }
 }
 
-struct Side {
-    group: Group,
-    tasks: Receiver<Task>,
-    delay: Duration,
+/// What happened to a member, as far as it is measured.
+pub(crate) enum Happened {
+    /// An update was applied.
+    Delivered,
+    /// An own update, by the number that it got, is where all will have it.
+    Reached(u64),
+    /// There is another view.
+    View,
 }
 
-/// Runs member `number` of `count` until it is told to end.
+/// A member of a measured group.
+pub(crate) trait Way {
+    /// Whether all members are there.
+    fn is_whole(&self) -> bool;
+    /// Sends an update, or says that it cannot now.
+    fn submit(&mut self, body: &[u8]) -> Option<u64>;
+    /// Looks at what has come, and says what happened by it.
+    fn poll(&mut self, happened: &mut Vec<Happened>);
+    /// Waits until something comes.
+    fn wait(&mut self, limit: Duration);
+}
+
+/// Ours.
+struct OurWay(Group);
+
+impl OurWay {
+    fn new(agent: &Agent, own: NodeId, count: u32) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut config = comb_group::Config::default();
+        // Channels within a machine take longer messages than a network's packets.
+        config.order.longest_message = 8 << 10;
+        let options = GroupOptions { names: names(), config, endpoint: EndpointOptions::default() };
+        let members: Vec<_> = (0..count).map(NodeId).collect();
+        Ok(Self(Group::configured(agent, own, &members, options)?))
+    }
+}
+
+impl Way for OurWay {
+    fn is_whole(&self) -> bool {
+        self.0.stack().regroup().is_some_and(|regroup| regroup.stage() == Stage::Settled)
+    }
+
+    fn submit(&mut self, body: &[u8]) -> Option<u64> {
+        self.0.submit(Level::Majority, body).ok()
+    }
+
+    fn poll(&mut self, happened: &mut Vec<Happened>) {
+        self.0.poll();
+        while let Some(event) = self.0.next_event() {
+            match event {
+                Event::Delivered(_) => happened.push(Happened::Delivered),
+                Event::Reached { number, .. } => happened.push(Happened::Reached(number)),
+                Event::View(_) => happened.push(Happened::View),
+                _ => {}
+            }
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        self.0.wait(limit);
+    }
+}
+
+struct Side<W> {
+    way: W,
+    tasks: Receiver<Task>,
+    delay: Duration,
+    happened: Vec<Happened>,
+}
+
+/// Runs member `number` of `count` until it is told to end: `ours 3 of 32`, `classic 3 of 32`.
 pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let (number, count) = told.split_once(" of ").ok_or("which member of how many?")?;
-    let (number, count): (u32, u32) = (number.parse()?, count.parse()?);
-    let own = NodeId(number);
+    let [way, number, "of", count] = told.split(' ').collect::<Vec<_>>()[..] else {
+        return Err("which member of how many?".into());
+    };
+    let (own, count) = (NodeId(number.parse()?), count.parse()?);
     let agent = Agent::connect(&room.join("agent"), &names().process(own))?;
-    let members: Vec<_> = (0..count).map(NodeId).collect();
-    let options = GroupOptions { names: names(), config: config(), endpoint: EndpointOptions::default() };
     let (tell, tasks) = mpsc::channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -61,22 +125,21 @@ pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Err
             }
         }
     });
-    // Everybody's endpoint is there before anybody speaks.
-    let group = Group::configured(&agent, own, &members, options)?;
-    Side { group, tasks, delay: Duration::ZERO }.run()
+    match way {
+        "ours" => Side::new(OurWay::new(&agent, own, count)?, tasks).run(),
+        "classic" => Side::new(ClassicGroup::new(&agent, own, count)?, tasks).run(),
+        _ => Err("neither ours nor classic".into()),
+    }
 }
 
-/// Channels within a machine take longer messages than a network's packets.
-fn config() -> comb_group::Config {
-    let mut config = comb_group::Config::default();
-    config.order.longest_message = 8 << 10;
-    config
-}
+impl<W: Way> Side<W> {
+    fn new(way: W, tasks: Receiver<Task>) -> Self {
+        Self { way, tasks, delay: Duration::ZERO, happened: Vec::new() }
+    }
 
-impl Side {
     fn run(&mut self) -> Result<(), Box<dyn std::error::Error>> {
-        while !self.group_is_whole() {
-            self.turn(IDLE_SLEEP, |_| {});
+        while !self.way.is_whole() {
+            self.turn(|_| {});
         }
         say(&json!({ "ready": true }))?;
         loop {
@@ -85,54 +148,40 @@ impl Side {
                 Ok(Task::AwaitView) => self.await_view()?,
                 Ok(Task::Delay { milliseconds }) => self.delay = Duration::from_secs_f64(milliseconds / 1e3),
                 Ok(Task::End) | Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
-                Err(mpsc::TryRecvError::Empty) => self.turn(IDLE_SLEEP, |_| {}),
+                Err(mpsc::TryRecvError::Empty) => self.turn(|_| {}),
             }
         }
     }
 
-    /// Whether all have installed the first view.
-    fn group_is_whole(&self) -> bool {
-        self.group.stack().regroup().is_some_and(|regroup| regroup.stage() == comb_group::Stage::Settled)
-    }
-
     /// Looks once at what has come; waits for something if nothing has.
-    fn turn(&mut self, limit: Duration, mut each: impl FnMut(Event)) {
+    fn turn(&mut self, each: impl FnMut(Happened)) {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
-        self.group.poll();
-        let mut came = false;
-        while let Some(event) = self.group.next_event() {
-            came = true;
-            each(event);
+        self.way.poll(&mut self.happened);
+        if self.happened.is_empty() {
+            self.way.wait(IDLE_SLEEP);
         }
-        if !came {
-            self.group.wait(limit);
-        }
+        self.happened.drain(..).for_each(each);
     }
 
-    fn load(
-        &mut self,
-        seconds: f64,
-        bytes: usize,
-        outstanding: usize,
-    ) -> Result<(), Box<dyn std::error::Error>> {
+    fn load(&mut self, seconds: f64, bytes: usize, outstanding: usize) -> Result<(), Box<dyn std::error::Error>> {
         let (body, limit) = (vec![7; bytes], Duration::from_secs_f64(seconds));
         let started = Instant::now();
         let mut sent: BTreeMap<u64, Instant> = BTreeMap::new();
         let (mut latencies, mut delivered) = (Vec::new(), 0_u64);
         while started.elapsed() < limit {
             while sent.len() < outstanding
-                && let Ok(number) = self.group.submit(Level::Majority, &body)
+                && let Some(number) = self.way.submit(&body)
             {
                 sent.insert(number, Instant::now());
             }
-            self.turn(IDLE_SLEEP, |event| match event {
-                Event::Delivered(_) => delivered += 1,
-                Event::Reached { number, .. } => {
+            self.turn(|happened| match happened {
+                Happened::Delivered => delivered += 1,
+                Happened::Reached(number) => {
                     latencies.extend(sent.remove(&number).map(|at| at.elapsed().as_secs_f64() * 1e6));
                 }
-                _ => {}
+                Happened::View => {}
             });
         }
         let seconds = started.elapsed().as_secs_f64();
@@ -143,20 +192,15 @@ impl Side {
             "own_per_second": latencies.len() as f64 / seconds,
             "p50_us": percentile(50),
             "p99_us": percentile(99),
-            "broken_rules": std::iter::from_fn(|| self.group.next_broken_rule()).count(),
-            "refused": format!("{:?}", self.group.stack().order().map(|order| order.counts())),
         }))
     }
 
     fn await_view(&mut self) -> Result<(), Box<dyn std::error::Error>> {
-        let before = self.group.view().map(|view| view.epoch);
-        let mut at = None;
         say(&json!({ "waits": true }))?;
+        let mut at = None;
         while at.is_none() {
-            self.turn(IDLE_SLEEP, |event| {
-                if let Event::View(view) = event
-                    && Some(view.epoch) > before
-                {
+            self.turn(|happened| {
+                if let Happened::View = happened {
                     at = Some(monotonic_ns());
                 }
             });

@@ -1,0 +1,86 @@
+//! The classic way over the same mesh: MSCS's heartbeats, regroup and global update, with its own timers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comb_group::{Arrivals, Mesh, NodeId};
+use comb_membership::mscs::{Event, Input, Mscs, NodeSet};
+use comb_membership::{Incarnation, Member};
+use comb_net::{Agent, EndpointOptions};
+use comb_types::Time;
+
+use crate::group_side::{Happened, Way, names};
+
+pub(crate) struct ClassicGroup {
+    mesh: Mesh,
+    mscs: Mscs,
+    arrivals: Arrivals,
+    started: Instant,
+    members: u32,
+    /// The update that is under way: there is one at a time.
+    updates: u64,
+}
+
+impl ClassicGroup {
+    pub(crate) fn new(agent: &Agent, own: NodeId, members: u32) -> Result<Self, Box<dyn std::error::Error>> {
+        let mesh = Mesh::join(agent, own, names(), EndpointOptions::default())?;
+        let me = Member { node: own, incarnation: Incarnation(1) };
+        let all: NodeSet = (0..members).map(NodeId).collect();
+        let (mscs, started) = (Mscs::member(Time::ZERO, me, all), Instant::now());
+        Ok(Self { mesh, mscs, arrivals: Arrivals::default(), started, members, updates: 0 })
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO.saturating_add(self.started.elapsed())
+    }
+
+    fn send(&mut self) {
+        while let Some(transmit) = self.mscs.poll_transmit() {
+            let bytes: Arc<[u8]> = transmit.bytes.into();
+            self.mesh.send(transmit.to, &bytes);
+        }
+    }
+}
+
+impl Way for ClassicGroup {
+    /// It has no moment at which all are known to be there; its heartbeats are slow enough to wait for all to start.
+    fn is_whole(&self) -> bool {
+        self.started.elapsed() > Duration::from_millis(500) && self.members > 0
+    }
+
+    fn submit(&mut self, body: &[u8]) -> Option<u64> {
+        if self.mscs.is_updating() {
+            return None;
+        }
+        self.updates += 1;
+        self.mscs.handle(self.now(), Input::Update(body)).ok()?;
+        self.send();
+        Some(self.updates)
+    }
+
+    fn poll(&mut self, happened: &mut Vec<Happened>) {
+        self.mesh.poll(&mut self.arrivals);
+        let now = self.now();
+        for (from, bytes) in self.arrivals.messages() {
+            // A peer that broke a rule would be seen in the numbers.
+            let _ = self.mscs.handle(now, Input::Message { from, bytes });
+        }
+        if self.mscs.next_timeout().is_some_and(|due| due <= now) {
+            let _ = self.mscs.handle(now, Input::Timeout);
+        }
+        self.send();
+        while let Some(event) = self.mscs.poll_event() {
+            match event {
+                Event::Applied { .. } => happened.push(Happened::Delivered),
+                Event::Completed(_) => happened.push(Happened::Reached(self.updates)),
+                Event::Installed { .. } => happened.push(Happened::View),
+                _ => {}
+            }
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        let until = self.mscs.next_timeout().map_or(limit, |due| due.since(self.now()));
+        self.mesh.wait(until.min(limit));
+    }
+}
