@@ -207,6 +207,8 @@ pub struct Regroup {
     owed: Option<Ballot>,
     /// Decisions that members tell and that are not believed yet.
     voices: BTreeMap<NodeId, Decision>,
+    /// Who was asked lately how this view ended. Each question may bring several answers, so nobody is asked at each message.
+    asked: BTreeSet<NodeId>,
 
     // As a coordinator.
     campaign: Option<Campaign>,
@@ -260,6 +262,7 @@ impl Regroup {
             position: None,
             owed: None,
             voices: BTreeMap::new(),
+            asked: BTreeSet::new(),
             campaign: None,
             highest: 0,
             attempts: 0,
@@ -375,7 +378,8 @@ impl Regroup {
         }
         let member = self.view.member(from);
         if message.epoch > self.view.epoch {
-            if member == Some(message.sender) {
+            let tells_itself = matches!(message.body, Body::Decide(_));
+            if member == Some(message.sender) && !tells_itself && self.asked.insert(from) {
                 self.send(from, Body::Ask);
             }
             return Ok(());
@@ -474,6 +478,7 @@ impl Regroup {
             || self.has_reason()
             || self.stage != Stage::Settled
             || !self.voices.is_empty()
+            || !self.asked.is_empty()
             || self.leaving_at.is_some();
         if !waits {
             self.resend_at = None;
@@ -494,6 +499,7 @@ impl Regroup {
             self.tell_decision_to_members();
             return;
         }
+        self.asked.clear();
         self.ask_for_voices();
         self.resend_cleanup();
         if self.campaign.is_some() {

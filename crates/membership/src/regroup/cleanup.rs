@@ -36,6 +36,7 @@ impl Regroup {
         self.position = None;
         self.owed = None;
         self.voices.clear();
+        self.asked.clear();
         self.campaign = None;
         self.highest = 0;
         self.attempts = 0;
