@@ -2,7 +2,8 @@
 //!
 //! The coordinator of a ballot is believed when it counts a quorum that this member is not wrongly named in. Whoever else tells a
 //! decision, and whoever tells this member that it is out, is one voice: two that say the same are believed, and one if nobody
-//! else can be heard. So no single peer that lies makes a healthy member halt.
+//! else can be heard, or if this member has found out that it has no quorum to go on with. So no single peer that lies makes a
+//! healthy member halt.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -57,11 +58,13 @@ impl Regroup {
     pub(super) fn reconsider_voices(&mut self) {
         let others = || self.view.nodes().filter(|node| *node != self.me.node);
         let says = |node: &NodeId| self.voices.get(node).map(|decision| &decision.proposal);
+        let is_stuck = self.campaign.as_ref().is_some_and(|campaign| campaign.is_stuck);
         let believed = self.voices.iter().find(|(_, decision)| {
             let agree = others().filter(|node| says(node) == Some(&decision.proposal)).count();
             let all_speak = others().all(|node| says(&node).is_some() || self.evidence.contains_key(&node));
             let is_checked = !decision.basis.resource || self.granted == Some(false);
-            is_checked && (agree >= 2 || (agree >= 1 && agree == self.voices.len() && all_speak))
+            let is_undisputed = agree >= 1 && agree == self.voices.len();
+            is_checked && (agree >= 2 || (is_undisputed && (all_speak || is_stuck)))
         });
         if let Some((_, decision)) = believed {
             let decision = decision.clone();
