@@ -376,6 +376,9 @@ impl Regroup {
         if self.leaving_at.is_some() {
             return Ok(());
         }
+        if let Body::Gone { by } = message.body {
+            return self.gone(from, by);
+        }
         let member = self.view.member(from);
         if message.epoch > self.view.epoch {
             let tells_itself = matches!(message.body, Body::Decide(_));
@@ -407,8 +410,8 @@ impl Regroup {
             Body::Install => self.install(from),
             Body::Installed => self.installed_at(from),
             Body::Settle => self.settle(from),
-            // It has not ended.
-            Body::Ask => Ok(()),
+            // It has not ended; and who says that it has is heard before it comes to this.
+            Body::Ask | Body::Gone { .. } => Ok(()),
         }
     }
 
@@ -452,7 +455,7 @@ impl Regroup {
             return;
         }
         if is_due(self.leaving_at, self.now) {
-            self.halt();
+            self.halt(ViewEpoch(self.view.epoch.0 + 1));
             return;
         }
         if is_due(self.resend_at, self.now) {
@@ -509,8 +512,7 @@ impl Regroup {
         }
     }
 
-    fn halt(&mut self) {
-        let by = self.history.back().map_or(self.view.epoch, |decision| decision.proposal.view.epoch);
+    fn halt(&mut self, by: ViewEpoch) {
         self.events.push_back(Event::Excluded { by });
         self.halted = true;
     }

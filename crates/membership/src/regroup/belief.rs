@@ -100,6 +100,11 @@ impl Regroup {
         if !wants_to_know {
             return;
         }
+        let is_known = self.history.iter().any(|decision| ended(decision) == message.epoch);
+        if !is_known {
+            self.tell_that_it_is_over(message);
+            return;
+        }
         let missed = self.history.iter().filter(|decision| ended(decision) >= message.epoch);
         let may_know = |decision: &&Decision| {
             // Who is pruned may hold what others still fetch, and stays until they have it.
@@ -112,6 +117,27 @@ impl Regroup {
         for decision in told {
             self.send_about(ended(&decision), message.sender.node, Body::Decide(decision));
         }
+    }
+
+    /// The members that knew how it ended may all have left since.
+    fn tell_that_it_is_over(&mut self, message: &Message) {
+        let is_out = self.view.member(message.sender.node) != Some(message.sender);
+        if is_out && self.stage >= Stage::Installed {
+            let by = self.view.epoch;
+            self.send_about(message.epoch, message.sender.node, Body::Gone { by });
+        }
+    }
+
+    /// Somebody, perhaps a life that this member does not know, says that the group is far ahead. That cannot be checked; but a
+    /// member that has no quorum loses nothing by coming in anew.
+    pub(super) fn gone(&mut self, from: NodeId, by: ViewEpoch) -> Result<(), PeerError> {
+        if by <= self.view.epoch {
+            return Err(PeerError::new(from, "an end that comes before the beginning"));
+        }
+        if self.campaign.as_ref().is_some_and(|campaign| campaign.is_stuck) {
+            self.halt(by);
+        }
+        Ok(())
     }
 
     /// Tells the last decision to those who stay.

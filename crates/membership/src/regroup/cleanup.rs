@@ -17,7 +17,7 @@ impl Regroup {
         let proposal = decision.proposal.clone();
         self.history.push_back(decision);
         if proposal.view.member(self.me.node) != Some(self.me) {
-            self.halt();
+            self.halt(proposal.view.epoch);
             return;
         }
         let is_out = |node: &NodeId| {

@@ -123,7 +123,12 @@ impl Run {
         // Some storms leave a quorum alive and some do not.
         weather.every = dice.between(Duration::from_millis(300)..Duration::from_millis(2000));
         self.world.schedule(weather.roll(&mut dice));
-        let link = Link { lost_per_million: 20_000, doubled_per_million: 10_000, late_per_million: 10_000, ..Link::default() };
+        let link = Link {
+            lost_per_million: 20_000,
+            doubled_per_million: 10_000,
+            late_per_million: 10_000,
+            ..Link::default()
+        };
         self.world.at(now, Fault::Links(link));
         self.world.at(now.saturating_add(lasting), Fault::Links(Link::default()));
         while self.world.now() < now.saturating_add(lasting) {
@@ -196,7 +201,11 @@ fn go(options: Options, watch: Watch) -> Result<Report, Failure> {
         let (time, messages) = run.crash(last)?;
         figures.push(("from a crash to settled", millis(time), "ms"));
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        figures.push(("messages of that regroup per member", messages as f64 / f64::from(nodes - 1), "messages"));
+        figures.push((
+            "messages of that regroup per member",
+            messages as f64 / f64::from(nodes - 1),
+            "messages",
+        ));
         figures.push(("from a start to settled", millis(run.join(last)?), "ms"));
     }
     let storms = if options.soak { 10 } else { 1 };

@@ -68,12 +68,7 @@ impl fmt::Debug for Told {
             Self::Regroup(Event::Acquire { epoch }) => write!(f, "** asks the quorum resource for {epoch}"),
             Self::Regroup(Event::Decided { view, cut, holders }) => {
                 let holders = holders.iter().map(|node| node.0).collect::<Vec<_>>();
-                write!(
-                    f,
-                    "** decided: {} is {:?}, cut {cut}, held by {holders:?}",
-                    view.epoch,
-                    Members(view)
-                )
+                write!(f, "** decided: {} is {:?}, cut {cut}, held by {holders:?}", view.epoch, Members(view))
             }
             Self::Regroup(Event::Installed(view)) => write!(f, "** installs {}", view.epoch),
             Self::Regroup(Event::Settled(view)) => {
@@ -81,7 +76,9 @@ impl fmt::Debug for Told {
             }
             Self::Regroup(Event::Excluded { by }) => write!(f, "** is out: {by} is without it"),
             Self::Regroup(Event::Stuck { reason }) => write!(f, "** is stuck: {reason:?}"),
-            Self::Installed { view, entries } => write!(f, "holds {} entries in {}", entries.len(), view.epoch),
+            Self::Installed { view, entries } => {
+                write!(f, "holds {} entries in {}", entries.len(), view.epoch)
+            }
             Self::Committed { epoch, entries } => write!(f, "committed {} in {epoch}", entries.len()),
             Self::Accused(error) => write!(f, "refuses: {error}"),
         }
@@ -94,12 +91,26 @@ struct Beat(Member);
 #[derive(Serialize, Deserialize)]
 enum Copying {
     /// From the sequencer of a view.
-    Append { epoch: ViewEpoch, after: u64, entries: Vec<u64>, committed: u64 },
+    Append {
+        epoch: ViewEpoch,
+        after: u64,
+        entries: Vec<u64>,
+        committed: u64,
+    },
     /// To the sequencer.
-    Held { epoch: ViewEpoch, position: u64 },
+    Held {
+        epoch: ViewEpoch,
+        position: u64,
+    },
     /// To a holder of a cut, or to a sponsor, who gives what is committed only.
-    Fetch { after: u64, until: u64 },
-    Fetched { after: u64, entries: Vec<u64> },
+    Fetch {
+        after: u64,
+        until: u64,
+    },
+    Fetched {
+        after: u64,
+        entries: Vec<u64>,
+    },
 }
 
 /// What it lacks, and who has it.
@@ -135,7 +146,12 @@ type Fx<'a, 'b> = &'a mut Effects<'b, Told>;
 
 impl Node {
     /// The program of a node among so many.
-    pub(super) fn new(boot: &Boot<'_>, nodes: u32, may_found: bool, resource: Rc<RefCell<ResourceInMemory>>) -> Self {
+    pub(super) fn new(
+        boot: &Boot<'_>,
+        nodes: u32,
+        may_found: bool,
+        resource: Rc<RefCell<ResourceInMemory>>,
+    ) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
         let contacts = (0..nodes).map(NodeId).collect();
         let config = join::Config { contacts, may_found, ..join::Config::default() };
@@ -291,7 +307,8 @@ impl Node {
         let now = effects.now();
         self.beat_at = now.saturating_add(BEAT);
         let Some(regroup) = &self.regroup else { return };
-        let others: Vec<_> = regroup.view().members.iter().copied().filter(|member| *member != self.me).collect();
+        let others: Vec<_> =
+            regroup.view().members.iter().copied().filter(|member| *member != self.me).collect();
         for member in others {
             effects.send(member.node, wire::encode(Protocol::Detect, &Beat(self.me)));
             let silence = now.since(self.heard.get(&member.node).copied().unwrap_or(now));
@@ -328,13 +345,15 @@ impl Node {
         if view.sequencer() != self.me.node {
             return;
         }
-        let entry = view.epoch.0 << 32 | u64::from(self.me.node.0) << 24 | (self.copies.position() & 0xff_ffff);
+        let entry =
+            view.epoch.0 << 32 | u64::from(self.me.node.0) << 24 | (self.copies.position() & 0xff_ffff);
         self.copies.entries.push(entry);
         self.held(effects, self.me.node, view.epoch, self.copies.position());
         for node in view.nodes().filter(|node| *node != self.me.node) {
             let after = self.copies.held_by(node);
             let entries = self.copies.after(after, u64::MAX);
-            let append = Copying::Append { epoch: view.epoch, after, entries, committed: self.copies.committed };
+            let append =
+                Copying::Append { epoch: view.epoch, after, entries, committed: self.copies.committed };
             effects.send(node, wire::encode(Protocol::Order, &append));
         }
     }

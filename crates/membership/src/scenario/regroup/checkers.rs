@@ -127,7 +127,11 @@ impl History {
         if let Some((_, (view, Some(cut)))) = after
             && *cut < entries.len() as u64
         {
-            return Err(format!("{} entries are committed in {epoch}, but {} cut at {cut}", entries.len(), view.epoch));
+            return Err(format!(
+                "{} entries are committed in {epoch}, but {} cut at {cut}",
+                entries.len(),
+                view.epoch
+            ));
         }
         if entries.len() > self.committed.len() {
             if !entries.starts_with(&self.committed) {

@@ -11,7 +11,11 @@ fn sim_storms() {
     for seed in 0..std::env::var("SEEDS").map_or(100, |n| n.parse().unwrap()) {
         match run(options(seed), None) {
             Err(failure) => println!("FAIL {failure}"),
-            Ok(report) => println!("{seed} {} {:?}", report.steps, report.figures.iter().map(|f| f.1).collect::<Vec<_>>()),
+            Ok(report) => println!(
+                "{seed} {} {:?}",
+                report.steps,
+                report.figures.iter().map(|f| f.1).collect::<Vec<_>>()
+            ),
         }
     }
 }
@@ -31,8 +35,17 @@ fn watch_one() {
     let mut count = 0;
     let watch: super::Watch = Some(Box::new(move |line| {
         count += 1;
-        if count < lines && !line.what.contains("I am here") && !line.what.contains("entries") && !line.what.contains("I hold") && !line.what.contains("committed") { println!("{line}") }
-        if count > lines { panic!("enough") }
+        if count < lines
+            && !line.what.contains("I am here")
+            && !line.what.contains("entries")
+            && !line.what.contains("I hold")
+            && !line.what.contains("committed")
+        {
+            println!("{line}")
+        }
+        if count > lines {
+            panic!("enough")
+        }
     }));
     println!("{:?}", run(options(seed.parse().unwrap()), watch));
 }
