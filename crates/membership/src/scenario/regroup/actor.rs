@@ -135,11 +135,8 @@ pub(super) struct Node {
     resource: Rc<RefCell<ResourceInMemory>>,
     /// Messages of the regroup that it has sent.
     pub(super) regroup_sent: u64,
-    /// When it was let in, and how long that took.
-    pub(super) joined_after: Option<Duration>,
-    /// Exchanges that it began until it was let in: one hello, or one petition, to all that it asked.
+    /// Exchanges that it began until it was let in: a hello to all contacts is one.
     pub(super) exchanges: u32,
-    born: Time,
 }
 
 type Fx<'a, 'b> = &'a mut Effects<'b, Told>;
@@ -166,9 +163,7 @@ impl Node {
             beat_at: boot.now,
             resource,
             regroup_sent: 0,
-            joined_after: None,
-            exchanges: 1,
-            born: boot.now,
+            exchanges: 0,
         }
     }
 
@@ -267,9 +262,12 @@ impl Node {
     }
 
     fn drain_join(&mut self, effects: Fx<'_, '_>) {
+        let mut asks = false;
         while let Some(transmit) = self.join.poll_transmit() {
+            asks |= self.regroup.is_none();
             effects.send(transmit.to, transmit.bytes);
         }
+        self.exchanges += u32::from(asks);
         while let Some(event) = self.join.poll_event() {
             match event {
                 join::Event::Synchronise { sponsor, .. } => {
@@ -280,7 +278,6 @@ impl Node {
                 }
                 join::Event::Joined { view, cut, holders } => {
                     effects.tell(Told::Joined(view.clone()));
-                    self.joined_after = Some(effects.now().since(self.born));
                     self.regroup =
                         Some(Regroup::joining(self.me, Timing::default(), effects.now(), view, cut));
                     self.beat_at = effects.now();
@@ -398,7 +395,6 @@ impl Node {
         self.copies.truncate(cut);
         if is_snapshot && entries.is_empty() {
             self.flush = None;
-            self.exchanges += 1;
             self.join(effects, join::Input::Synchronised);
         } else {
             if is_snapshot {
