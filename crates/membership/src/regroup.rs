@@ -207,6 +207,8 @@ pub struct Regroup {
     owed: Option<Ballot>,
     /// Decisions that members tell and that are not believed yet.
     voices: BTreeMap<NodeId, Decision>,
+    /// Who was asked lately how this view ended. Each question may bring several answers, so nobody is asked at each message.
+    asked: BTreeSet<NodeId>,
 
     // As a coordinator.
     campaign: Option<Campaign>,
@@ -260,6 +262,7 @@ impl Regroup {
             position: None,
             owed: None,
             voices: BTreeMap::new(),
+            asked: BTreeSet::new(),
             campaign: None,
             highest: 0,
             attempts: 0,
@@ -373,9 +376,13 @@ impl Regroup {
         if self.leaving_at.is_some() {
             return Ok(());
         }
+        if let Body::Gone { by } = message.body {
+            return self.gone(from, by);
+        }
         let member = self.view.member(from);
         if message.epoch > self.view.epoch {
-            if member == Some(message.sender) {
+            let tells_itself = matches!(message.body, Body::Decide(_));
+            if member == Some(message.sender) && !tells_itself && self.asked.insert(from) {
                 self.send(from, Body::Ask);
             }
             return Ok(());
@@ -403,8 +410,8 @@ impl Regroup {
             Body::Install => self.install(from),
             Body::Installed => self.installed_at(from),
             Body::Settle => self.settle(from),
-            // It has not ended.
-            Body::Ask => Ok(()),
+            // It has not ended; and who says that it has is heard before it comes to this.
+            Body::Ask | Body::Gone { .. } => Ok(()),
         }
     }
 
@@ -448,7 +455,7 @@ impl Regroup {
             return;
         }
         if is_due(self.leaving_at, self.now) {
-            self.halt();
+            self.halt(ViewEpoch(self.view.epoch.0 + 1));
             return;
         }
         if is_due(self.resend_at, self.now) {
@@ -474,6 +481,7 @@ impl Regroup {
             || self.has_reason()
             || self.stage != Stage::Settled
             || !self.voices.is_empty()
+            || !self.asked.is_empty()
             || self.leaving_at.is_some();
         if !waits {
             self.resend_at = None;
@@ -494,6 +502,7 @@ impl Regroup {
             self.tell_decision_to_members();
             return;
         }
+        self.asked.clear();
         self.ask_for_voices();
         self.resend_cleanup();
         if self.campaign.is_some() {
@@ -503,8 +512,7 @@ impl Regroup {
         }
     }
 
-    fn halt(&mut self) {
-        let by = self.history.back().map_or(self.view.epoch, |decision| decision.proposal.view.epoch);
+    fn halt(&mut self, by: ViewEpoch) {
         self.events.push_back(Event::Excluded { by });
         self.halted = true;
     }

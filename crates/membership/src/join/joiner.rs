@@ -7,7 +7,7 @@ use comb_types::NodeId;
 use super::message::{Body, MOST_SNAPSHOT_BYTES};
 use super::{Event, Join, Role};
 use crate::regroup::MOST_MEMBERS;
-use crate::view::View;
+use crate::view::{Member, View};
 use crate::wire::PeerError;
 
 /// Offers that are kept. One is used; the others are for when that sponsor dies.
@@ -41,8 +41,9 @@ impl Join {
     }
 
     /// A contact is in no group either.
-    pub(super) fn heard_alone(&mut self, from: NodeId, word: bool) -> Result<(), PeerError> {
-        if !word {
+    pub(super) fn heard_alone(&mut self, from: NodeId, word: Option<Member>) -> Result<(), PeerError> {
+        if word != Some(self.me) {
+            // Another has it, or another life of this node.
             return Ok(());
         }
         if !self.config.contacts.contains(&from) || self.word != Some(self.me) {
@@ -145,8 +146,15 @@ impl Join {
         holders: Vec<NodeId>,
     ) -> Result<(), PeerError> {
         let is_view = view.is_sound() && view.members.len() <= MOST_MEMBERS;
-        if !is_view || view.member(self.me.node) != Some(self.me) || !view.contains(from) {
+        let Some(me) = view.member(self.me.node).filter(|_| is_view && view.contains(from)) else {
             return Err(PeerError::new(from, "a welcome to a view that is none of mine and its"));
+        };
+        if me.incarnation < self.me.incarnation {
+            // It was for a former life.
+            return Ok(());
+        }
+        if me != self.me {
+            return Err(PeerError::new(from, "a welcome to a life that has not begun"));
         }
         if holders.is_empty() || holders.len() > MOST_MEMBERS {
             return Err(PeerError::new(from, "a welcome to what nobody holds"));

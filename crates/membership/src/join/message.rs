@@ -17,8 +17,8 @@ pub(super) enum Body {
     Hello { member: Member, wants_word: bool },
     /// There is, and I would let you in.
     Offer { snapshot: Vec<u8> },
-    /// I am in none. `word`: and you have my word on that, and nobody else.
-    Alone { word: bool },
+    /// I am in none, and have given my word on that to this life, and to no other.
+    Alone { word: Option<Member> },
     /// I have the snapshot: let me in.
     Petition { member: Member },
     /// You are in.
@@ -33,8 +33,8 @@ impl fmt::Display for Body {
                 f.write_str("hello, is there a group? If not, I found one")
             }
             Self::Offer { .. } => f.write_str("there is: a snapshot of it"),
-            Self::Alone { word: false } => f.write_str("not here"),
-            Self::Alone { word: true } => f.write_str("not here, you have my word"),
+            Self::Alone { word: None } => f.write_str("not here"),
+            Self::Alone { word: Some(member) } => write!(f, "not here, {} has my word", member.node),
             Self::Petition { .. } => f.write_str("let me in"),
             Self::Welcome { view, cut, .. } => {
                 write!(f, "you are in {} with {} members, cut {cut}", view.epoch, view.members.len())

@@ -23,7 +23,7 @@ impl Join {
             if wants_word && self.word.is_none() {
                 self.word = Some(member);
             }
-            self.send(from, Body::Alone { word: wants_word && self.word == Some(member) });
+            self.send(from, Body::Alone { word: self.word });
             return Ok(());
         }
         if !self.welcome(member) {

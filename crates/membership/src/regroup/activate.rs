@@ -276,6 +276,7 @@ impl Regroup {
         {
             campaign.is_stuck = true;
             self.events.push_back(Event::Stuck { reason });
+            self.reconsider_voices();
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The coordinator of a ballot is believed when it counts a quorum that this member is not wrongly named in. Whoever else tells a
 //! decision, and whoever tells this member that it is out, is one voice: two that say the same are believed, and one if nobody
-//! else can be heard. So no single peer that lies makes a healthy member halt.
+//! else can be heard, or if this member has found out that it has no quorum to go on with. So no single peer that lies makes a
+//! healthy member halt.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -57,11 +58,13 @@ impl Regroup {
     pub(super) fn reconsider_voices(&mut self) {
         let others = || self.view.nodes().filter(|node| *node != self.me.node);
         let says = |node: &NodeId| self.voices.get(node).map(|decision| &decision.proposal);
+        let is_stuck = self.campaign.as_ref().is_some_and(|campaign| campaign.is_stuck);
         let believed = self.voices.iter().find(|(_, decision)| {
             let agree = others().filter(|node| says(node) == Some(&decision.proposal)).count();
             let all_speak = others().all(|node| says(&node).is_some() || self.evidence.contains_key(&node));
             let is_checked = !decision.basis.resource || self.granted == Some(false);
-            is_checked && (agree >= 2 || (agree >= 1 && agree == self.voices.len() && all_speak))
+            let is_undisputed = agree >= 1 && agree == self.voices.len();
+            is_checked && (agree >= 2 || (is_undisputed && (all_speak || is_stuck)))
         });
         if let Some((_, decision)) = believed {
             let decision = decision.clone();
@@ -97,6 +100,11 @@ impl Regroup {
         if !wants_to_know {
             return;
         }
+        let is_known = self.history.iter().any(|decision| ended(decision) == message.epoch);
+        if !is_known {
+            self.tell_that_it_is_over(message);
+            return;
+        }
         let missed = self.history.iter().filter(|decision| ended(decision) >= message.epoch);
         let may_know = |decision: &&Decision| {
             // Who is pruned may hold what others still fetch, and stays until they have it.
@@ -109,6 +117,27 @@ impl Regroup {
         for decision in told {
             self.send_about(ended(&decision), message.sender.node, Body::Decide(decision));
         }
+    }
+
+    /// The members that knew how it ended may all have left since.
+    fn tell_that_it_is_over(&mut self, message: &Message) {
+        let is_out = self.view.member(message.sender.node) != Some(message.sender);
+        if is_out && self.stage >= Stage::Installed {
+            let by = self.view.epoch;
+            self.send_about(message.epoch, message.sender.node, Body::Gone { by });
+        }
+    }
+
+    /// Somebody, perhaps a life that this member does not know, says that the group is far ahead. That cannot be checked; but a
+    /// member that has no quorum loses nothing by coming in anew.
+    pub(super) fn gone(&mut self, from: NodeId, by: ViewEpoch) -> Result<(), PeerError> {
+        if by <= self.view.epoch {
+            return Err(PeerError::new(from, "an end that comes before the beginning"));
+        }
+        if self.campaign.as_ref().is_some_and(|campaign| campaign.is_stuck) {
+            self.halt(by);
+        }
+        Ok(())
     }
 
     /// Tells the last decision to those who stay.

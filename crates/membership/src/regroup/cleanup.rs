@@ -17,7 +17,7 @@ impl Regroup {
         let proposal = decision.proposal.clone();
         self.history.push_back(decision);
         if proposal.view.member(self.me.node) != Some(self.me) {
-            self.halt();
+            self.halt(proposal.view.epoch);
             return;
         }
         let is_out = |node: &NodeId| {
@@ -36,6 +36,7 @@ impl Regroup {
         self.position = None;
         self.owed = None;
         self.voices.clear();
+        self.asked.clear();
         self.campaign = None;
         self.highest = 0;
         self.attempts = 0;

@@ -106,6 +106,10 @@ pub(super) enum Body {
     Settle,
     /// How did this view end?
     Ask,
+    /// It ended so long ago that nobody here knows how. The group is in this view, and you are not in it.
+    Gone {
+        by: ViewEpoch,
+    },
 }
 
 /// One message: about the end of the view of `epoch`, or, for cleanup, about its beginning.
@@ -166,6 +170,7 @@ impl fmt::Display for Message {
             Body::Installed => f.write_str("cleanup two is over here"),
             Body::Settle => f.write_str("cleanup two is over everywhere: settle"),
             Body::Ask => f.write_str("how did it end?"),
+            Body::Gone { by } => write!(f, "it is long over: {by} is without you"),
         }
     }
 }
