@@ -279,19 +279,30 @@ impl Model for ViewChange {
 
 fn explore(model: ViewChange) -> usize {
     let checker = model.checker().spawn_dfs().join();
-    std::eprintln!("{} states, depth {}", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
     checker.unique_state_count()
 }
 
 #[test]
 fn model_the_sequencer_is_left_behind() {
-    let states = explore(ViewChange { left_behind: 0, senders: &[1], timeouts: 0, doubles: 0 });
-    assert!(states > 100, "{states}");
+    let states = explore(ViewChange { left_behind: 0, senders: &[1, 2], timeouts: 0, doubles: 0 });
+    assert!(states > 100_000, "{states}");
+}
+
+#[test]
+fn model_the_sequencer_is_left_behind_and_messages_come_twice_or_are_sent_again() {
+    explore(ViewChange { left_behind: 0, senders: &[1], timeouts: 0, doubles: 1 });
+    explore(ViewChange { left_behind: 0, senders: &[1], timeouts: 1, doubles: 0 });
 }
 
 #[test]
 fn model_a_member_is_left_behind() {
-    let states = explore(ViewChange { left_behind: 2, senders: &[1], timeouts: 0, doubles: 0 });
-    assert!(states > 100, "{states}");
+    let states = explore(ViewChange { left_behind: 2, senders: &[0, 1], timeouts: 0, doubles: 0 });
+    assert!(states > 50_000, "{states}");
+}
+
+#[test]
+fn model_a_member_is_left_behind_and_messages_come_twice_or_are_sent_again() {
+    explore(ViewChange { left_behind: 2, senders: &[1], timeouts: 0, doubles: 1 });
+    explore(ViewChange { left_behind: 2, senders: &[1], timeouts: 1, doubles: 0 });
 }
