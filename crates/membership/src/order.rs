@@ -261,7 +261,7 @@ pub struct Counts {
     pub batches: u64,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Phase {
     /// In no view yet.
     Joining,
@@ -279,7 +279,7 @@ enum Phase {
 type Numbers = BTreeMap<Member, u64>;
 
 /// One member of a group whose updates are ordered.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Order {
     config: Config,
     me: Member,

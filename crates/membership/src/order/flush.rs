@@ -12,7 +12,7 @@ use crate::transmit::To;
 use crate::view::{Member, View};
 
 /// A view that was agreed and is not installed.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Change {
     pub view: View,
     pub cut: u64,

@@ -16,7 +16,7 @@ pub(super) struct Held {
 }
 
 /// Updates without a gap, from the first that is kept to the last that is held.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct History {
     first: u64,
     entries: VecDeque<Held>,

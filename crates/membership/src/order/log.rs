@@ -25,7 +25,7 @@ pub enum LogError {
 }
 
 /// What is on its way to the disk.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Persisting {
     persisted: u64,
     /// The last position of each record, and whether it still counts: what it holds may have been dropped since.

@@ -15,7 +15,7 @@ use crate::view::ViewEpoch;
 /// Silence doubles the time until a message is sent again, up to so many times the first.
 pub(super) const MOST_BACKOFF: u32 = 16;
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Outstanding {
     number: u64,
     level: Level,
@@ -24,7 +24,7 @@ struct Outstanding {
     is_told: bool,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Outbox {
     /// Of the next update.
     next: u64,

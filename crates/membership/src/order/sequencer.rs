@@ -20,7 +20,7 @@ const LEAST_WINDOW: u64 = 16;
 /// It doubles with every round trip until something is lost.
 const FIRST_WINDOW: u64 = 256;
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Peer {
     node: NodeId,
     known: Known,
@@ -48,7 +48,7 @@ pub(super) struct Numbered {
     pub body: Range<usize>,
 }
 
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Sequencer {
     peers: Vec<Peer>,
     /// Whose turn it is.

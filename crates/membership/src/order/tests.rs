@@ -12,6 +12,7 @@ mod bad_peers;
 mod cluster;
 mod laggards;
 mod levels;
+mod model;
 mod persistence;
 
 use cluster::Cluster;
