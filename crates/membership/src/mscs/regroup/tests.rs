@@ -124,6 +124,46 @@ fn a_membership_that_others_installed_before_a_restart_is_followed() {
     assert!(outsider.outcomes.contains(&Outcome::Halted("regrouped away")));
 }
 
+fn is_halted_in_phase_one(mut regroup: Regroup) -> bool {
+    while regroup.phase() == Phase::Activate {
+        let Some(tick) = regroup.next_timeout() else { break };
+        regroup.timeout(tick);
+    }
+    regroup.outcomes.contains(&Outcome::Halted("not in a part that may survive"))
+}
+
+/// The others might be three: two that know the joiner for a member already, and the joiner.
+#[test]
+fn a_joiner_that_is_announced_counts_as_one_that_is_missing() {
+    for is_announced in [false, true] {
+        let mut regroup = suspicious(4);
+        if is_announced {
+            regroup.announce(NodeId(4));
+        }
+        regroup.timeout(at(300));
+        regroup.receive(at(301), NodeId(1), active([1])).expect("a sound state");
+        assert_eq!(is_halted_in_phase_one(regroup), is_announced);
+    }
+}
+
+/// Nodes 0 and 1 may have installed the four, and go on without these: with the two that the four had left behind they would be more
+/// than half of the six.
+#[test]
+fn who_survives_an_interrupted_run_is_one_that_may_by_its_decision_too() {
+    for is_decided in [false, true] {
+        let mut regroup = Regroup::new(at(0), NodeId(3), set(0..6), EPOCH, NodeId(0));
+        regroup.suspect(at(0), NodeId(4));
+        regroup.phase = Phase::Pruning;
+        let decision = Decision { members: set(0..4), locker: NodeId(0) };
+        regroup.decided = is_decided.then_some(decision);
+        regroup.start(at(0), EPOCH + 2, true);
+        regroup.timeout(at(300));
+        let again = State { epoch: EPOCH + 2, ..active([2, 4, 5]) };
+        regroup.receive(at(301), NodeId(2), again).expect("a sound state");
+        assert_eq!(is_halted_in_phase_one(regroup), is_decided);
+    }
+}
+
 #[test]
 fn what_cannot_be_a_state_is_refused_and_changes_nothing() {
     let mut regroup = suspicious(4);
