@@ -165,6 +165,8 @@ pub struct State {
     dice: Dice,
     /// Ourselves and all that our digests may list, in the order of their numbers.
     near: Vec<Near>,
+    /// How often a place in `near` came to mean another node.
+    moves: u32,
     zones: Zones,
     /// Whether other zones are only known by how their nodes stand.
     is_layered: bool,
@@ -196,6 +198,7 @@ impl State {
         zones.raise(config.me.node, Standing::alive(config.me.incarnation));
         Self {
             near: alloc::vec![Near::new(config.me, now)],
+            moves: 0,
             zones,
             is_layered: false,
             staleness: Staleness::new(config.interval, config.false_suspicions_per_billion),
@@ -424,6 +427,7 @@ impl State {
                 near.doubt = None;
             }
             Err(place) => {
+                self.moves = self.moves.wrapping_add(1);
                 let is_failed = standing.is_failed();
                 self.near.insert(place, Near { is_failed, ..Near::new(member, now) });
             }
@@ -436,6 +440,7 @@ impl State {
         let (alive, zone) = (self.zones.alive(), self.config.zone_size);
         if !self.is_layered && alive > zone {
             self.is_layered = true;
+            self.moves = self.moves.wrapping_add(1);
             let own_zone = self.zones.zone_of(self.config.me.node);
             let zones = &self.zones;
             self.near.retain(|near| zones.zone_of(near.member.node) == own_zone);
@@ -450,6 +455,14 @@ impl State {
             }
         }
     }
+}
+
+/// A message in words, for a log.
+#[cfg(feature = "scenarios")]
+pub fn describe(bytes: &[u8]) -> String {
+    use crate::wire::{Protocol, decode};
+    let message = decode::<message::Message>(NodeId(0), Protocol::State, bytes);
+    message.map_or_else(|error| alloc::format!("{error}"), |message| alloc::format!("{message:?}"))
 }
 
 /// A node by number and life.

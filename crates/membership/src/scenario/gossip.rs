@@ -126,6 +126,10 @@ impl Actor for Gossiper {
     fn next_timeout(&self) -> Option<Time> {
         self.state.next_timeout()
     }
+
+    fn describe(message: &[u8]) -> String {
+        crate::state::describe(message)
+    }
 }
 
 /// What the checkers saw.

@@ -135,7 +135,10 @@ impl State {
     /// Others say that a near node failed. We know it as well as they do: if we heard of it a moment ago, we wait until our own
     /// clock bears them out, or the node itself denies it.
     pub(super) fn hear_of_failure(&mut self, now: Time, news: News) {
-        let Ok(place) = self.find(news.node) else { return self.raise(now, news.node, news.standing) };
+        let place = match self.find(news.node) {
+            Ok(place) if news.node != self.config.me.node => place,
+            _ => return self.raise(now, news.node, news.standing),
+        };
         let near = &self.near[place];
         let is_fresh = now.since(near.risen_at) < self.threshold / 2;
         let is_same_life = near.member.incarnation == news.standing.incarnation;

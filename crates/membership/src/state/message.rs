@@ -34,6 +34,8 @@ pub(super) struct Message {
     pub(super) kind: Kind,
     /// How many nodes the sender takes for alive. Who knows far fewer is told all at once.
     pub(super) known: u32,
+    /// Hash of how all nodes stand, as the sender knows.
+    pub(super) world: [u8; 4],
     /// Who lives, as the sender knows: in the order of their numbers.
     pub(super) rows: Vec<Row>,
     pub(super) doubts: Vec<Doubt>,

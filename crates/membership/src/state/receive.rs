@@ -7,17 +7,20 @@ use comb_types::{NodeId, Time};
 
 use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, Row, Summary};
 use super::near::Near;
-use super::standing::{Standing, slots};
+use super::standing::{Standing, Zone, slots};
 use super::{Event, State, life};
 use crate::wire::{self, PeerError, Protocol};
 
 /// What is said to a message.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// Places of near nodes of which we know more.
+    /// Places of near nodes of which we know more, and how often places had moved by then.
     pub(super) newer: Vec<usize>,
+    pub(super) moves: u32,
     /// Zones of which we know something else.
     pub(super) zones: Vec<u32>,
+    /// Whether there is such a zone, even if it was not mentioned.
+    pub(super) is_other_world: bool,
 }
 
 impl State {
@@ -68,7 +71,7 @@ impl State {
 
     /// Takes over what is new in a message that may be so, and answers it.
     fn take(&mut self, now: Time, from: NodeId, bytes: usize, message: &Message) {
-        let mut reply = Reply::default();
+        let mut reply = Reply { moves: self.moves, ..Reply::default() };
         self.take_rows(now, from, message, &mut reply);
         for doubt in &message.doubts {
             self.hear_doubt(now, from, doubt);
@@ -88,6 +91,7 @@ impl State {
                 reply.zones.push(told.zone);
             }
         }
+        reply.is_other_world = message.world != self.zones.hash();
         for delta in &message.deltas {
             self.take_delta(delta);
         }
@@ -97,6 +101,10 @@ impl State {
             Kind::Push => {}
         }
         if message.kind != Kind::Digest {
+            if message.kind == Kind::Push {
+                // Else two that each know what the other does not believe would tell each other without end.
+                reply.zones.clear();
+            }
             self.follow_up(from, message, &reply);
         }
         if self.next_check <= now {
@@ -132,17 +140,12 @@ impl State {
         if lists_all {
             reply.newer.extend((place..self.near.len()).filter(|&place| !self.near[place].is_failed));
         }
-        if strangers.is_empty() {
-            return;
-        }
         for (node, row) in strangers {
             self.raise(now, node, Standing::alive(row.incarnation));
             if let Ok(place) = self.find(node) {
                 self.take_row(now, place, &row);
             }
         }
-        // Places have moved. Who knows so much less hears of it in the next round.
-        reply.newer.clear();
     }
 
     /// Says whether the row is of the life that we know, or of one before.
@@ -189,8 +192,9 @@ impl State {
                 self.raise(now, node, standing);
             }
         }
-        let ours = self.zones.zone(summary.zone).map(|zone| zone.zone_hash().hash);
-        if ours.is_some_and(|ours| u32::from_le_bytes(ours) != summary.hash()) {
+        // Not whenever ours differs: what we do not believe yet, we would be told again for ever.
+        let ours = self.zones.zone(summary.zone).map(Zone::summary);
+        if ours.is_some_and(|ours| ours.is_ahead_of(summary)) {
             reply.zones.push(summary.zone);
         }
     }

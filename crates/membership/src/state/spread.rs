@@ -231,7 +231,7 @@ impl State {
     }
 
     pub(super) fn blank(&self) -> Message {
-        Message { known: self.zones.alive(), ..Message::default() }
+        Message { known: self.zones.alive(), world: self.zones.hash(), ..Message::default() }
     }
 
     pub(super) fn own_row(&mut self) -> Vec<Row> {
@@ -360,7 +360,9 @@ impl State {
         let mut space = Space(LONGEST_MESSAGE - 32);
         let news = self.tell_rumours();
         space.takes(news.len() * 20);
-        let rows = self.rows(reply.newer.iter().copied(), &mut space);
+        // Where places have moved meanwhile, what is newer is heard of in the next round.
+        let newer = if self.moves == reply.moves { &reply.newer[..] } else { &[] };
+        let rows = self.rows(newer.iter().copied(), &mut space);
         let deltas = self.deltas(&digest.wants, &mut space);
         let mut summaries = self.summaries(&reply.zones, &mut space);
         let is_newcomer = u64::from(digest.known) * 2 < u64::from(self.zones.alive());
@@ -368,7 +370,9 @@ impl State {
             self.summarise_all(&mut summaries, &mut space);
         }
         let wants = self.wants_of(digest, &mut space);
-        let answer = Message { kind: Kind::Answer, rows, news, summaries, wants, deltas, ..self.blank() };
+        let asks = reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * 9);
+        let zones = if asks { self.rotate_zones(ZONES_FAR) } else { Vec::new() };
+        let answer = Message { kind: Kind::Answer, rows, news, zones, summaries, wants, deltas, ..self.blank() };
         self.send(to, &answer);
     }
 

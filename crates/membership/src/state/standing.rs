@@ -113,8 +113,14 @@ impl Summary {
         Some(place.map_or(Standing::FIRST, |place| self.unusual[place].1))
     }
 
+    /// Whether it says of some node what replaces what another says.
+    pub(super) fn is_ahead_of(&self, other: &Self) -> bool {
+        (0..64).any(|slot| self.standing(slot) > other.standing(slot))
+    }
+
     /// The hash of a zone that stands so.
-    pub(super) fn hash(&self) -> u32 {
+    #[cfg(test)]
+    fn hash(&self) -> u32 {
         let standings = (0..64).filter_map(|slot| Some(self.standing(slot)?.hash(slot)));
         standings.fold(0, |hash, each| hash ^ each)
     }
@@ -134,12 +140,13 @@ pub(crate) struct Zones {
     /// In the order of their numbers.
     zones: Vec<Zone>,
     alive: u32,
+    hash: u32,
 }
 
 impl Zones {
     pub(super) fn new(size: u32) -> Self {
         assert!((1..=64).contains(&size), "a zone is a word of bits");
-        Self { size, zones: Vec::new(), alive: 0 }
+        Self { size, zones: Vec::new(), alive: 0, hash: 0 }
     }
 
     pub(super) fn zone_of(&self, node: NodeId) -> u32 {
@@ -160,6 +167,11 @@ impl Zones {
         self.alive
     }
 
+    /// Of how all nodes stand.
+    pub(super) fn hash(&self) -> [u8; 4] {
+        self.hash.to_le_bytes()
+    }
+
     pub(super) fn get(&self, node: NodeId) -> Option<Standing> {
         self.zone(self.zone_of(node))?.get(self.slot_of(node))
     }
@@ -167,24 +179,32 @@ impl Zones {
     /// Says how the node stood before, if it stands otherwise now.
     pub(super) fn raise(&mut self, node: NodeId, standing: Standing) -> Option<Option<Standing>> {
         let (number, slot) = (self.zone_of(node), self.slot_of(node));
-        let zone = self.zone_mut(number);
-        let alive = zone.alive().count_ones();
-        let before = zone.raise(slot, standing);
-        self.alive = self.alive + self.zone_mut(number).alive().count_ones() - alive;
-        before
+        self.change(number, |zone| zone.raise(slot, standing))
     }
 
     /// Takes over those nodes of a zone that were not known at all and stand as most do, and says which.
     pub(super) fn join(&mut self, summary: &Summary) -> u64 {
-        let zone = self.zone_mut(summary.zone);
         let unusual = summary.unusual.iter().fold(0, |slots, (slot, _)| slots | 1_u64 << slot);
-        let joined = u64::from_le_bytes(summary.present) & !zone.present & !unusual;
-        for slot in slots(joined) {
-            zone.hash ^= Standing::FIRST.hash(slot);
-        }
-        zone.present |= joined;
-        self.alive += joined.count_ones();
-        joined
+        self.change(summary.zone, |zone| {
+            let joined = u64::from_le_bytes(summary.present) & !zone.present & !unusual;
+            for slot in slots(joined) {
+                zone.hash ^= Standing::FIRST.hash(slot);
+            }
+            zone.present |= joined;
+            joined
+        })
+    }
+
+    /// Changes a zone, and what is counted over all of them.
+    fn change<R>(&mut self, number: u32, change: impl FnOnce(&mut Zone) -> R) -> R {
+        let zone = self.zone_mut(number);
+        let (alive, hash) = (zone.alive().count_ones(), zone.hash);
+        let result = change(zone);
+        let (alive_now, hash_now) = (zone.alive().count_ones(), zone.hash);
+        self.alive = self.alive - alive + alive_now;
+        // Rotated, or two zones that are alike would cancel each other out.
+        self.hash ^= (hash ^ hash_now).rotate_left(number % 32);
+        result
     }
 
     pub(super) fn zone(&self, number: u32) -> Option<&Zone> {
