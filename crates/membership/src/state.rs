@@ -14,6 +14,7 @@
 //! | `receive` | what a message changes |
 //! | `spread` | what is sent to whom, and how often |
 //! | `doubt` | from a version that does not rise to a failure |
+//! | `beat` | the same for zones as a whole |
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -27,6 +28,7 @@ use crate::transmit::Transmit;
 use crate::view::Member;
 use crate::wire::PeerError;
 
+mod beat;
 mod doubt;
 mod entries;
 mod message;
@@ -171,6 +173,8 @@ pub struct State {
     /// Whether other zones are only known by how their nodes stand.
     is_layered: bool,
     staleness: Staleness,
+    /// Of the beats of other zones; none while there are none.
+    zone_staleness: Option<Staleness>,
     /// The gap after which a node is suspected, as of the last round.
     threshold: Duration,
     pace: Pace,
@@ -202,6 +206,7 @@ impl State {
             zones,
             is_layered: false,
             staleness: Staleness::new(config.interval, config.false_suspicions_per_billion),
+            zone_staleness: None,
             threshold: config.longest_silence,
             pace: Pace::default(),
             rumours: Vec::new(),
@@ -329,7 +334,7 @@ impl State {
         let queues = self.transmits.capacity() * size_of::<Transmit>()
             + self.events.capacity() * size_of::<Event>()
             + self.rumours.capacity() * size_of::<Rumour>();
-        size_of::<Self>() + near + held + queues + self.zones.bytes() + Staleness::MEMORY_BYTES
+        size_of::<Self>() + near + held + queues + self.zones.bytes() + 2 * Staleness::MEMORY_BYTES
     }
 
     fn find(&self, node: NodeId) -> Result<usize, usize> {
@@ -354,6 +359,9 @@ impl State {
         if late > self.config.interval / 2 {
             for near in &mut self.near {
                 near.stand_still(late);
+            }
+            for zone in self.zones.iter_mut() {
+                zone.risen_at = zone.risen_at.saturating_add(late);
             }
             self.heard_at = self.heard_at.saturating_add(late);
             self.next_round = self.next_round.saturating_add(late);
@@ -398,7 +406,9 @@ impl State {
     /// Others say of us what may not be so.
     fn hear_of_ourselves(&mut self, now: Time, standing: Standing) {
         let me = self.config.me;
-        if standing.incarnation != me.incarnation || self.zones.get(me.node).is_some_and(|own| own >= standing) {
+        if standing.incarnation != me.incarnation
+            || self.zones.get(me.node).is_some_and(|own| own >= standing)
+        {
             return;
         }
         let refuted = standing.refuted();

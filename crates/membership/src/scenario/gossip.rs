@@ -31,13 +31,15 @@ pub struct Trial {
     pub lasting: Duration,
     /// Nodes that crash, one after the other, when all know each other.
     pub crashes: u32,
+    /// Whether all nodes of the last zone crash at once as well.
+    pub zone_crashes: bool,
 }
 
 impl Trial {
     /// Two virtual minutes of a network that loses nothing.
     pub fn quiet(seed: u64, nodes: u32) -> Self {
         let lasting = Duration::from_secs(120);
-        Self { seed, nodes, lost_per_million: 0, stutter: None, lasting, crashes: 3 }
+        Self { seed, nodes, lost_per_million: 0, stutter: None, lasting, crashes: 3, zone_crashes: false }
     }
 }
 
@@ -268,6 +270,11 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
         let at = half + half * crash / (2 * trial.crashes);
         world.at(Time::ZERO.saturating_add(at), Fault::Crash(node));
     }
+    if trial.zone_crashes {
+        for node in ((nodes - 1) / 64 * 64..nodes).map(NodeId) {
+            world.at(Time::ZERO.saturating_add(half), Fault::Crash(node));
+        }
+    }
     world.run_until(Time::ZERO.saturating_add(trial.lasting))?;
     world.end()?;
     let rates: Vec<f64> = (0..nodes)
@@ -283,7 +290,8 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
         (up().min().unwrap_or_default(), up().max().unwrap_or_default())
     };
     let times: Vec<_> = tally.crashes.values().map(|(at, learnt_at)| learnt(at, learnt_at)).collect();
-    let is_missed = |learnt: &[Option<Time>]| world.truth().up().any(|node| learnt[node.0 as usize].is_none());
+    let is_missed =
+        |learnt: &[Option<Time>]| world.truth().up().any(|node| learnt[node.0 as usize].is_none());
     let missed = tally.crashes.values().filter(|(_, learnt)| is_missed(learnt)).count();
     Ok(Measured {
         trace_hash: world.trace_hash(),
@@ -297,7 +305,8 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
         mean_bytes: rates.iter().sum::<f64>() / f64::from(nodes),
         most_bytes: rates.iter().copied().fold(0.0, f64::max),
         memory_bytes: mean(&|state| state.memory_bytes() as f64),
-        threshold: Duration::try_from_secs_f64(mean(&|state| state.threshold().as_secs_f64())).unwrap_or_default(),
+        threshold: Duration::try_from_secs_f64(mean(&|state| state.threshold().as_secs_f64()))
+            .unwrap_or_default(),
     })
 }
 
@@ -333,7 +342,9 @@ mod tests {
     #[test]
     fn sim_a_crash_in_a_zone_is_learnt_of_by_all() {
         for seed in 0..3 {
-            let once = || measure(Trial::quiet(seed, 64), Some(Duration::from_secs(8)), None).expect("no rule broken");
+            let once = || {
+                measure(Trial::quiet(seed, 64), Some(Duration::from_secs(8)), None).expect("no rule broken")
+            };
             let measured = once();
             assert_eq!(measured.trace_hash, once().trace_hash);
             std::eprintln!("{measured:#?}");

@@ -83,7 +83,8 @@ impl State {
         add_doubters(doubt, &[me]);
         let subject = near.member;
         self.events.push_back(Event::Suspected(subject));
-        let told = Message { kind: Kind::Push, doubts: self.doubt_of(place).into_iter().collect(), ..self.blank() };
+        let told =
+            Message { kind: Kind::Push, doubts: self.doubt_of(place).into_iter().collect(), ..self.blank() };
         for _ in 0..CONFIDANTS {
             if let Some(to) = self.any_near().filter(|&to| to != subject.node) {
                 self.send(to, &told);

@@ -21,9 +21,8 @@ impl Change {
     fn hash(&self) -> u32 {
         let start = Dice::new(u64::from(self.version) << 1 | u64::from(self.value.is_some())).roll();
         let bytes = self.key.bytes().chain([0xff]).chain(self.value.iter().flatten().copied());
-        let word = bytes.fold(start, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
-        });
+        let word = bytes
+            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5));
         Dice::new(word).below(u32::MAX)
     }
 
@@ -226,7 +225,8 @@ mod tests {
     #[test]
     fn a_delta_is_no_longer_than_allowed() {
         let mut owner = Entries::default();
-        (1..20).for_each(|version| owner.write(version, &std::format!("{version}"), Some(alloc::vec![0; 200])));
+        (1..20)
+            .for_each(|version| owner.write(version, &std::format!("{version}"), Some(alloc::vec![0; 200])));
         let delta = owner.delta(&want(&Entries::default()), 1000).expect("some fit");
         assert!(!delta.is_complete && delta.changes.len() == 4, "{}", delta.changes.len());
         assert!(postcard::to_allocvec(&delta).is_ok_and(|bytes| bytes.len() <= 1000));

@@ -40,7 +40,7 @@ pub(super) struct Message {
     pub(super) rows: Vec<Row>,
     pub(super) doubts: Vec<Doubt>,
     pub(super) news: Vec<News>,
-    pub(super) zones: Vec<ZoneHash>,
+    pub(super) zones: Vec<ZoneRow>,
     pub(super) summaries: Vec<Summary>,
     pub(super) wants: Vec<Want>,
     pub(super) deltas: Vec<Delta>,
@@ -74,10 +74,13 @@ pub(super) struct News {
     pub(super) standing: Standing,
 }
 
-/// Of how the nodes of a zone stand.
+/// What a node has of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct ZoneHash {
+pub(super) struct ZoneRow {
     pub(super) zone: u32,
+    /// Rises while any of its nodes lives.
+    pub(super) beat: u32,
+    /// Of how its nodes stand.
     pub(super) hash: [u8; 4],
 }
 
@@ -144,7 +147,7 @@ impl Message {
             rule(is_node(news.node) && is_life(news.standing), "news of no node")?;
         }
         let zones = config.most_nodes.div_ceil(config.zone_size);
-        rule(self.zones.iter().all(|hash| hash.zone < zones), "a zone that cannot be")?;
+        rule(self.zones.iter().all(|row| row.zone < zones), "a zone that cannot be")?;
         for summary in &self.summaries {
             rule(summary.zone < zones, "a zone that cannot be")?;
             let present = u64::from_le_bytes(summary.present);

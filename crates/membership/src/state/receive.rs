@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use comb_types::{NodeId, Time};
 
-use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, Row, Summary};
+use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, Row, Summary, ZoneRow};
 use super::near::Near;
 use super::standing::{Standing, Zone, slots};
 use super::{Event, State, life};
@@ -17,9 +17,13 @@ pub(super) struct Reply {
     /// Places of near nodes of which we know more, and how often places had moved by then.
     pub(super) newer: Vec<usize>,
     pub(super) moves: u32,
+    /// Whether some node's entries are not as the message says that they are.
+    pub(super) lacks_entries: bool,
     /// Zones of which we know something else.
     pub(super) zones: Vec<u32>,
-    /// Whether there is such a zone, even if it was not mentioned.
+    /// Zones of which we know a later beat.
+    pub(super) beats: Vec<ZoneRow>,
+    /// Whether we know something else of any zone, mentioned or not.
     pub(super) is_other_world: bool,
 }
 
@@ -87,8 +91,14 @@ impl State {
             self.take_summary(now, summary, &mut reply);
         }
         for told in &message.zones {
-            if self.zones.zone(told.zone).is_none_or(|zone| zone.zone_hash() != *told) {
+            let known = self.zones.zone(told.zone).map(Zone::row);
+            if known.is_none_or(|known| known.hash != told.hash) {
                 reply.zones.push(told.zone);
+            }
+            match known {
+                Some(known) if known.beat < told.beat => self.hear_beat(now, told),
+                Some(known) if known.beat > told.beat && !self.is_near(from) => reply.beats.push(known),
+                _ => {}
             }
         }
         reply.is_other_world = message.world != self.zones.hash();
@@ -132,6 +142,7 @@ impl State {
                     } else if message.kind == Kind::Digest && self.near[place].version > row.version {
                         reply.newer.push(place);
                     }
+                    reply.lacks_entries |= self.near[place].is_wanted();
                     place += 1;
                 }
                 _ => strangers.push((node, *row)),

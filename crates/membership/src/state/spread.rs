@@ -4,17 +4,17 @@ use alloc::vec::Vec;
 
 use comb_types::{Dice, NodeId, Time};
 
+use super::State;
 use super::message::{
-    Delta, Doubt, Kind, LONGEST_MESSAGE, Message, News, Row, Summary, Want, ZoneHash, length,
+    Delta, Doubt, Kind, LONGEST_MESSAGE, Message, News, Row, Summary, Want, ZoneRow, length,
 };
 use super::near::Near;
 use super::receive::Reply;
 use super::standing::Zone;
-use super::State;
 use crate::transmit::Transmit;
 use crate::wire::{self, Protocol};
 
-/// Hashes of other zones in a digest to our zone, and in one to another. So few that traffic does not depend on how many zones
+/// Rows of other zones in a digest to our zone, and in one to another. So few that traffic does not depend on how many zones
 /// there are; they go round.
 const ZONES_NEAR: usize = 6;
 const ZONES_FAR: usize = 16;
@@ -23,7 +23,7 @@ const ZONES_FAR: usize = 16;
 /// the others from digests of the next round.
 const RUMOUR_FAN_OUT: usize = 4;
 
-/// Rumours that are told on. More than that, and zone hashes show the rest.
+/// Rumours that are told on. More than that, and the hashes of zones show the rest.
 const MOST_RUMOURS: usize = 64;
 const RUMOURS_IN_MESSAGE: usize = 16;
 
@@ -76,7 +76,7 @@ impl Pace {
     }
 
     /// Of a thousand messages, how many arrive: a question and its answer are two.
-    fn arriving_per_mille(&self) -> u32 {
+    pub(super) fn arriving_per_mille(&self) -> u32 {
         if self.asked < 256 * 4 {
             return 1000;
         }
@@ -88,9 +88,12 @@ impl Pace {
     fn fan_out_per_mille(&self, config: &super::Config) -> u32 {
         let arriving = self.arriving_per_mille();
         // One in twenty is lost in any network that is in use, and is no reason for more.
-        let wanted = if arriving > 950 { config.fan_out * 1000 } else { config.fan_out * 1_000_000 / arriving };
-        let digest = (u64::from(self.asked_bytes) * 256).checked_div(u64::from(self.asked)).unwrap_or(0).max(100);
-        let answer = (u64::from(self.answered_bytes) * 256).checked_div(u64::from(self.answered)).unwrap_or(0);
+        let wanted =
+            if arriving > 950 { config.fan_out * 1000 } else { config.fan_out * 1_000_000 / arriving };
+        let digest =
+            (u64::from(self.asked_bytes) * 256).checked_div(u64::from(self.asked)).unwrap_or(0).max(100);
+        let answer =
+            (u64::from(self.answered_bytes) * 256).checked_div(u64::from(self.answered)).unwrap_or(0);
         let each = digest + answer * u64::from(arriving) / 1000;
         let round = u64::try_from(config.interval.as_millis()).unwrap_or(1000);
         let affordable = u64::from(config.most_bytes_per_second) * round / each;
@@ -116,6 +119,7 @@ impl State {
     /// Raises our version, looks who has been silent for too long, and tells some nodes what we know.
     pub(super) fn round(&mut self, now: Time) {
         self.pace.next_round();
+        self.beat(now);
         let tombstone_versions = self.config.tombstone_versions;
         let me = self.me();
         me.raise(now);
@@ -125,6 +129,7 @@ impl State {
         self.set_threshold(now);
         self.judge(now);
         self.ask_suspects();
+        self.judge_zones(now);
         let fan_out = self.pace.fan_out_per_mille(&self.config);
         self.gossip_near(fan_out);
         self.gossip_far(fan_out);
@@ -196,7 +201,7 @@ impl State {
     }
 
     /// A number that is so large in the mean.
-    fn roll_count(&mut self, per_mille: u32) -> usize {
+    pub(super) fn roll_count(&mut self, per_mille: u32) -> usize {
         (per_mille / 1000 + u32::from(self.dice.below(1000) < per_mille % 1000)) as usize
     }
 
@@ -244,7 +249,7 @@ impl State {
         let news = self.tell_rumours();
         let mut doubts = Vec::new();
         let mut wants = Vec::new();
-        space.takes(zones.len() * 8 + news.len() * 20);
+        space.takes(zones.len() * 14 + news.len() * 20);
         for place in 0..self.near.len() {
             if let Some(doubt) = self.doubt_of(place)
                 && doubts.len() < 4
@@ -272,13 +277,13 @@ impl State {
         rows.collect()
     }
 
-    /// Our zone's hash, and those of the next few others.
-    fn rotate_zones(&mut self, count: usize) -> Vec<ZoneHash> {
-        let own = self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::zone_hash);
+    /// Our zone's row, and those of the next few others.
+    fn rotate_zones(&mut self, count: usize) -> Vec<ZoneRow> {
+        let own = self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row);
         let start = self.pace.cursor;
         self.pace.cursor = (start + count) % self.zones.len().max(1);
-        let others = self.zones.rotated(start).take(count).map(Zone::zone_hash);
-        own.into_iter().chain(others.filter(|&hash| Some(hash) != own)).collect()
+        let others = self.zones.rotated(start).take(count).map(Zone::row);
+        own.into_iter().chain(others.filter(|&row| Some(row) != own)).collect()
     }
 
     /// What is new, for one more message.
@@ -369,10 +374,15 @@ impl State {
         if is_newcomer {
             self.summarise_all(&mut summaries, &mut space);
         }
-        let wants = self.wants_of(digest, &mut space);
-        let asks = reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * 9);
-        let zones = if asks { self.rotate_zones(ZONES_FAR) } else { Vec::new() };
-        let answer = Message { kind: Kind::Answer, rows, news, zones, summaries, wants, deltas, ..self.blank() };
+        let wants = if reply.lacks_entries { self.wants_of(digest, &mut space) } else { Vec::new() };
+        let asks = reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * 14);
+        let mut zones = if asks { self.rotate_zones(ZONES_FAR) } else { Vec::new() };
+        if !self.is_near(to) {
+            zones.extend(self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row));
+            zones.extend(reply.beats.iter().take_while(|_| space.takes(14)));
+        }
+        let answer =
+            Message { kind: Kind::Answer, rows, news, zones, summaries, wants, deltas, ..self.blank() };
         self.send(to, &answer);
     }
 
@@ -381,7 +391,7 @@ impl State {
         let mut space = Space(LONGEST_MESSAGE - 32);
         let deltas = self.deltas(&message.wants, &mut space);
         let summaries = self.summaries(&reply.zones, &mut space);
-        let wants = self.wants_of(message, &mut space);
+        let wants = if reply.lacks_entries { self.wants_of(message, &mut space) } else { Vec::new() };
         if !(deltas.is_empty() && summaries.is_empty() && wants.is_empty()) {
             let push = Message { kind: Kind::Push, summaries, wants, deltas, ..self.blank() };
             self.send(to, &push);
@@ -394,7 +404,8 @@ impl State {
             let Ok(place) = self.find(want.owner) else { continue };
             let near = &self.near[place];
             // What we lack ourselves, others may give.
-            if near.member.incarnation != want.incarnation || near.entries.want() <= (want.since, want.floor) {
+            if near.member.incarnation != want.incarnation || near.entries.want() <= (want.since, want.floor)
+            {
                 continue;
             }
             if let Some(delta) = near.entries.delta(want, space.0) {
@@ -429,7 +440,12 @@ impl State {
             let Ok(place) = self.find(node) else { continue };
             let near = &self.near[place];
             let is_told = (near.member.incarnation, near.version) == (row.incarnation, row.version);
-            if is_told && near.is_wanted() && node != self.config.me.node && wants.len() < 8 && space.takes(30) {
+            if is_told
+                && near.is_wanted()
+                && node != self.config.me.node
+                && wants.len() < 8
+                && space.takes(30)
+            {
                 wants.push(near.want());
             }
         }

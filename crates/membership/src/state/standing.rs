@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use comb_types::{Dice, Incarnation, NodeId};
+use comb_types::{Dice, Incarnation, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-use super::message::{Summary, ZoneHash, length};
+use super::message::{Summary, ZoneRow, length};
 
 /// How a node stands. The greater of two replaces the other, whoever said it first and in whatever order they come: so all
 /// nodes come to agree without agreement. An odd turn says that the node has failed; only the node itself answers that with the
@@ -59,6 +59,11 @@ pub(crate) struct Zone {
     hash: u32,
     present: u64,
     failed: u64,
+    /// Rises while any node of the zone lives; and when it was seen to.
+    pub(super) beat: u32,
+    pub(super) risen_at: Time,
+    /// How many questions to its nodes went unanswered since it is suspected.
+    pub(super) unanswered: u32,
     /// Those that do not stand as [`Standing::FIRST`], in the order of their slots.
     unusual: Vec<(u8, Standing)>,
 }
@@ -90,12 +95,16 @@ impl Zone {
         Some(before)
     }
 
-    fn alive(&self) -> u64 {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn alive(&self) -> u64 {
         self.present & !self.failed
     }
 
-    pub(super) fn zone_hash(&self) -> ZoneHash {
-        ZoneHash { zone: self.number, hash: self.hash.to_le_bytes() }
+    pub(super) fn row(&self) -> ZoneRow {
+        ZoneRow { zone: self.number, beat: self.beat, hash: self.hash.to_le_bytes() }
     }
 
     pub(super) fn summary(&self) -> Summary {
@@ -212,7 +221,11 @@ impl Zones {
         Some(&self.zones[place])
     }
 
-    fn zone_mut(&mut self, number: u32) -> &mut Zone {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Zone> {
+        self.zones.iter_mut()
+    }
+
+    pub(super) fn zone_mut(&mut self, number: u32) -> &mut Zone {
         let place = match self.zones.binary_search_by_key(&number, |zone| zone.number) {
             Ok(place) => place,
             Err(place) => {
@@ -250,7 +263,8 @@ impl Zones {
     /// How every node stands that was ever heard of.
     pub(super) fn everybody(&self) -> Vec<(NodeId, Standing)> {
         let of = |zone: &Zone| {
-            let known = slots(zone.present).filter_map(|slot| Some((self.node(zone.number, slot), zone.get(slot)?)));
+            let known =
+                slots(zone.present).filter_map(|slot| Some((self.node(zone.number, slot), zone.get(slot)?)));
             known.collect::<Vec<_>>()
         };
         self.zones.iter().flat_map(of).collect()
@@ -311,12 +325,12 @@ mod tests {
                         zones[2].raise(node, standing);
                     }
                 }
-                prop_assert_eq!(u32::from_le_bytes(zone.zone_hash().hash), summary.hash());
+                prop_assert_eq!(u32::from_le_bytes(zone.row().hash), summary.hash());
             }
             for other in &zones[1..] {
                 prop_assert_eq!(zones[0].alive(), other.alive());
                 for number in 0..3 {
-                    let hash = |zones: &Zones| zones.zone(number).map(Zone::zone_hash);
+                    let hash = |zones: &Zones| zones.zone(number).map(Zone::row);
                     prop_assert_eq!(hash(&zones[0]), hash(other));
                 }
             }
