@@ -8,7 +8,7 @@ const PARTS: u32 = 8;
 const BUCKETS: usize = 256;
 
 /// Before so many gaps were seen, their tail is not known.
-const FEWEST_GAPS: u32 = 256;
+const FEWEST_GAPS: u32 = 128;
 /// When so many were seen, the older ones begin to count half: about two minutes in a full zone.
 const MOST_GAPS: u32 = 16_384;
 
@@ -24,8 +24,8 @@ const TAIL: u32 = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Staleness {
     interval: Duration,
-    /// How many mean excesses lie between the tail's begin and the threshold: ln(probability of the tail / of a false suspicion).
-    excesses: f32,
+    /// Of all gaps, the share that may be taken for a failure.
+    false_suspicions: f32,
     gaps: u32,
     buckets: Box<[u16; BUCKETS]>,
 }
@@ -35,9 +35,9 @@ impl Staleness {
 
     /// `false_suspicions_per_billion`: of all gaps, how many may be taken for a failure.
     pub(crate) fn new(interval: Duration, false_suspicions_per_billion: u32) -> Self {
-        let in_tail = 1_000_000_000 / TAIL;
-        let excesses = ln(in_tail as f32 / false_suspicions_per_billion.clamp(1, in_tail) as f32);
-        Self { interval, excesses, gaps: 0, buckets: Box::new([0; BUCKETS]) }
+        let most = 1_000_000_000 / TAIL;
+        let false_suspicions = false_suspicions_per_billion.clamp(1, most) as f32 / 1e9;
+        Self { interval, false_suspicions, gaps: 0, buckets: Box::new([0; BUCKETS]) }
     }
 
     /// A version has risen after such a gap.
@@ -66,7 +66,8 @@ impl Staleness {
             if above >= tail {
                 // Within its bucket a gap may lie anywhere: half a bucket each.
                 let mean = (excess as f32 + above as f32 / 2.0) / above as f32;
-                let parts = start as f32 + mean * self.excesses;
+                let in_tail = above as f32 / self.gaps as f32;
+                let parts = start as f32 + mean * ln(in_tail / self.false_suspicions);
                 return Some(self.interval.mul_f32(parts / PARTS as f32));
             }
         }
@@ -94,27 +95,30 @@ mod tests {
         }
     }
 
-    /// Gaps of whole rounds, each of which fails with a probability.
-    fn learned(loss_per_million: u32) -> Duration {
+    /// Gaps of a second and more: each further eighth of one follows with a probability.
+    fn learned(more_per_million: u32) -> Duration {
         let mut staleness = Staleness::new(SECOND, 1000);
         assert_eq!(staleness.threshold(), None);
         let mut dice = Dice::new(1);
         for _ in 0..50_000 {
             let mut gap = SECOND;
-            while dice.happens(loss_per_million) {
-                gap += SECOND;
+            while dice.happens(more_per_million) {
+                gap += SECOND / 8;
             }
             staleness.saw(gap);
         }
         staleness.threshold().expect("enough was seen")
     }
 
-    /// The gap of a geometric tail that one in a million exceeds is ln(10⁻⁶)/ln(loss) rounds.
+    /// Of such gaps, one in a million is longer than 1 + ln(10⁻⁶) / ln(probability) / 8 seconds.
     #[test]
     fn the_threshold_follows_what_is_observed() {
-        for (loss, rounds) in [(50_000, 4.6), (250_000, 10.0), (500_000, 20.0), (700_000, 38.7)] {
-            let threshold = learned(loss).as_secs_f32();
-            assert!((rounds * 0.85..rounds * 1.6).contains(&threshold), "{loss}: {threshold} for {rounds}");
+        for (more, seconds) in [(300_000, 2.4), (500_000, 3.5), (700_000, 5.8), (900_000, 17.4)] {
+            let threshold = learned(more).as_secs_f32();
+            assert!(
+                (seconds * 0.85..seconds * 1.25).contains(&threshold),
+                "{more}: {threshold} for {seconds}"
+            );
         }
         assert!(learned(0) < Duration::from_millis(2500), "{:?}", learned(0));
     }

@@ -9,8 +9,11 @@ use comb_sim::{Actor, Boot, Checker, Effects, Failure, Fault, Truth, World};
 use comb_types::{NodeId, Time};
 
 use super::{Options, Report, Scenario, Watch};
-use crate::state::{Config, Event, Input, State};
+use crate::detect::buddy::{self, Buddy};
+use crate::detect::{self, Condition, Evidence, Kind, Source, Verdict};
+use crate::state::{self, State};
 use crate::view::Member;
+use crate::wire::{self, Protocol};
 
 /// See the module.
 pub const SCENARIO: Scenario =
@@ -33,13 +36,24 @@ pub struct Trial {
     pub crashes: u32,
     /// Whether all nodes of the last zone crash at once as well.
     pub zone_crashes: bool,
+    /// Whether few nodes watch each closely, besides gossip.
+    pub buddies: bool,
 }
 
 impl Trial {
     /// Two virtual minutes of a network that loses nothing.
     pub fn quiet(seed: u64, nodes: u32) -> Self {
         let lasting = Duration::from_secs(120);
-        Self { seed, nodes, lost_per_million: 0, stutter: None, lasting, crashes: 3, zone_crashes: false }
+        Self {
+            seed,
+            nodes,
+            lost_per_million: 0,
+            stutter: None,
+            lasting,
+            crashes: 3,
+            zone_crashes: false,
+            buddies: false,
+        }
     }
 }
 
@@ -72,9 +86,12 @@ pub struct Measured {
     pub threshold: Duration,
 }
 
-/// A node that runs the state service.
+/// A node that runs the state service, and perhaps the buddy detector, and weighs what they say.
 pub struct Gossiper {
     state: State,
+    buddy: Option<Buddy>,
+    verdict: Verdict,
+    ring_changes: bool,
 }
 
 /// What a scenario tells a node.
@@ -82,21 +99,95 @@ pub struct Gossiper {
 pub enum Command {
     /// An entry is to be so; none if it is to go.
     Write(&'static str, Option<Vec<u8>>),
+    /// Something outside of the protocols was seen.
+    Evidence(Evidence),
+}
+
+/// What a node tells the checkers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// What its state service says.
+    State(state::Event),
+    /// What it makes of all that it knows.
+    Verdict(detect::Change),
 }
 
 impl Gossiper {
-    /// A node of a farm in which each knows the first of all, the first of its zone, and the one before it.
-    pub fn new(boot: &Boot<'_>) -> Self {
+    /// A node of a farm in which each knows the first of all, the first of its zone, and its neighbours.
+    pub fn new(boot: &Boot<'_>, buddies: bool) -> Self {
         let node = boot.node.0;
         let contacts = [0, node / 64 * 64, node.saturating_sub(1), node + 1];
         let me = Member { node: boot.node, incarnation: boot.incarnation };
-        let config = Config::new(me, contacts.map(NodeId).to_vec(), boot.seed);
-        Self { state: State::new(config, boot.now) }
+        let config = state::Config::new(me, contacts.map(NodeId).to_vec(), boot.seed);
+        let buddy = buddies.then(|| Buddy::new(buddy::Config::new(me, boot.seed ^ 1), boot.now));
+        let state = State::new(config, boot.now);
+        Self { state, buddy, verdict: Verdict::new(), ring_changes: true }
     }
 
     /// Its state service.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// What it makes of a life of a node.
+    pub fn condition(&self, member: Member) -> Condition {
+        self.verdict.condition(member)
+    }
+
+    /// Passes on what one machine says to the others, until all have said all.
+    fn connect(&mut self, now: Time, effects: &mut Effects<'_, Event>) {
+        loop {
+            if let Some(event) = self.state.poll_event() {
+                self.hear_state(now, &event);
+                effects.tell(Event::State(event));
+            } else if let Some(event) = self.buddy.as_mut().and_then(Buddy::poll_event) {
+                self.verdict.handle(
+                    now,
+                    match event {
+                        buddy::Event::Evidence(evidence) => detect::Input::Evidence(evidence),
+                        buddy::Event::Answered(member) => detect::Input::Answered(member),
+                    },
+                );
+            } else if let Some(change) = self.verdict.poll_event() {
+                match change.condition {
+                    Condition::Failed => self.state.fail(now, change.subject),
+                    Condition::Fenced => self.state.fence(now, change.subject),
+                    _ => {}
+                }
+                effects.tell(Event::Verdict(change));
+            } else if std::mem::take(&mut self.ring_changes) {
+                if let Some(buddy) = &mut self.buddy {
+                    let members: Vec<_> = self.state.zone_members().collect();
+                    buddy.handle(now, buddy::Input::Members(&members)).expect("no peer is concerned");
+                }
+            } else {
+                break;
+            }
+        }
+        while let Some(transmit) = self.state.poll_transmit() {
+            effects.send(transmit.to, transmit.bytes);
+        }
+        while let Some(transmit) = self.buddy.as_mut().and_then(Buddy::poll_transmit) {
+            effects.send(transmit.to, transmit.bytes);
+        }
+    }
+
+    fn hear_state(&mut self, now: Time, event: &state::Event) {
+        let evidence =
+            |subject, kind| detect::Input::Evidence(Evidence::new(subject, kind, Source::Ourselves));
+        let input = match *event {
+            state::Event::Suspected(member) => evidence(member, Kind::Silence),
+            state::Event::Cleared(member) => detect::Input::Heard(member),
+            state::Event::Failed(member) => evidence(member, Kind::Gossip),
+            state::Event::Fenced(member) => evidence(member, Kind::Fenced),
+            state::Event::Refuted(member) => detect::Input::Refuted(member),
+            state::Event::Joined(_) | state::Event::ZoneJoined { .. } | state::Event::Entry { .. } => {
+                self.ring_changes |= matches!(event, state::Event::Joined(_));
+                return;
+            }
+        };
+        self.ring_changes |= !matches!(event, state::Event::Suspected(_) | state::Event::Cleared(_));
+        self.verdict.handle(now, input);
     }
 }
 
@@ -107,30 +198,39 @@ impl Actor for Gossiper {
     fn handle(&mut self, input: comb_sim::Input<'_, Command>, effects: &mut Effects<'_, Event>) {
         let now = effects.now();
         // What is refused is counted by the machine; here all peers are honest, but messages may be garbled on their way.
-        let _ = match input {
-            comb_sim::Input::Message { from, bytes } => {
-                self.state.handle(now, Input::Message { from, bytes })
+        match (input, &mut self.buddy) {
+            (comb_sim::Input::Message { from, bytes }, Some(buddy))
+                if wire::protocol(from, bytes) == Ok(Protocol::Detect) =>
+            {
+                let _ = buddy.handle(now, buddy::Input::Message { from, bytes });
             }
-            comb_sim::Input::Command(Command::Write(key, value)) => {
+            (comb_sim::Input::Message { from, bytes }, _) => {
+                let _ = self.state.handle(now, state::Input::Message { from, bytes });
+            }
+            (comb_sim::Input::Command(Command::Write(key, value)), _) => {
                 self.state.write(now, key, value).expect("scenarios write what is allowed");
-                Ok(())
             }
-            _ => self.state.handle(now, Input::Timeout),
-        };
-        while let Some(event) = self.state.poll_event() {
-            effects.tell(event);
+            (comb_sim::Input::Command(Command::Evidence(evidence)), _) => {
+                self.verdict.handle(now, detect::Input::Evidence(evidence));
+            }
+            (_, buddy) => {
+                let _ = self.state.handle(now, state::Input::Timeout);
+                if let Some(buddy) = buddy {
+                    let _ = buddy.handle(now, buddy::Input::Timeout);
+                }
+                self.verdict.handle(now, detect::Input::Timeout);
+            }
         }
-        while let Some(transmit) = self.state.poll_transmit() {
-            effects.send(transmit.to, transmit.bytes);
-        }
+        self.connect(now, effects);
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.state.next_timeout()
+        let buddy = self.buddy.as_ref().and_then(Buddy::next_timeout);
+        [self.state.next_timeout(), buddy, self.verdict.next_timeout()].into_iter().flatten().min()
     }
 
     fn describe(message: &[u8]) -> String {
-        crate::state::describe(message)
+        state::describe(message)
     }
 }
 
@@ -164,13 +264,23 @@ impl Accuracy {
 
 impl Checker<Gossiper> for Accuracy {
     fn saw(&mut self, truth: &Truth<'_>, observer: NodeId, event: &Event) -> Result<(), String> {
-        match event {
-            Event::Suspected(member) if self.is_healthy(truth, observer, *member) => {
+        let condition = match event {
+            Event::State(state::Event::Suspected(member)) => (*member, Condition::Suspected),
+            Event::State(state::Event::Failed(member) | state::Event::Fenced(member)) => {
+                (*member, Condition::Failed)
+            }
+            Event::Verdict(change) if change.condition >= Condition::Failed => {
+                (change.subject, change.condition)
+            }
+            _ => return Ok(()),
+        };
+        match condition {
+            (member, Condition::Suspected) if self.is_healthy(truth, observer, member) => {
                 self.tally.borrow_mut().false_suspicions += 1;
                 Ok(())
             }
-            Event::Failed(member) | Event::Fenced(member) if self.is_healthy(truth, observer, *member) => {
-                self.tally.borrow_mut().false_failures.insert(*member);
+            (member, Condition::Failed | Condition::Fenced) if self.is_healthy(truth, observer, member) => {
+                self.tally.borrow_mut().false_failures.insert(member);
                 if self.counts { Ok(()) } else { Err(format!("{member:?} is healthy and taken for failed")) }
             }
             _ => Ok(()),
@@ -198,7 +308,7 @@ struct Completeness {
 
 impl Checker<Gossiper> for Completeness {
     fn saw(&mut self, truth: &Truth<'_>, observer: NodeId, event: &Event) -> Result<(), String> {
-        if let Event::Failed(member) | Event::Fenced(member) = event
+        if let Event::State(state::Event::Failed(member) | state::Event::Fenced(member)) = event
             && let Some((_, learnt)) = self.tally.borrow_mut().crashes.get_mut(member)
         {
             learnt[observer.0 as usize].get_or_insert(truth.now);
@@ -234,12 +344,10 @@ impl Checker<Gossiper> for Completeness {
     }
 }
 
-/// Runs a trial. A false failure, or a crash that is not learnt of within `limit` if there is one, ends it.
-pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Measured, Failure> {
-    let mut world = World::new(trial.seed, |boot| Gossiper::new(&boot));
-    if let Some(watch) = watch {
-        world.watch(watch);
-    }
+/// The nodes of a trial, about to start, and what the checkers will see. A false failure, or a crash that is not learnt of
+/// within `limit`, ends the run; without a limit both are only counted.
+pub fn farm(trial: Trial, limit: Option<Duration>) -> (World<Gossiper>, Rc<RefCell<Tally>>) {
+    let mut world = World::new(trial.seed, move |boot| Gossiper::new(&boot, trial.buddies));
     let tally = Rc::new(RefCell::new(Tally::default()));
     let (accuracy, completeness) = (Rc::clone(&tally), Rc::clone(&tally));
     world.check(Accuracy { tally: accuracy, unwell: BTreeSet::new(), counts: limit.is_none() });
@@ -254,12 +362,25 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
             world.at(Time::from_millis(1000).saturating_add(phase), Fault::Stutter { node, runs, stands });
         }
     }
+    (world, tally)
+}
+
+/// Whether every node knows all others.
+fn all_acquainted(world: &World<Gossiper>, nodes: u32) -> bool {
+    world.actors().count() == nodes as usize && world.actors().all(|(_, actor)| actor.state.alive() == nodes)
+}
+
+/// Runs a trial: half of it undisturbed, then with crashes. For `limit`, see [`farm`].
+pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Measured, Failure> {
+    let (mut world, tally) = farm(trial, limit);
+    if let Some(watch) = watch {
+        world.watch(watch);
+    }
     let (nodes, half) = (trial.nodes, trial.lasting / 2);
-    let know_all = |world: &World<Gossiper>| world.actors().all(|(_, actor)| actor.state.alive() == nodes);
     let mut acquainted = None;
     while world.now() < Time::ZERO.saturating_add(half) {
         world.run_for(Duration::from_secs(1))?;
-        if acquainted.is_none() && world.actors().count() == nodes as usize && know_all(&world) {
+        if acquainted.is_none() && all_acquainted(&world, nodes) {
             acquainted = Some(world.now().since(Time::ZERO));
         }
     }

@@ -49,7 +49,7 @@ impl State {
     /// Asks zones that are silent, and gives up those that stay so.
     pub(super) fn judge_zones(&mut self, now: Time) {
         let learned = self.zone_staleness.as_ref().and_then(Staleness::threshold);
-        let threshold = learned.unwrap_or(self.config.interval * 20).max(self.config.interval * 4);
+        let threshold = learned.unwrap_or(self.config.interval * 10).max(self.config.interval * 4);
         // Who hears nobody at all learns nothing from it about others.
         if !self.is_layered || now.since(self.heard_at) > self.config.interval * 3 {
             return;

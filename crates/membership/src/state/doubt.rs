@@ -150,6 +150,8 @@ impl State {
             return;
         }
         if !self.alleged.contains(&news) && self.alleged.len() < super::message::MOST_ROWS {
+            let believed_at = near.risen_at.saturating_add(self.threshold / 2);
+            self.next_check = self.next_check.min(believed_at);
             self.alleged.push(news);
             let told = Message { kind: Kind::Push, news: alloc::vec![news], ..self.blank() };
             self.send(news.node, &told);
@@ -161,9 +163,11 @@ impl State {
             let is_old = self.zones.get(news.node).is_some_and(|known| known >= news.standing);
             if !is_old {
                 let heard = self.find(news.node).map_or(Time::ZERO, |place| self.near[place].risen_at);
-                if now.since(heard) >= self.threshold / 2 {
+                let believed_at = heard.saturating_add(self.threshold / 2);
+                if now >= believed_at {
                     self.raise(now, news.node, news.standing);
                 } else {
+                    self.next_check = self.next_check.min(believed_at);
                     self.alleged.push(news);
                 }
             }

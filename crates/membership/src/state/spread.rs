@@ -123,7 +123,7 @@ impl State {
         let tombstone_versions = self.config.tombstone_versions;
         let me = self.me();
         me.raise(now);
-        if me.version % 64 == 0 && me.entries.sweep(me.version.saturating_sub(tombstone_versions)) {
+        if me.version.is_multiple_of(64) && me.entries.sweep(me.version.saturating_sub(tombstone_versions)) {
             me.hash = me.entries.hash();
         }
         self.set_threshold(now);
