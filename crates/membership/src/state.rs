@@ -36,6 +36,8 @@ mod near;
 mod receive;
 mod spread;
 mod standing;
+#[cfg(test)]
+mod tests;
 
 use message::News;
 use near::Near;
@@ -130,7 +132,10 @@ pub enum Event {
     },
     /// Nothing was heard of it for longer than is likely.
     Suspected(Member),
-    /// A suspected one was heard of after all.
+    /// We hear nobody at all, and have not heard of this one for so long that we act as if it had failed. Others may know better,
+    /// and are told nothing: it is the one word that a detector of another kind must not make a failure of.
+    Lost(Member),
+    /// A suspected one was heard of after all, or we hear somebody again.
     Cleared(Member),
     /// It has failed: so it was found here, or so others say.
     Failed(Member),
@@ -181,6 +186,8 @@ pub struct State {
     rumours: Vec<Rumour>,
     /// Failures of near nodes that others tell and that our own clock does not bear out yet.
     alleged: Vec<News>,
+    /// Near nodes that we take for failed only because we hear nobody.
+    concluded_alone: Vec<Member>,
     next_round: Time,
     /// When something that is already doubted may have to be decided.
     next_check: Time,
@@ -211,6 +218,7 @@ impl State {
             pace: Pace::default(),
             rumours: Vec::new(),
             alleged: Vec::new(),
+            concluded_alone: Vec::new(),
             next_round: first_round,
             next_check: Time::MAX,
             heard_at: now,
@@ -294,7 +302,8 @@ impl State {
     /// The life of a node that is alive, as far as is known.
     pub fn member(&self, node: NodeId) -> Option<Member> {
         let standing = self.zones.get(node).filter(|standing| !standing.is_failed())?;
-        Some(Member { node, incarnation: standing.incarnation })
+        let member = Member { node, incarnation: standing.incarnation };
+        (!self.concluded_alone.contains(&member)).then_some(member)
     }
 
     /// The members of our zone that are alive, we among them, in the order of their numbers.
@@ -309,7 +318,7 @@ impl State {
 
     /// How many nodes are alive, as far as is known; we are one.
     pub fn alive(&self) -> u32 {
-        self.zones.alive()
+        self.zones.alive() - u32::try_from(self.concluded_alone.len()).unwrap_or(0)
     }
 
     /// Whether there are so many that other zones are known in summary only.

@@ -7,6 +7,9 @@ use core::time::Duration;
 const PARTS: u32 = 8;
 const BUCKETS: usize = 256;
 
+/// What one gap counts at first. Else the few of the tail would be lost when all are halved.
+const WEIGHT: u32 = 256;
+
 /// Before so many gaps were seen, their tail is not known.
 const FEWEST_GAPS: u32 = 128;
 /// When so many were seen, the older ones begin to count half: about two minutes in a full zone.
@@ -26,12 +29,13 @@ pub(crate) struct Staleness {
     interval: Duration,
     /// Of all gaps, the share that may be taken for a failure.
     false_suspicions: f32,
+    /// In weights, as in each bucket.
     gaps: u32,
-    buckets: Box<[u16; BUCKETS]>,
+    buckets: Box<[u32; BUCKETS]>,
 }
 
 impl Staleness {
-    pub(crate) const MEMORY_BYTES: usize = BUCKETS * size_of::<u16>();
+    pub(crate) const MEMORY_BYTES: usize = BUCKETS * size_of::<u32>();
 
     /// `false_suspicions_per_billion`: of all gaps, how many may be taken for a failure.
     pub(crate) fn new(interval: Duration, false_suspicions_per_billion: u32) -> Self {
@@ -44,25 +48,25 @@ impl Staleness {
     pub(crate) fn saw(&mut self, gap: Duration) {
         let parts = gap.as_nanos() * u128::from(PARTS) / self.interval.as_nanos().max(1);
         let bucket = usize::try_from(parts).unwrap_or(BUCKETS).min(BUCKETS - 1);
-        self.buckets[bucket] = self.buckets[bucket].saturating_add(1);
-        self.gaps += 1;
-        if self.gaps >= MOST_GAPS {
+        self.buckets[bucket] += WEIGHT;
+        self.gaps += WEIGHT;
+        if self.gaps >= MOST_GAPS * WEIGHT {
             self.buckets.iter_mut().for_each(|bucket| *bucket /= 2);
-            self.gaps = self.buckets.iter().map(|&gaps| u32::from(gaps)).sum();
+            self.gaps = self.buckets.iter().sum();
         }
     }
 
     /// The gap that is exceeded as seldom as was asked for; none before enough was seen.
     pub(crate) fn threshold(&self) -> Option<Duration> {
-        if self.gaps < FEWEST_GAPS {
+        if self.gaps < FEWEST_GAPS * WEIGHT {
             return None;
         }
         let tail = self.gaps.div_ceil(TAIL);
         // Those above the bucket that was looked at last: how many, and the sum of their distances to it, in buckets.
-        let (mut above, mut excess) = (0_u32, 0_u32);
+        let (mut above, mut excess) = (0_u32, 0_u64);
         for (start, &gaps) in self.buckets.iter().enumerate().rev() {
-            excess += above;
-            above += u32::from(gaps);
+            excess += u64::from(above);
+            above += gaps;
             if above >= tail {
                 // Within its bucket a gap may lie anywhere: half a bucket each.
                 let mean = (excess as f32 + above as f32 / 2.0) / above as f32;

@@ -9,6 +9,7 @@ use comb_types::{NodeId, Time};
 
 use super::message::{Doubt, Kind, Message, News};
 use super::near::Doubted;
+use super::standing::Standing;
 use super::{Event, State};
 
 /// How many near nodes are told of a new suspicion at once.
@@ -57,17 +58,44 @@ impl State {
             }
             let Some(doubt) = &self.near[place].doubt else { continue };
             let decide_at = doubt.since.map_or(Time::MAX, |since| since.saturating_add(confirmation));
-            // Who hears nobody at all has more reason to doubt itself. It waits for as long as anything may last.
-            let is_certain = doubt.by.len() >= quorum
-                && (may_decide || now.since(self.near[place].risen_at) >= self.config.longest_silence);
+            let has_quorum = doubt.by.len() >= quorum;
             if now < decide_at {
                 self.next_check = self.next_check.min(decide_at);
-            } else if is_certain {
+            } else if has_quorum && may_decide {
                 let member = self.near[place].member;
                 self.fail(now, member);
+            } else if has_quorum && now.since(self.near[place].risen_at) >= self.config.longest_silence {
+                self.conclude_alone(place);
             }
         }
         self.judge_allegations(now);
+    }
+
+    /// Who hears nobody at all is deaf, or alone in the world. It acts as if it were alone, and tells nobody: if anybody ever hears
+    /// of it, then it was not.
+    fn conclude_alone(&mut self, place: usize) {
+        let near = &mut self.near[place];
+        near.is_failed = true;
+        near.doubt = None;
+        let member = near.member;
+        self.concluded_alone.push(member);
+        self.events.push_back(Event::Lost(member));
+    }
+
+    /// Somebody is there: what we concluded when we heard nobody was wrong, or is for others to say.
+    pub(super) fn take_back(&mut self, now: Time) {
+        for member in core::mem::take(&mut self.concluded_alone) {
+            if self.zones.get(member.node).is_none_or(Standing::is_failed) {
+                continue;
+            }
+            if let Ok(place) = self.find(member.node)
+                && self.near[place].member == member
+            {
+                let near = &mut self.near[place];
+                (near.is_failed, near.risen_at) = (false, now);
+                self.events.push_back(Event::Cleared(member));
+            }
+        }
     }
 
     fn quorum(&self) -> usize {

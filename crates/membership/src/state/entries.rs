@@ -118,7 +118,11 @@ impl Entries {
     /// What these would be after a delta; none if it does not follow on them, or says nothing new.
     pub(super) fn after(&self, delta: &Delta) -> Option<Self> {
         let last = delta.changes.last().map_or(delta.since, |change| change.version);
-        let is_behind = last > self.held || (last == self.held && delta.floor > self.floor) || self.held == 0;
+        // What we hold is from before tombstones that were forgotten, or does not fit together: its first part may be older.
+        let must_start_anew = self.held == 0 || (self.held < delta.floor && self.floor < delta.floor);
+        let is_behind = last > self.held
+            || (last == self.held && delta.floor > self.floor)
+            || (delta.since == 0 && must_start_anew);
         if delta.since > self.held || !is_behind {
             return None;
         }

@@ -36,6 +36,9 @@ impl State {
         message.check(from, &self.config)?;
         self.check(from, &message)?;
         self.heard_at = now;
+        if !self.concluded_alone.is_empty() {
+            self.take_back(now);
+        }
         self.take(now, from, bytes.len(), &message);
         Ok(())
     }

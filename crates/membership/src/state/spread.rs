@@ -133,10 +133,7 @@ impl State {
         let fan_out = self.pace.fan_out_per_mille(&self.config);
         self.gossip_near(fan_out);
         self.gossip_far(fan_out);
-        let is_young = self.me().version <= YOUNG_ROUNDS;
-        if is_young || self.zones.alive() <= 1 || self.dice.below(ROUNDS_BETWEEN_REVIVALS) == 0 {
-            self.look_for_others(is_young);
-        }
+        self.look_for_others();
         let interval = self.config.interval;
         // A little out of step with each other, so that nobody always comes just after somebody.
         let next = self.dice.between(interval - interval / 16..interval + interval / 16);
@@ -187,16 +184,25 @@ impl State {
         }
     }
 
-    fn look_for_others(&mut self, is_young: bool) {
-        let to = if is_young || self.zones.alive() <= 1 || self.dice.below(2) == 0 {
-            let contacts = &self.config.contacts;
-            contacts.get(self.dice.index(contacts.len().max(1))).copied()
-        } else {
+    /// Asks somebody who may be there, though we do not gossip with it: a contact that we have not heard of yet, or a node that
+    /// has failed, so that two halves find each other again.
+    fn look_for_others(&mut self) {
+        let is_young = self.me().version <= YOUNG_ROUNDS;
+        let contacts = &self.config.contacts;
+        let contact = contacts.get(self.dice.index(contacts.len().max(1))).copied();
+        let is_unknown = contact.is_some_and(|contact| self.member(contact).is_none());
+        let to = if is_young || is_unknown {
+            contact
+        } else if !self.concluded_alone.is_empty() {
+            self.zones.any(true, &mut self.dice)
+        } else if self.dice.below(ROUNDS_BETWEEN_REVIVALS) == 0 {
             self.zones.any(false, &mut self.dice)
+        } else {
+            None
         };
         if let Some(to) = to.filter(|&to| to != self.config.me.node) {
-            let digest = self.digest_near();
-            self.send(to, &digest);
+            let question = Message { kind: Kind::Digest, rows: self.own_row(), ..self.blank() };
+            self.send(to, &question);
         }
     }
 
