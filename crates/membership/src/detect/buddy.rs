@@ -304,3 +304,132 @@ impl Buddy {
         self.transmits.push_back(Transmit { to, bytes: wire::encode(Protocol::Detect, message) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_types::Incarnation;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::format;
+
+    fn member(node: u32) -> Member {
+        Member { node: NodeId(node), incarnation: Incarnation(1) }
+    }
+
+    fn members(count: u32) -> Vec<Member> {
+        (0..count).map(member).collect()
+    }
+
+    fn buddy(node: u32, count: u32) -> Buddy {
+        let mut buddy = Buddy::new(Config::new(member(node), 1), Time::ZERO);
+        buddy.handle(Time::ZERO, Input::Members(&members(count))).expect("no peer is concerned");
+        buddy
+    }
+
+    /// Lets time go on by rounds; those for whom it is said answer at once.
+    fn run(buddy: &mut Buddy, rounds: u32, answers: impl Fn(NodeId) -> bool) -> Vec<Event> {
+        for _ in 0..rounds {
+            let now = buddy.next_timeout().expect("it always pings");
+            buddy.handle(now, Input::Timeout).expect("no peer is concerned");
+            while let Some(transmit) = buddy.poll_transmit() {
+                let message: Message =
+                    wire::decode(NodeId(0), Protocol::Detect, &transmit.bytes).expect("ours");
+                if let Message::Ping(who) = message
+                    && answers(who.node)
+                {
+                    let bytes = wire::encode(Protocol::Detect, &Message::Ack(who));
+                    buddy.handle(now, Input::Message { from: who.node, bytes: &bytes }).expect("honest");
+                }
+            }
+        }
+        core::iter::from_fn(|| buddy.poll_event()).collect()
+    }
+
+    #[test]
+    fn each_member_is_watched_by_as_many_as_wanted_and_all_agree_by_whom() {
+        for count in [2, 3, 4, 20] {
+            let all: Vec<_> = (0..count).map(|node| buddy(node, count)).collect();
+            let wanted = 3.min(count as usize - 1);
+            for node in 0..count {
+                let watches = |buddy: &&Buddy| buddy.watched().any(|watched| watched == member(node));
+                let by: BTreeSet<_> = all.iter().filter(watches).map(|buddy| buddy.config.me.node).collect();
+                let told = all[0].around(NodeId(node), -1).iter().map(|member| member.node).collect();
+                assert_eq!((by.len(), by), (wanted, told), "node {node} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_suspicion_is_no_failure_and_two_are() {
+        let mut buddy = buddy(0, 20);
+        let subject = buddy.watched().next().expect("it watches some");
+        let other =
+            buddy.around(subject.node, -1).into_iter().find(|it| it.node != NodeId(0)).expect("three do");
+        assert_eq!(run(&mut buddy, 40, |_| true), [], "all answer");
+        let evidence = |kind| Event::Evidence(Evidence::new(subject, kind, Source::Ourselves));
+        assert_eq!(run(&mut buddy, 20, |node| node != subject.node), [evidence(Kind::NoAnswer)]);
+        let now = buddy.next_ping;
+        let stranger = (1..20).map(NodeId).find(|&node| {
+            node != subject.node && buddy.around(subject.node, -1).iter().all(|it| it.node != node)
+        });
+        let suspicion = wire::encode(Protocol::Detect, &Message::Suspicion(subject));
+        for (from, agrees) in [(stranger.expect("few watch it"), false), (other.node, true)] {
+            buddy.handle(now, Input::Message { from, bytes: &suspicion }).expect("honest");
+            let told = buddy.poll_event();
+            assert_eq!(told, agrees.then(|| evidence(Kind::Buddies)), "{from}");
+        }
+        assert_eq!(run(&mut buddy, 1, |_| true).last(), Some(&Event::Answered(subject)));
+    }
+
+    #[test]
+    fn who_is_answered_by_nobody_or_stood_still_becomes_patient() {
+        let mut deaf = buddy(0, 20);
+        run(&mut deaf, 40, |_| true);
+        let usual = deaf.limit();
+        assert_eq!(run(&mut deaf, 5, |_| false), [], "it does not blame all others at once");
+        assert!(deaf.limit() >= 2 * usual, "{:?} after {usual:?}", deaf.limit());
+        run(&mut deaf, 40, |_| true);
+        assert!(deaf.limit() < 2 * usual);
+        let late = deaf.next_ping.saturating_add(Duration::from_secs(60));
+        deaf.handle(late, Input::Timeout).expect("no peer is concerned");
+        assert_eq!(deaf.poll_event(), None, "a minute that passed only for others");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut buddy = buddy(0, 5);
+        let mut rule = |from, message| {
+            let bytes = wire::encode(Protocol::Detect, &message);
+            let from = NodeId(from);
+            buddy.handle(Time::ZERO, Input::Message { from, bytes: &bytes }).expect_err("refused").rule
+        };
+        assert_eq!(rule(1, Message::Ping(member(2))), "a ping for another node");
+        assert_eq!(rule(1, Message::Ack(member(2))), "an answer for another node");
+        assert_eq!(rule(1, Message::Suspicion(member(1))), "a node that suspects itself");
+        assert_eq!(rule(1, Message::Suspicion(member(1 << 16))), "a node that cannot be");
+    }
+
+    proptest! {
+        #[test]
+        fn any_messages_do_no_harm(
+            messages in prop::collection::vec((0_u32..8, 0_u8..4, 0_u32..8, 0_u64..3, any::<Option<u8>>()), 50),
+        ) {
+            let mut buddy = buddy(0, 6);
+            for (from, kind, node, incarnation, garbled) in messages {
+                let who = Member { node: NodeId(node), incarnation: Incarnation(incarnation) };
+                let message = [Message::Ping, Message::Ack, Message::Suspicion][usize::from(kind % 3)](who);
+                let mut bytes = wire::encode(Protocol::Detect, &message);
+                if let Some(garbled) = garbled {
+                    let place = usize::from(garbled) % bytes.len();
+                    bytes[place] ^= garbled;
+                }
+                let before = format!("{buddy:?}");
+                let refused = buddy.handle(Time::ZERO, Input::Message { from: NodeId(from), bytes: &bytes }).is_err();
+                let after = format!("{buddy:?}");
+                prop_assert!(!refused || before == after);
+            }
+            prop_assert!(buddy.suspicions.len() <= 8 * 8 * 3);
+        }
+    }
+}

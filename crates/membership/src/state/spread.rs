@@ -492,3 +492,39 @@ impl Delta {
         postcard::experimental::serialized_size(self).unwrap_or(LONGEST_MESSAGE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::Member;
+    use comb_types::Incarnation;
+
+    /// The fan-out after many rounds in which so many of a thousand messages arrive.
+    fn fan_out(arriving_per_mille: u32, digest_bytes: usize) -> u32 {
+        let me = Member { node: NodeId(0), incarnation: Incarnation(1) };
+        let config = super::super::Config::new(me, Vec::new(), 1);
+        let (mut pace, mut dice) = (Pace::default(), Dice::new(2));
+        for _ in 0..500 {
+            pace.next_round();
+            for _ in 0..4 {
+                pace.asked(digest_bytes);
+                if dice.happens(arriving_per_mille * arriving_per_mille) {
+                    pace.answered(digest_bytes / 2);
+                }
+            }
+        }
+        pace.fan_out_per_mille(&config)
+    }
+
+    #[test]
+    fn fan_out_rises_with_loss_as_far_as_traffic_may() {
+        assert_eq!(fan_out(1000, 300), 2000);
+        assert!((2300..3200).contains(&fan_out(750, 300)), "{}", fan_out(750, 300));
+        assert!((6000..=8000).contains(&fan_out(250, 300)), "{}", fan_out(250, 300));
+        let dear = fan_out(250, 1000);
+        assert!(
+            (4000..=4500).contains(&dear),
+            "4500 bytes a second are four digests and some answers: {dear}"
+        );
+    }
+}

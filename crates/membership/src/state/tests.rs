@@ -298,7 +298,7 @@ fn what_cannot_be_is_refused_with_its_rule() {
 
 fn any_standing() -> impl Strategy<Value = Standing> {
     let standing = |(incarnation, turn)| Standing { incarnation: Incarnation(incarnation), turn };
-    (0_u64..4, prop_oneof![0_u32..4, Just(u32::MAX)]).prop_map(standing)
+    (prop_oneof![8 => 1_u64..4, 1 => Just(0)], prop_oneof![0_u32..4, Just(u32::MAX)]).prop_map(standing)
 }
 
 fn any_node() -> impl Strategy<Value = NodeId> {
@@ -330,7 +330,8 @@ fn any_message() -> impl Strategy<Value = Message> {
     let news = (any_node(), any_standing()).prop_map(|(node, standing)| News { node, standing });
     let zone =
         (0_u32..4, 0_u32..9, any::<[u8; 4]>()).prop_map(|(zone, beat, hash)| ZoneRow { zone, beat, hash });
-    let summary = (0_u32..4, any::<[u8; 8]>(), prop::collection::btree_map(0_u8..70, any_standing(), 0..4));
+    let present = prop_oneof![4 => Just([255; 8]), 1 => any::<[u8; 8]>()];
+    let summary = (0_u32..4, present, prop::collection::btree_map(0_u8..66, any_standing(), 0..4));
     let summary = summary.prop_map(|(zone, present, unusual)| Summary {
         zone,
         present,
@@ -342,7 +343,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         since,
         floor,
     });
-    let few = |limit| 0..limit;
+    let few = |limit: usize| 0..limit - 1;
     let states = (
         prop::collection::vec(row, few(6)),
         prop::collection::vec(doubt, few(3)),
