@@ -109,6 +109,11 @@ impl Verdict {
         self.cases.get(&member).map_or(Condition::Alive, |case| case.condition)
     }
 
+    /// The lives against which anything speaks. Whoever knows when these were heard of last says so by [`Input::Heard`].
+    pub fn subjects(&self) -> impl Iterator<Item = Member> {
+        self.cases.keys().copied()
+    }
+
     fn change(&mut self, now: Time, member: Member, change: impl FnOnce(&mut Case)) {
         if let Some(case) = self.cases.get_mut(&member) {
             change(case);

@@ -172,6 +172,19 @@ impl Gossiper {
         }
     }
 
+    /// Of those against whom something speaks, gossip may have brought a later version a moment ago.
+    fn tell_who_is_heard(&mut self, now: Time) {
+        let subjects: Vec<_> = self.verdict.subjects().collect();
+        for subject in
+            subjects.into_iter().filter(|&subject| self.state.member(subject.node) == Some(subject))
+        {
+            let heard_at = self.state.heard_of(subject.node);
+            if heard_at.is_some_and(|at| now.since(at) < self.state.threshold() / 2) {
+                self.verdict.handle(now, detect::Input::Heard(subject));
+            }
+        }
+    }
+
     fn hear_state(&mut self, now: Time, event: &state::Event) {
         let evidence =
             |subject, kind| detect::Input::Evidence(Evidence::new(subject, kind, Source::Ourselves));
@@ -219,6 +232,7 @@ impl Actor for Gossiper {
                     let _ = buddy.handle(now, buddy::Input::Timeout);
                 }
                 self.verdict.handle(now, detect::Input::Timeout);
+                self.tell_who_is_heard(now);
             }
         }
         self.connect(now, effects);

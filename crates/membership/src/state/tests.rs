@@ -177,6 +177,18 @@ fn one_of_two_loses_the_other_and_finds_it_again() {
     assert!(bench.saw(0, &Event::Cleared(first_life(1))) && !bench.saw(0, &Event::Failed(first_life(1))));
 }
 
+#[test]
+fn nearer_nodes_are_gossiped_with_more_often() {
+    let mut bench = Bench::new(0..64);
+    bench.run(10);
+    let state = bench.node(0);
+    let picks: Vec<_> = (0..4000).filter_map(|_| state.any_near()).map(|node| node.0).collect();
+    let often = |nodes: core::ops::Range<u32>| picks.iter().filter(|&node| nodes.contains(node)).count();
+    let (near, far) = (often(1..17), often(48..64));
+    assert!(picks.len() == 4000 && near > 3 * far / 2, "{near} to the near quarter, {far} to the far one");
+    assert!(far > 400, "but the far ones are not forgotten: {far}");
+}
+
 /// The rule by which a node that has heard of node 1 for a while refuses a message from it.
 fn refused(change: impl FnOnce(&mut Message)) -> &'static str {
     let mut bench = Bench::new(0..2);

@@ -164,6 +164,25 @@ fn sim_buddies_are_faster_than_gossip_and_no_less_sure() {
     }
 }
 
+/// Its link to one of its observers is down; the others hear it.
+#[test]
+fn sim_who_is_cut_off_from_one_node_is_unreachable_for_it_and_has_not_failed() {
+    let (mut world, _) = acquainted(Trial { buddies: true, ..Trial::quiet(79, 64) });
+    let observer = NodeId(3);
+    let actor = world.actor(observer).and_then(|actor| actor.buddy.as_ref()).expect("it is up");
+    let subject = actor.watched().next().expect("it watches some");
+    for (from, to) in [(observer, subject.node), (subject.node, observer)] {
+        world.at(world.now(), Fault::Cut { from, to });
+    }
+    world.run_for(seconds(20)).unwrap_or_else(|failure| panic!("{failure}"));
+    let condition = |world: &World<Gossiper>, node| world.actor(node).map(|actor| actor.condition(subject));
+    assert_eq!(condition(&world, observer), Some(Condition::Unreachable));
+    assert_eq!(condition(&world, NodeId(50)), Some(Condition::Alive));
+    world.at(world.now(), Fault::Heal);
+    world.run_for(seconds(20)).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(condition(&world, observer), Some(Condition::Alive));
+}
+
 #[test]
 fn sim_what_the_environment_shows_is_known_to_all() {
     let (mut world, _) = acquainted(Trial::quiet(80, 150));
