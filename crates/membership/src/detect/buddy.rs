@@ -1,0 +1,435 @@
+//! Few watch each node closely. (Galaxy §8.5.1, fast failure detector)
+//!
+//! The members stand in a ring whose order every node works out for itself; each is pinged by the few before it. Whom one of
+//! these gets no answers from for longer than is likely, it suspects, and says so to the others; if a quorum suspects it, it
+//! has failed. Whoever gets no answers from anybody has more reason to suspect itself, and becomes more patient.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use comb_types::{Dice, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use super::staleness::Staleness;
+use super::{Evidence, Kind, Source};
+use crate::transmit::Transmit;
+use crate::view::Member;
+use crate::wire::{self, PeerError, Protocol};
+
+/// The most that an observer's patience is multiplied by.
+const MOST_PATIENCE: u32 = 8;
+
+/// No node counts as silent before so many pings.
+const FEWEST_PINGS: u32 = 4;
+
+/// How one node watches others.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Ourselves.
+    pub me: Member,
+    /// For the dice.
+    pub seed: u64,
+    /// How many watch each node: 3 to 5.
+    pub observers: usize,
+    /// How many of them must suspect it.
+    pub quorum: usize,
+    /// From one ping to the next.
+    pub interval: Duration,
+    /// No node has this number or a greater one.
+    pub most_nodes: u32,
+}
+
+impl Config {
+    /// Three watch, two must agree, four pings a second.
+    pub fn new(me: Member, seed: u64) -> Self {
+        let interval = Duration::from_millis(250);
+        Self { me, seed, observers: 3, quorum: 2, interval, most_nodes: 1 << 16 }
+    }
+}
+
+/// What comes in.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A message.
+    Message {
+        /// Whence.
+        from: NodeId,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// The members are these now. The ring follows.
+    Members(&'a [Member]),
+    /// The time of [`Buddy::next_timeout`] has come.
+    Timeout,
+}
+
+/// What is to be known outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// We get no answers, or a quorum does not.
+    Evidence(Evidence),
+    /// It answers, after we had suspected it.
+    Answered(Member),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Message {
+    /// Are you there?
+    Ping(Member),
+    /// Yes.
+    Ack(Member),
+    /// I get no answers from it.
+    Suspicion(Member),
+}
+
+/// One that we watch.
+#[derive(Clone, Debug)]
+struct Watched {
+    member: Member,
+    answered_at: Time,
+    has_answered: bool,
+    is_suspected: bool,
+}
+
+/// Who watches one that we watch too, and what they say.
+#[derive(Clone, Debug)]
+struct Suspicion {
+    subject: Member,
+    by: NodeId,
+    at: Time,
+}
+
+/// The buddy detector of one node.
+#[derive(Debug)]
+pub struct Buddy {
+    config: Config,
+    dice: Dice,
+    /// The order in which members watch each other.
+    ring: Vec<Member>,
+    watched: Vec<Watched>,
+    suspicions: Vec<Suspicion>,
+    staleness: Staleness,
+    patience: u32,
+    next_ping: Time,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<Event>,
+}
+
+impl Buddy {
+    /// One that knows no members yet.
+    pub fn new(config: Config, now: Time) -> Self {
+        let mut dice = Dice::new(config.seed);
+        let first = now.saturating_add(dice.between(Duration::ZERO..config.interval));
+        // One false suspicion in a million gaps: two observers must err at once.
+        let staleness = Staleness::new(config.interval, 1000);
+        Self {
+            config,
+            dice,
+            ring: Vec::new(),
+            watched: Vec::new(),
+            suspicions: Vec::new(),
+            staleness,
+            patience: 1,
+            next_ping: first,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Feeds one input. Call again at [`Buddy::next_timeout`]. An error names the peer that sent what it may not; nothing has
+    /// changed by it.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), PeerError> {
+        self.notice_pause(now);
+        match input {
+            Input::Message { from, bytes } => return self.receive(now, from, bytes),
+            Input::Members(members) => self.set_members(now, members),
+            Input::Timeout if now >= self.next_ping => self.round(now),
+            Input::Timeout => {}
+        }
+        Ok(())
+    }
+
+    /// The next message to be sent. Ask until there is none.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing to be known. Ask until there is none.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Buddy::handle`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Time> {
+        Some(self.next_ping)
+    }
+
+    /// How long one that we watch may be silent now.
+    pub fn limit(&self) -> Duration {
+        let learned = self.staleness.threshold().unwrap_or(self.config.interval * FEWEST_PINGS * 2);
+        learned.max(self.config.interval * FEWEST_PINGS) * self.patience
+    }
+
+    /// Those that we watch.
+    pub fn watched(&self) -> impl Iterator<Item = Member> {
+        self.watched.iter().map(|watched| watched.member)
+    }
+
+    /// Time in which we stood still is no evidence against others.
+    fn notice_pause(&mut self, now: Time) {
+        let late = now.since(self.next_ping);
+        if late > self.config.interval / 2 {
+            self.watched.iter_mut().for_each(|it| it.answered_at = it.answered_at.saturating_add(late));
+            self.next_ping = self.next_ping.saturating_add(late);
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        }
+    }
+
+    fn set_members(&mut self, now: Time, members: &[Member]) {
+        self.ring = members.to_vec();
+        // Any order does that is the same for all; this one puts no neighbours side by side, who fail together.
+        self.ring.sort_by_key(|member| (Dice::new(member.node.0.into()).roll(), *member));
+        self.ring.dedup_by_key(|member| member.node);
+        let subjects = self.around(self.config.me.node, 1);
+        let old = core::mem::take(&mut self.watched);
+        let watch = |member: Member| {
+            let known = old.iter().find(|watched| watched.member == member).cloned();
+            let new = Watched { member, answered_at: now, has_answered: false, is_suspected: false };
+            known.unwrap_or(new)
+        };
+        self.watched = subjects.into_iter().map(watch).collect();
+        self.suspicions.retain(|suspicion| self.ring.contains(&suspicion.subject));
+    }
+
+    /// The few behind a node in the ring (its subjects), or before it (its observers).
+    fn around(&self, node: NodeId, step: isize) -> Vec<Member> {
+        let Some(place) = self.ring.iter().position(|member| member.node == node) else { return Vec::new() };
+        let length = self.ring.len();
+        let count = self.config.observers.min(length - 1);
+        (1..=count)
+            .map(|far| self.ring[if step > 0 { place + far } else { place + length - far } % length])
+            .collect()
+    }
+
+    fn round(&mut self, now: Time) {
+        let limit = self.limit();
+        let is_deaf = self.watched.len() > 1
+            && self.watched.iter().all(|it| now.since(it.answered_at) >= self.config.interval * 2);
+        self.patience = if is_deaf {
+            (self.patience + 1).min(MOST_PATIENCE)
+        } else {
+            self.patience.saturating_sub(1).max(1)
+        };
+        for place in 0..self.watched.len() {
+            let Watched { member, answered_at, is_suspected, .. } = self.watched[place];
+            self.send(member.node, &Message::Ping(member));
+            if now.since(answered_at) < limit {
+                continue;
+            }
+            self.watched[place].is_suspected = true;
+            if !is_suspected {
+                self.events.push_back(Event::Evidence(Evidence::new(
+                    member,
+                    Kind::NoAnswer,
+                    Source::Ourselves,
+                )));
+            }
+            for observer in self.around(member.node, -1) {
+                if observer.node != self.config.me.node {
+                    self.send(observer.node, &Message::Suspicion(member));
+                }
+            }
+            self.suspect(now, member, self.config.me.node);
+        }
+        let interval = self.config.interval;
+        let next = self.dice.between(interval - interval / 8..interval + interval / 8);
+        self.next_ping = now.saturating_add(next);
+    }
+
+    fn receive(&mut self, now: Time, from: NodeId, bytes: &[u8]) -> Result<(), PeerError> {
+        let message: Message = wire::decode(from, Protocol::Detect, bytes)?;
+        let (Message::Ping(member) | Message::Ack(member) | Message::Suspicion(member)) = message;
+        if member.node.0 >= self.config.most_nodes || from.0 >= self.config.most_nodes {
+            return Err(PeerError::new(from, "a node that cannot be"));
+        }
+        match message {
+            Message::Ping(asked) if asked.node != self.config.me.node => {
+                return Err(PeerError::new(from, "a ping for another node"));
+            }
+            Message::Ping(_) => self.send(from, &Message::Ack(self.config.me)),
+            Message::Ack(who) if who.node != from => {
+                return Err(PeerError::new(from, "an answer for another node"));
+            }
+            Message::Ack(who) => self.answered(now, who),
+            Message::Suspicion(subject) if subject.node == from => {
+                return Err(PeerError::new(from, "a node that suspects itself"));
+            }
+            // Our rings may differ for a moment. Whom we do not know as an observer, we need not believe.
+            Message::Suspicion(subject) => {
+                if self.around(subject.node, -1).iter().any(|observer| observer.node == from) {
+                    self.suspect(now, subject, from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, now: Time, who: Member) {
+        let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == who) else { return };
+        if watched.has_answered {
+            self.staleness.saw(now.since(watched.answered_at));
+        }
+        watched.has_answered = true;
+        watched.answered_at = now;
+        if core::mem::take(&mut watched.is_suspected) {
+            self.events.push_back(Event::Answered(who));
+        }
+        self.suspicions.retain(|suspicion| suspicion.subject != who);
+    }
+
+    fn suspect(&mut self, now: Time, subject: Member, by: NodeId) {
+        let lasting = self.config.interval * FEWEST_PINGS;
+        self.suspicions.retain(|old| (old.subject, old.by) != (subject, by) && now.since(old.at) < lasting);
+        self.suspicions.push(Suspicion { subject, by, at: now });
+        // Those who can agree are the observers; in a pair there is one.
+        let quorum = self.config.quorum.min(self.ring.len().saturating_sub(1)).max(1);
+        let count = self.suspicions.iter().filter(|suspicion| suspicion.subject == subject).count();
+        if count >= quorum && self.ring.contains(&subject) {
+            self.events.push_back(Event::Evidence(Evidence::new(subject, Kind::Buddies, Source::Ourselves)));
+        }
+    }
+
+    fn send(&mut self, to: NodeId, message: &Message) {
+        self.transmits.push_back(Transmit { to, bytes: wire::encode(Protocol::Detect, message) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_types::Incarnation;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::format;
+
+    fn member(node: u32) -> Member {
+        Member { node: NodeId(node), incarnation: Incarnation(1) }
+    }
+
+    fn members(count: u32) -> Vec<Member> {
+        (0..count).map(member).collect()
+    }
+
+    fn buddy(node: u32, count: u32) -> Buddy {
+        let mut buddy = Buddy::new(Config::new(member(node), 1), Time::ZERO);
+        buddy.handle(Time::ZERO, Input::Members(&members(count))).expect("no peer is concerned");
+        buddy
+    }
+
+    /// Lets time go on by rounds; those for whom it is said answer at once.
+    fn run(buddy: &mut Buddy, rounds: u32, answers: impl Fn(NodeId) -> bool) -> Vec<Event> {
+        for _ in 0..rounds {
+            let now = buddy.next_timeout().expect("it always pings");
+            buddy.handle(now, Input::Timeout).expect("no peer is concerned");
+            while let Some(transmit) = buddy.poll_transmit() {
+                let message: Message =
+                    wire::decode(NodeId(0), Protocol::Detect, &transmit.bytes).expect("ours");
+                if let Message::Ping(who) = message
+                    && answers(who.node)
+                {
+                    let bytes = wire::encode(Protocol::Detect, &Message::Ack(who));
+                    buddy.handle(now, Input::Message { from: who.node, bytes: &bytes }).expect("honest");
+                }
+            }
+        }
+        core::iter::from_fn(|| buddy.poll_event()).collect()
+    }
+
+    #[test]
+    fn each_member_is_watched_by_as_many_as_wanted_and_all_agree_by_whom() {
+        for count in [2, 3, 4, 20] {
+            let all: Vec<_> = (0..count).map(|node| buddy(node, count)).collect();
+            let wanted = 3.min(count as usize - 1);
+            for node in 0..count {
+                let watches = |buddy: &&Buddy| buddy.watched().any(|watched| watched == member(node));
+                let by: BTreeSet<_> = all.iter().filter(watches).map(|buddy| buddy.config.me.node).collect();
+                let told = all[0].around(NodeId(node), -1).iter().map(|member| member.node).collect();
+                assert_eq!((by.len(), by), (wanted, told), "node {node} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_suspicion_is_no_failure_and_two_are() {
+        let mut buddy = buddy(0, 20);
+        let subject = buddy.watched().next().expect("it watches some");
+        let other =
+            buddy.around(subject.node, -1).into_iter().find(|it| it.node != NodeId(0)).expect("three do");
+        assert_eq!(run(&mut buddy, 40, |_| true), [], "all answer");
+        let evidence = |kind| Event::Evidence(Evidence::new(subject, kind, Source::Ourselves));
+        assert_eq!(run(&mut buddy, 20, |node| node != subject.node), [evidence(Kind::NoAnswer)]);
+        let now = buddy.next_ping;
+        let stranger = (1..20).map(NodeId).find(|&node| {
+            node != subject.node && buddy.around(subject.node, -1).iter().all(|it| it.node != node)
+        });
+        let suspicion = wire::encode(Protocol::Detect, &Message::Suspicion(subject));
+        for (from, agrees) in [(stranger.expect("few watch it"), false), (other.node, true)] {
+            buddy.handle(now, Input::Message { from, bytes: &suspicion }).expect("honest");
+            let told = buddy.poll_event();
+            assert_eq!(told, agrees.then(|| evidence(Kind::Buddies)), "{from}");
+        }
+        assert_eq!(run(&mut buddy, 1, |_| true).last(), Some(&Event::Answered(subject)));
+    }
+
+    #[test]
+    fn who_is_answered_by_nobody_or_stood_still_becomes_patient() {
+        let mut deaf = buddy(0, 20);
+        run(&mut deaf, 40, |_| true);
+        let usual = deaf.limit();
+        assert_eq!(run(&mut deaf, 5, |_| false), [], "it does not blame all others at once");
+        assert!(deaf.limit() >= 2 * usual, "{:?} after {usual:?}", deaf.limit());
+        run(&mut deaf, 40, |_| true);
+        assert!(deaf.limit() < 2 * usual);
+        let late = deaf.next_ping.saturating_add(Duration::from_secs(60));
+        deaf.handle(late, Input::Timeout).expect("no peer is concerned");
+        assert_eq!(deaf.poll_event(), None, "a minute that passed only for others");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut buddy = buddy(0, 5);
+        let mut rule = |from, message| {
+            let bytes = wire::encode(Protocol::Detect, &message);
+            let from = NodeId(from);
+            buddy.handle(Time::ZERO, Input::Message { from, bytes: &bytes }).expect_err("refused").rule
+        };
+        assert_eq!(rule(1, Message::Ping(member(2))), "a ping for another node");
+        assert_eq!(rule(1, Message::Ack(member(2))), "an answer for another node");
+        assert_eq!(rule(1, Message::Suspicion(member(1))), "a node that suspects itself");
+        assert_eq!(rule(1, Message::Suspicion(member(1 << 16))), "a node that cannot be");
+    }
+
+    proptest! {
+        #[test]
+        fn any_messages_do_no_harm(
+            messages in prop::collection::vec((0_u32..8, 0_u8..4, 0_u32..8, 0_u64..3, any::<Option<u8>>()), 50),
+        ) {
+            let mut buddy = buddy(0, 6);
+            for (from, kind, node, incarnation, garbled) in messages {
+                let who = Member { node: NodeId(node), incarnation: Incarnation(incarnation) };
+                let message = [Message::Ping, Message::Ack, Message::Suspicion][usize::from(kind % 3)](who);
+                let mut bytes = wire::encode(Protocol::Detect, &message);
+                if let Some(garbled) = garbled {
+                    let place = usize::from(garbled) % bytes.len();
+                    bytes[place] ^= garbled;
+                }
+                let before = format!("{buddy:?}");
+                let refused = buddy.handle(Time::ZERO, Input::Message { from: NodeId(from), bytes: &bytes }).is_err();
+                let after = format!("{buddy:?}");
+                prop_assert!(!refused || before == after);
+            }
+            prop_assert!(buddy.suspicions.len() <= 8 * 8 * 3);
+        }
+    }
+}

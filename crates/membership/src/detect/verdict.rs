@@ -1,0 +1,279 @@
+//! Weighs what the detectors say.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use comb_types::Time;
+
+use super::{Condition, Evidence, Kind};
+use crate::view::Member;
+
+/// From so many thousandths on, a node is suspected, or has failed.
+const SUSPECTED_PER_MILLE: u32 = 100;
+const FAILED_PER_MILLE: u32 = 990;
+
+/// How long a piece of evidence counts if nobody says it again.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// How long others count as hearing a node after they did.
+const HEARD_LASTING: Duration = Duration::from_secs(10);
+
+/// What a verdict is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// Something speaks for a failure.
+    Evidence(Evidence),
+    /// The node was heard of: its version has risen, by whatever way.
+    Heard(Member),
+    /// It answered ourselves: the way to it is whole.
+    Answered(Member),
+    /// It said itself that it has not failed.
+    Refuted(Member),
+    /// The time of [`Verdict::next_timeout`] has come.
+    Timeout,
+}
+
+/// A life of a node is in another condition now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Change {
+    /// Which.
+    pub subject: Member,
+    /// What it is now.
+    pub condition: Condition,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    condition: Condition,
+    heard_at: Option<Time>,
+    evidence: Vec<(Evidence, Time)>,
+}
+
+/// The conditions of all nodes against which anything speaks.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    cases: BTreeMap<Member, Case>,
+    changes: VecDeque<Change>,
+}
+
+impl Verdict {
+    /// Nothing speaks against anybody.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Feeds one input. Call again at [`Verdict::next_timeout`].
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Evidence(evidence) => {
+                let none = || Case { condition: Condition::Alive, heard_at: None, evidence: Vec::new() };
+                let case = self.cases.entry(evidence.subject).or_insert_with(none);
+                case.evidence.retain(|(old, _)| (old.kind, old.source) != (evidence.kind, evidence.source));
+                case.evidence.push((evidence, now));
+                self.judge(now, evidence.subject);
+            }
+            Input::Heard(member) => self.change(now, member, |case| {
+                case.heard_at = Some(now);
+                case.evidence.retain(|(old, _)| !old.kind.ends_with_life());
+            }),
+            Input::Answered(member) => self.change(now, member, |case| {
+                case.heard_at = Some(now);
+                case.evidence.retain(|(old, _)| !old.kind.ends_with_life() && !old.kind.is_of_the_way());
+            }),
+            Input::Refuted(member) => self.change(now, member, |case| {
+                case.heard_at = Some(now);
+                case.evidence.retain(|(old, _)| old.kind == Kind::Fenced);
+            }),
+            Input::Timeout => {
+                let due = |case: &Case| case.ends_at().is_some_and(|end| end <= now);
+                let due: Vec<_> =
+                    self.cases.iter().filter(|(_, case)| due(case)).map(|(&who, _)| who).collect();
+                due.into_iter().for_each(|member| self.change(now, member, |case| case.expire(now)));
+            }
+        }
+    }
+
+    /// The next change. Ask until there is none.
+    pub fn poll_event(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    /// When some evidence will have become too old.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.cases.values().filter_map(Case::ends_at).min()
+    }
+
+    /// What is to be said of a life of a node.
+    pub fn condition(&self, member: Member) -> Condition {
+        self.cases.get(&member).map_or(Condition::Alive, |case| case.condition)
+    }
+
+    /// The lives against which anything speaks. Whoever knows when these were heard of last says so by [`Input::Heard`].
+    pub fn subjects(&self) -> impl Iterator<Item = Member> {
+        self.cases.keys().copied()
+    }
+
+    fn change(&mut self, now: Time, member: Member, change: impl FnOnce(&mut Case)) {
+        if let Some(case) = self.cases.get_mut(&member) {
+            change(case);
+            self.judge(now, member);
+        }
+    }
+
+    fn judge(&mut self, now: Time, subject: Member) {
+        let Some(case) = self.cases.get_mut(&subject) else { return };
+        let condition = case.judged(now);
+        if condition != case.condition {
+            case.condition = condition;
+            self.changes.push_back(Change { subject, condition });
+        }
+        if case.evidence.is_empty() {
+            self.cases.remove(&subject);
+        }
+    }
+}
+
+impl Case {
+    fn judged(&self, now: Time) -> Condition {
+        let kinds = || self.evidence.iter().map(|(evidence, _)| evidence.kind);
+        if kinds().any(|kind| kind == Kind::Fenced) {
+            return Condition::Fenced;
+        }
+        let is_heard = self.heard_at.is_some_and(|at| now.since(at) < HEARD_LASTING);
+        // As if independent: that all are wrong at once is as likely as the product. Each kind counts once, by its best source.
+        let mut best: BTreeMap<Kind, u16> = BTreeMap::new();
+        let counting =
+            self.evidence.iter().filter(|(evidence, _)| !(is_heard && evidence.kind.is_of_the_way()));
+        for (evidence, _) in counting {
+            let best = best.entry(evidence.kind).or_default();
+            *best = (*best).max(evidence.confidence.0);
+        }
+        let all_wrong = best.values().fold(1_000_000, |wrong, &best| wrong * u64::from(1000 - best) / 1000);
+        let doubt = 1000 - u32::try_from(all_wrong / 1000).unwrap_or(1000);
+        match doubt {
+            FAILED_PER_MILLE.. => Condition::Failed,
+            _ if is_heard && kinds().any(Kind::is_of_the_way) => Condition::Unreachable,
+            SUSPECTED_PER_MILLE.. => Condition::Suspected,
+            _ => Condition::Alive,
+        }
+    }
+
+    /// What was seen of a process itself does not grow old, nor what all agreed on.
+    fn ends_at(&self) -> Option<Time> {
+        let passing = self.evidence.iter().filter(|(evidence, _)| evidence.kind.passes());
+        let evidence = passing.map(|(_, at)| at.saturating_add(LASTING));
+        let is_of_the_way = self.evidence.iter().any(|(evidence, _)| evidence.kind.is_of_the_way());
+        let heard = self.heard_at.filter(|_| is_of_the_way).map(|at| at.saturating_add(HEARD_LASTING));
+        evidence.chain(heard).min()
+    }
+
+    fn expire(&mut self, now: Time) {
+        self.evidence.retain(|(evidence, at)| !evidence.kind.passes() || now.since(*at) < LASTING);
+        self.heard_at = self.heard_at.filter(|&at| now.since(at) < HEARD_LASTING);
+    }
+}
+
+impl Kind {
+    const fn passes(self) -> bool {
+        !matches!(self, Self::ProcessExit | Self::Fenced | Self::Gossip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Confidence, Environment, Source};
+    use super::*;
+    use crate::detect::environment::Notices;
+    use comb_types::{Incarnation, NodeId};
+
+    const SUBJECT: Member = Member { node: NodeId(5), incarnation: Incarnation(1) };
+
+    fn evidence(kind: Kind) -> Input {
+        Input::Evidence(Evidence::new(SUBJECT, kind, Source::Ourselves))
+    }
+
+    /// The conditions after inputs at these seconds.
+    fn conditions<const N: usize>(inputs: [(u64, Input); N]) -> [Condition; N] {
+        let mut verdict = Verdict::new();
+        inputs.map(|(second, input)| {
+            verdict.handle(Time::from_millis(second * 1000), input);
+            verdict.condition(SUBJECT)
+        })
+    }
+
+    use Condition::{Alive, Failed, Fenced, Suspected, Unreachable};
+
+    #[test]
+    fn a_suspicion_goes_with_a_sign_of_life() {
+        let heard = Input::Heard(SUBJECT);
+        assert_eq!(conditions([(1, evidence(Kind::Silence)), (2, heard)]), [Suspected, Alive]);
+    }
+
+    #[test]
+    fn whom_we_cannot_reach_but_others_hear_is_unreachable_until_it_answers_us() {
+        let inputs = [
+            (1, evidence(Kind::IcmpUnreachable)),
+            (2, Input::Heard(SUBJECT)),
+            (3, evidence(Kind::NoAnswer)),
+            (4, evidence(Kind::LinkDown)),
+            (5, Input::Answered(SUBJECT)),
+        ];
+        assert_eq!(conditions(inputs), [Suspected, Unreachable, Unreachable, Unreachable, Alive]);
+    }
+
+    #[test]
+    fn when_others_hear_it_no_more_it_is_only_suspected() {
+        let inputs = [(1, evidence(Kind::LinkDown)), (2, Input::Heard(SUBJECT)), (12, Input::Timeout)];
+        assert_eq!(conditions(inputs), [Suspected, Unreachable, Suspected]);
+    }
+
+    #[test]
+    fn pieces_of_evidence_add_up_and_grow_old() {
+        let inputs = [
+            (1, evidence(Kind::Silence)),
+            (2, evidence(Kind::PowerFailure)),
+            (3, evidence(Kind::LinkDown)),
+            (40, Input::Timeout),
+        ];
+        assert_eq!(conditions(inputs), [Suspected, Suspected, Failed, Alive]);
+    }
+
+    #[test]
+    fn one_source_cannot_say_the_same_twice_and_two_do_not_count_double() {
+        let from = |source, second| (second, Input::Evidence(Evidence::new(SUBJECT, Kind::LinkDown, source)));
+        let sources = [Source::PlugIn(1), Source::PlugIn(1), Source::PlugIn(2), Source::Node(NodeId(3))];
+        let mut second = 0;
+        let inputs = sources.map(|source| {
+            second += 1;
+            from(source, second)
+        });
+        assert_eq!(conditions(inputs), [Suspected; 4]);
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_a_failure_and_a_refutation_ends_it_but_not_a_fence() {
+        let inputs = [
+            (1, evidence(Kind::ProcessExit)),
+            (2, Input::Heard(SUBJECT)),
+            (3, Input::Refuted(SUBJECT)),
+            (4, evidence(Kind::Fenced)),
+            (5, Input::Refuted(SUBJECT)),
+        ];
+        assert_eq!(conditions(inputs), [Failed, Failed, Alive, Fenced, Fenced]);
+    }
+
+    #[test]
+    fn each_change_is_told_once() {
+        let mut verdict = Verdict::new();
+        let mut notices = Notices::new(7);
+        notices.notice(SUBJECT, Kind::Silence);
+        notices.notice(SUBJECT, Kind::Silence);
+        while let Some(evidence) = notices.poll_evidence(Time::ZERO) {
+            assert_eq!((evidence.source, evidence.confidence), (Source::PlugIn(7), Confidence(600)));
+            verdict.handle(Time::ZERO, Input::Evidence(evidence));
+        }
+        assert_eq!(verdict.poll_event(), Some(Change { subject: SUBJECT, condition: Suspected }));
+        assert_eq!(verdict.poll_event(), None);
+    }
+}
