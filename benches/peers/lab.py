@@ -43,6 +43,7 @@ class Lab:
         self.directory = pathlib.Path(directory)
         self.isolated = isolated
         self.processes = []
+        self.ports = set()
 
     def line(self, what, value, **details):
         if isinstance(value, float):
@@ -78,10 +79,13 @@ class Lab:
 
     def port(self):
         """A port that is free now. The namespace is ours alone; without one somebody may be faster."""
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
+        while True:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            if port not in self.ports:
+                self.ports.add(port)
+                return port
 
     def tail(self, name, bytes_=400):
         """The end of what a process has said, for a reason."""

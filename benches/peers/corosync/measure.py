@@ -136,10 +136,13 @@ def start_member(node, name):
 
     def try_once():
         member = Member(node, name)
-        time.sleep(0.1)
-        return member if member.process.poll() is None else None
+        while member.process.poll() is None:
+            if member.views:
+                return member
+            time.sleep(0.01)
+        return None
 
-    return wait_until(try_once, 20, "a daemon that takes members", every_s=0.2)
+    return wait_until(try_once, FORM_LIMIT_S, "a daemon that takes members", every_s=0.2)
 
 
 def measure_rate(lab, members, details):
