@@ -136,11 +136,8 @@ def start_member(node, name):
 
     def try_once():
         member = Member(node, name)
-        while member.process.poll() is None:
-            if member.views:
-                return member
-            time.sleep(0.01)
-        return None
+        wait_until(lambda: member.views or member.process.poll() is not None, FORM_LIMIT_S, "a member's first view")
+        return member if member.views else None
 
     return wait_until(try_once, FORM_LIMIT_S, "a daemon that takes members", every_s=0.2)
 

@@ -223,3 +223,84 @@ impl<A: Actor<Event = View>> Checker<A> for SharedLedger {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_sim::{Boot, Effects, Input, World};
+    use std::time::Duration;
+
+    /// Says what it is told to.
+    struct Parrot;
+
+    impl Actor for Parrot {
+        type Command = View;
+        type Event = View;
+
+        fn handle(&mut self, input: Input<'_, View>, effects: &mut Effects<'_, View>) {
+            if let Input::Command(view) = input {
+                effects.tell(view);
+            }
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    /// Three nodes that know each other at one second.
+    fn three() -> (World<Parrot>, SharedLedger) {
+        let mut world = World::new(1, |_: Boot<'_>| Parrot);
+        let ledger = SharedLedger(Rc::new(RefCell::new(Ledger::new(3))));
+        world.check(ledger.clone());
+        world.add_nodes(3);
+        world.start_all();
+        for pair in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+            world.command_at(Time::from_millis(1000), NodeId(pair.0), View::Up(NodeId(pair.1)));
+        }
+        world.run_until(Time::from_millis(1000)).unwrap();
+        assert!(ledger.0.borrow().is_complete());
+        ledger.0.borrow_mut().begin(world.now());
+        (world, ledger)
+    }
+
+    #[test]
+    fn a_false_failure_counts_for_each_observer_and_each_time_and_for_as_long_as_it_lasts() {
+        let (mut world, ledger) = three();
+        let at = |seconds: u64| Time::from_millis(seconds * 1000);
+        world.command_at(at(2), NodeId(0), View::Down(NodeId(1)));
+        world.command_at(at(3), NodeId(0), View::Down(NodeId(1)));
+        world.command_at(at(4), NodeId(0), View::Up(NodeId(1)));
+        world.command_at(at(5), NodeId(0), View::Down(NodeId(1)));
+        world.command_at(at(5), NodeId(2), View::Down(NodeId(1)));
+        world.command_at(at(6), NodeId(0), View::Up(NodeId(1)));
+        world.run_until(at(11)).unwrap();
+        let ledger = ledger.0.borrow();
+        assert_eq!(ledger.counts().false_failures, 3, "saying it again is no new failure");
+        assert_eq!(ledger.falsely_failed_nodes(), 1);
+        // Two seconds, one and six, of ten seconds of six pairs.
+        assert!((ledger.wrongly_down_share(world.now()) - 9.0 / 60.0).abs() < 1e-9);
+        assert_eq!(ledger.held_up_by(NodeId(2)), [NodeId(0)]);
+    }
+
+    #[test]
+    fn what_is_said_of_the_dead_and_the_stuttering_is_not_false() {
+        let (mut world, ledger) = three();
+        let half = Duration::from_millis(10);
+        world.at(world.now(), Fault::Stutter { node: NodeId(2), runs: half, stands: half });
+        world.command_at(Time::from_millis(2000), NodeId(0), View::Down(NodeId(2)));
+        world.command_at(Time::from_millis(2000), NodeId(2), View::Down(NodeId(1)));
+        world.at(Time::from_millis(3000), Fault::Crash(NodeId(1)));
+        world.command_at(Time::from_millis(4000), NodeId(0), View::Down(NodeId(1)));
+        world.run_until(Time::from_millis(5000)).unwrap();
+        let ledger = ledger.0.borrow();
+        let counts = ledger.counts();
+        assert_eq!(
+            (counts.false_failures, counts.failures_of_stuttering, counts.false_failures_by_stuttering),
+            (0, 1, 1)
+        );
+        assert_eq!(ledger.wrongly_down_share(world.now()), 0.0);
+        assert_eq!(ledger.holders(NodeId(1)), 0);
+        assert_eq!(ledger.said_down(NodeId(1)).1, Some(Time::from_millis(4000)));
+    }
+}
