@@ -6,6 +6,7 @@ does not allow that, the program runs without, on this machine's loopback, if it
 Standard output carries JSON lines and nothing else.
 """
 
+import ctypes
 import json
 import os
 import pathlib
@@ -19,6 +20,15 @@ import time
 
 INSIDE = "COMB_PEER_DIRECTORY"
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+
+
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """Runs in a child before its program: it ends when we do, also when we are killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Missing(Exception):
@@ -58,7 +68,7 @@ class Lab:
         """Starts a process in a group of its own. What it says goes into a file, unless it is read by us."""
         log = open(self.directory / f"{name}.log", "ab")
         options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
-        process = subprocess.Popen(command, start_new_session=True, **options)
+        process = subprocess.Popen(command, start_new_session=True, preexec_fn=die_with_parent, **options)
         log.close()
         self.processes.append(process)
         return process
@@ -108,7 +118,9 @@ def wait_until(condition, limit_s, what, every_s=0.02):
 
 
 def isolated_command(command):
-    """The command in namespaces of its own, or None where that is not allowed."""
+    """The command in namespaces of its own, or None where that is not allowed, or `ip` is missing, which sets them up."""
+    if shutil.which("ip") is None:
+        return None
     for prefix in [UNSHARE, UNSHARE + ["--map-root-user"]]:
         try:
             probe = subprocess.run(prefix + ["true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=10)
@@ -137,6 +149,8 @@ def main(peer, programs, measure, time_limit_s, needs_isolation=False):
     """Runs `measure(lab)` inside, for at most so long. `programs` are what it needs to be installed."""
     if INSIDE in os.environ:
         return run_inside(peer, measure)
+    # Where daemons are, and `ip`, but not on everybody's path.
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
     lab = Lab(peer, "/nonexistent", False)
     for program in programs:
         if shutil.which(program) is None:
@@ -151,7 +165,9 @@ def main(peer, programs, measure, time_limit_s, needs_isolation=False):
     # Turned into an exception, so that the directory goes with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment = {**os.environ, INSIDE: directory, INSIDE + "_ISOLATED": "1" if isolated else "0"}
-    process = subprocess.Popen(isolated or command, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        isolated or command, env=environment, start_new_session=True, preexec_fn=die_with_parent
+    )
     try:
         process.wait(timeout=time_limit_s)
     except subprocess.TimeoutExpired:
