@@ -93,13 +93,13 @@ impl Ledger {
         wrong / (pairs as f64 * now.since(self.began).as_secs_f64().max(1e-9))
     }
 
-    /// The share of all pairs that hold each other for up.
-    pub fn known_share(&self) -> f64 {
-        self.pairs_up as f64 / (self.nodes * (self.nodes - 1)).max(1) as f64
+    /// Of how many pairs one does not hold the other for up.
+    pub fn unknown_pairs(&self) -> usize {
+        self.nodes * (self.nodes - 1) - self.pairs_up
     }
 
     pub fn is_complete(&self) -> bool {
-        self.pairs_up == self.nodes * (self.nodes - 1)
+        self.unknown_pairs() == 0
     }
 
     /// How many live nodes hold this one for up.

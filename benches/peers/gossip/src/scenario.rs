@@ -128,11 +128,11 @@ where
             let is_complete = |_: &World<A>| ledger.borrow().is_complete();
             complete = world.run_while_not(STEP, is_complete).expect("the ledger breaks no rule");
         }
-        let share = ledger.borrow().known_share();
+        let unknown = ledger.borrow().unknown_pairs() as f64;
         if complete {
             self.line.value("joined_seconds", world.now().as_nanos() as f64 / 1e9, &[]);
         } else {
-            self.line.missing("joined_seconds", "not all know all", &[("known_share", share)]);
+            self.line.missing("joined_seconds", "not all know all", &[("unknown_pairs", unknown)]);
         }
         let lost_per_million = self.line.loss_percent * 10_000;
         world.at(world.now(), Fault::Links(Link { lost_per_million, ..Link::default() }));
