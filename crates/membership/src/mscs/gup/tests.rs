@@ -318,3 +318,21 @@ fn what_breaks_the_order_is_refused() {
     assert_eq!(receive(0, Request::Lock(another)), Err("asks for the lock in another's name"));
     assert_eq!(receive(1, Request::Unlock { sequence: 1 }), Err("gives the lock back where it is not"));
 }
+
+#[test]
+fn of_two_sponsors_the_first_in_the_order_has_the_lock_until_its_join_ends() {
+    let mut cluster = Cluster::new(4);
+    for (sponsor, joiner) in [(1, 8), (2, 9)] {
+        let (joiner, sponsor) = (NodeId(joiner), NodeId(sponsor));
+        cluster.node(sponsor.0).submit(Change::LockJoin { joiner, sponsor });
+    }
+    cluster.node(3).submit(Change::AbortJoin { joiner: NodeId(9) });
+    cluster.collect();
+    cluster.deliver_all();
+    let first = Some(JoinLock { joiner: NodeId(8), sponsor: NodeId(1) });
+    assert!(cluster.nodes.values().all(|gup| gup.replica.join_lock == first));
+    cluster.node(3).submit(Change::AbortJoin { joiner: NodeId(8) });
+    cluster.collect();
+    cluster.deliver_all();
+    assert!(cluster.nodes.values().all(|gup| gup.replica.join_lock.is_none()));
+}
