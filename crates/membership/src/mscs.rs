@@ -15,6 +15,9 @@
 //!
 //! What is not here: how a cluster is formed (chapter 5; a driver says who founds it), redundant networks (interfaces are counted
 //! for their calls in a join, nothing more), and resources. Where the thesis is silent, the module that had to choose says so.
+//! Sent every tick and at no other time, as the thesis says, regroup's states make each of the last three phases wait for a tick:
+//! a regroup after one failure takes 3.7 s here, where the thesis measured 3 s in the mean.
+//!
 //! Nothing here is hardened against a peer that lies within the rules: the original trusted its nodes.
 
 use alloc::collections::VecDeque;

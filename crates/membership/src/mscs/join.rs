@@ -286,9 +286,10 @@ impl Mscs {
 
     /// An answer to a call that this node made as a joiner.
     pub(super) fn joiner_answered(&mut self, now: Time, from: NodeId, request: &Request, answer: &Answer) {
+        let is_outside = self.is_outside();
         let Some(joiner) = &mut self.joiner else { return };
         let (sponsor, patience) = (joiner.sponsor, Some(now.saturating_add(ENABLE)));
-        if *answer == Answer::Refused {
+        if *answer == Answer::Refused && is_outside {
             return self.start_over(now, "refused");
         }
         match (request, &mut joiner.step, answer) {

@@ -124,6 +124,29 @@ fn a_membership_that_others_installed_before_a_restart_is_followed() {
     assert!(outsider.outcomes.contains(&Outcome::Halted("regrouped away")));
 }
 
+/// Were it otherwise, node 1 might decide for its own two while node 0 decides for three, and node 2 follow either.
+#[test]
+fn nothing_is_decided_before_all_have_closed_over_the_same() {
+    for over in [set(0..3), set(1..3)] {
+        let mut regroup = suspicious(4);
+        regroup.timeout(at(300));
+        regroup.receive(at(301), NodeId(1), active(0..3)).expect("a sound state");
+        (1..=8).for_each(|tick| regroup.timeout(at(300 + 300 * tick)));
+        assert_eq!(regroup.phase(), Phase::Closing);
+        for (node, closed_over) in [(NodeId(1), set(0..3)), (NodeId(2), over)] {
+            let mut closing = State { phase: Phase::Closing, ..active(0..3) };
+            closing.masks[1].insert(node);
+            closing.rows.push((node, Row { heard: set(0..3), closed_over }));
+            regroup.receive(at(2701), node, closing).expect("a sound state");
+        }
+        let agree = over == set(0..3);
+        assert_eq!(regroup.decided.is_some(), agree);
+        (9..=14).for_each(|tick| regroup.timeout(at(300 + 300 * tick)));
+        let restarted = Outcome::Started { epoch: EPOCH + 2, is_cautious: true };
+        assert_eq!(regroup.outcomes.contains(&restarted), !agree, "after a second it starts anew");
+    }
+}
+
 fn is_halted_in_phase_one(mut regroup: Regroup) -> bool {
     while regroup.phase() == Phase::Activate {
         let Some(tick) = regroup.next_timeout() else { break };
