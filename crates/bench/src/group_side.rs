@@ -165,7 +165,12 @@ impl<W: Way> Side<W> {
         self.happened.drain(..).for_each(each);
     }
 
-    fn load(&mut self, seconds: f64, bytes: usize, outstanding: usize) -> Result<(), Box<dyn std::error::Error>> {
+    fn load(
+        &mut self,
+        seconds: f64,
+        bytes: usize,
+        outstanding: usize,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         let (body, limit) = (vec![7; bytes], Duration::from_secs_f64(seconds));
         let started = Instant::now();
         let mut sent: BTreeMap<u64, Instant> = BTreeMap::new();

@@ -133,6 +133,8 @@ pub struct Stack {
     given: Option<order::Snapshot>,
     /// A snapshot that lacks nothing but the application's state, which was asked for.
     unfinished: Option<order::Snapshot>,
+    /// Who held everything when the last view ended.
+    holders: Vec<NodeId>,
     /// Whose turn to be asked for a snapshot it is, and whether the last one has given any of it.
     turn: usize,
     is_given_some: bool,
@@ -168,6 +170,7 @@ impl Stack {
             inside: None,
             given: None,
             unfinished: None,
+            holders: Vec::new(),
             turn: 0,
             is_given_some: false,
             events: VecDeque::new(),
@@ -342,6 +345,7 @@ impl Stack {
                 let snapshot = self.given.take().unwrap_or_default();
                 let (position, state) = (snapshot.position, snapshot.state.clone());
                 self.events.push_back(Event::Restore { position, state });
+                self.holders.clone_from(&holders);
                 let mut order = Order::joining(self.config.order.clone(), self.me, snapshot);
                 let regroup = Regroup::joining(self.me, self.config.regroup, now, view.clone(), cut);
                 let changed = order.handle(now, order::Input::Change { view, cut, holders });
@@ -410,6 +414,7 @@ impl Stack {
                 let decided = join::Input::Decided { view: view.clone(), cut, holders: holders.clone() };
                 let heard = self.join.handle(now, decided);
                 debug_assert!(heard.is_ok(), "only a peer's message is refused");
+                self.holders.clone_from(&holders);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
             }
             regroup::Event::Installed(view) => {
@@ -444,13 +449,15 @@ impl Stack {
         });
     }
 
-    /// Asks the members for a snapshot in turn; the next when the last has given nothing since.
+    /// Asks the members for a snapshot in turn, first those who must have one; the next when the last has given nothing since.
     fn look_for_snapshot(&mut self, now: Time) {
         let Some(Inside { regroup, .. }) = &self.inside else { return };
         if self.snapshots.giver().is_some() && core::mem::take(&mut self.is_given_some) {
             return;
         }
-        let others: Vec<_> = regroup.view().nodes().filter(|&node| node != self.me.node).collect();
+        let holders = self.holders.iter().copied();
+        let members = regroup.view().nodes().filter(|node| !self.holders.contains(node));
+        let others: Vec<_> = holders.chain(members).filter(|&node| node != self.me.node).collect();
         if others.is_empty() {
             return;
         }

@@ -15,7 +15,7 @@ use super::message::{
 use super::sender::MOST_BACKOFF;
 use super::{Event, Order, Phase, Progress};
 use crate::transmit::To;
-use crate::view::Member;
+use crate::view::{Member, ViewEpoch};
 use crate::wire::PeerError;
 
 /// Messages that answer one request. Who lacks more asks again.
@@ -30,6 +30,12 @@ fn broke<T>(from: NodeId, rule: &'static str) -> Result<T, PeerError> {
 impl Order {
     pub(super) fn message(&mut self, from: NodeId, bytes: &[u8]) -> Outcome {
         let (head, start) = Head::read(from, bytes)?;
+        if let (Head::Fetch { epoch, first, last }, Phase::Frozen) = (&head, &self.phase)
+            && *epoch > self.view.epoch
+        {
+            // Others know how this view ended, and need for their next what this member said to hold. It may not be in that one.
+            return self.answer_fetch(from, *epoch, *first, *last);
+        }
         let (view, is_changing) = match &self.phase {
             Phase::Normal => (&self.view, false),
             Phase::Changing(change) => (&change.view, true),
@@ -44,12 +50,13 @@ impl Order {
             self.count_other(is_stale);
             return Ok(());
         }
-        if !view.contains(from) || from == self.me.node {
+        let is_holder = matches!(&self.phase, Phase::Changing(change) if change.holders.contains(&from));
+        if !(view.contains(from) || is_holder) || from == self.me.node {
             return broke(from, "a message from somebody who is no other member");
         }
         let is_from_sequencer = from == view.sequencer();
         match head {
-            Head::Fetch { first, last, .. } => self.answer_fetch(from, first, last),
+            Head::Fetch { epoch, first, last } => self.answer_fetch(from, epoch, first, last),
             Head::Copies { first, .. } => self.copies(from, first, bytes, start),
             Head::Trimmed { first, .. } => self.trimmed(from, first),
             // Somebody has installed the view before this member.
@@ -264,14 +271,11 @@ impl Order {
         Ok(())
     }
 
-    fn answer_fetch(&mut self, from: NodeId, first: u64, last: u64) -> Outcome {
+    /// `epoch` is that of the request: the answer is of use there alone.
+    fn answer_fetch(&mut self, from: NodeId, epoch: ViewEpoch, first: u64, last: u64) -> Outcome {
         if first == 0 || first > last {
             return broke(from, "a request for nothing");
         }
-        let epoch = match &self.phase {
-            Phase::Changing(change) => change.view.epoch,
-            _ => self.view.epoch,
-        };
         if let Some(sequencer) = &mut self.sequencer {
             sequencer.close_window(self.now, &self.config);
         }

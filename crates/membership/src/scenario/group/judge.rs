@@ -45,6 +45,8 @@ pub(super) struct Seen {
     lives: BTreeMap<Member, Life>,
     views: BTreeMap<ViewEpoch, View>,
     pub(super) restored: u64,
+    /// Whether the group can still agree at the end, so that everything must have come to its end.
+    pub(super) must_settle: bool,
     /// Who has halted since the last look.
     pub(super) halted: Vec<NodeId>,
 }
@@ -124,7 +126,7 @@ impl Checker<GroupMember> for Judge {
     fn saw(&mut self, _: &Truth<'_>, node: NodeId, event: &Event) -> Result<(), String> {
         let mut seen = self.0.borrow_mut();
         match *event {
-            Event::Submitted { me, number, level: _, hash } => {
+            Event::Submitted { me, number, hash, .. } => {
                 let sent = Sent { hash, is_promised: false, is_reached: false, is_placed: false };
                 let before = seen.sent.insert((me, number), sent);
                 rule(before.is_none(), || format!("number {number} was given twice"))
@@ -151,11 +153,11 @@ impl Checker<GroupMember> for Judge {
                 seen.halted.push(node);
                 Ok(())
             }
-            Event::Settled { .. } | Event::Stuck => Ok(()),
         }
     }
 
     fn end(&mut self, truth: &Truth<'_>) -> Result<(), String> {
-        self.0.borrow().judge_end(truth)
+        let seen = self.0.borrow();
+        if seen.must_settle { seen.judge_end(truth) } else { Ok(()) }
     }
 }

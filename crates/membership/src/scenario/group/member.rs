@@ -146,15 +146,16 @@ impl GroupMember {
                 self.feed(Input::State(&state), effects);
             }
             stack::Event::View(view) => effects.tell(Event::View { me, view }),
-            stack::Event::Settled(view) => effects.tell(Event::Settled { epoch: view.epoch }),
-            stack::Event::Stuck(_) => effects.tell(Event::Stuck),
             stack::Event::Excluded { .. } => {
                 effects.tell(Event::Excluded);
                 effects.halt();
             }
             // This scenario has no resource: nobody has it.
             stack::Event::Acquire { epoch } => self.feed(Input::Acquired { epoch, granted: false }, effects),
-            stack::Event::Lagging(_) | stack::Event::CaughtUp(_) => {}
+            stack::Event::Settled(_)
+            | stack::Event::Stuck(_)
+            | stack::Event::Lagging(_)
+            | stack::Event::CaughtUp(_) => {}
             stack::Event::Persist { .. } => unreachable!("this scenario has no log"),
         }
     }
@@ -174,7 +175,7 @@ impl Actor for GroupMember {
             Happening::Command(Command::Heard(node)) => self.feed(Input::Heard(node), effects),
             Happening::Command(Command::Submit { level, body }) => {
                 if let Ok(number) = self.stack.submit(effects.now(), level, &body) {
-                    effects.tell(Event::Submitted { me: self.me, number, level, hash: hash(&*body) });
+                    effects.tell(Event::Submitted { me: self.me, number, hash: hash(&*body) });
                 }
             }
             Happening::Started | Happening::Synced { .. } => {}
