@@ -19,7 +19,10 @@ fn sim_storms() {
         let restarts = report.figures.iter().find(|(name, ..)| *name == "restarts by people");
         by_themselves += u32::from(restarts.is_some_and(|(_, times, _)| *times == 0.0));
     }
-    assert!(by_themselves > 50, "a storm that always kills the group shows little: {by_themselves} of 100 lived");
+    assert!(
+        by_themselves > 50,
+        "a storm that always kills the group shows little: {by_themselves} of 100 lived"
+    );
 }
 
 #[test]
@@ -86,7 +89,8 @@ fn sim_halves_and_a_partition_that_heals() {
         let now = run.world.now();
         run.world.at(now, Fault::Partition(vec![one, two]));
         holds(run.world.run_for(Duration::from_secs(4)));
-        let settled = |run: &Run, node| run.world.actor(node).and_then(Node::view).map(|(view, _)| view.members.len());
+        let settled =
+            |run: &Run, node| run.world.actor(node).and_then(Node::view).map(|(view, _)| view.members.len());
         assert_eq!(settled(&run, tie_breaker), Some(2));
         assert_eq!(run.history.borrow().excluded.len(), 0, "the others cannot know yet");
         let now = run.world.now();
