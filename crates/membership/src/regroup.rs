@@ -24,6 +24,8 @@ mod activate;
 mod belief;
 mod cleanup;
 mod closing;
+#[cfg(test)]
+mod liars;
 mod message;
 #[cfg(test)]
 mod model;
