@@ -24,6 +24,8 @@ mod activate;
 mod belief;
 mod cleanup;
 mod closing;
+#[cfg(test)]
+mod liars;
 mod message;
 #[cfg(test)]
 mod model;
@@ -174,6 +176,10 @@ pub enum Stage {
     Settled,
 }
 
+/// Up to so many members tell each other what they accept, so that each counts the quorum itself. In larger views that would be
+/// a message for each pair, and the coordinator is believed.
+const MOST_THAT_COUNT: usize = 8;
+
 /// Decisions that are kept for members that missed them.
 const MOST_HISTORY: usize = 32;
 
@@ -207,6 +213,8 @@ pub struct Regroup {
     owed: Option<Ballot>,
     /// Decisions that members tell and that are not believed yet.
     voices: BTreeMap<NodeId, Decision>,
+    /// What members have said that they accepted last.
+    attested: BTreeMap<NodeId, (Ballot, u64)>,
     /// Who was asked lately how this view ended. Each question may bring several answers, so nobody is asked at each message.
     asked: BTreeSet<NodeId>,
 
@@ -262,6 +270,7 @@ impl Regroup {
             position: None,
             owed: None,
             voices: BTreeMap::new(),
+            attested: BTreeMap::new(),
             asked: BTreeSet::new(),
             campaign: None,
             highest: 0,
@@ -404,7 +413,7 @@ impl Regroup {
             Body::Promise { ballot, promise } => self.promise(from, ballot, promise),
             Body::Refuse { promised } => self.refused(from, promised),
             Body::Propose { ballot, proposal, basis } => self.propose(from, ballot, proposal, &basis),
-            Body::Accept { ballot } => self.accept(from, ballot),
+            Body::Accept { ballot, digest } => self.accept(from, ballot, digest),
             Body::Decide(decision) => self.told_decision(from, decision),
             Body::Flushed => self.flushed_at(from),
             Body::Install => self.install(from),

@@ -1,7 +1,7 @@
 //! What a member makes of a decision that it is told, and what it tells others.
 //!
-//! The coordinator of a ballot is believed when it counts a quorum that this member is not wrongly named in. Whoever else tells a
-//! decision, and whoever tells this member that it is out, is one voice: two that say the same are believed, and one if nobody
+//! In a small view every member sees who accepts what, and counts itself. In a large one the coordinator of a ballot is believed
+//! when it names a quorum that this member is not wrongly part of. Whoever else tells a decision, and whoever tells this member that it is out, is one voice: two that say the same are believed, and one if nobody
 //! else can be heard, or if this member has found out that it has no quorum to go on with. So no single peer that lies makes a
 //! healthy member halt.
 
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use comb_types::NodeId;
 
 use super::message::{Body, Decision, MOST_MEMBERS, Message};
-use super::{Event, Regroup, Stage};
+use super::{Event, MOST_THAT_COUNT, Regroup, Stage};
 use crate::quorum::judge;
 use crate::view::ViewEpoch;
 use crate::wire::PeerError;
@@ -23,16 +23,42 @@ impl Regroup {
     pub(super) fn told_decision(&mut self, from: NodeId, decision: Decision) -> Result<(), PeerError> {
         self.check_decision(from, &decision)?;
         let stays = decision.proposal.view.member(self.me.node) == Some(self.me);
-        if stays && decision.ballot.node == from {
+        if stays && decision.ballot.node == from && !self.counts_itself() {
             self.decided(decision);
             return Ok(());
         }
         let is_new = self.voices.insert(from, decision).is_none();
+        let ended = self.view.epoch;
         self.reconsider_voices();
-        if is_new {
+        if is_new && !stays && ended == self.view.epoch {
             self.ask_for_voices();
         }
         Ok(())
+    }
+
+    /// Whether the view is small enough for every member to see the quorum.
+    pub(super) fn counts_itself(&self) -> bool {
+        self.view.members.len() <= MOST_THAT_COUNT
+    }
+
+    /// Whether this member has seen a quorum accept it. Who tells a decision that it had part in has accepted it.
+    fn is_counted(&self, decision: &Decision) -> bool {
+        let (ballot, digest) = (decision.ballot, decision.proposal.digest());
+        let tells = |node: &NodeId| {
+            let told = self.voices.get(node).is_some_and(|told| told == decision);
+            told && decision.accepters.contains(node)
+        };
+        let i_did = self
+            .accepted
+            .as_ref()
+            .is_some_and(|(accepted, proposal)| *accepted == ballot && *proposal == decision.proposal);
+        let has_accepted = |node: &NodeId| {
+            (*node == self.me.node && i_did)
+                || tells(node)
+                || self.attested.get(node) == Some(&(ballot, digest))
+        };
+        let accepters: BTreeSet<_> = self.view.nodes().filter(has_accepted).collect();
+        self.shares(&decision.basis) && judge(&self.view, &accepters, &decision.basis).is_quorum()
     }
 
     fn check_decision(&self, from: NodeId, decision: &Decision) -> Result<(), PeerError> {
@@ -64,7 +90,8 @@ impl Regroup {
             let all_speak = others().all(|node| says(&node).is_some() || self.evidence.contains_key(&node));
             let is_checked = !decision.basis.resource || self.granted == Some(false);
             let is_undisputed = agree >= 1 && agree == self.voices.len();
-            is_checked && (agree >= 2 || (is_undisputed && (all_speak || is_stuck)))
+            is_checked
+                && (agree >= 2 || self.is_counted(decision) || (is_undisputed && (all_speak || is_stuck)))
         });
         if let Some((_, decision)) = believed {
             let decision = decision.clone();

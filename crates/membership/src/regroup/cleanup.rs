@@ -37,6 +37,7 @@ impl Regroup {
         self.owed = None;
         self.voices.clear();
         self.asked.clear();
+        self.attested.clear();
         self.campaign = None;
         self.highest = 0;
         self.attempts = 0;
@@ -143,7 +144,7 @@ impl Regroup {
         Ok(())
     }
 
-    fn tell_others(&mut self, body: &Body) {
+    pub(super) fn tell_others(&mut self, body: &Body) {
         let members: Vec<_> = self.view.nodes().filter(|node| *node != self.me.node).collect();
         members.into_iter().for_each(|node| self.send(node, body.clone()));
     }

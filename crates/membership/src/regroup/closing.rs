@@ -119,22 +119,46 @@ impl Regroup {
             return Ok(());
         }
         self.follow_ballot(ballot);
+        let body = Body::Accept { ballot, digest: proposal.digest() };
         self.accepted = Some((ballot, proposal));
         self.takeover_at = None;
-        self.send(from, Body::Accept { ballot });
+        self.send(from, body.clone());
+        if self.counts_itself() {
+            self.tell_others(&body);
+        }
         Ok(())
     }
 
     /// Whether this member holds all proofs of death that a quorum rests on. Who does not must not help to make it one.
-    fn shares(&self, basis: &Basis) -> bool {
+    pub(super) fn shares(&self, basis: &Basis) -> bool {
         let is_proven = |node: &NodeId| self.evidence.get(node) == Some(&Strength::Fenced);
         basis.fenced.is_empty() || (self.stage >= Stage::Installed && basis.fenced.iter().all(is_proven))
     }
 
-    pub(super) fn accept(&mut self, from: NodeId, ballot: Ballot) -> Result<(), PeerError> {
-        if ballot.node != self.me.node || ballot.number > self.highest {
+    /// A member has accepted a proposal: this coordinator's, or, in a small view, another's.
+    pub(super) fn accept(&mut self, from: NodeId, ballot: Ballot, digest: u64) -> Result<(), PeerError> {
+        let is_mine = ballot.node == self.me.node;
+        if is_mine && ballot.number > self.highest {
             return Err(PeerError::new(from, "an acceptance of a ballot that never was"));
         }
+        if !is_mine && !(self.counts_itself() && self.view.contains(ballot.node)) {
+            return Err(PeerError::new(from, "an acceptance for somebody else"));
+        }
+        if is_mine {
+            return self.accept_mine(from, ballot, digest);
+        }
+        let before = self.attested.get(&from).copied();
+        if before.is_some_and(|(before, other)| before == ballot && other != digest) {
+            return Err(PeerError::new(from, "two acceptances under one ballot"));
+        }
+        if before.is_none_or(|(before, _)| before < ballot) {
+            self.attested.insert(from, (ballot, digest));
+            self.reconsider_voices();
+        }
+        Ok(())
+    }
+
+    fn accept_mine(&mut self, from: NodeId, ballot: Ballot, digest: u64) -> Result<(), PeerError> {
         let Some(campaign) = &mut self.campaign else { return Ok(()) };
         if campaign.ballot != ballot {
             return Ok(());
@@ -142,6 +166,9 @@ impl Regroup {
         let Some((proposal, basis, accepters)) = &mut campaign.proposed else {
             return Err(PeerError::new(from, "an acceptance of what was not proposed"));
         };
+        if proposal.digest() != digest {
+            return Err(PeerError::new(from, "an acceptance of another proposal"));
+        }
         accepters.insert(from);
         if judge(&self.view, accepters, basis).is_quorum() {
             let decision = Decision {

@@ -200,12 +200,14 @@ impl Model for Bounds {
             }),
             Property::always("who keeps the rules is not accused", |_, state: &State| !state.has_accused),
             Property::sometimes("a view ends", |_, state: &State| !state.successors.is_empty()),
-            Property::sometimes("under a later ballot", |_, state: &State| {
+        ];
+        if self.timeouts > 0 {
+            properties.push(Property::sometimes("under a later ballot", |_, state: &State| {
                 let is_late =
                     |machine: &Regroup| machine.history.iter().any(|decision| decision.ballot.number > 1);
                 state.machines.iter().flatten().any(is_late)
-            }),
-        ];
+            }));
+        }
         if self.with_cleanup {
             let settles = |_: &Self, state: &State| state.has_settled;
             properties.push(Property::sometimes("a view change completes", settles));
@@ -241,6 +243,34 @@ const THREE: Bounds = Bounds {
 
 /// Two coordinators at once, and a third attempt.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half a minute, and minutes without optimisation")]
 fn model_three_members_with_two_coordinators() {
     THREE.check();
+}
+
+/// Both ask the quorum resource, or hear each other after all.
+#[test]
+fn model_two_members_and_the_quorum_resource() {
+    Bounds { members: 2, suspicions: &[&[(0, 1), (1, 0)]], timeouts: 3, ..THREE }.check();
+}
+
+/// Each half of four suspects the other.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes half a minute, and minutes without optimisation")]
+fn model_two_halves_of_four() {
+    Bounds { members: 4, suspicions: &[&[(0, 2), (0, 3), (2, 0), (2, 1)]], timeouts: 0, ..THREE }.check();
+}
+
+/// One dies at any moment, and is then proven dead to one member or the other, early or late.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes half a minute, and minutes without optimisation")]
+fn model_a_proof_of_death() {
+    Bounds { suspicions: &[&[(0, 1)]], timeouts: 1, mortal: &[2], ..THREE }.check();
+}
+
+/// From the suspicion to the settled view.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes half a minute, and minutes without optimisation")]
+fn model_the_whole_way() {
+    Bounds { suspicions: &[&[(0, 2), (1, 2)]], timeouts: 0, with_cleanup: true, ..THREE }.check();
 }

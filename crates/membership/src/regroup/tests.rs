@@ -27,6 +27,7 @@ pub(super) struct Group {
     resource: ResourceInMemory,
     pub(super) now: Time,
     pub(super) sent: u64,
+    pub(super) liar: Option<NodeId>,
 }
 
 impl Group {
@@ -41,6 +42,7 @@ impl Group {
             resource: ResourceInMemory::default(),
             now: Time::from_millis(1),
             sent: 0,
+            liar: None,
         };
         for node in 0..members {
             let machine =
@@ -56,7 +58,9 @@ impl Group {
     pub(super) fn input(&mut self, node: u32, input: Input<'_>) {
         let now = self.now;
         let Some(machine) = self.machines.get_mut(&NodeId(node)) else { return };
-        machine.handle(now, input).expect("everybody keeps the rules");
+        if let Err(error) = machine.handle(now, input) {
+            assert_eq!(Some(error.from), self.liar, "everybody else keeps the rules: {error}");
+        }
         self.drain(node);
     }
 
@@ -120,7 +124,7 @@ impl Group {
         nodes.into_iter().for_each(|at| self.input(at, Input::Suspect(member(node), strength)));
     }
 
-    fn settled_views(&self, node: u32) -> Vec<Vec<u32>> {
+    pub(super) fn settled_views(&self, node: u32) -> Vec<Vec<u32>> {
         let settled = self.events.get(&NodeId(node)).into_iter().flatten().filter_map(|event| match event {
             Event::Settled(view) => Some(view.nodes().map(|node| node.0).collect()),
             _ => None,
@@ -132,7 +136,7 @@ impl Group {
         self.events.get(&NodeId(node)).into_iter().flatten().any(wanted)
     }
 
-    fn is_excluded(&self, node: u32) -> bool {
+    pub(super) fn is_excluded(&self, node: u32) -> bool {
         self.has_told(node, |event| matches!(event, Event::Excluded { .. }))
     }
 
