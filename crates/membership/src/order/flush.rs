@@ -126,7 +126,8 @@ impl Order {
 
     /// The application has the state of a position that nobody can bring this member to in steps.
     pub(super) fn take_snapshot(&mut self, snapshot: Snapshot) {
-        if snapshot.position <= self.delivered {
+        let is_beyond_cut = matches!(&self.phase, Phase::Changing(change) if snapshot.position > change.cut);
+        if snapshot.position <= self.delivered || is_beyond_cut {
             return;
         }
         self.numbers = snapshot.numbers.into_iter().collect::<BTreeMap<Member, u64>>();
