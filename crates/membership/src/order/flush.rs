@@ -90,6 +90,7 @@ impl Order {
             return;
         }
         self.fetch_at = None;
+        self.persisting.forget_former();
         if !core::mem::replace(&mut change.is_flushed, true) {
             self.events.push_back(Event::Flushed);
         }
