@@ -463,7 +463,7 @@ impl Multicast {
                     .extra
                     .iter()
                     .all(|&(first, last)| claim.next < first && first <= last && last <= claim.high)
-                && claim.extra.is_sorted_by(|a, b| a.1 < b.0);
+                && claim.extra.is_sorted_by(|a, b| a.1 + 1 < b.0);
             if !is_sound {
                 return Err(PeerError::new(from, "a digest that contradicts itself"));
             }

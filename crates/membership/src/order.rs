@@ -104,7 +104,7 @@ pub enum SubmitError {
     /// It will never fit a message: see [`Config::longest_update`].
     #[error("the update is longer than a message")]
     TooLong,
-    /// Try again when one has been delivered.
+    /// Try again when one has been delivered, or has reached its level.
     #[error("too many updates are outstanding")]
     Full,
     /// This member is not in the view.

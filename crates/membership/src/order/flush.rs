@@ -90,6 +90,7 @@ impl Order {
             return;
         }
         self.fetch_at = None;
+        self.persisting.forget_former();
         if !core::mem::replace(&mut change.is_flushed, true) {
             self.events.push_back(Event::Flushed);
         }
@@ -126,7 +127,8 @@ impl Order {
 
     /// The application has the state of a position that nobody can bring this member to in steps.
     pub(super) fn take_snapshot(&mut self, snapshot: Snapshot) {
-        if snapshot.position <= self.delivered {
+        let is_beyond_cut = matches!(&self.phase, Phase::Changing(change) if snapshot.position > change.cut);
+        if snapshot.position <= self.delivered || is_beyond_cut {
             return;
         }
         self.numbers = snapshot.numbers.into_iter().collect::<BTreeMap<Member, u64>>();

@@ -32,11 +32,14 @@ pub(super) struct Persisting {
     under_way: VecDeque<(u64, bool)>,
     /// Where the snapshot ends that this life began with, if records followed it: only a holder may trust those.
     trusted: Option<u64>,
+    /// What the records hold of a member that is no holder. What is fetched and is the same is on the disk already; were it written
+    /// again from the start, another crash before the end would lose what this member had acknowledged.
+    former: Option<History>,
 }
 
 impl Persisting {
     pub(super) fn new(position: u64) -> Self {
-        Self { persisted: position, under_way: VecDeque::new(), trusted: None }
+        Self { persisted: position, under_way: VecDeque::new(), trusted: None, former: None }
     }
 
     /// How much of what is held may be acknowledged.
@@ -56,6 +59,11 @@ impl Persisting {
     pub(super) fn restart(&mut self, position: u64) {
         self.under_way.iter_mut().for_each(|(_, counts)| *counts = false);
         self.persisted = position;
+    }
+
+    /// All that was to be fetched has been.
+    pub(super) fn forget_former(&mut self) {
+        self.former = None;
     }
 
     /// The next record is on the disk.
@@ -108,7 +116,7 @@ impl Order {
         if let Some(start) = self.persisting.trusted.take()
             && !is_holder
         {
-            self.history = History::after(start);
+            self.persisting.former = Some(core::mem::replace(&mut self.history, History::after(start)));
             self.persisting.restart(start);
         }
     }
@@ -116,6 +124,7 @@ impl Order {
     /// Everything from `first` on is new: to the disk with it.
     pub(super) fn persist_from(&mut self, first: u64) {
         let last = self.history.held();
+        let first = self.skip_former(first);
         if !self.config.has_log || first > last {
             return;
         }
@@ -128,6 +137,19 @@ impl Order {
         }
         self.persisting.under_way.push_back((last, true));
         self.events.push_back(Event::Persist { position: last, bytes });
+    }
+
+    /// Where what is held begins to differ from what the records of the former life hold.
+    fn skip_former(&mut self, mut first: u64) -> u64 {
+        let Some(former) = &self.persisting.former else { return first };
+        while former.get(first).is_some_and(|before| self.history.get(first) == Some(before)) {
+            self.persisting.persisted = first;
+            first += 1;
+        }
+        if first <= self.history.held() {
+            self.persisting.former = None;
+        }
+        first
     }
 
     pub(super) fn persisted(&mut self, position: u64) {

@@ -125,7 +125,9 @@ impl Order {
 
     fn copies(&mut self, from: NodeId, first: u64, bytes: &[u8], start: usize) -> Outcome {
         let (may_tell, newest, last) = match &self.phase {
-            Phase::Changing(change) => (change.holders.contains(&from), change.view.epoch.0 - 1, change.cut),
+            Phase::Changing(change) => {
+                (change.holders.contains(&from), change.view.epoch.0.saturating_sub(1), change.cut)
+            }
             _ => (from == self.view.sequencer(), self.view.epoch.0, u64::MAX),
         };
         if !may_tell {

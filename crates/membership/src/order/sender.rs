@@ -57,7 +57,9 @@ impl Outbox {
         if body.len() > config.longest_update() {
             return Err(SubmitError::TooLong);
         }
-        if self.outstanding.len() >= config.outstanding_most {
+        // A laggard may hold up those for all, and no others.
+        let is_waiting = level == Level::All && self.awaiting_all.len() >= config.outstanding_most;
+        if is_waiting || self.outstanding.len() >= config.outstanding_most {
             return Err(SubmitError::Full);
         }
         let number = self.next;

@@ -45,7 +45,7 @@ impl Stage {
         let founders = (0..nodes).map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
         let first = View { epoch: ViewEpoch(1), members: founders.collect(), tie_breaker: NodeId(0) };
         let (founded, config) = (first.clone(), config.clone());
-        let mut world = World::new(seed, move |boot| Replica::boot(&boot, &config, &founded));
+        let mut world = World::new(seed, move |mut boot| Replica::boot(&mut boot, &config, &founded));
         let mut dice = world.dice().fork();
         world.add_nodes(nodes);
         (0..nodes).for_each(|node| world.start(NodeId(node)));

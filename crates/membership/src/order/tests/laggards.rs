@@ -129,3 +129,19 @@ fn a_sender_may_have_so_many_outstanding_and_so_long_ones() {
     assert_eq!(cluster.delivered(0).len(), 2);
     assert_eq!(cluster.submit(1, Level::Majority, &[]), Ok(3));
 }
+
+#[test]
+fn a_laggard_holds_up_updates_for_all_and_no_others() {
+    let config = Config { outstanding_most: 4, ..small() };
+    let mut cluster = Cluster::new(3, &config);
+    cluster.silent = vec![2];
+    let submit = |cluster: &mut Cluster, level| {
+        let outcome = cluster.submit(1, level, b"x");
+        cluster.settle();
+        outcome.is_ok()
+    };
+    assert!((0..4).all(|_| submit(&mut cluster, Level::All)));
+    assert!(!submit(&mut cluster, Level::All), "so many may wait for it, not more");
+    assert!((0..100).all(|_| submit(&mut cluster, Level::Majority)));
+    assert_eq!(cluster.delivered(0).len(), 104);
+}

@@ -161,6 +161,38 @@ impl Oracle {
         }
     }
 
+    /// All were down, and are up again with their logs: they form a view of those who are furthest in the last view, among some that are
+    /// more than half.
+    #[cfg(test)]
+    pub(super) fn revive(&mut self, world: &mut World<Replica>) {
+        let truth = world.truth();
+        let life = |node| Member { node, incarnation: truth.node(node).incarnation };
+        let mut members: Vec<Member> = truth.up().map(life).collect();
+        members.sort_unstable();
+        let mut heard = members.clone();
+        while heard.len() * 2 > self.settled.members.len() + 1 && self.dice.below(2) == 0 {
+            heard.remove(self.dice.index(heard.len()));
+        }
+        let extent = |member: &Member| world.actor(member.node).and_then(Replica::extent);
+        let furthest = heard.iter().filter_map(extent).max().expect("somebody is up");
+        let holders: Vec<_> = heard
+            .iter()
+            .filter(|member| extent(member) == Some(furthest))
+            .map(|member| member.node)
+            .collect();
+        self.round += 1;
+        let view =
+            View { epoch: ViewEpoch(self.round), tie_breaker: members[0].node, members: members.clone() };
+        for member in &members {
+            world.command(member.node, Command::Freeze { round: self.round });
+            let (view, holders) = (view.clone(), holders.clone());
+            let change = Command::Change { round: self.round, view, cut: furthest.1, holders };
+            self.tell(world, member.node, change);
+        }
+        (self.decided, self.settled) = (view.clone(), view.clone());
+        self.stage = Stage::Flushing { view, since: world.now() };
+    }
+
     fn start_round(&mut self, world: &mut World<Replica>) {
         self.round = self.round.max(self.decided.epoch.0) + 1;
         let asked: Vec<_> = self.alive(&world.truth(), &self.decided).collect();

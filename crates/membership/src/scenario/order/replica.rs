@@ -1,9 +1,10 @@
 //! The program of a node: ordered update, and an application whose state is a hash of all that it was told.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use comb_sim::{Actor, Boot, Effects, Input as Happening};
+use comb_sim::{Actor, Boot, Disk, Effects, Input as Happening, Ticket};
 use comb_types::{NodeId, Time};
 
 use crate::order::{self, Config, Delivery, Input, Level, Order, Snapshot};
@@ -45,6 +46,34 @@ pub(super) struct Replica {
     /// The application's.
     state: u64,
     round: u64,
+    /// What is on its way to the disk: the positions of its records.
+    writing: VecDeque<(Ticket, u64)>,
+}
+
+const LOG: &str = "log";
+
+/// A record with its length and its hash before it, by which one that was torn is known.
+fn frame(record: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(record.len()).expect("a record is short");
+    [&length.to_le_bytes()[..], &hash(record).to_le_bytes(), record].concat()
+}
+
+/// The records of a log, up to the first that is not whole; and cuts off what follows.
+fn read_log(disk: &mut Disk) -> Vec<Vec<u8>> {
+    let Ok(log) = disk.read(LOG) else { return Vec::new() };
+    let mut records = Vec::new();
+    let mut rest = &log[..];
+    while let Some((length, behind)) = rest.split_first_chunk()
+        && let Some((sum, behind)) = behind.split_first_chunk()
+        && let Some((record, behind)) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)
+        && hash(record) == u64::from_le_bytes(*sum)
+    {
+        records.push(record.to_vec());
+        rest = behind;
+    }
+    let whole = log.len() - rest.len();
+    disk.truncate(LOG, whole);
+    records
 }
 
 pub(super) fn hash(content: impl Hash) -> u64 {
@@ -54,12 +83,33 @@ pub(super) fn hash(content: impl Hash) -> u64 {
 }
 
 impl Replica {
-    /// In its first life a node is a founder; later ones must join.
-    pub(super) fn boot(boot: &Boot<'_>, config: &Config, first: &View) -> Self {
+    /// In its first life a node is a founder. Later ones go on from their logs, if there are any, or must join.
+    pub(super) fn boot(boot: &mut Boot<'_>, config: &Config, first: &View) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
-        let is_founder = first.members.contains(&me);
-        let order = is_founder.then(|| Order::founding(config.clone(), me, first.clone()));
-        Self { me, config: config.clone(), order, state: 0, round: 0 }
+        let order = if first.members.contains(&me) {
+            Some(Order::founding(config.clone(), me, first.clone()))
+        } else if config.has_log {
+            let records = read_log(boot.disk);
+            let records = records.iter().map(|record| &record[..]);
+            let order = Order::restored(config.clone(), me, Snapshot::default(), records);
+            Some(order.expect("a log without gaps"))
+        } else {
+            None
+        };
+        Self { me, config: config.clone(), order, state: 0, round: 0, writing: VecDeque::new() }
+    }
+
+    /// How far it is: the view of the last update that it holds, and its position.
+    #[cfg(test)]
+    pub(super) fn extent(&self) -> Option<(ViewEpoch, u64)> {
+        self.order.as_ref().map(|order| (order.last_epoch(), order.held()))
+    }
+
+    fn synced(&mut self, ticket: Ticket, effects: &mut Effects<'_, Event>) {
+        if let Some((expected, position)) = self.writing.pop_front() {
+            assert_eq!(expected, ticket, "the disk writes in order");
+            self.feed(Input::Persisted { position }, effects);
+        }
     }
 
     /// The state, for those who need it.
@@ -137,7 +187,12 @@ impl Replica {
             }
             while let Some(event) = order.poll_event() {
                 is_done = false;
-                effects.tell(told(event, self.round, &mut self.state));
+                if let order::Event::Persist { position, bytes } = event {
+                    effects.disk().append(LOG, &frame(&bytes)).expect("the disk has room");
+                    self.writing.push_back((effects.disk().sync(), position));
+                } else {
+                    effects.tell(told(event, self.round, &mut self.state));
+                }
             }
             if is_done {
                 return;
@@ -159,7 +214,7 @@ fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
         order::Event::Lagging { .. } => Event::Lagging,
         order::Event::CaughtUp { .. } => Event::CaughtUp,
         order::Event::NeedsSnapshot { .. } => Event::NeedsSnapshot,
-        order::Event::Persist { .. } => unreachable!("this scenario has no log"),
+        order::Event::Persist { .. } => unreachable!("it was written"),
     }
 }
 
@@ -172,7 +227,8 @@ impl Actor for Replica {
             Happening::Message { from, bytes } => self.feed(Input::Message { from, bytes }, effects),
             Happening::Timeout => self.feed(Input::Timeout, effects),
             Happening::Command(command) => self.command(command, effects),
-            Happening::Started | Happening::Synced { .. } => {}
+            Happening::Synced { ticket, .. } => self.synced(ticket, effects),
+            Happening::Started => {}
         }
         self.poll(effects);
     }

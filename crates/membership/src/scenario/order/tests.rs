@@ -132,3 +132,34 @@ fn sim_a_member_that_does_not_keep_up_stalls_nobody() {
         assert!(figure(&report, "changes of the view") == 0.0, "nobody was put out for it");
     }
 }
+
+/// Power is lost everywhere at once, and again when it has hardly come back. What was delivered to anybody or promised to its sender
+/// before is delivered by all after.
+#[test]
+fn sim_a_group_that_was_down_as_a_whole_goes_on_from_its_logs() {
+    for seed in 0..60 {
+        let config = Config { has_log: true, ..Config::default() };
+        let mut stage = Stage::new(seed, NODES, &config);
+        for outage in 0..4 {
+            let least = Duration::from_millis(if outage == 0 { 300 } else { 0 });
+            let lasting = least + stage.dice.between(Duration::ZERO..Duration::from_millis(60));
+            let start = stage.world.now();
+            let off = start.saturating_add(lasting);
+            stage.load(start, off, Duration::from_millis(1));
+            for node in (0..NODES).map(NodeId) {
+                stage.world.at(off, Fault::Crash(node));
+                stage.world.at(off.saturating_add(Duration::from_millis(200)), Fault::Start(node));
+            }
+            stage.run_until(off).unwrap_or_else(|failure| panic!("{failure}"));
+            // The oracle does not look while all are down: it would take them for joiners.
+            let look_again = off.saturating_add(Duration::from_millis(210));
+            stage.world.run_until(look_again).unwrap_or_else(|failure| panic!("{failure}"));
+            assert!(stage.seen.borrow().delivered() > 100, "something was done");
+            stage.oracle.revive(&mut stage.world);
+            let soon = stage.dice.between(Duration::ZERO..Duration::from_millis(60));
+            stage.run_until(look_again.saturating_add(soon)).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+        stage.settle().unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(*stage.must_settle.borrow());
+    }
+}
