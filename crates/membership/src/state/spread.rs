@@ -230,15 +230,15 @@ impl State {
         let one = self.zones.any(true, &mut self.dice)?;
         let other = self.zones.any(true, &mut self.dice)?;
         let nearer = self.nearer(one, other);
-        let pick = if self.is_near(nearer) { one.max(other) } else { nearer };
-        (!self.is_near(pick)).then_some(pick)
+        [nearer, one, other].into_iter().find(|&node| !self.is_near(node))
     }
 
     /// Mostly the nearer of two. Not always: else those far away would hear everything last.
     fn nearer(&mut self, one: NodeId, other: NodeId) -> NodeId {
         let me = self.config.me.node;
-        let is_nearer = (self.config.distance)(me, one) <= (self.config.distance)(me, other);
-        if is_nearer || self.dice.below(4) != 0 { if is_nearer { one } else { other } } else { one }
+        let distance = |node| (self.config.distance)(me, node);
+        let (nearer, farther) = if distance(one) <= distance(other) { (one, other) } else { (other, one) };
+        if self.dice.below(4) == 0 { farther } else { nearer }
     }
 
     pub(super) fn blank(&self) -> Message {
@@ -267,7 +267,11 @@ impl State {
                 wants.push(self.near[place].want());
             }
         }
-        let rows = self.rows((0..self.near.len()).filter(|&place| !self.near[place].is_failed), &mut space);
+        let listed: Vec<_> = (0..self.near.len()).filter(|&place| !self.near[place].is_failed).collect();
+        // Where not all fit, others are left out each time.
+        let longest = listed.iter().map(|&place| self.near[place].row(NodeId(0)).bytes()).max().unwrap_or(1);
+        let start = self.dice.index(listed.len().saturating_sub(space.0 / longest) + 1);
+        let rows = self.rows(listed[start..].iter().copied(), &mut space);
         Message { kind: Kind::Digest, rows, doubts, news, zones, wants, ..self.blank() }
     }
 

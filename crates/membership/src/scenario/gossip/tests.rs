@@ -41,6 +41,8 @@ fn sim_a_crash_is_learnt_of_in_all_zones() {
     let trial = Trial { lasting: seconds(60), ..Trial::quiet(11, 500) };
     let measured = measure(trial, Some(seconds(8)), None).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(measured.missed, 0);
+    let spread = measured.last_learns - measured.first_learns;
+    assert!(spread < Duration::from_millis(1500), "{spread:?} from the first to the last");
 }
 
 #[test]
