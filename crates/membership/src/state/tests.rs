@@ -25,9 +25,14 @@ struct Bench {
 
 impl Bench {
     fn new(nodes: impl IntoIterator<Item = u32>) -> Self {
+        Self::of_life(Incarnation(1), nodes)
+    }
+
+    fn of_life(incarnation: Incarnation, nodes: impl IntoIterator<Item = u32>) -> Self {
         let now = Time::from_millis(5000);
         let state = |node: u32| {
-            let config = Config::new(first_life(node), alloc::vec![NodeId(0), NodeId(1)], node.into());
+            let me = Member { node: NodeId(node), incarnation };
+            let config = Config::new(me, alloc::vec![NodeId(0), NodeId(1)], node.into());
             (NodeId(node), State::new(config, now))
         };
         let nodes = nodes.into_iter().map(state).collect();
@@ -263,6 +268,30 @@ fn a_node_of_the_zone_believes_a_failure_when_its_own_clock_bears_it_out() {
         alone.handle(at, Input::Timeout).expect("no peer is concerned");
     }
     assert_eq!(alone.member(PEER), None);
+}
+
+/// A driver may take the time for an incarnation, and then nobody stands as most do, and every row is long. That no message is too
+/// long is asserted wherever one is delivered.
+#[test]
+fn messages_are_short_even_if_all_numbers_are_long() {
+    let mut bench = Bench::of_life(Incarnation(u64::MAX - 7), (64..128).chain(65_400..65_464));
+    bench
+        .nodes
+        .values_mut()
+        .for_each(|state| state.config.contacts = alloc::vec![NodeId(64), NodeId(65_400)]);
+    for number in 0..64 {
+        let now = bench.now;
+        let key = format!("{number:064}");
+        bench.node(64 + number).write(now, &key, Some(alloc::vec![0; 1024])).expect("short enough");
+    }
+    bench.run(60);
+    assert!(bench.nodes.values().all(|state| state.alive() == 128));
+    assert!((64..128).all(|owner| bench.node(65).entries(NodeId(owner)).count() == 1));
+    bench.nodes.retain(|node, _| node.0 % 3 != 0);
+    let left = bench.nodes.len();
+    bench.run(60);
+    assert!(bench.nodes.values().all(|state| state.alive() as usize == left));
+    assert!(bench.sent.iter().any(|(_, bytes)| bytes.len() > 600), "they are long");
 }
 
 #[test]
