@@ -19,6 +19,9 @@ use crate::wire::{self, Protocol};
 const ZONES_NEAR: usize = 6;
 const ZONES_FAR: usize = 16;
 
+/// By how many times more they are while others are seen to know something else than we do.
+const WHEN_UNSETTLED: usize = 3;
+
 /// To how many nodes a failure is told by whoever hears of it first. Of 10,000 nodes, 98 % hear it so within milliseconds, and
 /// the others from digests of the next round.
 const RUMOUR_FAN_OUT: usize = 4;
@@ -289,6 +292,7 @@ impl State {
 
     /// Our zone's row, and those of the next few others.
     fn rotate_zones(&mut self, count: usize) -> Vec<ZoneRow> {
+        let count = if self.is_unsettled { count * WHEN_UNSETTLED } else { count };
         let own = self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row);
         let start = self.pace.cursor;
         self.pace.cursor = (start + count) % self.zones.len().max(1);
@@ -385,7 +389,8 @@ impl State {
             self.summarise_all(&mut summaries, &mut space);
         }
         let wants = if reply.lacks_entries { self.wants_of(digest, &mut space) } else { Vec::new() };
-        let asks = reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * 14);
+        let asks =
+            reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * WHEN_UNSETTLED * 14);
         let mut zones = if asks { self.rotate_zones(ZONES_FAR) } else { Vec::new() };
         if !self.is_near(to) {
             zones.extend(self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row));

@@ -375,7 +375,7 @@ fn what_cannot_be_is_refused_with_its_rule() {
         refused(|it| it.summaries = summary(0, 3, &[(1, failed), (0, failed)])),
         refused(|it| it.summaries = summary(0, 1, &[(0, next_life)])),
         refused(|it| {
-            it.wants = alloc::vec![Want { owner: beyond, incarnation: Incarnation(1), since: 0, floor: 0 }]
+            it.wants = alloc::vec![Want { owner: beyond, incarnation: Incarnation(1), since: 0, floor: 0 }];
         }),
         refused(|it| it.deltas = alloc::vec![Delta { owner: NodeId(0), ..delta() }]),
         refused(|it| it.deltas = alloc::vec![Delta { since: 1, ..delta() }]),
