@@ -177,6 +177,8 @@ pub struct State {
     zones: Zones,
     /// Whether other zones are only known by how their nodes stand.
     is_layered: bool,
+    /// Whether whoever we heard last knows something else of how nodes stand.
+    is_unsettled: bool,
     staleness: Staleness,
     /// Of the beats of other zones; none while there are none.
     zone_staleness: Option<Staleness>,
@@ -212,6 +214,7 @@ impl State {
             moves: 0,
             zones,
             is_layered: false,
+            is_unsettled: false,
             staleness: Staleness::new(config.interval, config.false_suspicions_per_billion),
             zone_staleness: None,
             threshold: config.longest_silence,

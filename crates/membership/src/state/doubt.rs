@@ -103,7 +103,7 @@ impl State {
         self.config.quorum.min(unsuspected / 2 + 1)
     }
 
-    fn suspect(&mut self, now: Time, place: usize) {
+    pub(super) fn suspect(&mut self, now: Time, place: usize) {
         let me = self.config.me.node;
         let near = &mut self.near[place];
         let doubt = near.doubt.get_or_insert_default();

@@ -105,6 +105,7 @@ impl State {
             }
         }
         reply.is_other_world = message.world != self.zones.hash();
+        self.is_unsettled = reply.is_other_world;
         for delta in &message.deltas {
             self.take_delta(delta);
         }

@@ -19,6 +19,9 @@ use crate::wire::{self, Protocol};
 const ZONES_NEAR: usize = 6;
 const ZONES_FAR: usize = 16;
 
+/// By how many times more they are while others are seen to know something else than we do.
+const WHEN_UNSETTLED: usize = 3;
+
 /// To how many nodes a failure is told by whoever hears of it first. Of 10,000 nodes, 98 % hear it so within milliseconds, and
 /// the others from digests of the next round.
 const RUMOUR_FAN_OUT: usize = 4;
@@ -230,15 +233,15 @@ impl State {
         let one = self.zones.any(true, &mut self.dice)?;
         let other = self.zones.any(true, &mut self.dice)?;
         let nearer = self.nearer(one, other);
-        let pick = if self.is_near(nearer) { one.max(other) } else { nearer };
-        (!self.is_near(pick)).then_some(pick)
+        [nearer, one, other].into_iter().find(|&node| !self.is_near(node))
     }
 
     /// Mostly the nearer of two. Not always: else those far away would hear everything last.
     fn nearer(&mut self, one: NodeId, other: NodeId) -> NodeId {
         let me = self.config.me.node;
-        let is_nearer = (self.config.distance)(me, one) <= (self.config.distance)(me, other);
-        if is_nearer || self.dice.below(4) != 0 { if is_nearer { one } else { other } } else { one }
+        let distance = |node| (self.config.distance)(me, node);
+        let (nearer, farther) = if distance(one) <= distance(other) { (one, other) } else { (other, one) };
+        if self.dice.below(4) == 0 { farther } else { nearer }
     }
 
     pub(super) fn blank(&self) -> Message {
@@ -267,7 +270,11 @@ impl State {
                 wants.push(self.near[place].want());
             }
         }
-        let rows = self.rows((0..self.near.len()).filter(|&place| !self.near[place].is_failed), &mut space);
+        let listed: Vec<_> = (0..self.near.len()).filter(|&place| !self.near[place].is_failed).collect();
+        // Where not all fit, others are left out each time.
+        let longest = listed.iter().map(|&place| self.near[place].row(NodeId(0)).bytes()).max().unwrap_or(1);
+        let start = self.dice.index(listed.len().saturating_sub(space.0 / longest) + 1);
+        let rows = self.rows(listed[start..].iter().copied(), &mut space);
         Message { kind: Kind::Digest, rows, doubts, news, zones, wants, ..self.blank() }
     }
 
@@ -285,6 +292,7 @@ impl State {
 
     /// Our zone's row, and those of the next few others.
     fn rotate_zones(&mut self, count: usize) -> Vec<ZoneRow> {
+        let count = if self.is_unsettled { count * WHEN_UNSETTLED } else { count };
         let own = self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row);
         let start = self.pace.cursor;
         self.pace.cursor = (start + count) % self.zones.len().max(1);
@@ -381,7 +389,8 @@ impl State {
             self.summarise_all(&mut summaries, &mut space);
         }
         let wants = if reply.lacks_entries { self.wants_of(digest, &mut space) } else { Vec::new() };
-        let asks = reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * 14);
+        let asks =
+            reply.is_other_world && reply.zones.is_empty() && space.takes(ZONES_FAR * WHEN_UNSETTLED * 14);
         let mut zones = if asks { self.rotate_zones(ZONES_FAR) } else { Vec::new() };
         if !self.is_near(to) {
             zones.extend(self.zones.zone(self.zones.zone_of(self.config.me.node)).map(Zone::row));

@@ -25,9 +25,14 @@ struct Bench {
 
 impl Bench {
     fn new(nodes: impl IntoIterator<Item = u32>) -> Self {
+        Self::of_life(Incarnation(1), nodes)
+    }
+
+    fn of_life(incarnation: Incarnation, nodes: impl IntoIterator<Item = u32>) -> Self {
         let now = Time::from_millis(5000);
         let state = |node: u32| {
-            let config = Config::new(first_life(node), alloc::vec![NodeId(0), NodeId(1)], node.into());
+            let me = Member { node: NodeId(node), incarnation };
+            let config = Config::new(me, alloc::vec![NodeId(0), NodeId(1)], node.into());
             (NodeId(node), State::new(config, now))
         };
         let nodes = nodes.into_iter().map(state).collect();
@@ -178,6 +183,118 @@ fn one_of_two_loses_the_other_and_finds_it_again() {
 }
 
 #[test]
+fn what_a_former_life_said_is_taken_back() {
+    let mut bench = Bench::new(0..2);
+    bench.run(3);
+    let now = bench.now;
+    bench.node(1).write(now, "key", Some(b"value".to_vec())).expect("short enough");
+    bench.run(5);
+    assert!(bench.saw(0, &entry(1, "key", Some(b"value"))) && !bench.saw(0, &entry(1, "key", None)));
+    let second_life = Member { incarnation: Incarnation(2), ..first_life(1) };
+    let config = Config::new(second_life, alloc::vec![NodeId(0)], 77);
+    bench.nodes.insert(PEER, State::new(config, bench.now));
+    bench.run(5);
+    assert!(bench.saw(0, &Event::Joined(second_life)) && bench.saw(0, &entry(1, "key", None)));
+    assert_eq!((bench.node(0).member(PEER), bench.node(0).read(PEER, "key")), (Some(second_life), None));
+}
+
+/// A minute, in which nobody else stood still: by the clock, all others are silent for far longer than any threshold.
+#[test]
+fn who_stood_still_blames_nobody() {
+    let mut bench = Bench::new(0..5);
+    bench.run(60);
+    let mut sleeper = bench.nodes.remove(&NodeId(0)).expect("it is there");
+    let later = bench.now.saturating_add(Duration::from_secs(60));
+    sleeper.handle(later, Input::Timeout).expect("no peer is concerned");
+    while let Some(event) = sleeper.poll_event() {
+        assert!(!matches!(event, Event::Suspected(_)), "{event:?}");
+    }
+}
+
+#[test]
+fn who_suspects_asks_and_who_is_suspected_answers_with_a_later_version() {
+    let mut bench = Bench::new(0..5);
+    bench.run(30);
+    let now = bench.now;
+    let state = bench.node(0);
+    let place = state.find(PEER).expect("it is near");
+    let version = state.near[place].version;
+    state.suspect(now, place);
+    let decode = |bytes: &[u8]| wire::decode::<Message>(NodeId(0), Protocol::State, bytes).expect("ours");
+    let sent: Vec<_> = core::iter::from_fn(|| state.poll_transmit()).collect();
+    let question = sent.iter().find(|transmit| transmit.to == PEER).expect("it is asked");
+    assert_eq!(decode(&question.bytes).doubts[0].subject, PEER);
+    assert!(sent.len() > 1, "and others are told");
+    let suspect = bench.node(1);
+    suspect.handle(now, Input::Message { from: NodeId(0), bytes: &question.bytes }).expect("honest");
+    let shown = core::iter::from_fn(|| suspect.poll_transmit());
+    let shown = shown.filter(|it| decode(&it.bytes).rows.iter().any(|row| row.version > version));
+    assert!(shown.count() > 2, "it shows itself around");
+}
+
+/// Their contacts are forgotten, so that nothing but the memory of those who failed can help.
+#[test]
+fn halves_that_took_each_other_for_failed_find_each_other_again() {
+    let mut bench = Bench::new(0..8);
+    bench.run(40);
+    bench.nodes.values_mut().for_each(|state| state.config.contacts.clear());
+    let mut other = Bench::new([]);
+    other.now = bench.now;
+    other.nodes = bench.nodes.split_off(&NodeId(4));
+    bench.run(60);
+    other.run(60);
+    assert!(bench.nodes.values().chain(other.nodes.values()).all(|state| state.alive() == 4));
+    bench.nodes.append(&mut other.nodes);
+    bench.run(60);
+    assert!(bench.nodes.values().all(|state| state.alive() == 8));
+}
+
+/// It heard of the subject a moment ago, and does not believe at once that it failed; nor for ever that it did not.
+#[test]
+fn a_node_of_the_zone_believes_a_failure_when_its_own_clock_bears_it_out() {
+    let mut bench = Bench::new(0..4);
+    bench.run(40);
+    let now = bench.now;
+    let state = bench.node(0);
+    let news = News { node: PEER, standing: Standing::FIRST.failed() };
+    let message = Message { kind: Kind::Push, known: 4, news: alloc::vec![news], ..Message::default() };
+    let bytes = encode(Protocol::State, &message);
+    state.handle(now, Input::Message { from: NodeId(2), bytes: &bytes }).expect("honest");
+    assert_eq!(state.member(PEER), Some(first_life(1)), "not yet");
+    // Alone, it takes as long as it ever may: all others fall silent as well.
+    let longest = state.config.longest_silence / 2 + state.config.interval * 2;
+    let mut alone = bench.nodes.remove(&NodeId(0)).expect("it is there");
+    while let Some(at) = alone.next_timeout().filter(|&at| at <= now.saturating_add(longest)) {
+        alone.handle(at, Input::Timeout).expect("no peer is concerned");
+    }
+    assert_eq!(alone.member(PEER), None);
+}
+
+/// A driver may take the time for an incarnation, and then nobody stands as most do, and every row is long. That no message is too
+/// long is asserted wherever one is delivered.
+#[test]
+fn messages_are_short_even_if_all_numbers_are_long() {
+    let mut bench = Bench::of_life(Incarnation(u64::MAX - 7), (64..128).chain(65_400..65_464));
+    bench
+        .nodes
+        .values_mut()
+        .for_each(|state| state.config.contacts = alloc::vec![NodeId(64), NodeId(65_400)]);
+    for number in 0..64 {
+        let now = bench.now;
+        let key = format!("{number:064}");
+        bench.node(64 + number).write(now, &key, Some(alloc::vec![0; 1024])).expect("short enough");
+    }
+    bench.run(60);
+    assert!(bench.nodes.values().all(|state| state.alive() == 128));
+    assert!((64..128).all(|owner| bench.node(65).entries(NodeId(owner)).count() == 1));
+    bench.nodes.retain(|node, _| node.0 % 3 != 0);
+    let left = bench.nodes.len();
+    bench.run(60);
+    assert!(bench.nodes.values().all(|state| state.alive() as usize == left));
+    assert!(bench.sent.iter().any(|(_, bytes)| bytes.len() > 600), "they are long");
+}
+
+#[test]
 fn nearer_nodes_are_gossiped_with_more_often() {
     let mut bench = Bench::new(0..64);
     bench.run(10);
@@ -258,7 +375,7 @@ fn what_cannot_be_is_refused_with_its_rule() {
         refused(|it| it.summaries = summary(0, 3, &[(1, failed), (0, failed)])),
         refused(|it| it.summaries = summary(0, 1, &[(0, next_life)])),
         refused(|it| {
-            it.wants = alloc::vec![Want { owner: beyond, incarnation: Incarnation(1), since: 0, floor: 0 }]
+            it.wants = alloc::vec![Want { owner: beyond, incarnation: Incarnation(1), since: 0, floor: 0 }];
         }),
         refused(|it| it.deltas = alloc::vec![Delta { owner: NodeId(0), ..delta() }]),
         refused(|it| it.deltas = alloc::vec![Delta { since: 1, ..delta() }]),

@@ -37,10 +37,23 @@ fn sim_a_crash_in_a_zone_is_learnt_of_by_all() {
 }
 
 #[test]
+fn sim_the_scenario_says_what_it_measured() {
+    let report = run(Options { seed: 5, nodes: None, soak: false }, None)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    let figure =
+        |name: &str| report.figures.iter().find(|figure| figure.0.contains(name)).map(|figure| figure.1);
+    assert_eq!((figure("nodes"), figure("false failures")), (Some(64.0), Some(0.0)));
+    assert!(figure("last observer").is_some_and(|seconds| (1.0..8.0).contains(&seconds)));
+    assert!(figure("memory").is_some_and(|bytes| (1000.0..100_000.0).contains(&bytes)));
+}
+
+#[test]
 fn sim_a_crash_is_learnt_of_in_all_zones() {
     let trial = Trial { lasting: seconds(60), ..Trial::quiet(11, 500) };
     let measured = measure(trial, Some(seconds(8)), None).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(measured.missed, 0);
+    let spread = measured.last_learns - measured.first_learns;
+    assert!(spread < Duration::from_millis(1500), "{spread:?} from the first to the last");
 }
 
 #[test]
