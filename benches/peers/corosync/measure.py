@@ -52,6 +52,10 @@ nodelist {{
 """
 
 
+def version():
+    return subprocess.run(["corosync", "-v"], capture_output=True, text=True).stdout.split("'")[1]
+
+
 def address(node):
     return f"10.77.{node // 250}.{node % 250 + 1}"
 
@@ -194,6 +198,7 @@ def measure_cluster(lab, nodes_wanted, members_each):
         "nodes": nodes_wanted,
         "members": nodes_wanted * members_each,
         "setting": "default, sched_rr: no",
+        "version": version(),
     }
     name = f"{nodes_wanted}x{members_each}"
     try:
