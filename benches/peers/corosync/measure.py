@@ -233,6 +233,8 @@ def measure(lab):
     ip("link", "add", "comb", "type", "bridge")
     ip("link", "set", "comb", "up")
     sizes = [int(word) for word in sys.argv[1:]] or [4, 8, 16]
+    if min(sizes) < 3:
+        raise Missing("two members die one after the other: three nodes at least, that one is left to see it")
     for size in sizes:
         measure_cluster(lab, size, 1)
     measure_cluster(lab, 1, sizes[0])
