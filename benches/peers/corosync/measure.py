@@ -52,6 +52,10 @@ nodelist {{
 """
 
 
+def version():
+    return subprocess.run(["corosync", "-v"], capture_output=True, text=True).stdout.split("'")[1]
+
+
 def address(node):
     return f"10.77.{node // 250}.{node % 250 + 1}"
 
@@ -194,6 +198,7 @@ def measure_cluster(lab, nodes_wanted, members_each):
         "nodes": nodes_wanted,
         "members": nodes_wanted * members_each,
         "setting": "default, sched_rr: no",
+        "version": version(),
     }
     name = f"{nodes_wanted}x{members_each}"
     try:
@@ -228,6 +233,8 @@ def measure(lab):
     ip("link", "add", "comb", "type", "bridge")
     ip("link", "set", "comb", "up")
     sizes = [int(word) for word in sys.argv[1:]] or [4, 8, 16]
+    if min(sizes) < 3:
+        raise Missing("two members die one after the other: three nodes at least, that one is left to see it")
     for size in sizes:
         measure_cluster(lab, size, 1)
     measure_cluster(lab, 1, sizes[0])

@@ -2,6 +2,15 @@
 
 use std::fmt::Write;
 
+/// What this program was built with.
+const LOCK: &str = include_str!("../Cargo.lock");
+
+/// The version of a library, as the lock file names it.
+fn version(library: &str) -> &'static str {
+    let entry = format!("name = \"{library}\"\nversion = \"");
+    LOCK.split_once(&entry).and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown")
+}
+
 /// What every line of a run says.
 pub struct Line {
     pub peer: &'static str,
@@ -26,8 +35,9 @@ impl Line {
 
     fn print(&self, what: &str, value: &str, details: &[(&str, f64)], missing: Option<&str>) {
         let Self { peer, setting, nodes, loss_percent, scenario, seed } = self;
+        let version = version(peer);
         let mut line = format!(
-            r#"{{"peer":"{peer}","setting":"{setting}","nodes":{nodes},"loss":{loss_percent},"scenario":"{scenario}","seed":{seed},"what":"{what}","value":{value}"#
+            r#"{{"peer":"{peer}","version":"{version}","setting":"{setting}","nodes":{nodes},"loss":{loss_percent},"scenario":"{scenario}","seed":{seed},"what":"{what}","value":{value}"#
         );
         for (name, detail) in details {
             write!(line, r#","{name}":{}"#, (detail * 1e3).round() / 1e3).expect("a string takes it");

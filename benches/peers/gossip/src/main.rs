@@ -28,6 +28,8 @@ usage: gossip-peers LIBRARY NODES LOSS_PERCENT SCENARIO SEED SECONDS [REAL_SECON
   SECONDS       of virtual time in which false failures and bytes are counted
   REAL_SECONDS  after which each scenario of a setting ends, as far as it came (45 by default)";
 
+type Named<T> = (&'static str, T);
+
 struct Request {
     library: String,
     setting: Option<String>,
@@ -78,7 +80,7 @@ impl Request {
             return false;
         }
         let mut ran = false;
-        let scenarios: [(&'static str, fn(&Subject<P>)); 3] =
+        let scenarios: [Named<fn(&Subject<P>)>; 3] =
             [("crash", Subject::crash), ("steady", Subject::steady), ("stutter", Subject::stutter)];
         for (scenario, play) in scenarios {
             if self.scenario != scenario && self.scenario != "all" {
@@ -109,7 +111,7 @@ impl Request {
 
 fn run_foca(request: &Request) -> bool {
     let nodes = request.nodes;
-    let settings: [(&'static str, fn(u32) -> Config); 3] = [
+    let settings: [Named<fn(u32) -> Config>; 3] = [
         ("default", foca_node::default_settings),
         ("simple", foca_node::simple_settings),
         ("tuned", foca_node::tuned_settings),
@@ -123,7 +125,7 @@ fn run_foca(request: &Request) -> bool {
 
 fn run_chitchat(request: &Request) -> bool {
     let codec = Arc::new(Mutex::new(Codec::new().expect("two sockets on loopback")));
-    let settings: [(&'static str, fn() -> Settings); 2] =
+    let settings: [Named<fn() -> Settings>; 2] =
         [("default", chitchat_node::default_settings), ("tuned", chitchat_node::tuned_settings)];
     let mut ran = false;
     for (setting, make) in settings {
