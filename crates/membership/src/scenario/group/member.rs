@@ -26,7 +26,6 @@ pub(super) enum Event {
     Submitted {
         me: Member,
         number: u64,
-        level: Level,
         hash: u64,
     },
     Delivered {
@@ -52,10 +51,6 @@ pub(super) enum Event {
         me: Member,
         view: View,
     },
-    Settled {
-        epoch: ViewEpoch,
-    },
-    Stuck,
     Excluded,
     Refused {
         from: NodeId,
