@@ -1,16 +1,44 @@
-//! `comb bench membership`: who is up and what was agreed, beside peers.
+//! `comb bench membership`: who is up and what was agreed, beside peers and the classic way.
+//!
+//! Ordered update and the death of a member are measured with as many processes as a group has members, over channels of this
+//! machine. Failure detection at scale is measured in the seeded world, where time is virtual: its numbers do not depend on the
+//! machine, and a run with the same seed gives the same.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use comb_membership::scenario::Failure;
+use comb_membership::scenario::gossip::{self, Measured, Trial};
 use comb_net::agent::{Limits, SameUser, Server};
 use serde_json::Value;
 
 use crate::group_side::{Task, monotonic_ns};
+use crate::net::median;
+use crate::report::{Goal, Row, print};
 use crate::room::Room;
 
 const MEMBERS: u32 = 32;
+const UPDATE_BYTES: usize = 64;
+/// Updates of one sender that are under way when all send as fast as they can.
+const OUTSTANDING: usize = 256;
+const SECONDS: f64 = 2.0;
+/// A measurement that begins later would not end in time.
+const LAST_BEGINS: Duration = Duration::from_secs(25);
+/// Nodes of a world.
+const SMALL: u32 = 64;
+const LARGE: u32 = 1000;
+const LARGEST: u32 = 10_000;
+
+const NOTES: &str = "\
+Processes: 32 on this machine's cores, all asleep unless something comes. An update is delivered when a majority holds it; the rate
+is that of one member's deliveries, the median of all. Latency is from submission until the sender knows that a majority holds it.
+Classic: MSCS's global update, with calls over the same channels and no other cost than theirs; the thesis's numbers come from
+calls of 3-5 ms each. corosync: its process groups, a daemon for each node in a namespace of its own, as many nodes as form.
+Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The processes of one group.
 struct Members {
@@ -27,6 +55,7 @@ struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        // Both fail for one that has ended, which is as well.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -37,28 +66,31 @@ impl Member {
         writeln!(self.tell, "{}", serde_json::to_string(task).expect("plain data"))
     }
 
-    fn hear(&mut self) -> Result<Value, Box<dyn std::error::Error>> {
+    fn hear(&mut self) -> Outcome<Value> {
         let mut line = String::new();
         self.hear.read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)
     }
 }
 
+/// What a load came to.
+struct Loaded {
+    /// Delivered to a member in a second, the median of the members.
+    per_second: f64,
+    /// Of its own that each sender brought through in a second.
+    own_per_second: Vec<f64>,
+    /// Of the senders, the median: microseconds.
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
 impl Members {
-    fn start(count: u32) -> Result<Self, Box<dyn std::error::Error>> {
+    fn start(way: &str, count: u32) -> Outcome<Self> {
         let room = Room::create()?;
         let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
         let mut members = Vec::new();
         for number in 0..count {
-            let mut process = Command::new(std::env::current_exe()?)
-                .args(["bench-side", "group", "--answer"])
-                .arg(room.path())
-                .arg(format!("{number} of {count}"))
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?;
-            let (tell, hear) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
-            members.push(Member { process, tell, hear: BufReader::new(hear) });
+            members.push(start_member(room.path(), &format!("{way} {number} of {count}"))?);
         }
         let mut members = Self { members, _server: server, _room: room };
         members.hear()?;
@@ -69,46 +101,268 @@ impl Members {
         self.members.iter_mut().try_for_each(|member| member.tell(task))
     }
 
-    fn hear(&mut self) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
+    fn hear(&mut self) -> Outcome<Vec<Value>> {
         self.members.iter_mut().map(Member::hear).collect()
     }
 
-    fn load(&mut self, senders: usize, outstanding: usize) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
+    /// The last so many members send. The first, which orders updates, sends only if all do.
+    fn load(&mut self, senders: usize, outstanding: usize) -> Outcome<Loaded> {
+        let silent = self.members.len() - senders;
         for (number, member) in self.members.iter_mut().enumerate() {
-            // The last ones send: the first is the sequencer.
-            let sends = number + senders >= MEMBERS as usize;
-            member.tell(&Task::Load {
-                seconds: 2.0,
-                bytes: 64,
-                outstanding: if sends { outstanding } else { 0 },
-            })?;
+            let outstanding = if number >= silent { outstanding } else { 0 };
+            member.tell(&Task::Load { seconds: SECONDS, bytes: UPDATE_BYTES, outstanding })?;
         }
-        self.hear()
+        let heard = self.hear()?;
+        let all = |field: &str, from: usize| -> Vec<f64> {
+            heard[from..].iter().filter_map(|line| line[field].as_f64()).collect()
+        };
+        Ok(Loaded {
+            per_second: median(&all("delivered_per_second", 0)).unwrap_or_default(),
+            own_per_second: all("own_per_second", silent),
+            p50_us: median(&all("p50_us", silent)),
+            p99_us: median(&all("p99_us", silent)),
+        })
+    }
+
+    /// Kills a member, and says how long it took until the last other one had the next view, in milliseconds.
+    fn kill_one(&mut self) -> Outcome<f64> {
+        self.tell(&Task::AwaitView)?;
+        self.hear()?;
+        let mut victim = self.members.remove(self.members.len() / 2);
+        let at = monotonic_ns();
+        victim.process.kill()?;
+        let views = self.hear()?;
+        let last = views.iter().filter_map(|view| view["view_ns"].as_u64()).max().ok_or("no view came")?;
+        Ok(last.saturating_sub(at) as f64 / 1e6)
     }
 }
 
+fn start_member(room: &Path, told: &str) -> Outcome<Member> {
+    let mut process = Command::new(std::env::current_exe()?)
+        .args(["bench-side", "group", "--answer"])
+        .arg(room)
+        .arg(told)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (tell, hear) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
+    Ok(Member { process, tell, hear: BufReader::new(hear) })
+}
+
 /// Runs the benchmark and prints its table.
-pub fn run(_full: bool, _json: bool) -> Result<(), Box<dyn std::error::Error>> {
-    let mut members = Members::start(MEMBERS)?;
-    for (senders, outstanding) in [(32, 256), (1, 1), (32, 1)] {
-        let heard = members.load(senders, outstanding)?;
-        let last = heard.last().expect("members");
-        println!("{senders} senders, {outstanding} outstanding: {last}");
-        println!("   sequencer {}", heard[0]);
+pub fn run(full: bool, json: bool) -> Outcome<()> {
+    let mut bench = Bench { rows: Vec::new(), started: Instant::now(), full, json };
+    bench.ordered_update()?;
+    bench.classic()?;
+    bench.corosync();
+    bench.detection()?;
+    if !json {
+        eprint!("\r{:60}\r", "");
     }
-    members.tell(&Task::AwaitView)?;
-    members.hear()?;
-    std::thread::sleep(Duration::from_millis(100));
-    let at = monotonic_ns();
-    let mut killed = members.members.remove(5);
-    killed.process.kill()?;
-    let views = members.hear()?;
-    let times: Vec<f64> =
-        views.iter().filter_map(|view| Some((view["view_ns"].as_u64()? - at) as f64 / 1e6)).collect();
-    println!("view after kill: {times:?} ms");
-    members.tell(&Task::Delay { milliseconds: 3.0 })?;
-    let heard = members.load(32, 256)?;
-    println!("3 ms: {}", heard[3]);
-    members.tell(&Task::End)?;
+    print(&bench.rows, json);
+    if !json {
+        println!("{NOTES}");
+    }
     Ok(())
+}
+
+struct Bench {
+    rows: Vec<Row>,
+    started: Instant,
+    full: bool,
+    json: bool,
+}
+
+impl Bench {
+    fn says(&self, what: &str) {
+        if !self.json {
+            eprint!("\r{what:60}");
+        }
+    }
+
+    /// Ours beside a number that was set as the goal.
+    fn set(&mut self, claim: &str, ours: Option<f64>, unit: &'static str, limit: f64, is_least: bool) {
+        let goal = if is_least { Goal::AtLeast(1.0) } else { Goal::AtMost(1.0) };
+        // What must never happen at all has no ratio but that of having not.
+        let ratio = ours.map(|ours| if limit == 0.0 { 1.0 + ours } else { ours / limit });
+        self.rows.push(Row {
+            claim: claim.to_owned(),
+            ours,
+            unit,
+            peer: "the goal".to_owned(),
+            theirs: Some(limit),
+            ratio,
+            goal,
+            note: String::new(),
+        });
+    }
+
+    /// Ours beside somebody else's, for the record: how many times better.
+    fn beside(
+        &mut self,
+        claim: &str,
+        (ours, theirs): (Option<f64>, Option<f64>),
+        unit: &'static str,
+        peer: &str,
+    ) {
+        let ratio =
+            ours.zip(theirs).map(|(ours, theirs)| if unit == "1/s" { ours / theirs } else { theirs / ours });
+        let note = if theirs.is_none() { "not measured: make setup-bench" } else { "" };
+        self.rows.push(Row {
+            claim: claim.to_owned(),
+            ours,
+            unit,
+            peer: peer.to_owned(),
+            theirs,
+            ratio,
+            goal: Goal::None,
+            note: note.to_owned(),
+        });
+    }
+
+    fn found(&self, claim: &str) -> Option<f64> {
+        self.rows.iter().find(|row| row.claim == claim).and_then(|row| row.ours)
+    }
+
+    fn ordered_update(&mut self) -> Outcome<()> {
+        self.says("ours: 32 processes");
+        let mut members = Members::start("ours", MEMBERS)?;
+        let all = members.load(MEMBERS as usize, OUTSTANDING)?;
+        self.set(RATE, Some(all.per_second), "1/s", 25_000.0, true);
+        let one = members.load(1, 1)?;
+        self.set(LATENCY, one.p50_us, "µs", 700.0, false);
+        self.beside("… 99 of 100", (one.p99_us, None), "µs", "–");
+        let each = members.load(MEMBERS as usize, 1)?;
+        self.set(
+            "32 senders, one outstanding each: all together",
+            Some(each.per_second),
+            "1/s",
+            2_000.0,
+            true,
+        );
+        let least = each.own_per_second.iter().copied().reduce(f64::min);
+        let middle = median(&each.own_per_second);
+        let share = least.zip(middle).map(|(least, middle)| least / middle);
+        self.set("… the least of them, over the median", share, "", 0.25, true);
+        let last = members.kill_one()?;
+        self.set(DEATH, Some(last), "ms", 20.0, false);
+        members.tell(&Task::Delay { milliseconds: 3.0 })?;
+        let delayed = members.load(MEMBERS as usize - 1, OUTSTANDING)?;
+        self.set("with 3 ms of delay at each member", Some(delayed.per_second), "1/s", 1_000.0, true);
+        Ok(members.tell(&Task::End)?)
+    }
+
+    fn classic(&mut self) -> Outcome<()> {
+        self.says("the classic way: 32 processes");
+        let mut members = Members::start("classic", MEMBERS)?;
+        let all = members.load(MEMBERS as usize, 1)?;
+        self.beside(
+            "… beside the classic way",
+            (self.found(RATE), Some(all.per_second)),
+            "1/s",
+            "MSCS's global update",
+        );
+        let one = members.load(1, 1)?;
+        self.beside("one update beside it", (self.found(LATENCY), one.p50_us), "µs", "MSCS's global update");
+        if self.full {
+            let last = members.kill_one()?;
+            self.beside("a death beside it", (self.found(DEATH), Some(last)), "ms", "MSCS's regroup");
+        }
+        Ok(members.tell(&Task::End)?)
+    }
+
+    fn corosync(&mut self) {
+        self.says("corosync");
+        let nodes = if self.full { 32 } else { 4 };
+        let lines = peer_lines(&["corosync", &nodes.to_string()]);
+        let of = |what: &str| {
+            let is_it = |line: &&Value| line["what"] == what && line["nodes"] == nodes;
+            lines.iter().find(is_it).and_then(|line| line["value"].as_f64())
+        };
+        let peer = format!("corosync, {nodes} nodes");
+        let rate = of("ordered_messages_per_second");
+        self.beside("ordered updates of 64 B beside corosync", (self.found(RATE), rate), "1/s", &peer);
+        let latency =
+            of("ordered_latency_p50_us").or_else(|| of("ordered_latency_p50_seconds").map(|s| s * 1e6));
+        self.beside("one update beside corosync", (self.found(LATENCY), latency), "µs", &peer);
+        let death = of("process_death_seconds").map(|seconds| seconds * 1e3);
+        self.beside("a member's death beside corosync", (self.found(DEATH), death), "ms", &peer);
+    }
+
+    fn detection(&mut self) -> Outcome<()> {
+        let seconds = |span: Duration| Some(span.as_secs_f64());
+        let small = self.farm("64 nodes", Trial::quiet(1, SMALL))?;
+        let storm = Trial { lost_per_million: 750_000, ..Trial::quiet(1, SMALL) };
+        let storm = self.farm("64 nodes, 75% loss", storm)?;
+        self.set("64 nodes, 75% loss: false failures", Some(f64::from(storm.false_failures)), "", 0.0, false);
+        self.set("… last observer learns of a crash", seconds(storm.last_learns), "s virtual", 30.0, false);
+        let half = Duration::from_secs(5);
+        let stutter = Trial { stutter: Some((half, half)), crashes: 0, ..Trial::quiet(1, SMALL) };
+        let stutter = self.farm("64 nodes, half of them stutter", stutter)?;
+        let claim = "half of the nodes paused half of the time: healthy ones falsely failed";
+        self.set(claim, Some(f64::from(stutter.false_failures)), "", 0.0, false);
+        let large = self.farm("1,000 nodes", Trial::quiet(1, LARGE))?;
+        self.set(
+            "1,000 nodes: last observer learns of a crash",
+            seconds(large.last_learns),
+            "s virtual",
+            8.0,
+            false,
+        );
+        self.set("… traffic of a node", Some(large.mean_bytes), "B/s", 5000.0, false);
+        if self.started.elapsed() < LAST_BEGINS || self.full {
+            let lasting = Duration::from_secs(if self.full { 3600 } else { 120 });
+            let lossy = Trial { lost_per_million: 250_000, lasting, crashes: 0, ..Trial::quiet(1, LARGE) };
+            let lossy = self.farm("1,000 nodes, 25% loss", lossy)?;
+            let claim =
+                format!("1,000 nodes, 25% loss, {} virtual minutes: false failures", lasting.as_secs() / 60);
+            self.set(&claim, Some(f64::from(lossy.false_failures)), "", 0.0, false);
+        }
+        if !self.full {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let largest = self.farm("10,000 nodes", Trial::quiet(1, LARGEST))?;
+        let real = began.elapsed().as_secs_f64();
+        self.set(
+            "10,000 nodes: last observer learns of a crash",
+            seconds(largest.last_learns),
+            "s virtual",
+            12.0,
+            false,
+        );
+        self.set("… two virtual minutes take", Some(real), "s", 60.0, false);
+        self.set("… memory of a node", Some(largest.memory_bytes), "B", 4e6, false);
+        let rates = [small.mean_bytes, large.mean_bytes, largest.mean_bytes];
+        let (least, most) =
+            (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
+        self.set(
+            "traffic of a node, 64 to 10,000 nodes: most over least",
+            Some(most / least),
+            "",
+            1.5,
+            false,
+        );
+        Ok(())
+    }
+
+    fn farm(&self, what: &str, trial: Trial) -> Result<Measured, Failure> {
+        self.says(what);
+        gossip::measure(trial, None, None)
+    }
+}
+
+const RATE: &str = "32 processes: ordered updates of 64 B, all together";
+const LATENCY: &str = "one sender, one outstanding: until a majority holds it, p50";
+const DEATH: &str = "kill -9 of a member: all others have the next view";
+
+/// What a peer's program prints. Nothing, where it is not there.
+fn peer_lines(arguments: &[&str]) -> Vec<Value> {
+    let Some(folder) = crate::program::peers_folder() else { return Vec::new() };
+    let output = Command::new(folder.join("membership.sh")).args(arguments).stdin(Stdio::null()).output();
+    let Ok(output) = output else { return Vec::new() };
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }

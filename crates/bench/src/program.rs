@@ -86,7 +86,7 @@ impl Priority {
     }
 }
 
-fn peers_folder() -> Option<PathBuf> {
+pub(crate) fn peers_folder() -> Option<PathBuf> {
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/peers");
     let here = PathBuf::from("benches/peers");
     [here, built_from].into_iter().find(|folder| folder.join("run.sh").is_file())
