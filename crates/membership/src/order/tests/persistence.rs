@@ -134,8 +134,9 @@ fn log_of(second: &[u8]) -> Vec<(u64, Vec<u8>)> {
     records(&cluster, 1)
 }
 
-/// A member comes back with an update that the view after it had dropped, while others come back with what took its position. Its first
-/// update is as theirs: that is on its disk, and is not written again, for it would be missing if all went down meanwhile.
+/// A member comes back with an update that the view after it had dropped, while others come back with what took its
+/// position. Its first update is as theirs: that is on its disk, and is not written again, for it would be missing if all
+/// went down meanwhile.
 #[test]
 fn what_a_log_holds_and_the_holders_do_not_is_replaced_and_nothing_else() {
     let mut cluster = Cluster::new(3, &logged());

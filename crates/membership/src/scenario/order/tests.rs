@@ -110,8 +110,8 @@ fn sim_all_who_have_the_update_and_the_sender_fail() {
     assert_eq!(outcomes, Outcomes { delivered: 0, never_happened: 40 });
 }
 
-/// The slow member is 30 ms for every message, and a link's length of updates behind: the others do not wait for it, and when it
-/// is fast again it catches up.
+/// The slow member is 30 ms for every message, and a link's length of updates behind: the others do not wait for it, and
+/// when it is fast again it catches up.
 #[test]
 fn sim_a_member_that_does_not_keep_up_stalls_nobody() {
     for seed in 0..10 {
@@ -133,8 +133,8 @@ fn sim_a_member_that_does_not_keep_up_stalls_nobody() {
     }
 }
 
-/// Power is lost everywhere at once, and again when it has hardly come back. What was delivered to anybody or promised to its sender
-/// before is delivered by all after.
+/// Power is lost everywhere at once, and again when it has hardly come back. What was delivered to anybody or promised to
+/// its sender before is delivered by all after.
 #[test]
 fn sim_a_group_that_was_down_as_a_whole_goes_on_from_its_logs() {
     for seed in 0..40 {
