@@ -1,9 +1,9 @@
 //! How do thousands of small groups live on one? (Galaxy §8.5, §8.8)
 //!
-//! They have no detectors, no quorums and no view changes of their own. Who belongs to which group is a table that all members
-//! of the base group have, and that changes by its ordered updates: so all have the same one at the same position. A group's
-//! view is counted by the position of the update that made it. A member that leaves the base group leaves all of its groups, at
-//! the same position everywhere, as no update lies across a change of the base view.
+//! They have no detectors, no quorums and no view changes of their own. Who belongs to which group is a table that all
+//! members of the base group have, and that changes by its ordered updates: so all have the same one at the same position.
+//! A group's view is counted by the position of the update that made it. A member that leaves the base group leaves all of
+//! its groups, at the same position everywhere, as no update lies across a change of the base view.
 //!
 //! What is told to a group goes through the base group's order too: every member of the base group gets it, and those that do
 //! not belong to the group drop it. That suits what is rare. What is frequent should go to [`Groups::members`] directly.
@@ -99,7 +99,8 @@ impl Groups {
         encode(Protocol::Groups, &(self.position, &self.members))
     }
 
-    /// Feeds one input. The error is of an update that its sender, a member of the base group, may not send; every member says it.
+    /// Feeds one input. The error is of an update that its sender, a member of the base group, may not send; every member
+    /// says it.
     pub fn handle(&mut self, input: Input<'_>) -> Result<(), PeerError> {
         match input {
             Input::Delivered(delivery) => return self.delivered(delivery),

@@ -1,8 +1,8 @@
 //! How a message reaches thousands, almost certainly. (Galaxy §8.5.2)
 //!
-//! A message is sent to all once, as well as it goes. Then everybody tells somebody, chosen at random, in every round which messages
-//! it has; who lacks one of them asks for it, and who has one that the other lacks sends it. After so many rounds as make
-//! it improbable enough that somebody lacks it (see [`rounds`]), a message is forgotten.
+//! A message is sent to all once, as well as it goes. Then everybody tells somebody, chosen at random, in every round which
+//! messages it has; who lacks one of them asks for it, and who has one that the other lacks sends it. After so many rounds
+//! as make it improbable enough that somebody lacks it (see [`rounds`]), a message is forgotten.
 //!
 //! What was improbable happens, some time. A member that learns of a message and has not got it in so many rounds says so:
 //! [`Event::Missed`]. The layer above may then ask for it, or for a whole state, by its own means.

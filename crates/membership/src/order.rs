@@ -495,8 +495,8 @@ impl Order {
         self.remind();
     }
 
-    /// As a member that does not number: updates to the sequencer, and what it holds. An acknowledgement that is due rides with
-    /// updates if there are any.
+    /// As a member that does not number: updates to the sequencer, and what it holds. An acknowledgement that is due rides
+    /// with updates if there are any.
     fn report(&mut self) {
         let (epoch, known) = (self.view.epoch, self.known());
         let to = To::One(self.view.sequencer());

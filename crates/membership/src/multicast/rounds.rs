@@ -6,20 +6,20 @@ const MOST_EXACT: u32 = 128;
 /// A bound that no sensible network needs; it ends the search if nothing at all gets through.
 const MOST_ROUNDS: u32 = 10_000;
 
-/// The rounds after which the probability that some member lacks a message is below `epsilon`, if each message between two members
-/// is lost with the probability `loss`.
+/// The rounds after which the probability that some member lacks a message is below `epsilon`, if each message between two
+/// members is lost with the probability `loss`.
 ///
 /// The number of members that have the message is a Markov chain. The first sending reaches each of the n − 1 others with
-/// probability 1 − loss. In each round every member that lacks it tells `fanout` others, chosen at random, what it has; if one of
-/// them, of whom k have the message, hears that and its answer is not lost, it has it too:
+/// probability 1 − loss. In each round every member that lacks it tells `fanout` others, chosen at random, what it has; if
+/// one of them, of whom k have the message, hears that and its answer is not lost, it has it too:
 ///
 /// ```text
 /// got(k) = 1 − (1 − (1 − loss)² · k / (n − 1))^fanout          k' = k + Binomial(n − k, got(k))
 /// ```
 ///
-/// The answer is the first round r with P(k_r < n) < epsilon. What members who have it offer to those who lack it is not counted, so
-/// the truth is better. For more than 128 members the mean is taken, u' = u · (1 − got), from half of those that the
-/// first sending reaches, until n · u < epsilon.
+/// The answer is the first round r with P(k_r < n) < epsilon. What members who have it offer to those who lack it is not
+/// counted, so the truth is better. For more than 128 members the mean is taken, u' = u · (1 − got), from half of those
+/// that the first sending reaches, until n · u < epsilon.
 ///
 /// # Panics
 /// Unless `loss` lies in [0, 1) and `epsilon` in (0, 1).

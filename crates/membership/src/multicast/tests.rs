@@ -154,8 +154,8 @@ fn run_out(world: &mut World<Caster>, config: &Config, nodes: u32) {
 
 const NODES: u32 = 16;
 
-/// How many of so many messages did not reach all, if the network loses so much, and each is gossiped for so many rounds as are right
-/// for `planned`.
+/// How many of so many messages did not reach all, if the network loses so much, and each is gossiped for so many rounds as
+/// are right for `planned`.
 fn not_atomic(loss: f64, planned: f64, epsilon: f64) -> (usize, usize) {
     let config = Config { loss: planned, epsilon, fanout: 2, ..Config::default() };
     let (mut failed, mut sent) = (0, 0);

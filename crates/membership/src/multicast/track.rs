@@ -100,8 +100,8 @@ impl Track {
         ranges
     }
 
-    /// Gives up the first gap, as far as it was known in `known_by` or before; and, in any case, so much of it that no more than
-    /// `most` numbers are open.
+    /// Gives up the first gap, as far as it was known in `known_by` or before; and, in any case, so much of it that no more
+    /// than `most` numbers are open.
     pub(super) fn give_up(&mut self, known_by: u64, most: u64) -> Option<Range> {
         let (first, last) = *self.lacks(1).first()?;
         let old = self.marks.iter().take_while(|mark| mark.1 <= known_by).last().map_or(0, |mark| mark.0);

@@ -5,8 +5,8 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::{Deref, Range};
 
-/// The content of an update. It lies in the message that brought it and shares that with its neighbours, so a copy of this costs
-/// nothing; but one body that is kept keeps a whole message.
+/// The content of an update. It lies in the message that brought it and shares that with its neighbours, so a copy of this
+/// costs nothing; but one body that is kept keeps a whole message.
 #[derive(Clone)]
 pub struct Body {
     message: Arc<[u8]>,

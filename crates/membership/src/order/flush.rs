@@ -103,8 +103,8 @@ impl Order {
             assert!(matches!(self.phase, Phase::Joining), "a view is installed after it was agreed");
         }
         assert!(view.members.contains(&self.me), "a view is installed by its members");
-        // What was not committed could be lost with its holders, up to now: it is delivered only here, and still before anything of
-        // the new view.
+        // What was not committed could be lost with its holders, up to now: it is delivered only here, and still before
+        // anything of the new view.
         let cut = self.history.held();
         self.deliver(cut);
         self.outbox.held_by_all(cut, &mut self.events);

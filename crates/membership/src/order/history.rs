@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(history.get(6), Some(&held(2)));
     }
 
-    /// What was early and then came in a copy stayed behind for ever, and was taken for the end of the next gap: nothing was fetched
-    /// any more. (Found by seed 16 of `sim_one_order_for_all_in_any_weather`.)
+    /// What was early and then came in a copy stayed behind for ever, and was taken for the end of the next gap: nothing
+    /// was fetched any more. (Found by seed 16 of `sim_one_order_for_all_in_any_weather`.)
     #[test]
     fn what_came_early_and_again_is_forgotten() {
         let mut history = History::after(0);

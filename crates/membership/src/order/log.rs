@@ -32,8 +32,8 @@ pub(super) struct Persisting {
     under_way: VecDeque<(u64, bool)>,
     /// Where the snapshot ends that this life began with, if records followed it: only a holder may trust those.
     trusted: Option<u64>,
-    /// What the records hold of a member that is no holder. What is fetched and is the same is on the disk already; were it written
-    /// again from the start, another crash before the end would lose what this member had acknowledged.
+    /// What the records hold of a member that is no holder. What is fetched and is the same is on the disk already; were it
+    /// written again from the start, another crash before the end would lose what this member had acknowledged.
     former: Option<History>,
 }
 
@@ -78,9 +78,10 @@ impl Order {
     /// A member whose group was down as a whole, or which was alone: with the state of its last snapshot, and the records that
     /// followed it.
     ///
-    /// Restarted members tell by [`Order::last_epoch`] and the answer to [`super::Input::Freeze`] how far they were. The cut of
-    /// their first view is the highest position *of the highest last epoch* among a quorum, and the holders are those who have both; all
-    /// others fetch what follows their snapshot, for what they hold may have been dropped by a view that they missed.
+    /// Restarted members tell by [`Order::last_epoch`] and the answer to [`super::Input::Freeze`] how far they were. The
+    /// cut of their first view is the highest position *of the highest last epoch* among a quorum, and the holders are
+    /// those who have both; all others fetch what follows their snapshot, for what they hold may have been dropped by a
+    /// view that they missed.
     pub fn restored<'a>(
         config: Config,
         me: Member,

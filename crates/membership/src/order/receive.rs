@@ -208,7 +208,8 @@ impl Order {
         self.history.push(entry);
     }
 
-    /// Holds what came early and now follows. That its numbers are in turn can be seen only here; what is not is fetched again.
+    /// Holds what came early and now follows. That its numbers are in turn can be seen only here; what is not is fetched
+    /// again.
     fn take_early(&mut self) {
         while let Some(entry) = self.history.take_due() {
             let number = self.ordered.entry(entry.sender).or_insert(0);

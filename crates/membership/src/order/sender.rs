@@ -81,8 +81,8 @@ impl Outbox {
         Some((update.number, update.level, update.body.clone()))
     }
 
-    /// The next message with updates for the sequencer. What does not fill one waits while others are under way: so a busy sender
-    /// fills its messages, and an idle one does not wait.
+    /// The next message with updates for the sequencer. What does not fill one waits while others are under way: so a busy
+    /// sender fills its messages, and an idle one does not wait.
     pub(super) fn take_message(
         &mut self,
         now: Time,

@@ -123,7 +123,8 @@ impl Sequencer {
         true
     }
 
-    /// Whether a batch is due: what does not fill one waits for those under way, so that load makes batches larger instead of more.
+    /// Whether a batch is due: what does not fill one waits for those under way, so that load makes batches larger instead
+    /// of more.
     pub(super) fn has_batch(&self, config: &Config, progress: &Progress) -> bool {
         let under_way = progress.last - progress.committed;
         let is_due = under_way == 0 || self.pending_bytes >= config.longest_message;
@@ -283,7 +284,8 @@ impl Sequencer {
         self.remind_at
     }
 
-    /// Whom to remind now: those who lack something, or may not know that all have it. Laggards are reminded as seldom as can be.
+    /// Whom to remind now: those who lack something, or may not know that all have it. Laggards are reminded as seldom as
+    /// can be.
     pub(super) fn remind(&mut self, now: Time, config: &Config, progress: &Progress) -> Vec<NodeId> {
         if self.remind_at.is_none_or(|at| at > now) {
             return Vec::new();

@@ -1,7 +1,8 @@
-//! The very machine, with every order in which three members' messages may come, while one of them is left behind by a view change.
+//! The very machine, with every order in which three members' messages may come, while one of them is left behind by a view
+//! change.
 //!
-//! The member that is left behind does not crash: it goes on in its view and knows of nothing. A crash is one of the things that it may
-//! do, namely nothing more. So is a lost message one that never comes.
+//! The member that is left behind does not crash: it goes on in its view and knows of nothing. A crash is one of the things
+//! that it may do, namely nothing more. So is a lost message one that never comes.
 
 use stateright::{Checker, Model, Property};
 
@@ -104,7 +105,8 @@ impl ViewChange {
         self.survivors().map(way).collect()
     }
 
-    /// The cut and its holders. Whoever has heard of the change is not frozen any more, but holds what it held or the cut itself.
+    /// The cut and its holders. Whoever has heard of the change is not frozen any more, but holds what it held or the cut
+    /// itself.
     fn agreed(&self, state: &State) -> Option<(u64, Vec<NodeId>)> {
         let positions = match self.positions(state) {
             Some(positions) => positions,

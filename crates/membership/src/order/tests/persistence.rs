@@ -119,3 +119,43 @@ fn a_log_with_a_fault_is_refused() {
     assert_eq!(read(&[0]), LogError::Unreadable);
     assert_eq!(read(&[2]), LogError::Gap { first: 2 });
 }
+
+/// The records of two updates, the second of which is as told.
+fn log_of(second: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut cluster = Cluster::new(3, &logged());
+    for (number, body) in [(1, &b"first"[..]), (2, second)] {
+        cluster.submit(1, Level::Majority, body).unwrap();
+        cluster.settle();
+        for node in [0, 1] {
+            cluster.input(node, Input::Persisted { position: number }).unwrap();
+        }
+        cluster.settle();
+    }
+    records(&cluster, 1)
+}
+
+/// A member comes back with an update that the view after it had dropped, while others come back with what took its
+/// position. Its first update is as theirs: that is on its disk, and is not written again, for it would be missing if all
+/// went down meanwhile.
+#[test]
+fn what_a_log_holds_and_the_holders_do_not_is_replaced_and_nothing_else() {
+    let mut cluster = Cluster::new(3, &logged());
+    let lives = (0..3).map(|node| Member { incarnation: Incarnation(2), ..member(node) });
+    let next = View { epoch: ViewEpoch(2), members: lives.collect(), tie_breaker: NodeId(0) };
+    let good = log_of(b"agreed");
+    cluster.orders = vec![restored(0, &good), restored(1, &good), restored(2, &log_of(b"dropped"))];
+    for node in 0..3 {
+        cluster.input(node, Input::Freeze).unwrap();
+        let holders = vec![NodeId(0), NodeId(1)];
+        cluster.input(node, Input::Change { view: next.clone(), cut: 2, holders }).unwrap();
+    }
+    cluster.settle();
+    let written = records(&cluster, 2);
+    assert_eq!(written.len(), 1);
+    assert_eq!((written[0].0, written[0].1[0]), (2, 2), "one record, of position 2 alone");
+    cluster.input(2, Input::Persisted { position: 2 }).unwrap();
+    for node in 0..3 {
+        cluster.input(node, Input::Install(next.clone())).unwrap();
+        assert_eq!(cluster.delivered(node)[1], (2, b"agreed".to_vec()));
+    }
+}

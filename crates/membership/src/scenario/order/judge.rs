@@ -73,7 +73,8 @@ impl Seen {
     }
 }
 
-/// Total order, view synchrony, no creation, no doubles, first come first served for each sender, one state; and at the end, atomicity.
+/// Total order, view synchrony, no creation, no doubles, first come first served for each sender, one state; and at the
+/// end, atomicity.
 pub(super) struct Judge {
     pub(super) seen: Rc<RefCell<Seen>>,
     /// Whether all is quiet at the end, so that everything must have come to pass.

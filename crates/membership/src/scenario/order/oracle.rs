@@ -1,8 +1,8 @@
 //! What stands in for `regroup`: it knows who is up, agrees with itself, and tells everybody at the worst times.
 //!
-//! It keeps the two rules on which ordered update relies. A change is decided on the answers of more than half of the last view that was
-//! *flushed by all* of its members; one that was agreed and not flushed is not enough, for what was committed may be held by one of its
-//! members alone. And a view is installed only when all of its members have flushed.
+//! It keeps the two rules on which ordered update relies. A change is decided on the answers of more than half of the last
+//! view that was *flushed by all* of its members; one that was agreed and not flushed is not enough, for what was committed
+//! may be held by one of its members alone. And a view is installed only when all of its members have flushed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,8 +161,8 @@ impl Oracle {
         }
     }
 
-    /// All were down, and are up again with their logs: they form a view of those who are furthest in the last view, among some that are
-    /// more than half.
+    /// All were down, and are up again with their logs: they form a view of those who are furthest in the last view, among
+    /// some that are more than half.
     #[cfg(test)]
     pub(super) fn revive(&mut self, world: &mut World<Replica>) {
         let truth = world.truth();
