@@ -130,8 +130,14 @@ impl Group {
             match cast.to {
                 To::One(node) => self.mesh.send(node, &cast.bytes),
                 To::Others => {
-                    let view = self.stack.view();
-                    for node in view.into_iter().flat_map(View::nodes).filter(|&node| node != self.own) {
+                    let Some(order) = self.stack.order() else { continue };
+                    let nodes: Vec<_> = order.view().nodes().collect();
+                    // Each message that wakes somebody takes some microseconds, and who is woken wants a core.
+                    let first =
+                        order.last_sender().and_then(|node| nodes.binary_search(&node).ok()).unwrap_or(0);
+                    for &node in
+                        nodes[first..].iter().chain(&nodes[..first]).filter(|&&node| node != self.own)
+                    {
                         self.mesh.send(node, &cast.bytes);
                     }
                 }

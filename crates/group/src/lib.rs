@@ -1,4 +1,4 @@
-//! Groups of processes that agree: [`comb_membership`]'s protocols, driven over [`comb_net`].
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod grant;

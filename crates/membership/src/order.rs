@@ -438,6 +438,11 @@ impl Order {
         self.history.held()
     }
 
+    /// Who sent the update that is held last. Where messages leave one after the other, it is to be told first: it waits.
+    pub fn last_sender(&self) -> Option<NodeId> {
+        self.history.get(self.history.held()).map(|held| held.sender.node)
+    }
+
     /// Own updates that were not delivered here yet.
     pub fn outstanding(&self) -> usize {
         self.outbox.outstanding()
