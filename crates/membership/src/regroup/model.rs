@@ -245,11 +245,12 @@ const THREE: Bounds = Bounds {
     with_cleanup: false,
 };
 
-/// Two coordinators at once, neither of which hears the one of the other that it suspects.
+/// Two coordinators at once. The second start is the one that shows a coordinator that forgets what was accepted before.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a minute without optimisation")]
 fn model_three_members_with_two_coordinators() {
-    Bounds { timeouts: 0, ..THREE }.check();
+    let suspicions: &[&[(u32, u32)]] = &[&[(0, 2), (1, 0)], &[(0, 2), (2, 0), (2, 1)]];
+    Bounds { suspicions, timeouts: 0, ..THREE }.check();
 }
 
 /// One coordinator, and any member loses its patience at any time.
