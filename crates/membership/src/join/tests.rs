@@ -5,6 +5,7 @@ use std::vec;
 use std::vec::Vec;
 
 use comb_types::{Incarnation, NodeId, Time};
+use proptest::prelude::*;
 
 use super::*;
 use crate::view::ViewEpoch;
@@ -145,4 +146,20 @@ fn a_welcome_nobody_asked_for_is_refused() {
     let error = join.handle(Time::ZERO, Input::Message { from: NodeId(1), bytes: &bytes });
     assert_eq!(error, Err(PeerError::new(NodeId(1), "a welcome that was not asked for")));
     assert_eq!(join, before);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..60), with_envelope: bool, is_in: bool) {
+        let mut join = Join::new(member(5), config(3, false), Time::ZERO);
+        if is_in {
+            join.handle(Time::ZERO, Input::Found).expect("own");
+        }
+        let envelope = [wire::VERSION, Protocol::Join as u8];
+        let bytes = if with_envelope { [&envelope[..], &bytes].concat() } else { bytes };
+        let before = join.clone();
+        if join.handle(Time::ZERO, Input::Message { from: NodeId(1), bytes: &bytes }).is_err() {
+            prop_assert_eq!(join, before);
+        }
+    }
 }

@@ -141,7 +141,8 @@ impl Regroup {
         if is_mine && ballot.number > self.highest {
             return Err(PeerError::new(from, "an acceptance of a ballot that never was"));
         }
-        if !is_mine && !(self.counts_itself() && self.view.contains(ballot.node)) {
+        let is_for_me = is_mine || (self.counts_itself() && self.view.contains(ballot.node));
+        if !is_for_me {
             return Err(PeerError::new(from, "an acceptance for somebody else"));
         }
         if is_mine {

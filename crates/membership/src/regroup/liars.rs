@@ -115,6 +115,7 @@ fn one_that_says_that_another_is_out_is_not_believed() {
     let mut group = Group::settled(5);
     let lie = says(1, Body::Decide(decision(LIAR, &[1, 2, 3, 4], &[1, 2, 3, 4])));
     assert_eq!(tell(&mut group, 0, &lie), Ok(()), "it may be true");
+    group.input(0, Input::Timeout);
     group.deliver();
     group.pass(50);
     assert!(!group.is_excluded(0));
@@ -126,6 +127,7 @@ fn a_coordinator_that_makes_up_a_quorum_is_not_believed() {
     let mut group = Group::settled(5);
     let made_up = decision(LIAR, &[1, 2, 3, 4], &[0, 1, 2, 3, 4]);
     assert_eq!(tell(&mut group, 0, &says(1, Body::Decide(made_up))), Ok(()));
+    group.input(0, Input::Timeout);
     group.pass(50);
     assert_eq!(group.machines[&NodeId(0)].view().epoch, ViewEpoch(1));
 }
@@ -189,7 +191,7 @@ proptest! {
                 let epoch = group.machines[&NodeId(to)].view().epoch.0;
                 let _ = tell(&mut group, to, &says(epoch, lie(&mut dice)));
                 // So that what it wants sent goes out.
-                group.input(to, Input::Heard(NodeId(9)));
+                group.input(to, Input::Timeout);
             }
             group.deliver();
             group.pass(1);
