@@ -447,7 +447,7 @@ fn any_delta() -> impl Strategy<Value = Delta> {
 
 /// Messages that look like ours, with numbers that may be true, and some that cannot.
 fn any_message() -> impl Strategy<Value = Message> {
-    let kind = prop_oneof![Just(Kind::Digest), Just(Kind::Answer), Just(Kind::Push)];
+    let kind = prop_oneof![Just(Kind::Digest), Just(Kind::Answer), Just(Kind::Return), Just(Kind::Push)];
     let life = || (0_u64..3).prop_map(Incarnation);
     let row = (0_u32..4, life(), 0_u32..30, prop_oneof![4 => Just([0; 4]), 1 => any::<[u8; 4]>()])
         .prop_map(|(step, incarnation, version, hash)| Row { step, incarnation, version, hash });
