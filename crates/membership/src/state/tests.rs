@@ -273,13 +273,14 @@ fn a_node_of_the_zone_believes_a_failure_when_its_own_clock_bears_it_out() {
 /// Nothing in its digest is wrong: only the hash of the farm shows that there is a zone of which it has never heard.
 #[test]
 fn who_lacks_a_whole_zone_hears_of_it_in_the_round_in_which_it_asks() {
-    let mut bench = Bench::new(0..2);
+    let mut bench = Bench::new(0..66);
     bench.run(30);
     let (now, far) = (bench.now, NodeId(640));
-    let knowing = bench.node(0);
-    knowing.raise(now, far, Standing::FIRST);
-    knowing.rumours.clear();
-    knowing.transmits.clear();
+    for (_, knowing) in bench.nodes.iter_mut().filter(|(node, _)| **node != PEER) {
+        knowing.raise(now, far, Standing::FIRST);
+        knowing.rumours.clear();
+        knowing.transmits.clear();
+    }
     assert_eq!(bench.node(1).member(far), None);
     let at = bench.node(1).next_round;
     bench.node(1).handle(at, Input::Timeout).expect("no peer is concerned");
