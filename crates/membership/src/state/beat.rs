@@ -14,10 +14,10 @@ use super::standing::{Standing, slots};
 use crate::detect::staleness::Staleness;
 
 /// Of all gaps between two beats, how many raise a suspicion: many more than of a node's, since a question settles it.
-const FALSE_SUSPICIONS_PER_BILLION: u32 = 1_000_000;
+const FALSE_SUSPICIONS_PER_BILLION: u32 = 100_000;
 
 /// How many nodes of a suspected zone are asked in a round.
-const QUESTIONS: u32 = 3;
+const QUESTIONS: u32 = 2;
 
 /// How many questions must stay unanswered, if no message is ever lost. Not fewer, since all but one of those that are asked may
 /// have failed; and by so many times more as fewer pairs of messages arrive.

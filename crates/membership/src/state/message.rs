@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Digest,
     /// To a digest.
     Answer,
+    /// To an answer: what its sender does not know, or seems to know better. It may be corrected once more.
+    Return,
     /// News, a change, or what was asked for. No answer is counted on.
     Push,
 }

@@ -112,7 +112,7 @@ impl State {
         match message.kind {
             Kind::Digest => self.answer(from, message, &reply),
             Kind::Answer => self.pace.answered(bytes),
-            Kind::Push => {}
+            Kind::Return | Kind::Push => {}
         }
         if message.kind != Kind::Digest {
             if message.kind == Kind::Push {

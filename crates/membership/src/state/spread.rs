@@ -408,8 +408,9 @@ impl State {
         let summaries = self.summaries(&reply.zones, &mut space);
         let wants = if reply.lacks_entries { self.wants_of(message, &mut space) } else { Vec::new() };
         if !(deltas.is_empty() && summaries.is_empty() && wants.is_empty()) {
-            let push = Message { kind: Kind::Push, summaries, wants, deltas, ..self.blank() };
-            self.send(to, &push);
+            let kind = if message.kind == Kind::Answer { Kind::Return } else { Kind::Push };
+            let more = Message { kind, summaries, wants, deltas, ..self.blank() };
+            self.send(to, &more);
         }
     }
 

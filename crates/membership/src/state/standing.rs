@@ -211,8 +211,9 @@ impl Zones {
         let result = change(zone);
         let (alive_now, hash_now) = (zone.alive().count_ones(), zone.hash);
         self.alive = self.alive - alive + alive_now;
-        // Rotated, or two zones that are alike would cancel each other out.
-        self.hash ^= (hash ^ hash_now).rotate_left(number % 32);
+        // With the number, or two zones that are alike would cancel each other out.
+        let mixed = |hash: u32| Dice::new(u64::from(number) << 32 | u64::from(hash)).below(u32::MAX);
+        self.hash ^= if hash == hash_now { 0 } else { mixed(hash) ^ mixed(hash_now) };
         result
     }
 

@@ -270,6 +270,24 @@ fn a_node_of_the_zone_believes_a_failure_when_its_own_clock_bears_it_out() {
     assert_eq!(alone.member(PEER), None);
 }
 
+/// Nothing in its digest is wrong: only the hash of the farm shows that there is a zone of which it has never heard.
+#[test]
+fn who_lacks_a_whole_zone_hears_of_it_in_the_round_in_which_it_asks() {
+    let mut bench = Bench::new(0..66);
+    bench.run(30);
+    let (now, far) = (bench.now, NodeId(640));
+    for (_, knowing) in bench.nodes.iter_mut().filter(|(node, _)| **node != PEER) {
+        knowing.raise(now, far, Standing::FIRST);
+        knowing.rumours.clear();
+        knowing.transmits.clear();
+    }
+    assert_eq!(bench.node(1).member(far), None);
+    let at = bench.node(1).next_round;
+    bench.node(1).handle(at, Input::Timeout).expect("no peer is concerned");
+    bench.deliver();
+    assert_eq!(bench.node(1).member(far), Some(first_life(640)));
+}
+
 /// A driver may take the time for an incarnation, and then nobody stands as most do, and every row is long. That no message is too
 /// long is asserted wherever one is delivered.
 #[test]
@@ -447,7 +465,7 @@ fn any_delta() -> impl Strategy<Value = Delta> {
 
 /// Messages that look like ours, with numbers that may be true, and some that cannot.
 fn any_message() -> impl Strategy<Value = Message> {
-    let kind = prop_oneof![Just(Kind::Digest), Just(Kind::Answer), Just(Kind::Push)];
+    let kind = prop_oneof![Just(Kind::Digest), Just(Kind::Answer), Just(Kind::Return), Just(Kind::Push)];
     let life = || (0_u64..3).prop_map(Incarnation);
     let row = (0_u32..4, life(), 0_u32..30, prop_oneof![4 => Just([0; 4]), 1 => any::<[u8; 4]>()])
         .prop_map(|(step, incarnation, version, hash)| Row { step, incarnation, version, hash });
