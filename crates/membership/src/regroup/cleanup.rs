@@ -25,7 +25,10 @@ impl Regroup {
         };
         self.left = self.view.nodes().filter(is_out).collect();
         let former = core::mem::replace(&mut self.view, proposal.view.clone());
-        self.evidence.retain(|node, _| former.member(*node) == proposal.view.member(*node));
+        // Who was only suspected and stays has been active in this regroup: a detector that still thinks so says it again.
+        self.evidence.retain(|node, strength| {
+            *strength > Strength::Suspected && former.member(*node) == proposal.view.member(*node)
+        });
         self.base = proposal.cut;
         self.stage = Stage::Flushing;
         self.admit.clear();

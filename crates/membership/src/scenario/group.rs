@@ -34,6 +34,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_millis(200);
 /// So long after the last fault everybody is in one view, and everything has come to its end.
 const SETTLE: Duration = Duration::from_secs(30);
+/// How often a member that others have left behind suspects them.
+const LEFT_BEHIND_EVERY: Duration = Duration::from_secs(1);
 /// From one crash to the next: time for the group to go on without the dead, or to have it back.
 const BETWEEN_CRASHES: Duration = Duration::from_secs(2);
 
@@ -129,7 +131,7 @@ impl Stage {
                         false
                     }
                     (false, None) => {
-                        if self.dice.happens(self.whims_per_million) {
+                        if self.dice.happens(self.whims_per_million) || self.is_left_behind(observer) {
                             self.world.command(observer, Command::Suspect(subject, Strength::Suspected));
                         }
                         false
@@ -160,6 +162,16 @@ impl Stage {
         let is_left = |member: &&Member| !truth.is_dead(member.node, member.incarnation);
         let left: BTreeSet<_> = newest.members.iter().filter(is_left).map(|member| member.node).collect();
         judge(newest, &left, &Basis::default()).is_quorum()
+    }
+
+    /// Whether others have gone on without the observer, long enough that it would miss their signs of life.
+    fn is_left_behind(&self, observer: NodeId) -> bool {
+        let epoch =
+            |node| self.world.actor(node).and_then(|actor| Some(actor.stack().regroup()?.view().epoch));
+        let newest = (0..self.nodes).filter_map(|node| epoch(NodeId(node))).max();
+        let passed = u128::from(self.world.now().as_nanos());
+        let is_late = passed % LEFT_BEHIND_EVERY.as_nanos() < LOOK.as_nanos();
+        is_late && epoch(observer).is_some() && epoch(observer) < newest
     }
 
     fn report(&self, busy: Duration) -> Report {
