@@ -161,7 +161,8 @@ impl Run {
             }
             self.restart_the_excluded();
         }
-        if can_go_on {
+        // A decision that was on its way may have shown only now that its holders are dead.
+        if can_go_on && self.history.borrow().can_go_on(&self.world.truth()) {
             return Err(self.failure("a quorum lives, and the group does not come together"));
         }
         self.intervene()

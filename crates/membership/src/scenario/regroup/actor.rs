@@ -400,7 +400,10 @@ impl Node {
             if is_snapshot {
                 self.join(effects, join::Input::Progress);
             }
-            self.go_on_flushing(effects);
+            // Who has nothing more now is asked again with the next heartbeat.
+            if !entries.is_empty() {
+                self.go_on_flushing(effects);
+            }
         }
     }
 
