@@ -75,8 +75,8 @@ impl GroupMember {
     /// In its first life a node is a configured member; later ones must join.
     pub(super) fn boot(boot: &Boot<'_>, first: &View) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
-        let mut config = Config::default();
-        config.join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
+        let join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
+        let mut config = Config { join, ..Config::default() };
         config.order.history_most = 64;
         let stack = if first.members.contains(&me) {
             Stack::configured(config, me, first.clone(), boot.now)
