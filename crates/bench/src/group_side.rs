@@ -70,6 +70,8 @@ impl OurWay {
         let mut config = comb_group::Config::default();
         // Channels within a machine take longer messages than a network's packets.
         config.order.longest_message = 8 << 10;
+        // Every message wakes a process, and there are more than cores.
+        config.order.tell_after = Duration::from_millis(1);
         let options = GroupOptions { names: names(), config, endpoint: EndpointOptions::default() };
         let members: Vec<_> = (0..count).map(NodeId).collect();
         Ok(Self(Group::configured(agent, own, &members, options)?))

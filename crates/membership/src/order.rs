@@ -22,9 +22,10 @@ mod sequencer;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use comb_types::{NodeId, Time};
@@ -60,6 +61,9 @@ pub struct Config {
     pub resend_after: Duration,
     /// A member that lacks something so long and comes no nearer to it goes to the recovery set.
     pub lag_after: Duration,
+    /// When something is committed, those whose updates it is hear it at once; the others with the next batch, or after so long.
+    /// Zero tells all at once. Where a message wakes a process that others wait behind, fewer at once are sooner there.
+    pub tell_after: Duration,
     /// Whether updates are acknowledged only when they are on a disk: see [`Event::Persist`].
     pub has_log: bool,
 }
@@ -75,6 +79,7 @@ impl Default for Config {
             gap_after: Duration::from_millis(2),
             resend_after: Duration::from_millis(20),
             lag_after: Duration::from_millis(500),
+            tell_after: Duration::ZERO,
             has_log: false,
         }
     }
@@ -581,8 +586,18 @@ impl Order {
             self.send_to_others(bytes);
             self.advance();
         } else if sequencer.has_news(&self.progress) {
-            self.send_progress(To::Others, false);
+            match sequencer.tell_first(self.now, &self.config, &self.progress) {
+                None => self.send_progress(To::Others, false),
+                Some(positions) => self.tell_senders(positions),
+            }
         }
+    }
+
+    /// Those whose updates these are hear how far everything is.
+    fn tell_senders(&mut self, positions: RangeInclusive<u64>) {
+        let senders = positions.filter_map(|position| Some(self.history.get(position)?.sender.node));
+        let waiting: BTreeSet<NodeId> = senders.filter(|&node| node != self.me.node).collect();
+        waiting.into_iter().for_each(|node| self.send_progress(To::One(node), false));
     }
 
     /// The sequencer holds what it has numbered.

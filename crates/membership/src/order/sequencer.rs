@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 
 use comb_types::{NodeId, Time};
@@ -62,6 +62,9 @@ pub(super) struct Sequencer {
     all_wanted: u64,
     /// What the last message to all said.
     told: Progress,
+    /// Up to where those who wait were told that it is committed, and when the others are.
+    told_waiting: u64,
+    tell_at: Option<Time>,
     remind_at: Option<Time>,
     remind_after: Duration,
 }
@@ -86,6 +89,8 @@ impl Sequencer {
             halved_at: Time::ZERO,
             all_wanted: 0,
             told: Progress::default(),
+            told_waiting: held,
+            tell_at: None,
             remind_at: None,
             remind_after: config.resend_after,
         }
@@ -271,9 +276,27 @@ impl Sequencer {
         self.told.committed < progress.committed || all_wait
     }
 
+    /// There is news, and no batch to tell it with. The positions of whose senders are to hear it now; none if all are.
+    pub(super) fn tell_first(
+        &mut self,
+        now: Time,
+        config: &Config,
+        progress: &Progress,
+    ) -> Option<RangeInclusive<u64>> {
+        let all_wait = self.told.stable < self.all_wanted && self.told.stable < progress.stable;
+        let tell_at = *self.tell_at.get_or_insert(now.saturating_add(config.tell_after));
+        if all_wait || tell_at <= now {
+            return None;
+        }
+        let first = self.told_waiting.max(self.told.committed) + 1;
+        self.told_waiting = progress.committed;
+        Some(first..=progress.committed)
+    }
+
     /// It was said to all.
     pub(super) fn told(&mut self, now: Time, config: &Config, progress: Progress) {
         self.told = progress;
+        self.tell_at = None;
         self.remind_after = config.resend_after;
         if self.peers.len() > 1 {
             self.remind_at.get_or_insert(now.saturating_add(config.resend_after));
@@ -281,7 +304,7 @@ impl Sequencer {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.remind_at
+        [self.remind_at, self.tell_at].into_iter().flatten().min()
     }
 
     /// Whom to remind now: those who lack something, or may not know that all have it. Laggards are reminded as seldom as

@@ -86,3 +86,25 @@ fn a_quiet_group_sends_nothing() {
     assert!(cluster.orders.iter().all(|order| order.next_timeout().is_none()));
     assert!(cluster.orders.iter().all(|order| order.kept() == 0), "what all hold is kept by nobody");
 }
+
+#[test]
+fn who_waits_hears_of_a_commit_at_once_and_the_others_in_a_moment() {
+    let config = Config { tell_after: Duration::from_millis(3), ..Config::default() };
+    let mut cluster = Cluster::new(5, &config);
+    cluster.submit(3, Level::Majority, b"x").unwrap();
+    cluster.settle();
+    assert_eq!(cluster.reached(3), [(1, Level::Majority)]);
+    let delivered = |cluster: &Cluster| [0, 1, 2, 3, 4].map(|node| cluster.delivered(node).len());
+    assert_eq!(delivered(&cluster), [1, 0, 0, 1, 0], "the sequencer and the sender");
+    cluster.pass(Duration::from_millis(2));
+    assert_eq!(delivered(&cluster), [1, 0, 0, 1, 0]);
+    cluster.pass(Duration::from_millis(1));
+    assert_eq!(delivered(&cluster), [1; 5]);
+    // A batch tells them sooner.
+    cluster.submit(2, Level::Majority, b"y").unwrap();
+    cluster.settle();
+    cluster.submit(2, Level::Majority, b"z").unwrap();
+    cluster.settle();
+    assert_eq!(delivered(&cluster), [3, 2, 3, 2, 2]);
+    assert_eq!(cluster.reached(2), [(1, Level::Majority), (2, Level::Majority)]);
+}

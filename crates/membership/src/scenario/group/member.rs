@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use comb_sim::{Actor, Boot, Effects, Input as Happening};
 use comb_types::{NodeId, Time};
@@ -78,6 +79,7 @@ impl GroupMember {
         let join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
         let mut config = Config { join, ..Config::default() };
         config.order.history_most = 64;
+        config.order.tell_after = Duration::from_millis(1);
         let stack = if first.members.contains(&me) {
             Stack::configured(config, me, first.clone(), boot.now)
         } else {
