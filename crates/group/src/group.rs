@@ -1,7 +1,7 @@
 //! A member of a group, in the thread of the program that has it: views and ordered updates over a mesh.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_membership::order::{Level, SubmitError};
 use comb_membership::regroup::Strength;
@@ -14,6 +14,15 @@ use crate::mesh::{Arrivals, Mesh, MeshError, Names};
 
 /// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Of members that were configured: whoever comes later has a greater one.
+const FIRST_LIFE: Incarnation = Incarnation(1);
+
+/// Greater than that of any life before, unless the clock was set back by more than the time between.
+fn this_life() -> Incarnation {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Incarnation(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).max(FIRST_LIFE.0 + 1))
+}
 
 /// What a member is made with.
 #[derive(Clone, Debug)]
@@ -47,23 +56,59 @@ impl Group {
         members: &[NodeId],
         options: GroupOptions,
     ) -> Result<Self, MeshError> {
-        let mesh = Mesh::join(agent, own, options.names, options.endpoint)?;
         let mut members: Vec<Member> =
-            members.iter().map(|&node| Member { node, incarnation: Incarnation(1) }).collect();
+            members.iter().map(|&node| Member { node, incarnation: FIRST_LIFE }).collect();
         members.sort_unstable();
         members.dedup();
-        let me = Member { node: own, incarnation: Incarnation(1) };
+        let me = Member { node: own, incarnation: FIRST_LIFE };
         let first = View { epoch: ViewEpoch(1), tie_breaker: members[0].node, members };
+        let stack = Stack::configured(options.config.clone(), me, first, Time::ZERO);
+        Self::new(agent, own, stack, options)
+    }
+
+    /// A node that comes in to a running group, by way of the `contacts` that are in it. Its first event is [`Event::Restore`],
+    /// with the state that another member's program gave.
+    pub fn joining(
+        agent: &Agent,
+        own: NodeId,
+        contacts: &[NodeId],
+        mut options: GroupOptions,
+    ) -> Result<Self, MeshError> {
+        options.config.join.contacts = contacts.to_vec();
+        let me = Member { node: own, incarnation: this_life() };
+        let stack = Stack::joining(options.config.clone(), me, Time::ZERO);
+        Self::new(agent, own, stack, options)
+    }
+
+    fn new(agent: &Agent, own: NodeId, stack: Stack, options: GroupOptions) -> Result<Self, MeshError> {
         let mut group = Self {
             own,
-            mesh,
-            stack: Stack::configured(options.config, me, first, Time::ZERO),
+            mesh: Mesh::join(agent, own, options.names, options.endpoint)?,
+            stack,
             arrivals: Arrivals::default(),
             started: Instant::now(),
             broken: VecDeque::new(),
         };
         group.send();
         Ok(group)
+    }
+
+    /// The answer to [`Event::WantsState`]: the program's state, as of all events before that one. Who comes in, or lacks too
+    /// much, starts from it.
+    pub fn give_state(&mut self, state: &[u8]) {
+        self.tell(Input::State(state));
+        self.send();
+    }
+
+    /// The answer to [`Event::Acquire`]: what the quorum resource says.
+    pub fn acquired(&mut self, epoch: ViewEpoch, granted: bool) {
+        self.tell(Input::Acquired { epoch, granted });
+        self.send();
+    }
+
+    fn tell(&mut self, input: Input<'_>) {
+        let told = self.stack.handle(self.now(), input);
+        debug_assert!(told.is_ok(), "only a peer's message is refused");
     }
 
     /// Sends an update. [`Event::Reached`] tells when it is as far as `level`.
