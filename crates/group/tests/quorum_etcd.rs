@@ -2,7 +2,7 @@
 #![cfg(feature = "etcd")]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,8 +103,10 @@ fn server_that_says(answer: &'static [u8]) -> String {
     std::thread::spawn(move || {
         for connection in listener.incoming().take(1) {
             let Ok(mut connection) = connection else { continue };
-            let _ = connection.read(&mut [0; 4096]);
             let _ = connection.write_all(answer);
+            // All of the question is taken before the end: else the asker sees a reset, and not the answer.
+            let _ = connection.shutdown(Shutdown::Write);
+            let _ = connection.read_to_end(&mut Vec::new());
         }
     });
     address
