@@ -46,27 +46,31 @@ pub(crate) fn simulations(report: &mut Report) {
 }
 
 /// Seeds of a soak, unless told otherwise.
-const SOAK_SEEDS: &str = "1000";
+const SOAK_SEEDS: &str = "10000";
 
-/// What `sim` is asked for, as `comb sim` wants it.
-pub(crate) fn sim_arguments<'a>(arguments: &[&'a str]) -> Result<Vec<&'a str>, String> {
+/// What `sim` is asked for, as `comb sim` wants it, one call after the other.
+pub(crate) fn sim_arguments<'a>(arguments: &[&'a str]) -> Result<Vec<Vec<&'a str>>, String> {
     let is_number = |text: &str| text.parse::<u64>().is_ok();
+    // A thousand nodes for an hour, and many storms.
+    let soak = |seeds| vec![vec!["gossip", "--soak", "--seeds", "10"], vec!["all", "--seeds", seeds]];
     match arguments {
-        ["--seed", seed] if is_number(seed) => Ok(vec!["all", "--seed", seed]),
+        ["--seed", seed] if is_number(seed) => Ok(vec![vec!["all", "--seed", seed]]),
         ["--seed", seed, name] | [name, "--seed", seed] if is_number(seed) && !name.starts_with('-') => {
-            Ok(vec![name, "--seed", seed, "--watch"])
+            Ok(vec![vec![name, "--seed", seed, "--watch"]])
         }
-        ["--soak"] => Ok(vec!["all", "--soak", "--seeds", SOAK_SEEDS]),
-        ["--soak", "--seeds", seeds] if is_number(seeds) => Ok(vec!["all", "--soak", "--seeds", seeds]),
+        ["--soak"] => Ok(soak(SOAK_SEEDS)),
+        ["--soak", "--seeds", seeds] if is_number(seeds) => Ok(soak(seeds)),
         _ => Err("sim takes nothing, --seed N [NAME], or --soak [--seeds N]".to_owned()),
     }
 }
 
 /// `comb sim`, from source.
-pub(crate) fn sim(report: &mut Report, arguments: &[&str]) {
-    let mut sim = cargo(["run", "--release", "-p", "comb-cli", "--", "sim"]);
-    sim.args(arguments);
-    report.run("sim", sim);
+pub(crate) fn sim(report: &mut Report, calls: &[Vec<&str>]) {
+    for arguments in calls {
+        let mut sim = cargo(["run", "--release", "-p", "comb-cli", "--", "sim"]);
+        sim.args(arguments);
+        report.run(&format!("sim {}", arguments.join(" ")), sim);
+    }
 }
 
 /// Model checks of the protocol crates.
@@ -204,10 +208,13 @@ mod tests {
 
     #[test]
     fn sim_understands_its_arguments() {
-        assert_eq!(sim_arguments(&["--seed", "7"]), Ok(vec!["all", "--seed", "7"]));
-        assert_eq!(sim_arguments(&["--seed", "7", "order"]), Ok(vec!["order", "--seed", "7", "--watch"]));
+        assert_eq!(sim_arguments(&["--seed", "7"]), Ok(vec![vec!["all", "--seed", "7"]]));
+        assert_eq!(
+            sim_arguments(&["--seed", "7", "order"]),
+            Ok(vec![vec!["order", "--seed", "7", "--watch"]])
+        );
         assert_eq!(sim_arguments(&["order", "--seed", "7"]), sim_arguments(&["--seed", "7", "order"]));
-        assert_eq!(sim_arguments(&["--soak"]), Ok(vec!["all", "--soak", "--seeds", "1000"]));
+        assert_eq!(sim_arguments(&["--soak"]), sim_arguments(&["--soak", "--seeds", SOAK_SEEDS]));
         for mistake in [&["--seed"][..], &["--seed", "x"], &["--soak", "order"], &["order"]] {
             assert!(sim_arguments(mistake).is_err(), "{mistake:?}");
         }

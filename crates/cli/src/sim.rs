@@ -1,7 +1,6 @@
 //! `comb sim`: the protocols in a seeded world.
 
 use std::io::{IsTerminal, Write};
-use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -29,7 +28,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many runs, each with the next seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// How many nodes, instead of the scenario's own number
     #[arg(long)]
@@ -61,6 +60,7 @@ impl Sim {
         if chosen.is_empty() {
             return Err(Failure::new(unknown(name)));
         }
+        self.check_nodes(&chosen)?;
         if self.watch {
             let [scenario] = chosen[..] else {
                 return Err(Failure::new("--watch shows one scenario: name it"));
@@ -71,12 +71,25 @@ impl Sim {
         self.run_all(&chosen)
     }
 
+    fn check_nodes(&self, chosen: &[&Scenario]) -> Result<(), Failure> {
+        let Some(nodes) = self.nodes else { return Ok(()) };
+        match chosen.iter().find(|scenario| !scenario.nodes.contains(&nodes)) {
+            None => Ok(()),
+            Some(scenario) => {
+                let (least, most) = (scenario.nodes.start(), scenario.nodes.end());
+                Err(Failure::new(format!("{} takes {least} to {most} nodes, not {nodes}", scenario.name)))
+            }
+        }
+    }
+
     fn options(&self, seed: u64) -> Options {
         Options { seed, nodes: self.nodes, soak: self.soak }
     }
 
-    fn seeds(&self) -> Range<u64> {
-        self.seed..self.seed.saturating_add(self.seeds)
+    /// Beyond the last number there is 0 again.
+    fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        let first = self.seed;
+        (0..self.seeds).map(move |more| first.wrapping_add(more))
     }
 
     /// All runs, on as many threads as there are cores. A world stays in the thread that made it.
@@ -229,7 +242,7 @@ fn one_run(run: &Ended, report: &Report) -> String {
 }
 
 fn several_runs(scenario: &str, runs: &[&Ended], good: &[&Report]) -> String {
-    let virtual_seconds: f64 = good.iter().map(|report| report.virtual_time.as_secs_f64()).sum();
+    let virtual_seconds = good.iter().fold(0.0, |sum, report| sum + report.virtual_time.as_secs_f64());
     let real_seconds: f64 = runs.iter().map(|end| end.real_seconds).sum();
     let mut text = format!(
         "{scenario}: {} of {} runs without a broken rule; {virtual_seconds:.0} s of virtual time in {real_seconds:.1} s\n",

@@ -3,9 +3,10 @@
 //! A scenario is a world, its checkers, and what happens in it. The same function serves the test that runs a hundred seeds,
 //! the soak that runs ten thousand, and the student who watches one.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use comb_sim::Line;
+use comb_sim::{Actor, Line, Time, World};
 
 pub use comb_sim::Failure;
 
@@ -13,6 +14,7 @@ pub mod gossip;
 pub mod group;
 pub mod linearizable;
 pub mod mscs;
+mod one_order;
 pub mod order;
 pub mod regroup;
 
@@ -40,6 +42,18 @@ pub struct Report {
     pub figures: Vec<(&'static str, f64, &'static str)>,
 }
 
+impl Report {
+    /// Of a world that has run.
+    fn of<A: Actor>(world: &World<A>, figures: Vec<(&'static str, f64, &'static str)>) -> Self {
+        Self {
+            trace_hash: world.trace_hash(),
+            virtual_time: world.now().since(Time::ZERO),
+            steps: world.steps(),
+            figures,
+        }
+    }
+}
+
 /// Who reads the log of a run. None costs nothing.
 pub type Watch = Option<Box<dyn FnMut(&Line)>>;
 
@@ -49,6 +63,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
+    /// How many nodes it may have.
+    pub nodes: RangeInclusive<u32>,
     /// Runs it.
     pub run: fn(Options, Watch) -> Result<Report, Failure>,
 }

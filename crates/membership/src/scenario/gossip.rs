@@ -16,8 +16,12 @@ use crate::view::Member;
 use crate::wire::{self, Protocol};
 
 /// See the module.
-pub const SCENARIO: Scenario =
-    Scenario { name: "gossip", about: "News of every node reaches every node, and failures are seen", run };
+pub const SCENARIO: Scenario = Scenario {
+    name: "gossip",
+    about: "News of every node reaches every node, and failures are seen",
+    nodes: 2..=20_000,
+    run,
+};
 
 /// What is to be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,6 +25,7 @@ use crate::view::{Member, View, ViewEpoch};
 pub const SCENARIO: Scenario = Scenario {
     name: "group",
     about: "Whole members come in, agree, leave and come back, and all that was promised is kept",
+    nodes: 1..=64,
     run,
 };
 
@@ -187,12 +188,7 @@ impl Stage {
             ("members that were excluded and came back", f64::from(self.halted), ""),
             ("groups that lost their quorum", f64::from(u8::from(!seen.must_settle)), ""),
         ];
-        Report {
-            trace_hash: self.world.trace_hash(),
-            virtual_time: self.world.now().since(Time::ZERO),
-            steps: self.world.steps(),
-            figures,
-        }
+        Report::of(&self.world, figures)
     }
 }
 

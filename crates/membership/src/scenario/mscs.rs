@@ -7,9 +7,9 @@ use std::time::Duration;
 use comb_sim::{Boot, Failure, Fault, Line, World};
 
 use super::{Options, Report, Scenario, Watch};
+use crate::NodeId;
 use crate::mscs::timing::CONNECT_TUNED;
 use crate::mscs::{Discovery, NodeSet, Phase};
-use crate::{NodeId, Time};
 use check::{SameMembers, TotalOrder};
 use load::Load;
 use node::{Command, Node, Plan};
@@ -23,6 +23,7 @@ mod node;
 pub const SCENARIO: Scenario = Scenario {
     name: "mscs",
     about: "The classic way: heartbeats, regroup, join and global update of MSCS",
+    nodes: 2..=64,
     run,
 };
 
@@ -86,12 +87,7 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
     world.end()?;
     let updates = world.actors().map(|(_, actor)| actor.mscs.applied().0).max().unwrap_or(0);
     let mean = outages.iter().sum::<Duration>().as_secs_f64() / f64::from(rounds);
-    Ok(Report {
-        trace_hash: world.trace_hash(),
-        virtual_time: world.now().since(Time::ZERO),
-        steps: world.steps(),
-        figures: vec![("failover", mean, "s"), ("updates", updates as f64, "")],
-    })
+    Ok(Report::of(&world, vec![("failover", mean, "s"), ("updates", updates as f64, "")]))
 }
 
 fn unfinished(world: &World<Node>, seed: u64, rule: &str) -> Failure {

@@ -21,8 +21,12 @@ use crate::order::{Config, Level};
 use crate::view::{Member, View, ViewEpoch};
 
 /// See the module.
-pub const SCENARIO: Scenario =
-    Scenario { name: "order", about: "Updates arrive everywhere in one order, whatever fails", run };
+pub const SCENARIO: Scenario = Scenario {
+    name: "order",
+    about: "Updates arrive everywhere in one order, whatever fails",
+    nodes: 1..=64,
+    run,
+};
 
 /// How often the oracle looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -111,12 +115,7 @@ impl Stage {
             ("snapshots handed over", seen.snapshots as f64, ""),
             ("groups that lost their quorum", f64::from(u8::from(self.is_stuck())), ""),
         ];
-        Report {
-            trace_hash: self.world.trace_hash(),
-            virtual_time: self.world.now().since(Time::ZERO),
-            steps: self.world.steps(),
-            figures,
-        }
+        Report::of(&self.world, figures)
     }
 }
 

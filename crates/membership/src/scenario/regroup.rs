@@ -23,8 +23,12 @@ mod copies;
 mod tests;
 
 /// See the module.
-pub const SCENARIO: Scenario =
-    Scenario { name: "regroup", about: "A group agrees on who is left after failures and partitions", run };
+pub const SCENARIO: Scenario = Scenario {
+    name: "regroup",
+    about: "A group agrees on who is left after failures and partitions",
+    nodes: 1..=64,
+    run,
+};
 
 /// How long it may take until all are in one view when nothing is wrong any more. Ballots may have backed off to eight seconds.
 const CALM: Duration = Duration::from_secs(30);
@@ -222,12 +226,7 @@ fn go(options: Options, watch: Watch) -> Result<Report, Failure> {
         ("parts that were stuck", history.stuck as f64, "times"),
         ("restarts by people", f64::from(run.interventions), "times"),
     ]);
-    Ok(Report {
-        trace_hash: run.world.trace_hash(),
-        virtual_time: run.world.now().since(comb_sim::Time::ZERO),
-        steps: run.world.steps(),
-        figures,
-    })
+    Ok(Report::of(&run.world, figures))
 }
 
 fn millis(time: Duration) -> f64 {

@@ -7,20 +7,10 @@ use std::rc::Rc;
 use comb_sim::{Checker, Truth};
 use comb_types::NodeId;
 
+use super::super::one_order::{OneOrder, Place, rule};
 use super::member::{Event, GroupMember};
 use crate::order::Level;
 use crate::view::{Member, View, ViewEpoch};
-
-/// One position of the one order, as the first that delivered it said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
-    epoch: ViewEpoch,
-    sender: Member,
-    number: u64,
-    hash: u64,
-    /// The application's after it.
-    state: u64,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -40,7 +30,7 @@ struct Life {
 /// What was seen of a run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    places: Vec<Place>,
+    order: OneOrder,
     sent: BTreeMap<(Member, u64), Sent>,
     lives: BTreeMap<Member, Life>,
     views: BTreeMap<ViewEpoch, View>,
@@ -54,37 +44,26 @@ pub(super) struct Seen {
 /// One order, one sequence of views, one state; nothing made up, doubled, or lost that was promised.
 pub(super) struct Judge(pub(super) Rc<RefCell<Seen>>);
 
-fn rule(holds: bool, words: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(words()) }
-}
-
 impl Seen {
     pub(super) fn delivered(&self) -> u64 {
-        self.places.len() as u64
+        self.order.len()
     }
 
     pub(super) fn views(&self) -> u64 {
         self.views.len() as u64
     }
 
-    fn place(&self, position: u64) -> Option<Place> {
-        self.places.get(usize::try_from(position.checked_sub(1)?).ok()?).copied()
-    }
-
     fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
         let life = self.lives.entry(me).or_default();
         let before = std::mem::replace(&mut life.delivered, position);
-        rule(position == before + 1, || format!("position {position} was delivered after {before}"))?;
-        if let Some(first) = self.place(position) {
-            return rule(first == place, || format!("position {position} is {first:?} and {place:?}"));
+        if !self.order.deliver(before, position, place)? {
+            return Ok(());
         }
-        rule(position == self.delivered() + 1, || format!("nobody has what comes before {position}"))?;
         let name = (place.sender, place.number);
         let sent = self.sent.get_mut(&name).ok_or_else(|| format!("nobody sent {name:?}"))?;
         rule(sent.hash == place.hash, || format!("{name:?} is not what was sent"))?;
         rule(!sent.is_placed, || format!("{name:?} was delivered twice"))?;
         sent.is_placed = true;
-        self.places.push(place);
         Ok(())
     }
 
@@ -131,9 +110,7 @@ impl Checker<GroupMember> for Judge {
                 let before = seen.sent.insert((me, number), sent);
                 rule(before.is_none(), || format!("number {number} was given twice"))
             }
-            Event::Delivered { me, position, epoch, sender, number, hash, state } => {
-                seen.deliver(me, position, Place { epoch, sender, number, hash, state })
-            }
+            Event::Delivered { me, position, place } => seen.deliver(me, position, place),
             Event::Reached { me, number, level } => {
                 let sent = seen.sent.get_mut(&(me, number)).ok_or("a level for what was not sent")?;
                 rule(!sent.is_reached, || format!("number {number} reached its level twice"))?;
@@ -143,7 +120,7 @@ impl Checker<GroupMember> for Judge {
             }
             Event::Restored { me, position, state } => {
                 seen.restored += 1;
-                let known = seen.place(position).map_or(0, |place| place.state);
+                let known = seen.order.state(position);
                 seen.lives.entry(me).or_default().delivered = position;
                 rule(known == state, || format!("the state at {position} is another"))
             }

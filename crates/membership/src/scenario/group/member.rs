@@ -1,18 +1,17 @@
 //! The program of a node: a whole member, and an application whose state is a hash of all that it was told.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use comb_sim::{Actor, Boot, Effects, Input as Happening};
 use comb_types::{NodeId, Time};
 
+use super::super::one_order::{Place, apply, hash};
 use crate::join;
 use crate::order::Level;
 use crate::regroup::Strength;
 use crate::stack::{self, Config, Input, Stack};
 use crate::transmit::To;
-use crate::view::{Member, View, ViewEpoch};
+use crate::view::{Member, View};
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
@@ -24,39 +23,13 @@ pub(super) enum Command {
 /// What a node tells the checkers.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Submitted {
-        me: Member,
-        number: u64,
-        hash: u64,
-    },
-    Delivered {
-        me: Member,
-        position: u64,
-        epoch: ViewEpoch,
-        sender: Member,
-        number: u64,
-        hash: u64,
-        state: u64,
-    },
-    Reached {
-        me: Member,
-        number: u64,
-        level: Level,
-    },
-    Restored {
-        me: Member,
-        position: u64,
-        state: u64,
-    },
-    View {
-        me: Member,
-        view: View,
-    },
+    Submitted { me: Member, number: u64, hash: u64 },
+    Delivered { me: Member, position: u64, place: Place },
+    Reached { me: Member, number: u64, level: Level },
+    Restored { me: Member, position: u64, state: u64 },
+    View { me: Member, view: View },
     Excluded,
-    Refused {
-        from: NodeId,
-        rule: &'static str,
-    },
+    Refused { from: NodeId, rule: &'static str },
 }
 
 pub(super) struct GroupMember {
@@ -64,12 +37,6 @@ pub(super) struct GroupMember {
     stack: Stack,
     /// The application's.
     state: u64,
-}
-
-fn hash(content: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl GroupMember {
@@ -127,11 +94,8 @@ impl GroupMember {
         let me = self.me;
         match event {
             stack::Event::Delivered(delivery) => {
-                let (position, sender, number) = (delivery.position, delivery.sender, delivery.number);
-                let hash = hash(&*delivery.body);
-                self.state = self::hash((self.state, position, sender, number, hash));
-                let (epoch, state) = (delivery.epoch, self.state);
-                effects.tell(Event::Delivered { me, position, epoch, sender, number, hash, state });
+                let (position, place) = (delivery.position, apply(&mut self.state, &delivery));
+                effects.tell(Event::Delivered { me, position, place });
             }
             stack::Event::Reached { number, level } => effects.tell(Event::Reached { me, number, level }),
             stack::Event::Restore { position, state } => {

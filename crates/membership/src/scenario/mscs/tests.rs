@@ -2,6 +2,7 @@ use comb_sim::{Checker, Truth, Weather};
 
 use super::figures::{self, OUT_OF_THE_BOX, Parameters, TUNED};
 use super::*;
+use crate::Time;
 use crate::mscs::Event;
 use std::cell::RefCell;
 use std::rc::Rc;

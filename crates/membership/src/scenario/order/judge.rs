@@ -8,20 +8,10 @@ use std::time::Duration;
 use comb_sim::{Checker, Truth};
 use comb_types::{NodeId, Time};
 
+use super::super::one_order::{OneOrder, Place, rule};
 use super::replica::{Event, Replica};
 use crate::order::Level;
-use crate::view::{Member, View, ViewEpoch};
-
-/// One position of the one order, as the first that delivered it said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
-    epoch: ViewEpoch,
-    sender: Member,
-    number: u64,
-    hash: u64,
-    /// The application's after it.
-    state: u64,
-}
+use crate::view::{Member, View};
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -43,7 +33,7 @@ struct Life {
 /// What was seen of a run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    places: Vec<Place>,
+    order: OneOrder,
     sent: BTreeMap<(Member, u64), Sent>,
     last_numbers: BTreeMap<Member, u64>,
     lives: BTreeMap<Member, Life>,
@@ -58,7 +48,7 @@ pub(super) struct Seen {
 impl Seen {
     /// How many updates were delivered somewhere.
     pub(super) fn delivered(&self) -> u64 {
-        self.places.len() as u64
+        self.order.len()
     }
 
     /// How many updates were submitted.
@@ -69,7 +59,7 @@ impl Seen {
     /// How many updates of a node, in all its lives, were delivered.
     #[cfg(test)]
     pub(super) fn delivered_from(&self, node: NodeId) -> usize {
-        self.places.iter().filter(|place| place.sender.node == node).count()
+        self.order.places().iter().filter(|place| place.sender.node == node).count()
     }
 }
 
@@ -81,34 +71,11 @@ pub(super) struct Judge {
     pub(super) must_settle: Rc<RefCell<bool>>,
 }
 
-fn rule(holds: bool, words: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(words()) }
-}
-
 impl Seen {
     fn delivered_at(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
         let life = self.lives.entry(me).or_default();
-        let before = life.delivered;
-        rule(position == before + 1, || format!("order: position {position} delivered after {before}"))?;
-        life.delivered = position;
-        let index = usize::try_from(position - 1).map_err(|error| error.to_string())?;
-        if let Some(&first) = self.places.get(index) {
-            rule(first.epoch == place.epoch, || {
-                format!("view synchrony: position {position} belongs to {} and {}", first.epoch, place.epoch)
-            })?;
-            return rule(first == place, || {
-                format!("total order: position {position} is {first:?} and {place:?}")
-            });
-        }
-        rule(index == self.places.len(), || format!("order: nobody has delivered what precedes {position}"))?;
-        if let Some(last) = self.places.last() {
-            rule(last.epoch <= place.epoch, || {
-                format!("view synchrony: position {position} is of an old view")
-            })?;
-        }
-        self.judge_new(position, place)?;
-        self.places.push(place);
-        Ok(())
+        let before = std::mem::replace(&mut life.delivered, position);
+        if self.order.deliver(before, position, place)? { self.judge_new(position, place) } else { Ok(()) }
     }
 
     fn judge_new(&mut self, position: u64, place: Place) -> Result<(), String> {
@@ -174,17 +141,12 @@ impl Checker<Replica> for Judge {
                 life.submitted += 1;
                 rule(number == life.submitted, || format!("number {number} follows {}", life.submitted - 1))
             }
-            Event::Delivered { position, epoch, sender, number, hash, state } => {
-                let place = Place { epoch, sender, number, hash, state };
-                seen.delivered_at(me, position, place)
-            }
+            Event::Delivered { position, place } => seen.delivered_at(me, position, place),
             Event::Reached { number, level } => seen.reached(truth.now, me, number, level),
             Event::Joined { position, state } => {
                 seen.lives.entry(me).or_default().delivered = position;
                 seen.snapshots += 1;
-                let there =
-                    position.checked_sub(1).and_then(|index| seen.places.get(usize::try_from(index).ok()?));
-                let known = there.map_or(0, |place| place.state);
+                let known = seen.order.state(position);
                 rule(known == state, || format!("the snapshot of position {position} has another state"))
             }
             Event::Installed { ref view } => {

@@ -1,15 +1,14 @@
 //! The program of a node: ordered update, and an application whose state is a hash of all that it was told.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 
 use comb_sim::{Actor, Boot, Disk, Effects, Input as Happening, Ticket};
 use comb_types::{NodeId, Time};
 
-use crate::order::{self, Config, Delivery, Input, Level, Order, Snapshot};
+use super::super::one_order::{Place, apply, hash};
+use crate::order::{self, Config, Input, Level, Order, Snapshot};
 use crate::transmit::To;
-use crate::view::{Member, View, ViewEpoch};
+use crate::view::{Member, View};
 
 /// What a scenario tells a node.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ pub(super) enum Command {
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Submitted { number: u64, level: Level, hash: u64 },
-    Delivered { position: u64, epoch: ViewEpoch, sender: Member, number: u64, hash: u64, state: u64 },
+    Delivered { position: u64, place: Place },
     Reached { number: u64, level: Level },
     Joined { position: u64, state: u64 },
     Position { round: u64, held: u64 },
@@ -76,12 +75,6 @@ fn read_log(disk: &mut Disk) -> Vec<Vec<u8>> {
     records
 }
 
-pub(super) fn hash(content: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Replica {
     /// In its first life a node is a founder. Later ones go on from their logs, if there are any, or must join.
     pub(super) fn boot(boot: &mut Boot<'_>, config: &Config, first: &View) -> Self {
@@ -101,7 +94,7 @@ impl Replica {
 
     /// How far it is: the view of the last update that it holds, and its position.
     #[cfg(test)]
-    pub(super) fn extent(&self) -> Option<(ViewEpoch, u64)> {
+    pub(super) fn extent(&self) -> Option<(crate::view::ViewEpoch, u64)> {
         self.order.as_ref().map(|order| (order.last_epoch(), order.held()))
     }
 
@@ -203,10 +196,8 @@ impl Replica {
 
 fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
     match event {
-        order::Event::Delivered(Delivery { position, epoch, sender, number, body }) => {
-            let hash = hash(&*body);
-            *state = self::hash((*state, position, sender, number, hash));
-            Event::Delivered { position, epoch, sender, number, hash, state: *state }
+        order::Event::Delivered(delivery) => {
+            Event::Delivered { position: delivery.position, place: apply(state, &delivery) }
         }
         order::Event::Reached { number, level } => Event::Reached { number, level },
         order::Event::Position(held) => Event::Position { round, held },
