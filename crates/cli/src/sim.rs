@@ -1,5 +1,6 @@
 //! `comb sim`: the protocols in a seeded world.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,6 +55,7 @@ struct Ended {
 
 impl Sim {
     pub(crate) fn run(self) -> Outcome {
+        name_runs_that_panic();
         let Some(name) = &self.scenario else { return list() };
         let chosen: Vec<&'static Scenario> =
             ALL.iter().filter(|scenario| name == "all" || scenario.name == name).collect();
@@ -174,8 +176,23 @@ impl Sim {
     }
 }
 
+thread_local! {
+    /// What this thread runs: an assertion that fails ends the program, and it is to be known where.
+    static RUNNING: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Says of a run that panics how to run it again.
+fn name_runs_that_panic() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        RUNNING.with_borrow(|again| eprintln!("comb: {again}"));
+    }));
+}
+
 fn run_one(scenario: &'static Scenario, options: Options, watch: Watch) -> Ended {
     let started = Instant::now();
+    RUNNING.set(format!("this was {} with {options:?}", scenario.name));
     let outcome = (scenario.run)(options, watch);
     Ended {
         scenario: scenario.name,

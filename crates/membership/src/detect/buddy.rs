@@ -188,6 +188,11 @@ impl Buddy {
         self.watched.iter().map(|watched| watched.member)
     }
 
+    /// Whether some pings go to it.
+    pub fn is_in_ring(&self, member: Member) -> bool {
+        self.ring.len() > 1 && self.ring.contains(&member)
+    }
+
     /// Time in which we stood still is no evidence against others.
     fn notice_pause(&mut self, now: Time) {
         let late = now.since(self.next_ping);

@@ -163,6 +163,10 @@ impl Lookout {
         self.verdict.subjects().map(change)
     }
 
+    fn is_observed(&self, member: Member) -> bool {
+        self.buddy.as_ref().is_some_and(|buddy| buddy.is_in_ring(member))
+    }
+
     /// Of those against whom something speaks, gossip may have brought a later version a moment ago.
     fn tell_who_is_heard(&mut self, now: Time) {
         let subjects: Vec<_> = self.verdict.subjects().collect();
@@ -180,6 +184,10 @@ impl Lookout {
         let evidence =
             |subject, kind| verdict::Input::Evidence(Evidence::new(subject, kind, Source::Ourselves));
         let input = match *event {
+            // Its observers would know sooner. Gossip alone can only say that enough others agree.
+            state::Event::Suspected(member) | state::Event::Lost(member) if self.is_observed(member) => {
+                return;
+            }
             state::Event::Suspected(member) | state::Event::Lost(member) => evidence(member, Kind::Silence),
             state::Event::Cleared(member) => verdict::Input::Heard(member),
             state::Event::Failed(member) => evidence(member, Kind::Gossip),

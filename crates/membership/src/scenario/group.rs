@@ -5,7 +5,7 @@
 
 mod judge;
 mod member;
-pub mod quiet;
+pub mod silence;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -167,6 +167,7 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
     let nodes = options.nodes.unwrap_or(5).max(1);
     let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
     let mut stage = Stage::new(options.seed, nodes);
+    stage.seen.borrow_mut().may_doubt = true;
     if let Some(watch) = watch {
         stage.world.watch(watch);
     }

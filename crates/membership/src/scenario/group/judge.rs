@@ -36,8 +36,9 @@ pub(super) struct Seen {
     lives: BTreeMap<Member, Life>,
     views: BTreeMap<ViewEpoch, View>,
     pub(super) restored: u64,
-    /// How often a member that was up was doubted.
+    /// How often a member that was up was doubted, and whether that may be.
     pub(super) doubted: u64,
+    pub(super) may_doubt: bool,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
     /// Who has halted since the last look.
@@ -130,8 +131,9 @@ impl Checker<GroupMember> for Judge {
             Event::View { me, ref view } => seen.install(me, view),
             Event::Condition(change) => {
                 let is_dead = truth.is_dead(change.subject.node, change.subject.incarnation);
-                seen.doubted += u64::from(change.condition > Condition::Alive && !is_dead);
-                Ok(())
+                let is_wrong = change.condition > Condition::Alive && !is_dead;
+                seen.doubted += u64::from(is_wrong);
+                rule(seen.may_doubt || !is_wrong, || format!("{:?} of a healthy one", change))
             }
             Event::Refused { from, rule } => Err(format!("honest {from} was refused: {rule}")),
             Event::Excluded => {
