@@ -144,7 +144,12 @@ fn one_world(nodes: u32, load: Load) -> Result<Found, Failure> {
             &format!("{what}, failover classic"),
             middle(regroups.iter().map(|it| Some(it.failover.as_secs_f64()))),
         );
-        for (who, witnesses) in [("ours", Witnesses::One), ("ours, all notice", Witnesses::All)] {
+        let ways = [
+            ("ours", Witnesses::One),
+            ("ours, all notice", Witnesses::All),
+            ("ours, nobody notices", Witnesses::Nobody),
+        ];
+        for (who, witnesses) in ways {
             let regroups = seeds(|seed| ours::regroup(of(seed), timers, failures, witnesses))?;
             let messages = regroups.iter().map(|it| it.total.map(|_| it.messages as f64));
             add(&format!("{what}, messages {who}"), middle(messages));
@@ -159,7 +164,7 @@ fn one_world(nodes: u32, load: Load) -> Result<Found, Failure> {
         for who in ["classic", "ours"] {
             let updates = seeds(|seed| match who {
                 "classic" => figures::updates(of(seed), bytes, count),
-                _ => ours::updates(of(seed), level, bytes, count),
+                _ => ours::updates(of(seed), timers, level, bytes, count),
             })?;
             add(
                 &format!("{what}, latency {who}"),
@@ -172,7 +177,7 @@ fn one_world(nodes: u32, load: Load) -> Result<Found, Failure> {
     }
     let classic = seeds(|seed| figures::contended_updates_per_second(of(seed), SMALL, each))?;
     add("rate classic", median(&classic));
-    let our_rate = seeds(|seed| ours::contended_updates_per_second(of(seed), SMALL, each))?;
+    let our_rate = seeds(|seed| ours::contended_updates_per_second(of(seed), timers, SMALL, each))?;
     add("rate ours", median(&our_rate));
     if nodes == WORLD_NODES[0] && load == Load::Idle {
         add("heartbeats classic", Some(figures::heartbeats_per_second(of(1))?));

@@ -1,7 +1,7 @@
 //! Chapter 7's figures of our own protocols, in the classic way's world: the same nodes, the same network, and the same wait for
 //! the processor before each message that is not the kernel's. ([`super::load`])
 //!
-//! Nobody detects failures here: one survivor is told of each, as the silence that one node notices begins the classic regroup.
+//! What our own detectors send is counted apart, as the classic way's heartbeats are, and waits as all does: they are no kernel's.
 
 use std::time::Duration;
 
@@ -10,21 +10,23 @@ use comb_sim::{Actor, Boot, Effects, Failure, Fault, Input as Happening, World};
 use super::figures::{Parameters, Updates};
 use super::load::Load;
 use super::unfinished;
-use crate::mscs::timing::{ACTIVATE_LEAST, ENABLE, REGROUP_TICK};
+use crate::detect::Kind;
+use crate::mscs::timing::{ACTIVATE_LEAST, ENABLE, HEARTBEAT, REGROUP_TICK};
 use crate::order::{Level, Order};
-use crate::regroup::{Regroup, Stage, Strength};
+use crate::regroup::{Regroup, Stage};
 use crate::stack::{Config, Event, Input, Stack};
 use crate::transmit::To;
 use crate::view::{Member, View, ViewEpoch};
+use crate::wire::{self, Protocol};
 use crate::{Dice, Incarnation, NodeId, Time};
 
 /// What a change of the view cost. (Figures 7.1 and 7.2)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// From the joiner's start, or the first suspicion, until all have installed the view and know that all have; none if that
+    /// From the joiner's start, or the failure, until all have installed the view and know that all have; none if that
     /// view did not come within the limit.
     pub total: Option<Duration>,
-    /// All messages that all nodes sent meanwhile, whatever for.
+    /// All messages that all nodes sent meanwhile, but for the detectors'.
     pub messages: u64,
     /// The longest chain of messages of which each was sent after the one before had come. A call makes two.
     pub in_turn: u64,
@@ -50,15 +52,18 @@ impl Timers {
             (config.regroup.resend, config.join.resend) = (REGROUP_TICK, REGROUP_TICK);
             (config.regroup.activate, config.regroup.patience) = (ACTIVATE_LEAST, ACTIVATE_LEAST);
             config.join.patience = ENABLE;
+            config.watching.ping = HEARTBEAT;
         }
         config
     }
 }
 
-/// Who notices a failure.
+/// Who notices a failure at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Witnesses {
-    /// One survivor. The others wait for the failed one until their timers end.
+    /// Nobody: the detectors have to.
+    Nobody,
+    /// One survivor. The others wait for the failed one until their timers end, or their detectors have seen it.
     One,
     /// All, as when a process dies to which each has a channel.
     All,
@@ -71,7 +76,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub fn join(parameters: Parameters, timers: Timers) -> Result<Change, Failure> {
     let all = parameters.nodes;
     let mut world = running(parameters, timers, all - 1)?;
-    change(&mut world, all, all, |world, now| world.at(now, Fault::Start(NodeId(all - 1))))
+    change(&mut world, all, |world, now| world.at(now, Fault::Start(NodeId(all - 1))))
 }
 
 /// Lets the last nodes fail, so many of them, at once. (Figure 7.2)
@@ -83,13 +88,17 @@ pub fn regroup(
 ) -> Result<Change, Failure> {
     let survivors = parameters.nodes - failures;
     let mut world = running(parameters, timers, parameters.nodes)?;
-    change(&mut world, parameters.nodes, survivors, |world, now| {
+    change(&mut world, survivors, |world, now| {
         for victim in (survivors..parameters.nodes).map(NodeId) {
             let witness = world.dice().below(survivors);
             world.at(now, Fault::Crash(victim));
-            let is_witness = |node: &u32| witnesses == Witnesses::All || *node == witness;
+            let is_witness = |node: &u32| match witnesses {
+                Witnesses::Nobody => false,
+                Witnesses::One => *node == witness,
+                Witnesses::All => true,
+            };
             for node in (0..survivors).filter(is_witness) {
-                world.command(NodeId(node), Command::Suspect(victim));
+                world.command(NodeId(node), Command::Notice(victim));
             }
         }
     })
@@ -97,8 +106,14 @@ pub fn regroup(
 
 /// One node updates all, so many times, the next when the last is as far as `level`. The sender is not the sequencer if there is
 /// another. (Figures 7.4 and 7.5)
-pub fn updates(parameters: Parameters, level: Level, bytes: usize, count: u32) -> Result<Updates, Failure> {
-    let mut world = running(parameters, Timers::Own, parameters.nodes)?;
+pub fn updates(
+    parameters: Parameters,
+    timers: Timers,
+    level: Level,
+    bytes: usize,
+    count: u32,
+) -> Result<Updates, Failure> {
+    let mut world = running(parameters, timers, parameters.nodes)?;
     let sender = NodeId(parameters.nodes - 1);
     let start = world.now();
     let mut longest = Duration::ZERO;
@@ -116,8 +131,13 @@ pub fn updates(parameters: Parameters, level: Level, bytes: usize, count: u32) -
 }
 
 /// All nodes update at once, each so many times: how many everybody has in a second. (Figure 7.5)
-pub fn contended_updates_per_second(parameters: Parameters, bytes: usize, each: u32) -> Result<f64, Failure> {
-    let mut world = running(parameters, Timers::Own, parameters.nodes)?;
+pub fn contended_updates_per_second(
+    parameters: Parameters,
+    timers: Timers,
+    bytes: usize,
+    each: u32,
+) -> Result<f64, Failure> {
+    let mut world = running(parameters, timers, parameters.nodes)?;
     let (start, all) = (world.now(), parameters.nodes * each);
     for node in (0..parameters.nodes).map(NodeId) {
         (0..each).for_each(|_| world.command(node, Command::Submit { level: Level::Majority, bytes }));
@@ -156,12 +176,10 @@ fn agree(world: &World<Node>, members: u32) -> bool {
 
 fn change(
     world: &mut World<Node>,
-    nodes: u32,
     members: u32,
     cause: impl FnOnce(&mut World<Node>, Time),
 ) -> Result<Change, Failure> {
-    let sent = |world: &World<Node>| (0..nodes).map(|node| world.traffic(NodeId(node)).sent).sum::<u64>();
-    let (start, before) = (world.now(), sent(world));
+    let start = world.now();
     for node in 0..members {
         world.command(NodeId(node), Command::Count);
     }
@@ -171,8 +189,9 @@ fn change(
     let is_in = world.run_while_not(LIMIT, |world| agree(world, members))?;
     let in_turn = world.actors().map(|(_, node)| u64::from(node.chain)).max().unwrap_or(0);
     let rounds = world.actor(NodeId(members - 1)).map_or(0, |node| node.rounds);
+    let messages = world.actors().map(|(_, node)| node.sent).sum();
     let total = is_in.then(|| world.now().since(start));
-    Ok(Change { total, messages: sent(world) - before, in_turn, rounds })
+    Ok(Change { total, messages, in_turn, rounds })
 }
 
 #[derive(Clone, Debug)]
@@ -181,7 +200,7 @@ enum Command {
         level: Level,
         bytes: usize,
     },
-    Suspect(NodeId),
+    Notice(NodeId),
     /// Chains of messages begin here.
     Count,
 }
@@ -196,9 +215,11 @@ struct Node {
     wakes_at: Option<Time>,
     /// Own updates that are as far as they were to come.
     reached: u64,
-    /// The longest chain of messages that ends here. Each message says the one that ends with it, before its bytes.
+    /// The longest chain of messages that ends here, but for the detectors'. Each message says the one that ends with it, before
+    /// its bytes.
     chain: u16,
-    /// How often something was sent.
+    /// Messages, and how often there were any.
+    sent: u64,
     rounds: u32,
 }
 
@@ -206,13 +227,25 @@ impl Node {
     fn start(boot: &Boot<'_>, mut config: Config, first: &View, load: Load) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
         config.join.contacts = first.nodes().collect();
+        (config.watching.seed, config.watching.starting) = (boot.seed, Duration::ZERO);
         let stack = if first.members.contains(&me) {
             Stack::configured(config, me, first.clone(), boot.now)
         } else {
             Stack::joining(config, me, boot.now)
         };
         let dice = Dice::new(boot.seed);
-        Self { me, stack, load, dice, waiting: Vec::new(), wakes_at: None, reached: 0, chain: 0, rounds: 0 }
+        Self {
+            me,
+            stack,
+            load,
+            dice,
+            waiting: Vec::new(),
+            wakes_at: None,
+            reached: 0,
+            chain: 0,
+            sent: 0,
+            rounds: 0,
+        }
     }
 
     fn feed(&mut self, now: Time, input: Input<'_>) {
@@ -233,20 +266,22 @@ impl Node {
     }
 
     fn poll(&mut self, effects: &mut Effects<'_, ()>) {
-        let mut is_sent = false;
+        let before = self.sent;
         loop {
             let mut is_done = true;
             while let Some(cast) = self.stack.poll_transmit(effects.now()) {
                 is_done = false;
-                let bytes = [&self.chain.saturating_add(1).to_le_bytes(), &cast.bytes[..]].concat();
+                let is_counted = !is_watching(self.me.node, &cast.bytes);
+                let chain = if is_counted { self.chain.saturating_add(1) } else { 0 };
+                let bytes = [&chain.to_le_bytes(), &cast.bytes[..]].concat();
                 let to: Vec<_> = match cast.to {
                     To::One(to) => vec![to],
                     To::Others => self.stack.view().into_iter().flat_map(View::nodes).collect(),
                 };
-                is_sent = true;
-                to.into_iter()
-                    .filter(|&to| to != self.me.node)
-                    .for_each(|to| effects.send(to, bytes.clone()));
+                for to in to.into_iter().filter(|&to| to != self.me.node) {
+                    self.sent += u64::from(is_counted);
+                    effects.send(to, bytes.clone());
+                }
             }
             while let Some(event) = self.stack.poll_event() {
                 is_done = false;
@@ -261,11 +296,16 @@ impl Node {
                 }
             }
             if is_done {
-                self.rounds += u32::from(is_sent);
+                self.rounds += u32::from(self.sent > before);
                 return;
             }
         }
     }
+}
+
+/// Whether this is a detector's, which come at all times.
+fn is_watching(from: NodeId, bytes: &[u8]) -> bool {
+    matches!(wire::protocol(from, bytes), Ok(Protocol::Detect | Protocol::State))
 }
 
 impl Actor for Node {
@@ -287,10 +327,10 @@ impl Actor for Node {
                 let submitted = self.stack.submit(now, level, &vec![0x5a; bytes]);
                 assert!(submitted.is_ok(), "there is room: {submitted:?}");
             }
-            Happening::Command(Command::Suspect(node)) => {
-                self.feed(now, Input::Suspect(node, Strength::Failed));
+            Happening::Command(Command::Notice(node)) => {
+                self.feed(now, Input::Noticed(node, Kind::ProcessExit));
             }
-            Happening::Command(Command::Count) => (self.chain, self.rounds) = (0, 0),
+            Happening::Command(Command::Count) => (self.chain, self.sent, self.rounds) = (0, 0, 0),
             Happening::Started | Happening::Timeout | Happening::Synced { .. } => {
                 self.feed(now, Input::Timeout);
             }
@@ -334,15 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn sim_a_regroup_waits_for_no_timer_if_all_notice_and_for_one_if_one_does() {
+    fn sim_a_regroup_waits_for_no_timer_if_all_notice_a_failure() {
         let own = Timers::Own;
         let total = |witnesses| regroup(idle(32), own, 1, witnesses).expect("no rule is broken").total;
         let (all, one) = (total(Witnesses::All), total(Witnesses::One));
         let timer = own.config().regroup.activate;
-        assert!(
-            all.is_some_and(|all| all < timer) && one.is_some_and(|one| one >= timer),
-            "{all:?}, {one:?}"
-        );
+        println!("{all:?} {one:?} {:?}", total(Witnesses::Nobody));
+        assert!(all.is_some_and(|all| all < timer), "{all:?}");
+        assert!(one > all && total(Witnesses::Nobody) > one, "who was not told cannot know as soon: {one:?}");
         let messages = |witnesses| regroup(idle(32), own, 1, witnesses).expect("no rule is broken").messages;
         let classic = figures::regroup(idle(32), 1).expect("no rule is broken").messages;
         assert!(10 * messages(Witnesses::All) < classic, "about ten messages a member");
@@ -350,11 +389,14 @@ mod tests {
 
     #[test]
     fn sim_an_update_goes_to_all_at_once() {
-        let updates =
-            |nodes| updates(idle(nodes), Level::Majority, 50, 10).expect("no rule is broken").latency;
+        let updates = |nodes| {
+            updates(idle(nodes), Timers::Own, Level::Majority, 50, 10).expect("no rule is broken").latency
+        };
         let (few, many) = (updates(4), updates(32));
         assert!(many < 2 * few, "{few:?} with 4, {many:?} with 32");
-        let together = |nodes| contended_updates_per_second(idle(nodes), 50, 10).expect("no rule is broken");
+        let together = |nodes| {
+            contended_updates_per_second(idle(nodes), Timers::Own, 50, 10).expect("no rule is broken")
+        };
         let (few, many) = (together(4), together(32));
         assert!(many > few, "{few}/s of 4, {many}/s of 32");
     }
