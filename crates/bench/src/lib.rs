@@ -2,6 +2,7 @@
 
 mod bare;
 mod classic_group;
+mod coming_in;
 mod cores;
 mod curves;
 mod endpoint_way;
@@ -12,6 +13,8 @@ mod idle;
 mod items;
 mod layers;
 pub mod membership;
+mod mscs_figures;
+mod mscs_items;
 pub mod net;
 mod program;
 mod report;
