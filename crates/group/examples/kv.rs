@@ -1,15 +1,18 @@
 //! A key-value service: replicas, each a process and a member of one group, serve clients over TCP. An agent must run:
 //!
 //! ```console
-//! $ comb up --cells 1                               # "agent: process 14506, in /tmp/comb-1000"
-//! $ alias kv='cargo run --release -p comb-group --features tokio --example kv -- /tmp/comb-1000/agent.sock'
-//! $ kv 0 3 127.0.0.1:7400 new                       # in three terminals: number, how many, address, new
-//! $ kv 1 3 127.0.0.1:7401 new
-//! $ kv 2 3 127.0.0.1:7402 new
-//! $ nc 127.0.0.1 7401                               # a line asks, a line answers
-//! put colour green
+//! $ cargo build -p comb-group --features tokio --example kv
+//! $ comb up --cells 1
+//! 1 cell is up after 22 ms
+//! agent: process 14506, in /tmp/comb-1000
+//! $ kv() { target/debug/examples/kv /tmp/comb-1000/agent.sock "$@"; }
+//! $ kv 0 3 127.0.0.1:7400 new &          # number, how many, address; new: the group's first start
+//! $ kv 1 3 127.0.0.1:7401 new &
+//! $ kv 2 3 127.0.0.1:7402 new &
+//! $ exec 3<>/dev/tcp/127.0.0.1/7401      # a line asks, a line answers; or nc 127.0.0.1 7401
+//! $ echo put colour green >&3; head -1 <&3
 //! ok
-//! $ kv 0 3 127.0.0.1:7400 join                      # when replica 0 was killed: it gets the state of the others
+//! $ kv 0 3 127.0.0.1:7400 join &         # when replica 0 was killed: it gets the others' state
 //! ```
 //!
 //! Requests: `put KEY VALUE`, `get KEY`, `cas KEY OLD NEW`. All of them, reads too, are updates of the group, and are answered
