@@ -14,6 +14,9 @@ use comb_types::NodeId;
 
 /// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
+/// And where asking took long, as with a peer that is stopped, so many times as long passes before the next time: this node must
+/// not seem to have stopped, too.
+const SHARE_OF_OPENINGS: u32 = 5;
 /// An agent, or a peer's watcher, that takes longer holds everybody up.
 const OPENING_LIMIT: Duration = Duration::from_millis(200);
 /// Messages that wait for a slow reader. What comes then is lost.
@@ -63,7 +66,8 @@ struct Peer {
     channel: Option<ChannelKey>,
     /// In order, behind what is in the channel.
     unsent: VecDeque<Arc<[u8]>>,
-    failed_opening: Option<Instant>,
+    /// It could not be reached, and is not asked for before this.
+    asked_again: Option<Instant>,
 }
 
 /// What has come.
@@ -240,13 +244,14 @@ impl Mesh {
     }
 
     fn open(&mut self, to: NodeId) {
-        let now = Instant::now();
+        let began = Instant::now();
         let peer = self.peers.entry(to).or_default();
-        if peer.failed_opening.is_some_and(|last| now.duration_since(last) < BETWEEN_OPENINGS) {
+        if peer.asked_again.is_some_and(|at| began < at) {
             return;
         }
         let opened = self.endpoint.open(&self.names.address(to));
-        peer.failed_opening = opened.is_err().then_some(now);
+        let pause = BETWEEN_OPENINGS.max(began.elapsed() * SHARE_OF_OPENINGS);
+        peer.asked_again = opened.is_err().then(|| Instant::now() + pause);
         if let Ok(channel) = opened {
             self.install(to, channel);
         }
