@@ -240,7 +240,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn say(line: &serde_json::Value) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn say(line: &serde_json::Value) -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)

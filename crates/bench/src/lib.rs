@@ -25,3 +25,4 @@ mod socket_way;
 mod transports;
 mod via_way;
 mod workload;
+mod write_gap;

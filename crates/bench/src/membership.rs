@@ -22,6 +22,7 @@ use crate::group_side::{Task, monotonic_ns};
 use crate::net::median;
 use crate::report::{Goal, Row, print};
 use crate::room::Room;
+use crate::write_gap;
 
 const MEMBERS: u32 = 32;
 const UPDATE_BYTES: usize = 64;
@@ -40,6 +41,8 @@ Processes: 32 on this machine's cores, all asleep unless something comes. An upd
 is that of one member's deliveries, the median of all. Latency is from submission until the sender knows that a majority holds it.
 Classic: MSCS's global update, with calls over the same channels and no other cost than theirs; the thesis's numbers come from
 calls of 3-5 ms each. corosync: its process groups, a daemon for each node in a namespace of its own, as many nodes as ours has processes.
+Write gap: the longest time between two acknowledged writes around the end of a replica of three, for one client that goes to the next
+replica on an error or after a second; ours in memory, etcd on a disk as it comes, and in memory with times as short as its manual allows.
 Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -178,6 +181,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     bench.classic()?;
     bench.join()?;
     bench.corosync()?;
+    bench.write_gap();
     bench.detection()?;
     if !json {
         eprint!("\r{:60}\r", "");
@@ -342,6 +346,16 @@ impl Bench {
         let theirs = of("process_death_seconds").map(|seconds| seconds * 1e3);
         self.beside(&claim("a process's death"), (death, theirs), "ms", &peer);
         Ok(())
+    }
+
+    fn write_gap(&mut self) {
+        self.says("three replicas that are killed");
+        for gap in write_gap::compare(self.full) {
+            self.beside(&gap.claim, (gap.ours_ms, gap.theirs_ms), "ms", gap.peer);
+            if let (Some(row), Some(missing)) = (self.rows.last_mut(), gap.missing) {
+                row.note = missing;
+            }
+        }
     }
 
     fn detection(&mut self) -> Outcome<()> {

@@ -13,7 +13,7 @@ use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
-use crate::{curves, group_side, hot_spot, idle, layers, transports};
+use crate::{curves, group_side, hot_spot, idle, layers, transports, write_gap};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -38,9 +38,20 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
         "hot_spot" => return hot_spot::ask(),
+        // A part of `comb bench membership --full` alone.
+        "write_gap" => {
+            for gap in write_gap::compare(true) {
+                println!("{}", serde_json::to_string(&gap)?);
+            }
+            return Ok(());
+        }
         pair if PAIRS.contains(&pair) => {}
         _ => {
-            return Err(format!("{name:?} is no side: {}, loopback, veth, hot_spot", PAIRS.join(", ")).into());
+            return Err(format!(
+                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap",
+                PAIRS.join(", ")
+            )
+            .into());
         }
     }
     let room = Room::create()?;
@@ -56,6 +67,9 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
 pub fn answer(name: &str, room: &Path, told: &Path) -> Result<(), Box<dyn std::error::Error>> {
     if name == "group" {
         return group_side::run(room, told.to_str().ok_or("a name that is no text")?);
+    }
+    if name == "replica" {
+        return write_gap::run_replica(room, told.to_str().ok_or("a name that is no text")?);
     }
     if name == "hot_spot" {
         return hot_spot::answer(room, told.to_str().ok_or("a name that is no text")?);

@@ -8,7 +8,7 @@ use comb_membership::order::{Level, SubmitError};
 use comb_membership::stack::{Config, Event, Input, Stack};
 use comb_membership::state::WriteError;
 use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
-use comb_net::{Agent, Cause, EndpointOptions};
+use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
 
 use crate::mesh::{Arrivals, Mesh, MeshError, Names};
@@ -201,8 +201,21 @@ impl Group {
 
     /// Waits until something comes or is due, at most `limit`.
     pub fn wait(&mut self, limit: Duration) {
-        let until = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
-        self.mesh.wait(until.min(limit));
+        self.mesh.wait(self.nothing_is_due_for().min(limit));
+    }
+
+    /// How long an event loop may wait if nothing comes: then call [`Group::poll`].
+    pub fn nothing_is_due_for(&self) -> Duration {
+        self.stack
+            .next_timeout()
+            .map_or(LONGEST_SLEEP, |due| due.since(self.now()))
+            .min(self.mesh.nothing_is_due_for())
+    }
+
+    /// What an event loop waits for: [`Endpoint::arm`] before, [`Endpoint::disarm`] and [`Group::poll`] after. What comes to it
+    /// is the group's: do not receive from it.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        self.mesh.endpoint()
     }
 
     /// The view that this member works in; none before the first.

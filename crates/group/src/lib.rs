@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod grant;
 mod group;
 mod mesh;

@@ -213,9 +213,12 @@ impl Mesh {
 
     /// Waits until something comes, at most `limit`.
     pub fn wait(&mut self, limit: Duration) {
-        // Nothing rings when a slow reader has made room.
-        let limit = if self.waiting.is_empty() { limit } else { limit.min(Duration::from_millis(1)) };
-        self.endpoint.wait(limit);
+        self.endpoint.wait(limit.min(self.nothing_is_due_for()));
+    }
+
+    /// How long a wait may be. Nothing rings when a slow reader has made room.
+    pub(crate) fn nothing_is_due_for(&self) -> Duration {
+        if self.waiting.is_empty() { Duration::MAX } else { Duration::from_millis(1) }
     }
 
     /// Gives a peer up: its channels are closed, and what waits for it is lost.

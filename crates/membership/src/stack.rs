@@ -113,7 +113,7 @@ pub enum Event {
         /// The level that it was sent for.
         level: Level,
     },
-    /// This is the view from now on. All that was delivered before was delivered in the one before.
+    /// This is the view from now on. All that was delivered before was delivered in the one before, and all that follows is not.
     View(View),
     /// Everybody has installed the view.
     Settled(View),
@@ -488,9 +488,7 @@ impl Stack {
         };
         if snapshot.position > delivered {
             // What was delivered before comes before.
-            while let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
-                self.ordered(now, event);
-            }
+            self.take_what_is_ordered(now);
             let (position, state) = (snapshot.position, snapshot.state.clone());
             self.events.push_back(Event::Restore { position, state });
             self.tell_order(now, order::Input::Snapshot(snapshot));
@@ -509,13 +507,7 @@ impl Stack {
                 self.watch(now, &view, Duration::ZERO);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
             }
-            regroup::Event::Installed(view) => {
-                self.events.push_back(Event::View(view.clone()));
-                // A configured one was there from the beginning.
-                if self.view() != Some(&view) {
-                    self.tell_order(now, order::Input::Install(view));
-                }
-            }
+            regroup::Event::Installed(view) => self.installed(now, view),
             regroup::Event::Settled(view) => self.events.push_back(Event::Settled(view)),
             regroup::Event::Acquire { epoch } => self.events.push_back(Event::Acquire { epoch }),
             regroup::Event::Stuck { reason } => self.events.push_back(Event::Stuck(reason)),
@@ -564,6 +556,27 @@ impl Stack {
     fn watch(&mut self, now: Time, view: &View, grace: Duration) {
         let hub = Some(view.sequencer());
         self.tell_lookout(now, lookout::Input::Members { members: &view.members, hub, grace });
+    }
+
+    /// The program hears of the view behind what was delivered in the one before, and before anything of its own.
+    fn installed(&mut self, now: Time, view: View) {
+        let before = self.events.len();
+        // A configured one was there from the beginning.
+        if self.view() != Some(&view) {
+            self.tell_order(now, order::Input::Install(view.clone()));
+            self.take_what_is_ordered(now);
+        }
+        let is_of_it =
+            |event: &Event| matches!(event, Event::Delivered(update) if update.epoch == view.epoch);
+        let first = self.events.range(before..).position(is_of_it);
+        let place = first.map_or(self.events.len(), |first| before + first);
+        self.events.insert(place, Event::View(view));
+    }
+
+    fn take_what_is_ordered(&mut self, now: Time) {
+        while let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
+            self.ordered(now, event);
+        }
     }
 
     fn ordered(&mut self, now: Time, event: order::Event) {

@@ -39,11 +39,49 @@ pub enum SendError {
     Runtime(#[from] std::io::Error),
 }
 
+/// Tells a runtime when an endpoint has something: for those who drive one and wait for more than its messages.
+#[derive(Debug)]
+pub struct Readiness(AsyncFd<OwnedFd>);
+
+impl Readiness {
+    /// Of an endpoint made with [`crate::EndpointOptions::events`], within a runtime.
+    ///
+    /// # Panics
+    /// If the endpoint has no events, or there is no runtime.
+    pub fn of(endpoint: &Endpoint) -> std::io::Result<Self> {
+        let descriptor = endpoint.event_descriptor().expect("EndpointOptions::events was not set");
+        #[expect(
+            deprecated,
+            reason = "what replaces it is unsafe, and an OwnedFd that stays put is what it asks for"
+        )]
+        let readiness = AsyncFd::new(descriptor.try_clone_to_owned()?)?;
+        Ok(Self(readiness))
+    }
+
+    /// Waits until that endpoint, which [`Endpoint::arm`] has found idle, may have something, and disarms it. Cancelled, it
+    /// stays armed, which costs its peers' messages an event each until it is polled and waited for again.
+    pub async fn wake_up(&self, endpoint: &mut Endpoint) -> std::io::Result<()> {
+        let mut ready = self.0.readable().await?;
+        // Takes the edges of the channels' descriptors, so that the next one is seen. A socket to another host has none: it
+        // is there in every look until it is read, which is what comes next.
+        let mut space = [std::mem::MaybeUninit::uninit(); EDGES];
+        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        while rustix::event::epoll::wait(ready.get_inner(), &mut space, Some(&at_once)).is_ok_and(
+            |(events, _)| {
+                events.len() == EDGES && events.iter().all(|event| event.data.u64() != SOCKET_EVENT)
+            },
+        ) {}
+        ready.clear_ready();
+        endpoint.disarm();
+        Ok(())
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
-    readiness: AsyncFd<OwnedFd>,
+    readiness: Readiness,
 }
 
 impl AsyncEndpoint {
@@ -52,12 +90,7 @@ impl AsyncEndpoint {
     /// # Panics
     /// If the endpoint has no events, or there is no runtime.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
-        let descriptor = endpoint.event_descriptor().expect("EndpointOptions::events was not set");
-        #[expect(
-            deprecated,
-            reason = "what replaces it is unsafe, and an OwnedFd that stays put is what it asks for"
-        )]
-        let readiness = AsyncFd::new(descriptor.try_clone_to_owned()?)?;
+        let readiness = Readiness::of(&endpoint)?;
         Ok(Self { endpoint, readiness })
     }
 
@@ -126,18 +159,6 @@ impl AsyncEndpoint {
     }
 
     async fn wake_up(&mut self) -> std::io::Result<()> {
-        let mut ready = self.readiness.readable().await?;
-        // Takes the edges of the channels' descriptors, so that the next one is seen. A socket to another host has none: it
-        // is there in every look until it is read, which is what comes next.
-        let mut space = [std::mem::MaybeUninit::uninit(); EDGES];
-        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        while rustix::event::epoll::wait(ready.get_inner(), &mut space, Some(&at_once)).is_ok_and(
-            |(events, _)| {
-                events.len() == EDGES && events.iter().all(|event| event.data.u64() != SOCKET_EVENT)
-            },
-        ) {}
-        ready.clear_ready();
-        self.endpoint.disarm();
-        Ok(())
+        self.readiness.wake_up(&mut self.endpoint).await
     }
 }

@@ -60,6 +60,11 @@ impl Seen {
     fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
         let life = self.lives.entry(me).or_default();
         let before = std::mem::replace(&mut life.delivered, position);
+        // The program goes by what it was told last. (A joiner is brought up to its first view in none.)
+        let is_told_in_time = life.view.as_ref().is_none_or(|view| view.epoch == place.epoch);
+        rule(is_told_in_time, || {
+            format!("view synchrony: {me:?} is told position {position} of {} in another view", place.epoch)
+        })?;
         if !self.order.deliver(before, position, place)? {
             return Ok(());
         }
