@@ -3,6 +3,8 @@
 //! What a detector would say is said by an oracle that knows the truth, late, and now and then wrongly.
 
 mod judge;
+#[cfg(test)]
+mod liar;
 mod member;
 
 use std::cell::RefCell;
