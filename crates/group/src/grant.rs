@@ -17,7 +17,7 @@ pub(crate) struct Grant {
 
 /// What becomes of a wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Answer {
     /// It is granted once it is written in the place of what is there.
     Write,
     /// It was granted before.
@@ -28,15 +28,15 @@ pub(crate) enum Verdict {
 
 impl Grant {
     /// What becomes of this wish, where `kept` is what was granted last, or nothing. None if that cannot be read.
-    pub(crate) fn judge(self, kept: &str) -> Option<Verdict> {
+    pub(crate) fn judge(self, kept: &str) -> Option<Answer> {
         if kept.is_empty() {
-            return Some(Verdict::Write);
+            return Some(Answer::Write);
         }
         let kept = Self::read(kept)?;
         Some(match () {
-            () if kept.epoch < self.epoch => Verdict::Write,
-            () if kept == self => Verdict::Granted,
-            () => Verdict::Refused,
+            () if kept.epoch < self.epoch => Answer::Write,
+            () if kept == self => Answer::Granted,
+            () => Answer::Refused,
         })
     }
 

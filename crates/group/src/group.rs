@@ -16,6 +16,9 @@ use crate::mesh::{Arrivals, Mesh, MeshError, Names};
 /// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
+/// Broken rules that are kept for who looks: a peer that lies does not fill memory. All are counted, see [`Stack::refused`].
+const MOST_BROKEN: usize = 64;
+
 /// Of members that were configured: whoever comes later has a greater one.
 const FIRST_LIFE: Incarnation = Incarnation(1);
 
@@ -172,6 +175,9 @@ impl Group {
         let now = self.now();
         for (from, bytes) in self.arrivals.messages() {
             if let Err(error) = self.stack.handle(now, Input::Message { from, bytes }) {
+                if self.broken.len() == MOST_BROKEN {
+                    self.broken.pop_front();
+                }
                 self.broken.push_back(error);
             }
         }
@@ -194,7 +200,8 @@ impl Group {
         self.stack.poll_event()
     }
 
-    /// The next rule that a peer has broken: what it sent was not used.
+    /// The next rule that a peer has broken: what it sent was not used. The last few are kept. How often each peer has broken one,
+    /// [`Stack::refused`] counts: see [`Group::stack`].
     pub fn next_broken_rule(&mut self) -> Option<PeerError> {
         self.broken.pop_front()
     }

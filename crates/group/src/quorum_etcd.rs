@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use comb_membership::{Member, ViewEpoch};
 use serde_json::{Value, json};
 
-use crate::grant::{Grant, Verdict};
+use crate::grant::{Answer, Grant};
 
 /// An answer that is longer is none that we asked for.
 const LONGEST_ANSWER: u64 = 64 << 10;
@@ -62,11 +62,11 @@ impl QuorumEtcd {
         loop {
             let (kept, revision) = self.read(deadline)?;
             match wanted.judge(&kept).ok_or_else(|| QuorumEtcdError::NotOurs(self.key.clone()))? {
-                Verdict::Granted => return Ok(true),
-                Verdict::Refused => return Ok(false),
-                Verdict::Write if self.write(wanted, &revision, deadline)? => return Ok(true),
+                Answer::Granted => return Ok(true),
+                Answer::Refused => return Ok(false),
+                Answer::Write if self.write(wanted, &revision, deadline)? => return Ok(true),
                 // Somebody was faster: look again.
-                Verdict::Write => {}
+                Answer::Write => {}
             }
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use comb_membership::{Member, ViewEpoch};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::grant::{Grant, Verdict};
+use crate::grant::{Answer, Grant};
 
 /// A file that grants each epoch once.
 #[derive(Debug)]
@@ -56,9 +56,9 @@ impl QuorumFile {
         }
         let wanted = Grant { epoch, member };
         match wanted.judge(&text).ok_or_else(|| QuorumFileError::NotOurs(self.path.clone()))? {
-            Verdict::Write => self.write(&mut file, wanted).map_err(|source| self.system(source))?,
-            Verdict::Granted => {}
-            Verdict::Refused => return Ok(false),
+            Answer::Write => self.write(&mut file, wanted).map_err(|source| self.system(source))?,
+            Answer::Granted => {}
+            Answer::Refused => return Ok(false),
         }
         Ok(true)
     }

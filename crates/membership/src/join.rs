@@ -26,6 +26,8 @@ mod message;
 mod sponsor;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::lie;
 
 /// Whom to ask, and how long to wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +73,10 @@ pub enum Input<'a> {
     /// The joiner is nearer to having the snapshot.
     Progress,
     /// The joiner has what [`Event::Synchronise`] asked for.
-    Synchronised,
+    Synchronised {
+        /// Every update up to this is in it.
+        position: u64,
+    },
     /// [`crate::regroup::Event::Decided`] of this node: the view, its cut, and who holds everything up to it.
     Decided {
         /// Which view.
@@ -145,6 +150,8 @@ pub struct Join {
     offers: BTreeMap<NodeId, Vec<u8>>,
     /// Sponsors that were asked to let this node in: any of them may say that it is in.
     petitioned: BTreeSet<NodeId>,
+    /// Every update up to this is in the snapshot that this node has.
+    position: u64,
     /// To whom this node has given its word that it is in no group.
     word: Option<Member>,
     words: BTreeSet<NodeId>,
@@ -170,6 +177,7 @@ impl Join {
             since: now,
             offers: BTreeMap::new(),
             petitioned: BTreeSet::new(),
+            position: 0,
             word: None,
             words: BTreeSet::new(),
             resend_at: None,
@@ -205,7 +213,7 @@ impl Join {
         match input {
             Input::Message { from, bytes } => self.receive(from, bytes)?,
             Input::Progress => self.progressed(),
-            Input::Synchronised => self.synchronised(),
+            Input::Synchronised { position } => self.synchronised(position),
             Input::Decided { view, cut, holders } => self.decided(view, cut, holders),
             Input::Snapshot(snapshot) => {
                 assert!(snapshot.len() <= MOST_SNAPSHOT_BYTES, "a reference, not the snapshot itself");

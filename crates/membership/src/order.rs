@@ -21,6 +21,8 @@ mod sender;
 mod sequencer;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::lies::lie;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -218,6 +220,14 @@ pub struct Snapshot {
     pub numbers: Vec<(Member, u64)>,
     /// The application's state, or where to find it.
     pub state: Vec<u8>,
+}
+
+impl Snapshot {
+    /// Whether it may be one: what a peer calls so may be anything. No group comes to half of all numbers.
+    pub fn is_sound(&self) -> bool {
+        let may_be = |number: u64| number <= u64::MAX / 2;
+        may_be(self.position) && self.numbers.iter().all(|(_, number)| may_be(*number))
+    }
 }
 
 /// How far everything is, as the sequencer says.

@@ -23,7 +23,7 @@ pub struct Basis {
 
 /// What those who are present are, taken together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Presence {
     /// More than half of the members.
     Majority,
     /// Exactly half, at least two, with the tie-breaker.
@@ -38,7 +38,7 @@ pub enum Standing {
     Minority,
 }
 
-impl Standing {
+impl Presence {
     /// Whether they may go on.
     pub fn is_quorum(self) -> bool {
         !matches!(self, Self::NeedsResource | Self::Minority)
@@ -50,20 +50,20 @@ impl Standing {
 /// The fenced leave the denominator only if nobody else is missing. If they left it always, this could be: of seven, four
 /// decide to go on without the other three, which cannot be reached; three of the four are fenced; the fourth goes on alone,
 /// and the other three, a majority of the four that are not fenced, go on too.
-pub fn judge(view: &View, present: &BTreeSet<NodeId>, basis: &Basis) -> Standing {
+pub fn judge(view: &View, present: &BTreeSet<NodeId>, basis: &Basis) -> Presence {
     let members = view.members.len();
     let here = view.nodes().filter(|node| present.contains(node)).count();
     let missing = || view.nodes().filter(|node| !present.contains(node));
     if 2 * here > members {
-        Standing::Majority
+        Presence::Majority
     } else if 2 * here == members && here >= 2 && present.contains(&view.tie_breaker) {
-        Standing::HalfWithTieBreaker
+        Presence::HalfWithTieBreaker
     } else if here >= 1 && missing().all(|node| basis.fenced.contains(&node)) {
-        Standing::Remainder
+        Presence::Remainder
     } else if here == 1 && members == 2 {
-        if basis.resource { Standing::OneWithResource } else { Standing::NeedsResource }
+        if basis.resource { Presence::OneWithResource } else { Presence::NeedsResource }
     } else {
-        Standing::Minority
+        Presence::Minority
     }
 }
 
@@ -105,34 +105,34 @@ mod tests {
         }
     }
 
-    fn standing(members: u32, tie_breaker: u32, present: &[u32], fenced: &[u32], resource: bool) -> Standing {
+    fn standing(members: u32, tie_breaker: u32, present: &[u32], fenced: &[u32], resource: bool) -> Presence {
         let basis = Basis { fenced: fenced.iter().map(|&node| NodeId(node)).collect(), resource };
         judge(&view(members, tie_breaker), &present.iter().map(|&node| NodeId(node)).collect(), &basis)
     }
 
     #[test]
     fn the_rules_of_survival() {
-        assert_eq!(standing(5, 0, &[2, 3, 4], &[], false), Standing::Majority);
-        assert_eq!(standing(5, 0, &[0, 1], &[], false), Standing::Minority);
-        assert_eq!(standing(4, 3, &[0, 3], &[], false), Standing::HalfWithTieBreaker);
-        assert_eq!(standing(4, 3, &[0, 1], &[], false), Standing::Minority);
-        assert_eq!(standing(2, 0, &[0], &[], false), Standing::NeedsResource, "one is not two");
-        assert_eq!(standing(2, 0, &[1], &[], true), Standing::OneWithResource);
-        assert_eq!(standing(3, 0, &[0], &[], true), Standing::Minority, "the resource is for two");
-        assert_eq!(standing(1, 0, &[0], &[], false), Standing::Majority);
+        assert_eq!(standing(5, 0, &[2, 3, 4], &[], false), Presence::Majority);
+        assert_eq!(standing(5, 0, &[0, 1], &[], false), Presence::Minority);
+        assert_eq!(standing(4, 3, &[0, 3], &[], false), Presence::HalfWithTieBreaker);
+        assert_eq!(standing(4, 3, &[0, 1], &[], false), Presence::Minority);
+        assert_eq!(standing(2, 0, &[0], &[], false), Presence::NeedsResource, "one is not two");
+        assert_eq!(standing(2, 0, &[1], &[], true), Presence::OneWithResource);
+        assert_eq!(standing(3, 0, &[0], &[], true), Presence::Minority, "the resource is for two");
+        assert_eq!(standing(1, 0, &[0], &[], false), Presence::Majority);
     }
 
     #[test]
     fn the_fenced_do_not_count_if_nobody_else_is_missing() {
-        assert_eq!(standing(5, 4, &[0, 1], &[2, 3, 4], false), Standing::Remainder);
-        assert_eq!(standing(2, 1, &[0], &[1], false), Standing::Remainder);
-        assert_eq!(standing(7, 6, &[0, 1, 2], &[4, 5, 6], false), Standing::Minority, "3 may have gone on");
-        assert_eq!(standing(2, 0, &[], &[0, 1], false), Standing::Minority, "nobody is left");
+        assert_eq!(standing(5, 4, &[0, 1], &[2, 3, 4], false), Presence::Remainder);
+        assert_eq!(standing(2, 1, &[0], &[1], false), Presence::Remainder);
+        assert_eq!(standing(7, 6, &[0, 1, 2], &[4, 5, 6], false), Presence::Minority, "3 may have gone on");
+        assert_eq!(standing(2, 0, &[], &[0, 1], false), Presence::Minority, "nobody is left");
     }
 
     #[test]
     fn strangers_do_not_count() {
-        assert_eq!(standing(4, 0, &[1, 2, 8, 9], &[], false), Standing::Minority);
+        assert_eq!(standing(4, 0, &[1, 2, 8, 9], &[], false), Presence::Minority);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             let with_proof = judge(&view, &living, &basis);
             let without = judge(&view, &two, &Basis { fenced: Vec::new(), resource: true });
             let both = with_proof.is_quorum() && without.is_quorum();
-            let both_by_resource = with_proof == Standing::OneWithResource && without == Standing::OneWithResource;
+            let both_by_resource = with_proof == Presence::OneWithResource && without == Presence::OneWithResource;
             let all_dead = view.nodes().filter(|node| two.contains(node)).all(|node| dead.contains(&node));
             let meet = view.nodes().any(|node| living.contains(&node) && two.contains(&node));
             prop_assert!(!both || meet || both_by_resource || all_dead);

@@ -20,12 +20,15 @@ use crate::wire::{self, PeerError, Protocol};
 use activate::Campaign;
 use message::{Ballot, Body, Decision, Message, Proposal};
 
+mod accusations;
 mod activate;
 mod belief;
 mod cleanup;
 mod closing;
 #[cfg(test)]
 mod liars;
+#[cfg(test)]
+pub(crate) use liars::lie_bytes as lie;
 mod message;
 #[cfg(test)]
 mod model;
@@ -199,6 +202,9 @@ pub struct Regroup {
     base: u64,
     stage: Stage,
     evidence: BTreeMap<NodeId, Strength>,
+    /// Who was heard to say something bad of whom, in this view; and how often that was wrong, lately, and when last.
+    accusations: BTreeSet<(NodeId, NodeId)>,
+    false_alarms: BTreeMap<(Member, Member), (u8, Time)>,
     /// Who shall come in.
     admit: BTreeSet<Member>,
     /// Nothing but [`Strength::Failed`] is a reason before.
@@ -262,6 +268,8 @@ impl Regroup {
             base: cut,
             stage: Stage::Flushing,
             evidence: BTreeMap::new(),
+            accusations: BTreeSet::new(),
+            false_alarms: BTreeMap::new(),
             admit: BTreeSet::new(),
             calm_until: now.saturating_add(timing.patience),
             promised: Ballot::NONE,
@@ -353,6 +361,9 @@ impl Regroup {
         if member == self.me || self.view.member(member.node) != Some(member) {
             return;
         }
+        if !self.trusts_detector(member.node, strength) {
+            return;
+        }
         let known = self.evidence.entry(member.node).or_insert(strength);
         if *known != Strength::Fenced {
             *known = strength;
@@ -365,6 +376,9 @@ impl Regroup {
     fn heard(&mut self, node: NodeId) {
         if self.evidence.get(&node) != Some(&Strength::Fenced) {
             self.evidence.remove(&node);
+        }
+        if !self.frozen {
+            self.accusations.remove(&(self.me.node, node));
         }
     }
 

@@ -296,6 +296,19 @@ pub fn describe(from: NodeId, bytes: &[u8]) -> String {
     }
 }
 
+/// What a node may make up.
+#[cfg(test)]
+pub(crate) fn lie(dice: &mut comb_types::Dice) -> Vec<u8> {
+    let mut number = || [0, 1, 1 << 20, u64::MAX - 1, u64::MAX][dice.index(5)];
+    let (snapshot, from, total) = (number(), number(), number());
+    let message = if number() < 2 {
+        Message::Ask { snapshot: (snapshot > 0).then_some(snapshot), from }
+    } else {
+        Message::Piece { snapshot, total, from, bytes: &[7; 1000] }
+    };
+    wire::encode(Protocol::Snapshot, &message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
 //! batch, or one acknowledgement, then stands for all of them.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -189,6 +189,8 @@ pub struct Stack {
     is_given_some: bool,
     events: VecDeque<Event>,
     is_out: bool,
+    /// How often each peer broke a rule.
+    refused: BTreeMap<NodeId, u64>,
 }
 
 impl Stack {
@@ -231,6 +233,7 @@ impl Stack {
             is_given_some: false,
             events: VecDeque::new(),
             is_out: false,
+            refused: BTreeMap::new(),
         }
     }
 
@@ -248,6 +251,9 @@ impl Stack {
             return Ok(());
         }
         let outcome = self.take(now, input);
+        if let Err(error) = &outcome {
+            self.refuse(error.from);
+        }
         self.connect(now);
         outcome
     }
@@ -350,6 +356,15 @@ impl Stack {
     /// Which life of which node this is.
     pub fn me(&self) -> Member {
         self.me
+    }
+
+    /// The peers that broke rules, and how often. What they sent then has changed nothing.
+    pub fn refused(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        self.refused.iter().map(|(&node, &count)| (node, count))
+    }
+
+    fn refuse(&mut self, from: NodeId) {
+        *self.refused.entry(from).or_insert(0) += 1;
     }
 
     /// A message in words.
@@ -470,10 +485,11 @@ impl Stack {
                 let heard = self.join.handle(now, join::Input::Progress);
                 debug_assert!(heard.is_ok(), "only a peer's message is refused");
             }
-            snapshot::Event::Taken { bytes, .. } => {
-                // What cannot be read is as good as none: it is asked for again, of another.
-                if let Ok((snapshot, [])) = postcard::take_from_bytes::<order::Snapshot>(&bytes) {
-                    self.taken(now, snapshot);
+            snapshot::Event::Taken { from, bytes } => {
+                match postcard::take_from_bytes::<order::Snapshot>(&bytes) {
+                    Ok((snapshot, [])) if snapshot.is_sound() => self.taken(now, snapshot),
+                    // It is as good as none: it is asked for again, of another.
+                    _ => self.refuse(from),
                 }
             }
         }
@@ -481,8 +497,9 @@ impl Stack {
 
     fn taken(&mut self, now: Time, snapshot: order::Snapshot) {
         let Some(delivered) = self.order().map(Order::delivered) else {
+            let position = snapshot.position;
             self.given = Some(snapshot);
-            let heard = self.join.handle(now, join::Input::Synchronised);
+            let heard = self.join.handle(now, join::Input::Synchronised { position });
             debug_assert!(heard.is_ok(), "only a peer's message is refused");
             return;
         };

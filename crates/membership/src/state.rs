@@ -12,6 +12,7 @@
 //! | `standing` | who is alive and who has failed, in a form in which any two nodes come to agree |
 //! | `near` | what is known of each node of our zone |
 //! | `receive` | what a message changes |
+//! | `hearsay` | what no peer is believed alone |
 //! | `spread` | what is sent to whom, and how often |
 //! | `doubt` | from a version that does not rise to a failure |
 //! | `beat` | the same for zones as a whole |
@@ -31,6 +32,7 @@ use crate::wire::PeerError;
 mod beat;
 mod doubt;
 mod entries;
+mod hearsay;
 mod message;
 mod near;
 mod receive;
@@ -39,6 +41,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+use hearsay::Hearsay;
 use message::News;
 use near::Near;
 use spread::{Pace, Rumour};
@@ -188,6 +191,8 @@ pub struct State {
     rumours: Vec<Rumour>,
     /// Failures of near nodes that others tell and that our own clock does not bear out yet.
     alleged: Vec<News>,
+    /// What one peer alone says, and is not believed alone.
+    hearsay: Vec<Hearsay>,
     /// Near nodes that we take for failed only because we hear nobody.
     concluded_alone: Vec<Member>,
     next_round: Time,
@@ -221,6 +226,7 @@ impl State {
             pace: Pace::default(),
             rumours: Vec::new(),
             alleged: Vec::new(),
+            hearsay: Vec::new(),
             concluded_alone: Vec::new(),
             next_round: first_round,
             next_check: Time::MAX,

@@ -9,7 +9,7 @@ use comb_types::NodeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Of the messages. Neighbours one apart understand each other.
+/// Of the messages. There has been no other yet; a message of another is refused.
 pub const VERSION: u8 = 1;
 
 /// Which protocol a message belongs to: its second byte.

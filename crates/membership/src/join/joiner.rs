@@ -128,8 +128,9 @@ impl Join {
         }
     }
 
-    pub(super) fn synchronised(&mut self) {
+    pub(super) fn synchronised(&mut self, position: u64) {
         if let Role::Synchronising { sponsor, .. } = self.role {
+            self.position = position;
             self.role = Role::Petitioning { sponsor, until: self.patience_ends() };
             self.petitioned.insert(sponsor);
             self.resend();
@@ -159,7 +160,8 @@ impl Join {
         if holders.is_empty() || holders.len() > MOST_MEMBERS {
             return Err(PeerError::new(from, "a welcome to what nobody holds"));
         }
-        if self.is_member() {
+        if self.is_member() || cut < self.position {
+            // Or others have gone on from that view without this node, and one of them gave it its snapshot since.
             return Ok(());
         }
         if self.petitioned.is_empty() {

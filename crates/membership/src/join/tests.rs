@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
-use comb_types::{Incarnation, NodeId, Time};
+use comb_types::{Dice, Incarnation, NodeId, Time};
 use proptest::prelude::*;
 
 use super::*;
@@ -96,7 +96,7 @@ fn petitions_of_a_moment_become_one_change_and_welcomes_follow() {
     nodes.run(Time::from_millis(1500));
     for node in [1, 2] {
         let join = nodes.joins.get_mut(&NodeId(node)).expect("it is there");
-        join.handle(nodes.now, Input::Synchronised).expect("no peer is involved");
+        join.handle(nodes.now, Input::Synchronised { position: 7 }).expect("no peer is involved");
     }
     let then = Time::from_millis(1510);
     nodes.run(then);
@@ -137,6 +137,27 @@ fn a_sponsor_that_dies_is_replaced_and_progress_puts_that_off() {
     assert_eq!(join.poll_event(), Some(Event::Synchronise { sponsor: NodeId(2), snapshot: vec![2] }));
 }
 
+/// A sponsor was stuck, with the news of a view that had long ended. The joiner left it, got a newer state from another, and
+/// then that welcome came: it installed a view whose cut lay before its own state. (Found by seed 1000982 of the scenario
+/// `group`.)
+#[test]
+fn a_welcome_to_a_view_that_ended_before_the_snapshot_was_made_is_passed_over() {
+    let now = Time::from_millis(1);
+    let mut join = Join::new(member(5), config(3, false), now);
+    let offer = wire::encode(Protocol::Join, &Body::Offer { snapshot: vec![] });
+    join.handle(now, Input::Message { from: NodeId(1), bytes: &offer }).expect("an offer");
+    join.handle(now, Input::Synchronised { position: 8 }).expect("own");
+    let mut welcome = |epoch, cut| {
+        let members = vec![member(1), member(5)];
+        let view = View { epoch: ViewEpoch(epoch), members, tie_breaker: NodeId(1) };
+        let bytes = wire::encode(Protocol::Join, &Body::Welcome { view, cut, holders: vec![NodeId(1)] });
+        join.handle(now, Input::Message { from: NodeId(1), bytes: &bytes }).expect("it was asked for");
+        join.is_member()
+    };
+    assert!(!welcome(3, 7));
+    assert!(welcome(5, 8));
+}
+
 #[test]
 fn a_welcome_nobody_asked_for_is_refused() {
     let mut join = Join::new(member(5), config(3, false), Time::ZERO);
@@ -146,6 +167,22 @@ fn a_welcome_nobody_asked_for_is_refused() {
     let error = join.handle(Time::ZERO, Input::Message { from: NodeId(1), bytes: &bytes });
     assert_eq!(error, Err(PeerError::new(NodeId(1), "a welcome that was not asked for")));
     assert_eq!(join, before);
+}
+
+/// What a member may make up, but for a later life of its own: it would leave by that.
+pub(crate) fn lie(dice: &mut Dice, me: Member, nodes: u32) -> Vec<u8> {
+    let other =
+        Member { node: NodeId(dice.below(nodes)), incarnation: Incarnation(1 + u64::from(dice.below(3))) };
+    let view = View { epoch: ViewEpoch(u64::MAX), members: vec![other, me], tie_breaker: me.node };
+    let other = if other.node == me.node { me } else { other };
+    let body = match dice.below(6) {
+        0 => Body::Hello { member: other, wants_word: dice.below(2) == 0 },
+        1 => Body::Petition { member: other },
+        2 => Body::Offer { snapshot: vec![0; dice.index(2000)] },
+        3 => Body::Alone { word: Some(other) },
+        _ => Body::Welcome { view, cut: u64::MAX, holders: vec![other.node] },
+    };
+    wire::encode(Protocol::Join, &body)
 }
 
 proptest! {

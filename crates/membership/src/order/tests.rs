@@ -12,6 +12,7 @@ mod bad_peers;
 mod cluster;
 mod laggards;
 mod levels;
+pub(crate) mod lies;
 mod model;
 mod persistence;
 

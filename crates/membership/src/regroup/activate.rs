@@ -64,8 +64,9 @@ impl Regroup {
             return Err(PeerError::new(from, "an alarm about somebody who is not a member, or itself"));
         }
         self.note_wishes(admit);
-        let is_urgent = evidence.iter().any(|(_, strength)| *strength >= Strength::Failed);
-        let may_begin = is_urgent || (!evidence.is_empty() && self.now >= self.calm_until);
+        let heeded: Vec<_> = evidence.iter().filter(|(node, _)| self.accuses(from, *node)).collect();
+        let is_urgent = heeded.iter().any(|(_, strength)| *strength >= Strength::Failed);
+        let may_begin = is_urgent || (!heeded.is_empty() && self.now >= self.calm_until);
         if may_begin && !self.frozen && self.campaign.is_none() {
             self.begin();
         } else {

@@ -24,6 +24,7 @@ impl Regroup {
             !proposal.view.contains(*node) && self.evidence.get(node) != Some(&Strength::Fenced)
         };
         self.left = self.view.nodes().filter(is_out).collect();
+        self.count_false_alarms(&proposal.view);
         let former = core::mem::replace(&mut self.view, proposal.view.clone());
         // Who was only suspected and stays has been active in this regroup: a detector that still thinks so says it again.
         self.evidence.retain(|node, strength| {

@@ -9,7 +9,7 @@ use super::activate::Campaign;
 use super::message::{Ballot, Body, Decision, MOST_MEMBERS, Promise, Proposal};
 use super::pruning::{BrokenLink, prune};
 use super::{Event, Regroup, Stage, Strength, Stuck};
-use crate::quorum::{Basis, Standing, judge};
+use crate::quorum::{Basis, Presence, judge};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::PeerError;
 
@@ -22,11 +22,11 @@ impl Regroup {
         let standing = judge(&self.view, &present, &basis);
         let lost = campaign.promises.values().all(|promise| promise.position < self.base);
         match standing {
-            Standing::NeedsResource if self.granted.is_none() => {
+            Presence::NeedsResource if self.granted.is_none() => {
                 self.events.push_back(Event::Acquire { epoch: self.view.epoch });
             }
-            Standing::NeedsResource => self.stuck(Stuck::ResourceTaken),
-            Standing::Minority => {
+            Presence::NeedsResource => self.stuck(Stuck::ResourceTaken),
+            Presence::Minority => {
                 self.stuck(Stuck::NoQuorum { here: present.len(), members: self.view.members.len() });
             }
             _ if lost => self.stuck(Stuck::CutLost { cut: self.base }),

@@ -3,7 +3,7 @@
 use std::vec;
 use std::vec::Vec;
 
-use comb_types::{Dice, NodeId};
+use comb_types::{Dice, Incarnation, NodeId};
 use proptest::prelude::*;
 
 use super::message::{Ballot, Body, Decision, Message, Promise, Proposal};
@@ -123,6 +123,21 @@ fn one_that_says_that_another_is_out_is_not_believed() {
 }
 
 #[test]
+fn one_that_cries_wolf_stops_the_others_twice() {
+    let mut group = Group::settled(5);
+    for (round, views) in (0..).zip([1, 2, 2, 2]) {
+        group.now = group.now.saturating_add(Duration::from_secs(10));
+        let alarm = Body::Alarm { evidence: vec![(NodeId(2), Strength::Failed)], admit: vec![] };
+        let epoch = group.machines[&NodeId(0)].view().epoch.0;
+        assert_eq!(tell(&mut group, 0, &says(epoch, alarm)), Ok(()));
+        group.input(0, Input::Timeout);
+        group.deliver();
+        assert_eq!(group.settled_views(0).len(), views, "round {round}");
+    }
+    assert_eq!(group.machines[&NodeId(2)].view().members.len(), 5);
+}
+
+#[test]
 fn a_coordinator_that_makes_up_a_quorum_is_not_believed() {
     let mut group = Group::settled(5);
     let made_up = decision(LIAR, &[1, 2, 3, 4], &[0, 1, 2, 3, 4]);
@@ -163,6 +178,36 @@ fn lie(dice: &mut Dice) -> Body {
         9 => Body::Settle,
         _ => Body::Gone { by: ViewEpoch(dice.below(9).into()) },
     }
+}
+
+/// The same, or one about more than there is, for members of a group of so many.
+pub(crate) fn lie_bytes(dice: &mut Dice, me: Member, epoch: ViewEpoch, nodes: u32) -> Vec<u8> {
+    let crowd = || (0..300).map(member).collect::<Vec<_>>();
+    let body = match dice.below(6) {
+        0 => Body::Alarm {
+            evidence: crowd().iter().map(|it| (it.node, Strength::Fenced)).collect(),
+            admit: vec![],
+        },
+        1 => Body::Alarm { evidence: vec![], admit: crowd() },
+        2 => {
+            // A later life of somebody who is there.
+            let life = Incarnation(2 + u64::from(dice.below(3)) * (u64::MAX / 2 - 1));
+            Body::Alarm {
+                evidence: vec![],
+                admit: vec![Member { node: NodeId(dice.below(nodes)), incarnation: life }],
+            }
+        }
+        _ => lie(dice),
+    };
+    let epoch = match dice.below(8) {
+        0 => ViewEpoch(u64::MAX),
+        1 => ViewEpoch(0),
+        2 => ViewEpoch(epoch.0 + 1),
+        3 => ViewEpoch(epoch.0.saturating_sub(1)),
+        _ => epoch,
+    };
+    let sender = if dice.below(8) == 0 { member(dice.below(nodes)) } else { me };
+    wire::encode(Protocol::Regroup, &Message { sender, epoch, body })
 }
 
 proptest! {

@@ -177,6 +177,31 @@ fn a_suspected_member_that_answers_stays() {
 }
 
 #[test]
+fn who_raises_the_same_false_alarm_twice_is_not_heard_a_third_time() {
+    let mut group = Group::settled(4);
+    let accuse = |group: &mut Group, accuser, accused| {
+        group.now = group.now.saturating_add(Duration::from_secs(10));
+        group.input(accuser, Input::Suspect(member(accused), Strength::Suspected));
+        group.deliver();
+        group.pass(10);
+        group.settled_views(0).len()
+    };
+    assert_eq!(accuse(&mut group, 1, 2), 1);
+    assert_eq!(accuse(&mut group, 1, 2), 2);
+    assert_eq!(accuse(&mut group, 1, 2), 2, "it has been wrong twice");
+    assert_eq!(accuse(&mut group, 1, 3), 3, "about another it may be right");
+    assert_eq!(accuse(&mut group, 0, 2), 4, "and another about that one");
+    group.now = group.now.saturating_add(Duration::from_secs(600));
+    assert_eq!(accuse(&mut group, 1, 2), 5, "it was long ago");
+    assert!(group.settled_views(0).iter().all(|view| *view == [0, 1, 2, 3]), "nobody leaves for it");
+    group.crash(2);
+    group.input(1, Input::Suspect(member(2), Strength::Failed));
+    group.deliver();
+    group.pass(20);
+    assert_eq!(group.settled_views(0).last(), Some(&std::vec![0, 1, 3]), "what is certain always counts");
+}
+
+#[test]
 fn a_suspected_member_that_is_silent_is_waited_for_and_then_out() {
     let mut group = Group::settled(4);
     group.now = Time::from_millis(10_000);

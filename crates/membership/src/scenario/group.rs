@@ -4,6 +4,8 @@
 //! machine.
 
 mod judge;
+#[cfg(test)]
+mod liar;
 mod member;
 pub mod silence;
 

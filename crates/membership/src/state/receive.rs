@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use comb_types::{NodeId, Time};
 
-use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, Row, Summary, ZoneRow};
+use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, News, Row, Summary, ZoneRow};
 use super::near::Near;
 use super::standing::{Standing, Zone, slots};
 use super::{Event, State, life};
@@ -84,14 +84,10 @@ impl State {
             self.hear_doubt(now, from, doubt);
         }
         for &news in &message.news {
-            if news.standing.is_failed() {
-                self.hear_of_failure(now, news);
-            } else {
-                self.raise(now, news.node, news.standing);
-            }
+            self.hear_news(now, from, news);
         }
         for summary in &message.summaries {
-            self.take_summary(now, summary, &mut reply);
+            self.take_summary(now, from, summary, &mut reply);
         }
         for told in &message.zones {
             let known = self.zones.zone(told.zone).map(Zone::row);
@@ -156,7 +152,7 @@ impl State {
             reply.newer.extend((place..self.near.len()).filter(|&place| !self.near[place].is_failed));
         }
         for (node, row) in strangers {
-            self.raise(now, node, Standing::alive(row.incarnation));
+            self.hear_news(now, from, News { node, standing: Standing::alive(row.incarnation) });
             if let Ok(place) = self.find(node) {
                 self.take_row(now, place, &row);
             }
@@ -186,7 +182,16 @@ impl State {
         true
     }
 
-    fn take_summary(&mut self, now: Time, summary: &Summary, reply: &mut Reply) {
+    /// How a node stands, as a peer says.
+    fn hear_news(&mut self, now: Time, from: NodeId, news: News) {
+        match self.weigh(from, news) {
+            Some(news) if news.standing.is_failed() => self.hear_of_failure(now, news),
+            Some(news) => self.raise(now, news.node, news.standing),
+            None => {}
+        }
+    }
+
+    fn take_summary(&mut self, now: Time, from: NodeId, summary: &Summary, reply: &mut Reply) {
         if self.is_layered && summary.zone != self.zones.zone_of(self.config.me.node) {
             // Whole zones at once: a node that comes into a large farm does not take them in node by node.
             let joined = self.zones.join(summary);
@@ -201,11 +206,7 @@ impl State {
             if self.zones.get(node).is_some_and(|known| known >= standing) {
                 continue;
             }
-            if standing.is_failed() {
-                self.hear_of_failure(now, super::News { node, standing });
-            } else {
-                self.raise(now, node, standing);
-            }
+            self.hear_news(now, from, News { node, standing });
         }
         // Not whenever ours differs: what we do not believe yet, we would be told again for ever.
         let ours = self.zones.zone(summary.zone).map(Zone::summary);

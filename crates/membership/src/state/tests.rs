@@ -163,9 +163,71 @@ fn who_is_said_to_have_failed_denies_it_and_who_is_fenced_cannot() {
     assert!(bench.nodes.values().all(|state| state.member(PEER) == Some(first_life(1))));
     let now = bench.now;
     bench.node(0).fence(now, first_life(1));
+    bench.node(2).fence(now, first_life(1));
     bench.run(20);
     assert!((0..4).all(|node| bench.saw(node, &Event::Fenced(first_life(1)))), "and it has to stop");
     assert!((0..4).filter(|&node| node != 1).all(|node| bench.node(node).member(PEER).is_none()));
+}
+
+/// Each of these would make a healthy node leave, and it could not deny it: a later life, its end, its last turn.
+#[test]
+fn what_a_node_could_not_deny_is_believed_of_two_peers_or_of_itself() {
+    let healthy = first_life(3);
+    let turn = |turn| Standing { turn, ..Standing::FIRST };
+    let later = Standing::alive(Incarnation(u64::MAX));
+    for standing in [later, later.failed(), Standing::FIRST.fenced(), turn(u32::MAX - 3), turn(1 << 20)] {
+        let news = News { node: healthy.node, standing };
+        let row = Row { step: 3, incarnation: standing.incarnation, version: 1 << 20, hash: [7; 4] };
+        let unusual = alloc::vec![(3, standing)];
+        let summary = Summary { zone: 0, present: 0b1111_u64.to_le_bytes(), unusual };
+        let lies = [
+            Message { kind: Kind::Push, news: alloc::vec![news], ..Message::default() },
+            Message { kind: Kind::Push, summaries: alloc::vec![summary], ..Message::default() },
+            Message { kind: Kind::Push, rows: alloc::vec![row], ..Message::default() },
+        ];
+        let lies = &lies[..if standing == later { 3 } else { 2 }];
+        for lie in lies {
+            let bytes = encode(Protocol::State, lie);
+            let mut bench = Bench::new(0..4);
+            bench.run(5);
+            for _ in 0..10 {
+                for node in [0, 2] {
+                    let now = bench.now;
+                    let lie = Input::Message { from: PEER, bytes: &bytes };
+                    bench.node(node).handle(now, lie).expect("it could be so");
+                }
+                bench.run(1);
+            }
+            bench.run(20);
+            let believed = (0..4).any(|node| {
+                let end = Event::Fenced(healthy);
+                let start = Event::Joined(Member { incarnation: later.incarnation, ..healthy });
+                bench.saw(node, &end) || bench.saw(node, &start)
+            });
+            assert!(!believed, "{lie:?}");
+            assert!(bench.nodes.values().all(|state| state.member(healthy.node) == Some(healthy)), "{lie:?}");
+            let now = bench.now;
+            for from in [NodeId(1), NodeId(2)] {
+                let told = Input::Message { from, bytes: &bytes };
+                bench.node(0).handle(now, told).expect("it could be so");
+            }
+            assert_ne!(bench.node(0).zones.get(healthy.node), Some(Standing::FIRST), "{lie:?}");
+        }
+    }
+}
+
+#[test]
+fn hearsay_takes_bounded_room() {
+    let mut bench = Bench::new(0..4);
+    bench.run(5);
+    let now = bench.now;
+    for life in 2..500 {
+        let news = News { node: NodeId(3), standing: Standing::alive(Incarnation(life)) };
+        let lie = Message { kind: Kind::Push, news: alloc::vec![news], ..Message::default() };
+        let bytes = encode(Protocol::State, &lie);
+        bench.node(0).handle(now, Input::Message { from: PEER, bytes: &bytes }).expect("it could be so");
+    }
+    assert_eq!(bench.node(0).hearsay.len(), 64);
 }
 
 #[test]

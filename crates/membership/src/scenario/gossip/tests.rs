@@ -206,7 +206,9 @@ fn sim_what_the_environment_shows_is_known_to_all() {
     world.run_for(Duration::from_millis(100)).expect("no rule broken");
     let seen = |subject, kind| Command::Evidence(Evidence::new(subject, kind, Source::PlugIn(1)));
     world.command(NodeId(100), seen(dead, Kind::ProcessExit));
+    // Nobody is believed alone that a node was ended.
     world.command(NodeId(101), seen(fenced, Kind::Fenced));
+    world.command(NodeId(11), seen(fenced, Kind::Fenced));
     world.run_for(seconds(5)).expect("no rule broken");
     for (node, actor) in world.actors() {
         assert_eq!(actor.condition(dead), Condition::Failed, "{node}");
@@ -215,8 +217,8 @@ fn sim_what_the_environment_shows_is_known_to_all() {
     }
 }
 
-/// Garbled messages are refused, or they are rumours that nobody made up. A rumour of a failure is denied by its subject; one of
-/// a later life is not, so a few nodes may have to start again. No other has suffered.
+/// Garbled messages are refused, or they are rumours that nobody made up. A rumour of a failure is denied by its subject, and one of
+/// a later life is not believed alone. But what a node says of itself is, so a few may have to start again. No other has suffered.
 #[test]
 fn sim_garbled_messages_do_little_harm() {
     for seed in 90..93 {

@@ -65,6 +65,8 @@ pub(super) struct Oracle {
     decided: View,
     round: u64,
     stage: Stage,
+    /// Lives that others have gone on without. Some have not heard of it yet; none of them is in a view again.
+    out: BTreeSet<Member>,
     /// Commands come up to so much late.
     pub(super) latest: Duration,
     /// Nodes that are put out of their view start again after so long; not at all if none.
@@ -83,6 +85,7 @@ impl Oracle {
             settled: first.clone(),
             decided: first,
             stage: Stage::Quiet,
+            out: BTreeSet::new(),
             latest: Duration::from_millis(10),
             comes_back: None,
             whims_per_million: 0,
@@ -109,7 +112,8 @@ impl Oracle {
     /// Who is up and in no view.
     fn waiting(&self, truth: &Truth<'_>) -> Vec<Member> {
         let lives = truth.up().map(|node| Member { node, incarnation: truth.node(node).incarnation });
-        lives.filter(|life| life.incarnation.0 > 1 && !self.decided.members.contains(life)).collect()
+        let is_known = |life: &Member| self.decided.members.contains(life) || self.out.contains(life);
+        lives.filter(|life| life.incarnation.0 > 1 && !is_known(life)).collect()
     }
 
     /// Looks, and does what is to be done.
@@ -261,6 +265,7 @@ impl Oracle {
 
     /// A member that did not answer is told so, some time.
     fn put_out(&mut self, world: &mut World<Replica>, member: Member) {
+        self.out.insert(member);
         if world.truth().is_dead(member.node, member.incarnation) {
             return;
         }

@@ -395,7 +395,8 @@ impl Node {
         self.copies.truncate(cut);
         if is_snapshot && entries.is_empty() {
             self.flush = None;
-            self.join(effects, join::Input::Synchronised);
+            // What is beyond a cut is dropped when it is heard of.
+            self.join(effects, join::Input::Synchronised { position: 0 });
         } else {
             if is_snapshot {
                 self.join(effects, join::Input::Progress);
