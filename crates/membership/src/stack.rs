@@ -182,6 +182,8 @@ pub struct Stack {
     given: Option<order::Snapshot>,
     /// A snapshot that lacks nothing but the application's state, which was asked for.
     unfinished: Option<order::Snapshot>,
+    /// Views that the program has not been told of, in their order.
+    decided: Vec<View>,
     /// Who held everything when the last view ended.
     holders: Vec<NodeId>,
     /// Whose turn to be asked for a snapshot it is, and whether the last one has given any of it.
@@ -228,6 +230,7 @@ impl Stack {
             inside: None,
             given: None,
             unfinished: None,
+            decided: Vec::new(),
             holders: Vec::new(),
             turn: 0,
             is_given_some: false,
@@ -452,6 +455,7 @@ impl Stack {
                 let changed = order.handle(now, change);
                 debug_assert!(changed.is_ok(), "only a peer's message is refused");
                 self.inside = Some(Inside { order, regroup });
+                self.decided.push(view.clone());
                 self.watch(now, &view, Duration::ZERO);
             }
             join::Event::Founded(view) => {
@@ -520,6 +524,7 @@ impl Stack {
                 let heard = self.join.handle(now, decided);
                 debug_assert!(heard.is_ok(), "only a peer's message is refused");
                 self.holders.clone_from(&holders);
+                self.decided.push(view.clone());
                 self.doubt_anew(now, &view);
                 self.watch(now, &view, Duration::ZERO);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
@@ -552,8 +557,9 @@ impl Stack {
     fn tell_condition(&mut self, now: Time, Change { subject, condition }: Change) {
         let strength = match condition {
             Condition::Alive => return self.tell_regroup(now, regroup::Input::Heard(subject.node)),
-            Condition::Suspected => Strength::Suspected,
-            Condition::Unreachable => Strength::Unreachable,
+            // One end of a broken link has to go: what a device says of it is not enough for that.
+            Condition::Unreachable if self.lookout.gets_no_answer(subject) => Strength::Unreachable,
+            Condition::Suspected | Condition::Unreachable => Strength::Suspected,
             // That it can do nothing more is not all that [`Strength::Fenced`] needs: see there.
             Condition::Failed | Condition::Fenced => Strength::Failed,
         };
@@ -575,7 +581,8 @@ impl Stack {
         self.tell_lookout(now, lookout::Input::Members { members: &view.members, hub, grace });
     }
 
-    /// The program hears of the view behind what was delivered in the one before, and before anything of its own.
+    /// The program hears of each view that was decided, and of what was delivered in it behind that: also of a view that ended before
+    /// this member had installed it.
     fn installed(&mut self, now: Time, view: View) {
         let before = self.events.len();
         // A configured one was there from the beginning.
@@ -583,11 +590,16 @@ impl Stack {
             self.tell_order(now, order::Input::Install(view.clone()));
             self.take_what_is_ordered(now);
         }
-        let is_of_it =
-            |event: &Event| matches!(event, Event::Delivered(update) if update.epoch == view.epoch);
-        let first = self.events.range(before..).position(is_of_it);
-        let place = first.map_or(self.events.len(), |first| before + first);
-        self.events.insert(place, Event::View(view));
+        let mut decided = core::mem::take(&mut self.decided);
+        if decided.last() != Some(&view) {
+            decided.push(view);
+        }
+        for view in decided {
+            let is_in_it =
+                |event: &Event| matches!(event, Event::Delivered(update) if update.epoch >= view.epoch);
+            let first = self.events.range(before..).position(is_in_it);
+            self.events.insert(first.map_or(self.events.len(), |first| before + first), Event::View(view));
+        }
     }
 
     fn take_what_is_ordered(&mut self, now: Time) {

@@ -157,6 +157,11 @@ impl Lookout {
         self.verdict.condition(member)
     }
 
+    /// Whether we ourselves get no answers from it, whatever else is so.
+    pub fn gets_no_answer(&self, member: Member) -> bool {
+        self.verdict.gets_no_answer(member)
+    }
+
     /// Those against whom something speaks, and what is to be said of them.
     pub fn doubted(&self) -> impl Iterator<Item = Change> {
         let change = |subject| Change { subject, condition: self.verdict.condition(subject) };

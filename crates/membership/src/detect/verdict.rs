@@ -110,6 +110,12 @@ impl Verdict {
         self.cases.get(&member).map_or(Condition::Alive, |case| case.condition)
     }
 
+    /// Whether we ourselves get no answers from it, whatever else is so.
+    pub fn gets_no_answer(&self, member: Member) -> bool {
+        let is_ours = |(evidence, _): &(Evidence, Time)| evidence.kind == Kind::NoAnswer;
+        self.cases.get(&member).is_some_and(|case| case.evidence.iter().any(is_ours))
+    }
+
     /// The lives against which anything speaks. Whoever knows when these were heard of last says so by [`Input::Heard`].
     pub fn subjects(&self) -> impl Iterator<Item = Member> {
         self.cases.keys().copied()

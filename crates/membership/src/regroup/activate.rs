@@ -80,9 +80,12 @@ impl Regroup {
         self.raise();
     }
 
+    /// A member is in the way of a later life of its node until it is known here to have failed: anybody could name such a life.
     fn note_wishes(&mut self, members: &[Member]) {
         for &member in members {
-            let is_new = self.view.member(member.node).is_none_or(|now| now.incarnation < member.incarnation);
+            let has_failed = self.evidence.get(&member.node) >= Some(&Strength::Failed);
+            let may_follow = |now: Member| now.incarnation < member.incarnation && has_failed;
+            let is_new = self.view.member(member.node).is_none_or(may_follow);
             if is_new && self.admit.len() < MOST_MEMBERS {
                 self.admit.insert(member);
             }

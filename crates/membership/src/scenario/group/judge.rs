@@ -80,8 +80,8 @@ impl Seen {
         rule(view.members.contains(&me), || format!("{me:?} installs {view:?}"))?;
         let life = self.lives.entry(me).or_default();
         let before = life.view.replace(view.clone());
-        let is_later = before.is_none_or(|before| before.epoch < view.epoch);
-        rule(is_later, || format!("{} was installed after a later one", view.epoch))?;
+        let follows = before.is_none_or(|before| before.epoch.0 + 1 == view.epoch.0);
+        rule(follows, || format!("{me:?} is told of {} behind one that it does not follow", view.epoch))?;
         let first = self.views.entry(view.epoch).or_insert_with(|| view.clone());
         rule(first == view, || format!("{} is {first:?} and {view:?}", view.epoch))
     }
