@@ -1,10 +1,10 @@
 //! The classic way: heartbeats, regroup, join and global update of MSCS.
 //!
-//! [`figures`] draws chapter 7's figures; [`load`] says what a call is taken to cost.
+//! [`figures`] draws chapter 7's figures, [`ours`] the same of our own protocols; [`load`] says what a call is taken to cost.
 
 use std::time::Duration;
 
-use comb_sim::{Boot, Failure, Fault, Line, World};
+use comb_sim::{Actor, Boot, Failure, Fault, Line, World};
 
 use super::{Options, Report, Scenario, Watch};
 use crate::NodeId;
@@ -18,6 +18,7 @@ mod check;
 pub mod figures;
 pub mod load;
 mod node;
+pub mod ours;
 
 /// See the module.
 pub const SCENARIO: Scenario = Scenario {
@@ -90,7 +91,7 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
     Ok(Report::of(&world, vec![("failover", mean, "s"), ("updates", updates as f64, "")]))
 }
 
-fn unfinished(world: &World<Node>, seed: u64, rule: &str) -> Failure {
+fn unfinished<A: Actor>(world: &World<A>, seed: u64, rule: &str) -> Failure {
     Failure { seed, at: world.now(), node: None, rule: rule.into() }
 }
 
