@@ -16,7 +16,6 @@ pub(crate) struct ClassicGroup {
     mscs: Mscs,
     arrivals: Arrivals,
     started: Instant,
-    members: u32,
     /// The update that is under way: there is one at a time.
     updates: u64,
 }
@@ -27,7 +26,7 @@ impl ClassicGroup {
         let me = Member { node: own, incarnation: Incarnation(1) };
         let all: NodeSet = (0..members).map(NodeId).collect();
         let (mscs, started) = (Mscs::member(Time::ZERO, me, all), Instant::now());
-        Ok(Self { mesh, mscs, arrivals: Arrivals::default(), started, members, updates: 0 })
+        Ok(Self { mesh, mscs, arrivals: Arrivals::default(), started, updates: 0 })
     }
 
     fn now(&self) -> Time {
@@ -45,7 +44,7 @@ impl ClassicGroup {
 impl Way for ClassicGroup {
     /// It has no moment at which all are known to be there; its heartbeats are slow enough to wait for all to start.
     fn is_whole(&self) -> bool {
-        self.started.elapsed() > Duration::from_millis(500) && self.members > 0
+        self.started.elapsed() > Duration::from_millis(500)
     }
 
     fn submit(&mut self, body: &[u8]) -> Option<u64> {

@@ -17,6 +17,9 @@ use crate::classic_group::ClassicGroup;
 /// How often standard input is looked at while nothing comes from the group.
 const IDLE_SLEEP: Duration = Duration::from_millis(5);
 
+/// So often a member under load notes how much was delivered to it.
+pub(crate) const SPAN_NS: u64 = 10_000_000;
+
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
@@ -66,6 +69,7 @@ pub(crate) trait Way {
 struct OurWay(Group);
 
 impl OurWay {
+    /// One of the configured first members, who are as many as `count`; or, after them, one that comes in.
     fn new(agent: &Agent, own: NodeId, count: u32) -> Result<Self, Box<dyn std::error::Error>> {
         let mut config = comb_group::Config::default();
         // Channels within a machine take longer messages than a network's packets.
@@ -74,7 +78,8 @@ impl OurWay {
         config.order.tell_after = Duration::from_millis(1);
         let options = GroupOptions { names: names(), config, endpoint: EndpointOptions::default() };
         let members: Vec<_> = (0..count).map(NodeId).collect();
-        Ok(Self(Group::configured(agent, own, &members, options)?))
+        let group = if own.0 < count { Group::configured } else { Group::joining };
+        Ok(Self(group(agent, own, &members, options)?))
     }
 }
 
@@ -113,7 +118,8 @@ struct Side<W> {
     happened: Vec<Happened>,
 }
 
-/// Runs member `number` of `count` until it is told to end: `ours 3 of 32`, `classic 3 of 32`.
+/// Runs member `number` of `count` until it is told to end: `ours 3 of 32`, `classic 3 of 32`. The first members are counted from
+/// nought: `ours 32 of 32` comes in to them.
 pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Error>> {
     let [way, number, "of", count] = told.split(' ').collect::<Vec<_>>()[..] else {
         return Err("which member of how many?".into());
@@ -129,9 +135,10 @@ pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Err
             }
         }
     });
+    let start_ns = monotonic_ns();
     match way {
-        "ours" => Side::new(OurWay::new(&agent, own, count)?, tasks).run(),
-        "classic" => Side::new(ClassicGroup::new(&agent, own, count)?, tasks).run(),
+        "ours" => Side::new(OurWay::new(&agent, own, count)?, tasks).run(start_ns),
+        "classic" => Side::new(ClassicGroup::new(&agent, own, count)?, tasks).run(start_ns),
         _ => Err("neither ours nor classic".into()),
     }
 }
@@ -141,11 +148,11 @@ impl<W: Way> Side<W> {
         Self { way, tasks, delay: Duration::ZERO, happened: Vec::new() }
     }
 
-    fn run(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+    fn run(&mut self, start_ns: u64) -> Result<(), Box<dyn std::error::Error>> {
         while !self.way.is_whole() {
             self.turn(|_| {});
         }
-        say(&json!({ "ready": true }))?;
+        say(&json!({ "start_ns": start_ns, "view_ns": monotonic_ns() }))?;
         loop {
             match self.tasks.try_recv() {
                 Ok(Task::Load { seconds, bytes, outstanding }) => self.load(seconds, bytes, outstanding)?,
@@ -176,9 +183,10 @@ impl<W: Way> Side<W> {
         outstanding: usize,
     ) -> Result<(), Box<dyn std::error::Error>> {
         let (body, limit) = (vec![7; bytes], Duration::from_secs_f64(seconds));
-        let started = Instant::now();
+        let (started, start_ns) = (Instant::now(), monotonic_ns());
         let mut sent: BTreeMap<u64, Instant> = BTreeMap::new();
-        let (mut latencies, mut delivered) = (Vec::new(), 0_u64);
+        let (mut latencies, mut delivered, mut view_ns) = (Vec::new(), 0_u64, None);
+        let mut spans: Vec<u64> = Vec::new();
         while started.elapsed() < limit {
             while sent.len() < outstanding
                 && let Some(number) = self.way.submit(&body)
@@ -190,8 +198,10 @@ impl<W: Way> Side<W> {
                 Happened::Reached(number) => {
                     latencies.extend(sent.remove(&number).map(|at| at.elapsed().as_secs_f64() * 1e6));
                 }
-                Happened::View => {}
+                Happened::View => view_ns = Some(monotonic_ns()),
             });
+            let span = started.elapsed().as_nanos() / u128::from(SPAN_NS);
+            spans.resize(usize::try_from(span)?.max(spans.len()), delivered);
         }
         let seconds = started.elapsed().as_secs_f64();
         latencies.sort_by(f64::total_cmp);
@@ -201,6 +211,9 @@ impl<W: Way> Side<W> {
             "own_per_second": latencies.len() as f64 / seconds,
             "p50_us": percentile(50),
             "p99_us": percentile(99),
+            "start_ns": start_ns,
+            "view_ns": view_ns,
+            "delivered_by_span": spans,
         }))
     }
 

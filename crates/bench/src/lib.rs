@@ -2,6 +2,7 @@
 
 mod bare;
 mod classic_group;
+mod coming_in;
 mod cores;
 mod curves;
 mod endpoint_way;

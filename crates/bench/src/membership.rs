@@ -11,9 +11,13 @@ use std::time::{Duration, Instant};
 
 use comb_membership::scenario::Failure;
 use comb_membership::scenario::gossip::{self, Measured, Trial};
+use comb_membership::scenario::mscs::figures::{self, Parameters};
+use comb_membership::scenario::mscs::load::Load;
+use comb_membership::scenario::mscs::ours::{self, Timers};
 use comb_net::agent::{Limits, SameUser, Server};
 use serde_json::Value;
 
+use crate::coming_in;
 use crate::group_side::{Task, monotonic_ns};
 use crate::net::median;
 use crate::report::{Goal, Row, print};
@@ -22,7 +26,7 @@ use crate::room::Room;
 const MEMBERS: u32 = 32;
 const UPDATE_BYTES: usize = 64;
 /// Updates of one sender that are under way when all send as fast as they can.
-const OUTSTANDING: usize = 256;
+pub(crate) const OUTSTANDING: usize = 256;
 const SECONDS: f64 = 2.0;
 /// A measurement that begins later would not end in time.
 const LAST_BEGINS: Duration = Duration::from_secs(25);
@@ -35,19 +39,19 @@ const NOTES: &str = "\
 Processes: 32 on this machine's cores, all asleep unless something comes. An update is delivered when a majority holds it; the rate
 is that of one member's deliveries, the median of all. Latency is from submission until the sender knows that a majority holds it.
 Classic: MSCS's global update, with calls over the same channels and no other cost than theirs; the thesis's numbers come from
-calls of 3-5 ms each. corosync: its process groups, a daemon for each node in a namespace of its own, as many nodes as form.
+calls of 3-5 ms each. corosync: its process groups, a daemon for each node in a namespace of its own, as many nodes as ours has processes.
 Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The processes of one group.
-struct Members {
-    members: Vec<Member>,
+pub(crate) struct Members {
+    pub(crate) members: Vec<Member>,
     _server: Server,
-    _room: Room,
+    pub(crate) room: Room,
 }
 
-struct Member {
+pub(crate) struct Member {
     process: Child,
     tell: ChildStdin,
     hear: BufReader<ChildStdout>,
@@ -66,7 +70,7 @@ impl Member {
         writeln!(self.tell, "{}", serde_json::to_string(task).expect("plain data"))
     }
 
-    fn hear(&mut self) -> Outcome<Value> {
+    pub(crate) fn hear(&mut self) -> Outcome<Value> {
         let mut line = String::new();
         self.hear.read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)
@@ -74,44 +78,49 @@ impl Member {
 }
 
 /// What a load came to.
-struct Loaded {
+pub(crate) struct Loaded {
     /// Delivered to a member in a second, the median of the members.
-    per_second: f64,
+    pub(crate) per_second: f64,
     /// Of its own that each sender brought through in a second.
     own_per_second: Vec<f64>,
     /// Of the senders, the median: microseconds.
-    p50_us: Option<f64>,
+    pub(crate) p50_us: Option<f64>,
     p99_us: Option<f64>,
 }
 
 impl Members {
-    fn start(way: &str, count: u32) -> Outcome<Self> {
+    pub(crate) fn start(way: &str, count: u32) -> Outcome<Self> {
         let room = Room::create()?;
         let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
         let mut members = Vec::new();
         for number in 0..count {
             members.push(start_member(room.path(), &format!("{way} {number} of {count}"))?);
         }
-        let mut members = Self { members, _server: server, _room: room };
+        let mut members = Self { members, _server: server, room };
         members.hear()?;
         Ok(members)
     }
 
-    fn tell(&mut self, task: &Task) -> std::io::Result<()> {
+    pub(crate) fn tell(&mut self, task: &Task) -> std::io::Result<()> {
         self.members.iter_mut().try_for_each(|member| member.tell(task))
     }
 
-    fn hear(&mut self) -> Outcome<Vec<Value>> {
+    pub(crate) fn hear(&mut self) -> Outcome<Vec<Value>> {
         self.members.iter_mut().map(Member::hear).collect()
+    }
+
+    pub(crate) fn end(mut self) -> Outcome<()> {
+        Ok(self.tell(&Task::End)?)
     }
 
     /// The last so many members send. The first, which orders updates, sends only if all do.
     fn load(&mut self, senders: usize, outstanding: usize) -> Outcome<Loaded> {
+        self.load_for(senders, outstanding, SECONDS)
+    }
+
+    pub(crate) fn load_for(&mut self, senders: usize, outstanding: usize, seconds: f64) -> Outcome<Loaded> {
         let silent = self.members.len() - senders;
-        for (number, member) in self.members.iter_mut().enumerate() {
-            let outstanding = if number >= silent { outstanding } else { 0 };
-            member.tell(&Task::Load { seconds: SECONDS, bytes: UPDATE_BYTES, outstanding })?;
-        }
+        self.tell_load(silent, outstanding, seconds)?;
         let heard = self.hear()?;
         let all = |field: &str, from: usize| -> Vec<f64> {
             heard[from..].iter().filter_map(|line| line[field].as_f64()).collect()
@@ -124,8 +133,21 @@ impl Members {
         })
     }
 
+    pub(crate) fn tell_load(
+        &mut self,
+        silent: usize,
+        outstanding: usize,
+        seconds: f64,
+    ) -> std::io::Result<()> {
+        for (number, member) in self.members.iter_mut().enumerate() {
+            let outstanding = if number >= silent { outstanding } else { 0 };
+            member.tell(&Task::Load { seconds, bytes: UPDATE_BYTES, outstanding })?;
+        }
+        Ok(())
+    }
+
     /// Kills a member, and says how long it took until the last other one had the next view, in milliseconds.
-    fn kill_one(&mut self) -> Outcome<f64> {
+    pub(crate) fn kill_one(&mut self) -> Outcome<f64> {
         self.tell(&Task::AwaitView)?;
         self.hear()?;
         let mut victim = self.members.remove(self.members.len() / 2);
@@ -137,7 +159,7 @@ impl Members {
     }
 }
 
-fn start_member(room: &Path, told: &str) -> Outcome<Member> {
+pub(crate) fn start_member(room: &Path, told: &str) -> Outcome<Member> {
     let mut process = Command::new(std::env::current_exe()?)
         .args(["bench-side", "group", "--answer"])
         .arg(room)
@@ -154,7 +176,8 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut bench = Bench { rows: Vec::new(), started: Instant::now(), full, json };
     bench.ordered_update()?;
     bench.classic()?;
-    bench.corosync();
+    bench.join()?;
+    bench.corosync()?;
     bench.detection()?;
     if !json {
         eprint!("\r{:60}\r", "");
@@ -250,7 +273,7 @@ impl Bench {
         members.tell(&Task::Delay { milliseconds: 3.0 })?;
         let delayed = members.load(MEMBERS as usize - 1, OUTSTANDING)?;
         self.set("with 3 ms of delay at each member", Some(delayed.per_second), "1/s", 1_000.0, true);
-        Ok(members.tell(&Task::End)?)
+        members.end()
     }
 
     fn classic(&mut self) -> Outcome<()> {
@@ -269,25 +292,56 @@ impl Bench {
             let last = members.kill_one()?;
             self.beside("a death beside it", (self.found(DEATH), Some(last)), "ms", "MSCS's regroup");
         }
-        Ok(members.tell(&Task::End)?)
+        members.end()
     }
 
-    fn corosync(&mut self) {
+    /// The last process comes in to all others. The classic way does so in the world only: its timers are the same there.
+    fn join(&mut self) -> Outcome<()> {
+        self.says("ours: the last of 32 processes comes in");
+        let came = coming_in::measure(MEMBERS - 1)?;
+        let parameters = Parameters { nodes: MEMBERS, load: Load::Idle, seed: 1 };
+        let classic = figures::join(parameters)?.total.map(|total| total.as_secs_f64() * 1e3);
+        self.set(JOIN, came.idle_ms, "ms", 50.0, false);
+        self.beside("… beside the classic way, virtual", (came.idle_ms, classic), "ms", "MSCS's join");
+        // One round more fetches the state.
+        let rounds = ours::join(parameters, Timers::Own)?.rounds - 1;
+        self.set("… rounds of the joiner, the state's apart, virtual", Some(rounds.into()), "", 4.0, false);
+        self.beside("… under full load", (came.loaded_ms, None), "ms", NOBODY);
+        let claim = "… updates a second meanwhile, over those before";
+        self.beside(claim, (came.share_under_load, None), "", NOBODY);
+        Ok(())
+    }
+
+    /// Both with as many processes.
+    fn corosync(&mut self) -> Outcome<()> {
+        let nodes: u32 = if self.full { MEMBERS } else { 4 };
+        let (rate, latency, death) = if nodes == MEMBERS {
+            (self.found(RATE), self.found(LATENCY), self.found(DEATH))
+        } else {
+            self.says("ours, as many as corosync has nodes");
+            let mut members = Members::start("ours", nodes)?;
+            let all = members.load(nodes as usize, OUTSTANDING)?;
+            let one = members.load(1, 1)?;
+            let death = members.kill_one()?;
+            members.end()?;
+            (Some(all.per_second), one.p50_us, Some(death))
+        };
         self.says("corosync");
-        let nodes = if self.full { 32 } else { 4 };
         let lines = peer_lines(&["corosync", &nodes.to_string()]);
         let of = |what: &str| {
             let is_it = |line: &&Value| line["what"] == what && line["nodes"] == nodes;
             lines.iter().find(is_it).and_then(|line| line["value"].as_f64())
         };
         let peer = format!("corosync, {nodes} nodes");
-        let rate = of("ordered_messages_per_second");
-        self.beside("ordered updates of 64 B beside corosync", (self.found(RATE), rate), "1/s", &peer);
-        let latency =
+        let claim = |what: &str| format!("{nodes} processes: {what}");
+        let theirs = of("ordered_messages_per_second");
+        self.beside(&claim("ordered updates of 64 B, all together"), (rate, theirs), "1/s", &peer);
+        let theirs =
             of("ordered_latency_p50_us").or_else(|| of("ordered_latency_p50_seconds").map(|s| s * 1e6));
-        self.beside("one update beside corosync", (self.found(LATENCY), latency), "µs", &peer);
-        let death = of("process_death_seconds").map(|seconds| seconds * 1e3);
-        self.beside("a member's death beside corosync", (self.found(DEATH), death), "ms", &peer);
+        self.beside(&claim("one update"), (latency, theirs), "µs", &peer);
+        let theirs = of("process_death_seconds").map(|seconds| seconds * 1e3);
+        self.beside(&claim("a process's death"), (death, theirs), "ms", &peer);
+        Ok(())
     }
 
     fn detection(&mut self) -> Outcome<()> {
@@ -357,6 +411,7 @@ impl Bench {
 const NOBODY: &str = "–";
 const RATE: &str = "32 processes: ordered updates of 64 B, all together";
 const LATENCY: &str = "one sender, one outstanding: until a majority holds it, p50";
+const JOIN: &str = "the 32nd process comes in: everybody has the view with it";
 const DEATH: &str = "kill -9 of a member: all others have the next view";
 
 /// What a peer's program prints. Nothing, where it is not there.
