@@ -5,7 +5,12 @@ use crate::reproduce::{Item, Measured};
 const PENDING: &str = "pending";
 
 /// One row, to be filled in from left to right.
-fn item(paper: &'static str, name: &str, paper_value: impl Into<Option<f64>>, unit: &'static str) -> Item {
+pub(crate) fn item(
+    paper: &'static str,
+    name: &str,
+    paper_value: impl Into<Option<f64>>,
+    unit: &'static str,
+) -> Item {
     Item {
         paper,
         item: name.to_owned(),
@@ -19,24 +24,24 @@ fn item(paper: &'static str, name: &str, paper_value: impl Into<Option<f64>>, un
 }
 
 impl Item {
-    fn ours(mut self, measured: Option<f64>) -> Self {
+    pub(crate) fn ours(mut self, measured: Option<f64>) -> Self {
         self.measured = measured;
         self
     }
 
-    fn classic(mut self, baseline: Option<f64>) -> Self {
+    pub(crate) fn classic(mut self, baseline: Option<f64>) -> Self {
         self.baseline = baseline;
         self
     }
 
     /// Ours beside the classic way: says how many times better ours is, where both were measured, before what else there
     /// is to say.
-    fn shorter(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
+    pub(crate) fn shorter(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
         let times = ours.zip(classic).map(|(ours, classic)| classic / ours);
         self.ours(ours).classic(classic).with_times(times, note)
     }
 
-    fn more(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
+    pub(crate) fn more(self, ours: Option<f64>, classic: Option<f64>, note: &str) -> Self {
         let times = ours.zip(classic).map(|(ours, classic)| ours / classic);
         self.ours(ours).classic(classic).with_times(times, note)
     }
@@ -48,7 +53,7 @@ impl Item {
         self
     }
 
-    fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
@@ -59,7 +64,7 @@ impl Item {
     }
 }
 
-const NO_NUMBER: &str = "the text gives no number";
+pub(crate) const NO_NUMBER: &str = "the text gives no number";
 const HISTORY: &str = "history: 140 Mbit/s ATM, 60 MHz SPARC";
 const DEDICATED: &str = "history: dedicated hardware of over 600 Mbit/s";
 

@@ -13,6 +13,8 @@ mod idle;
 mod items;
 mod layers;
 pub mod membership;
+mod mscs_figures;
+mod mscs_items;
 pub mod net;
 mod program;
 mod report;

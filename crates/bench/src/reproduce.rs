@@ -4,15 +4,16 @@
 //! classic way, of the same processes in the same run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::cores::{Cores, Placement};
 use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
-use crate::figure::{Curve, Figure, FigureError};
+use crate::figure::{Curve, Drawing, Figure, FigureError};
 use crate::items;
+use crate::mscs_figures;
 use crate::net::median;
 use crate::program::{Priority, Sample};
 
@@ -32,6 +33,8 @@ pub enum Paper {
     Unet,
     /// Chapter 3 of the thesis.
     Via,
+    /// Chapter 7 of the thesis.
+    Mscs,
 }
 
 /// Why there are no numbers.
@@ -130,8 +133,53 @@ impl Measured {
     }
 }
 
+/// What was found out about a paper.
+pub(crate) struct Reproduced {
+    /// How it was measured.
+    pub(crate) how: String,
+    pub(crate) items: Vec<Item>,
+    pub(crate) drawings: Vec<Drawing>,
+}
+
 /// Measures, prints the items, draws the figures.
 pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
+    let found = match paper {
+        Paper::Unet => of_messages(items::unet, unet_figures, json)?,
+        Paper::Via => of_messages(items::via, via_figures, json)?,
+        Paper::Mscs => mscs_figures::reproduce(json)?,
+    };
+    let mut files = Vec::new();
+    for drawing in &found.drawings {
+        files.extend(drawing.draw(Path::new(FOLDER))?);
+    }
+    if json {
+        for row in &found.items {
+            println!("{}", serde_json::to_string(row).expect("plain data"));
+        }
+        for file in files {
+            eprintln!("{}", file.display());
+        }
+        return Ok(());
+    }
+    eprint!("\r{:60}\r", "");
+    println!(
+        "{}\nThe papers' numbers are history; ours stand beside the classic way (baseline) of the same run.\n",
+        found.how
+    );
+    print(&found.items);
+    println!();
+    for file in files {
+        println!("figure: {}", file.display());
+    }
+    Ok(())
+}
+
+/// Of chapters 2 and 3, whose numbers come from the same two processes.
+fn of_messages(
+    items: fn(&Measured) -> Vec<Item>,
+    figures: fn(&Measured) -> Vec<Drawing>,
+    json: bool,
+) -> Result<Reproduced, ReproduceError> {
     let mut cores = Cores::new(Priority::highest_allowed());
     let started = Instant::now();
     let mut samples = Vec::new();
@@ -154,33 +202,12 @@ pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
         return Err(ReproduceError::Nothing(failure.unwrap_or_else(|| "no samples".into())));
     }
     let (placement, measured) = Measured::of(&samples);
-    let rows = match paper {
-        Paper::Unet => items::unet(&measured),
-        Paper::Via => items::via(&measured),
-    };
-    let files = draw(paper, &measured, Path::new(FOLDER))?;
-    if json {
-        for row in &rows {
-            println!("{}", serde_json::to_string(row).expect("plain data"));
-        }
-        for file in files {
-            eprintln!("{}", file.display());
-        }
-        return Ok(());
-    }
-    eprint!("\r{:40}\r", "");
-    println!(
-        "Two processes on cores 0 and 1 ({}), {}. Medians.\n\
-         The papers' numbers are history; ours stand beside the classic way (baseline) of the same run.\n",
+    let how = format!(
+        "Two processes on cores 0 and 1 ({}), {}. Medians.",
         placement.map_or("placement unknown", Placement::name),
         cores.priority().describe()
     );
-    print(&rows);
-    println!();
-    for file in files {
-        println!("figure: {}", file.display());
-    }
-    Ok(())
+    Ok(Reproduced { how, items: items(&measured), drawings: figures(&measured) })
 }
 
 fn print(rows: &[Item]) {
@@ -203,70 +230,75 @@ fn readable(value: f64) -> String {
     }
 }
 
-fn draw(paper: Paper, measured: &Measured, folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
-    let curves = |test: &str, ways: &[(&'static str, &str)]| -> Vec<Curve> {
-        ways.iter().map(|(label, peer)| measured.curve(label, peer, test)).collect()
-    };
-    let (x, time, rate) = ("message, bytes", "round trip, µs", "MB/s");
-    let figures = match paper {
-        Paper::Unet => [
-            (
-                Figure { name: "unet-figure-2-3", title: "Round trips (U-Net, Figure 2.3)", x, y: time },
-                curves(
-                    "round_trip",
-                    &[
-                        ("raw endpoint", "endpoint"),
-                        ("active message and reply", "active"),
-                        ("block there and back", "block"),
-                        ("Unix socket, spinning", "spinning socket"),
-                        ("Unix socket, sleeping", "socket"),
-                    ],
-                ),
-            ),
-            (
-                Figure { name: "unet-figure-2-4", title: "Bandwidth (U-Net, Figure 2.4)", x, y: rate },
-                curves(
-                    "bandwidth",
-                    &[
-                        ("raw endpoint", "endpoint"),
-                        ("active messages, store", "store"),
-                        ("Unix socket, spinning", "spinning socket"),
-                        ("Unix socket, sleeping", "socket"),
-                    ],
-                ),
-            ),
-        ],
-        Paper::Via => [
-            (
-                Figure { name: "via-figure-3-1", title: "Calls and messages (VIA, Figure 3.1)", x, y: time },
-                curves(
-                    "round_trip",
-                    &[
-                        ("call over a Unix socket", "socket call"),
-                        ("call over Comb", "call"),
-                        ("virtual interface, raw", "via"),
-                    ],
-                ),
-            ),
-            (
-                Figure { name: "via-table-3-1", title: "Bandwidth (beside VIA, Table 3.1)", x, y: rate },
-                curves(
-                    "bandwidth",
-                    &[
-                        ("raw endpoint", "endpoint"),
-                        ("virtual interface", "via"),
-                        ("active messages, store", "store"),
-                        ("Unix socket, sleeping", "socket"),
-                    ],
-                ),
-            ),
-        ],
-    };
-    let mut files = Vec::new();
-    for (figure, curves) in figures {
-        files.extend(figure.draw(folder, &curves)?);
-    }
-    Ok(files)
+const MESSAGE: &str = "message, bytes";
+const TIME: &str = "round trip, µs";
+const RATE: &str = "MB/s";
+
+fn drawing(measured: &Measured, figure: Figure, test: &str, ways: &[(&'static str, &str)]) -> Drawing {
+    let curves = ways.iter().map(|(label, peer)| measured.curve(label, peer, test)).collect();
+    Drawing { figure, curves, marks: Vec::new() }
+}
+
+fn unet_figures(measured: &Measured) -> Vec<Drawing> {
+    let title = "Round trips (U-Net, Figure 2.3)";
+    let times = Figure { name: "unet-figure-2-3", title, x: MESSAGE, y: TIME };
+    let title = "Bandwidth (U-Net, Figure 2.4)";
+    let rates = Figure { name: "unet-figure-2-4", title, x: MESSAGE, y: RATE };
+    vec![
+        drawing(
+            measured,
+            times,
+            "round_trip",
+            &[
+                ("raw endpoint", "endpoint"),
+                ("active message and reply", "active"),
+                ("block there and back", "block"),
+                ("Unix socket, spinning", "spinning socket"),
+                ("Unix socket, sleeping", "socket"),
+            ],
+        ),
+        drawing(
+            measured,
+            rates,
+            "bandwidth",
+            &[
+                ("raw endpoint", "endpoint"),
+                ("active messages, store", "store"),
+                ("Unix socket, spinning", "spinning socket"),
+                ("Unix socket, sleeping", "socket"),
+            ],
+        ),
+    ]
+}
+
+fn via_figures(measured: &Measured) -> Vec<Drawing> {
+    let title = "Calls and messages (VIA, Figure 3.1)";
+    let times = Figure { name: "via-figure-3-1", title, x: MESSAGE, y: TIME };
+    let title = "Bandwidth (beside VIA, Table 3.1)";
+    let rates = Figure { name: "via-table-3-1", title, x: MESSAGE, y: RATE };
+    vec![
+        drawing(
+            measured,
+            times,
+            "round_trip",
+            &[
+                ("call over a Unix socket", "socket call"),
+                ("call over Comb", "call"),
+                ("virtual interface, raw", "via"),
+            ],
+        ),
+        drawing(
+            measured,
+            rates,
+            "bandwidth",
+            &[
+                ("raw endpoint", "endpoint"),
+                ("virtual interface", "via"),
+                ("active messages, store", "store"),
+                ("Unix socket, sleeping", "socket"),
+            ],
+        ),
+    ]
 }
 
 #[cfg(test)]

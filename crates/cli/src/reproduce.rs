@@ -14,6 +14,8 @@ enum Name {
     Unet,
     /// The Virtual Interface Architecture and the interfaces that it grew out of
     Via,
+    /// MSCS's heartbeats, regroup, join and global update, and ours
+    Mscs,
 }
 
 #[derive(Debug, Args)]
@@ -30,6 +32,7 @@ impl Reproduce {
         let paper = match self.name {
             Name::Unet => Paper::Unet,
             Name::Via => Paper::Via,
+            Name::Mscs => Paper::Mscs,
         };
         comb_bench::reproduce::run(paper, self.json)?;
         Ok(ExitCode::SUCCESS)
