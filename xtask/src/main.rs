@@ -17,8 +17,8 @@ Usage: cargo xtask TASK
 
   check                        format, lints with every set of features, documentation, the protocol crates for aarch64,
                                house rules
-  test                         check, then every test, comb-net also without newer mechanisms and features, model checks,
-                               loom, fuzz and the shell scripts
+  test                         check, then every test, comb-net also without newer mechanisms and features, thousands of
+                               simulated storms, model checks, loom, fuzz and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
   sim --seed N [NAME]          one run of a scenario, or of each, with its log if a name is given (comb sim)
   sim --soak [--seeds N]       a thousand nodes for ten virtual hours, and N storms of each scenario (10000): hours
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
+            suites::storms(&mut report);
             suites::model_checks(&mut report);
             suites::loom(&mut report);
             suites::fuzz(&mut report, suites::FUZZ_SECONDS, None);

@@ -45,6 +45,28 @@ pub(crate) fn simulations(report: &mut Report) {
     report.step("simulations", || protocol_suite("sim_"));
 }
 
+/// Storms of each scenario that are rolled among the tests: about a minute and a half on two cores.
+const STORMS: &[(&str, &str)] =
+    &[("regroup", "8000"), ("mscs", "8000"), ("group", "4000"), ("order", "4000"), ("gossip", "200")];
+
+/// Apart from the seeds that the tests have.
+const FIRST_STORM: &str = "100000";
+
+/// Thousands of seeds, on all cores.
+pub(crate) fn storms(report: &mut Report) {
+    report.step("storms", || {
+        let outcomes = STORMS.iter().map(|(name, seeds)| {
+            let mut sim = cargo(["run", "--release", "-p", "comb-cli", "--", "sim"]);
+            sim.args([name, "--seed", FIRST_STORM, "--seeds", seeds]);
+            (name, run(sim))
+        });
+        let failed: Vec<&str> = outcomes
+            .filter_map(|(name, outcome)| (!matches!(outcome, Outcome::Passed)).then_some(*name))
+            .collect();
+        if failed.is_empty() { Outcome::Passed } else { Outcome::Failed(failed.join(", ")) }
+    });
+}
+
 /// Seeds of a soak, unless told otherwise.
 const SOAK_SEEDS: &str = "10000";
 

@@ -72,7 +72,6 @@ impl QuorumFile {
         let text = grant.to_string();
         file.seek(SeekFrom::Start(0))?;
         file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)?;
         file.sync_all()?;
         // The name of a file that was just made.
         match self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -156,12 +155,32 @@ mod tests {
         }
     }
 
+    /// Who reads the file holds others up, and what was written meanwhile counts.
+    #[test]
+    fn who_asks_waits_for_whoever_has_the_file() {
+        let folder = Folder::new();
+        let asked = QuorumFile::new(&folder.file());
+        assert!(asked.acquire(ViewEpoch(1), member(1)).unwrap());
+        let mut held = File::options().read(true).write(true).open(folder.file()).unwrap();
+        flock(&held, FlockOperation::LockShared).unwrap();
+        let asker = std::thread::spawn(move || asked.acquire(ViewEpoch(5), member(1)).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let other = Grant { epoch: ViewEpoch(5), member: member(2) };
+        held.write_all(other.to_string().as_bytes()).unwrap();
+        flock(&held, FlockOperation::Unlock).unwrap();
+        assert!(!asker.join().unwrap(), "it was granted to another");
+    }
+
     #[test]
     fn a_file_of_something_else_is_left_alone() {
         let folder = Folder::new();
-        for content in
-            [&b"my shopping list"[..], b"\xff\xfe", b"comb quorum 2\nepoch 1\n", b"comb quorum 1\nepoch -1\n"]
-        {
+        for content in [
+            &b"my shopping list"[..],
+            b"\xff\xfe",
+            b"comb quorum 2\nepoch 1\n",
+            b"comb quorum 1\nepoch -1\n",
+            b"comb quorum 2\nepoch 1\nnode 1\nincarnation 1\n",
+        ] {
             std::fs::write(folder.file(), content).unwrap();
             let error = QuorumFile::new(&folder.file()).acquire(ViewEpoch(5), member(1)).unwrap_err();
             assert!(error.to_string().contains("no quorum file of this version"), "{error}");

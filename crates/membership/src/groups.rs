@@ -256,6 +256,7 @@ mod tests {
         base.input(1, Input::Tell(RED, b"hello"));
         base.input(1, Input::Leave(RED));
         base.input(1, Input::Leave(RED));
+        base.input(0, Input::Join(RED));
         let told = Event::Told { group: RED, from: member(1), body: b"hello".to_vec() };
         assert_eq!(
             base.events(0),

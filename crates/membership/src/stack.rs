@@ -5,6 +5,9 @@
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
 //! batch, or one acknowledgement, then stands for all of them.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -281,6 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_crash_took_away_takes_no_room() {
+        for seed in 0..30 {
+            let mut disk = disk(seed);
+            disk.conditions.capacity_bytes = 10;
+            disk.append("a", &[1; 8]).unwrap();
+            disk.crash();
+            let left = disk.read("a").map_or(0, |bytes| bytes.len());
+            assert_eq!(disk.append("a", &vec![2; 10 - left]), Ok(()), "{left} bytes were left");
+            assert_eq!(disk.append("a", &[3]), Err(DiskError::Full));
+        }
+    }
+
+    #[test]
     fn a_disk_that_lies_loses_what_it_said_was_kept() {
         let mut disk = disk(3);
         disk.conditions.lost_syncs_per_million = 1_000_000;

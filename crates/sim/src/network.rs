@@ -205,6 +205,38 @@ mod tests {
     }
 
     #[test]
+    fn a_link_has_a_direction_and_who_is_clogged_neither_hears_nor_is_heard() {
+        let mut network = Network::default();
+        network.set_link(A, B, Link { lost_per_million: 1_000_000, ..Link::default() });
+        let fate = |network: &Network, from, to| network.fate(from, to, 9, Time::ZERO, &mut Dice::new(1));
+        assert_eq!(fate(&network, A, B), Fate::Lost);
+        assert!(matches!(fate(&network, B, A), Fate::Arrives { .. }));
+        network.clog(C);
+        assert_eq!([fate(&network, C, A), fate(&network, A, C)], [Fate::Held, Fate::Held]);
+        network.heal();
+        assert!(matches!(fate(&network, A, C), Fate::Arrives { .. }));
+    }
+
+    #[test]
+    fn a_partition_takes_the_place_of_the_one_before() {
+        let mut network = Network::default();
+        network.partition(&[vec![A], vec![B]]);
+        network.partition(&[vec![C]]);
+        assert_eq!(connects(&network, [(A, B), (A, C), (C, B)], 0), [true, false, false]);
+    }
+
+    #[test]
+    fn one_bit_of_a_garbled_message_is_another() {
+        let mut network = Network::default();
+        network.default.garbled_per_million = 1_000_000;
+        for seed in 0..50 {
+            let fate = network.fate(A, B, 7, Time::ZERO, &mut Dice::new(seed));
+            let Fate::Arrives { garbled: Some((byte, mask)), .. } = fate else { panic!("{fate:?}") };
+            assert!(byte < 7 && mask.count_ones() == 1);
+        }
+    }
+
+    #[test]
     fn messages_are_lost_doubled_and_late_as_often_as_said() {
         let mut network = Network::default();
         network.default.lost_per_million = 250_000;

@@ -210,6 +210,62 @@ fn who_is_paused_handles_everything_afterwards() {
 }
 
 #[test]
+fn a_short_pause_does_not_end_a_long_one_and_a_crash_ends_both() {
+    let mut world = world(12, 2);
+    let pause = |millis| Fault::Pause { node: NodeId(1), lasting: Duration::from_millis(millis) };
+    world.at(Time::from_millis(1), pause(300));
+    world.at(Time::from_millis(2), pause(1000));
+    world.at(Time::from_millis(3), pause(100));
+    world.run_until(Time::from_millis(600)).unwrap();
+    assert!(world.truth().node(NodeId(1)).is_paused);
+    assert_eq!(answers(&world, 0), 0);
+    world.at(world.now(), Fault::Crash(NodeId(1)));
+    world.start(NodeId(1));
+    world.run_for(Duration::from_millis(200)).unwrap();
+    // What had waited for the former life has gone with it.
+    assert!((15..=21).contains(&answers(&world, 0)), "{}", answers(&world, 0));
+}
+
+#[test]
+fn more_than_a_buffer_holds_is_lost() {
+    let mut world = world(13, 2);
+    world.at(Time::ZERO, Fault::Pause { node: NodeId(1), lasting: 60 * SECOND });
+    world.run_for(61 * SECOND).unwrap();
+    assert!((4096..4300).contains(&answers(&world, 0)), "{}", answers(&world, 0));
+    assert!(world.traffic(NodeId(1)).lost > 1000);
+}
+
+#[test]
+fn what_was_clogged_comes_when_all_is_healed() {
+    let mut world = world(14, 2);
+    world.at(Time::ZERO, Fault::Clog(NodeId(1)));
+    world.at(Time::from_millis(1000), Fault::Heal);
+    world.run_until(Time::from_millis(1005)).unwrap();
+    assert!(answers(&world, 0) >= 98, "{}", answers(&world, 0));
+}
+
+#[test]
+fn who_is_up_is_not_started_and_a_crash_undoes_what_was_not_kept() {
+    let mut undone = 0;
+    for seed in 0..30 {
+        let seen = Seen::default();
+        let mut world = world(seed, 1);
+        world.check(Scribe(seen.clone()));
+        let at = Time::from_micros;
+        world.at(at(400_000), Fault::Start(NodeId(0)));
+        world.command_at(at(500_000), NodeId(0), Command::Keep);
+        world.at(at(500_100), Fault::Crash(NodeId(0)));
+        world.at(at(500_150), Fault::Start(NodeId(0)));
+        world.run_until(at(600_000)).unwrap();
+        assert_eq!(world.truth().node(NodeId(0)).incarnation.0, 2);
+        let told: Vec<_> = seen.take().into_iter().map(|(_, _, what)| what).collect();
+        assert!(!told.contains(&"Kept".to_owned()), "that was asked for in another life");
+        undone += u32::from(told.iter().filter(|what| *what == "Started { answers_before: 0 }").count() == 2);
+    }
+    assert!(undone > 0);
+}
+
+#[test]
 fn who_stutters_runs_half_of_the_time_until_it_is_steady() {
     let mut world = world(7, 2);
     let half = Duration::from_millis(500);

@@ -456,6 +456,28 @@ mod tests {
     }
 
     #[test]
+    fn of_two_one_is_enough() {
+        let mut buddy = buddy(0, 2);
+        run(&mut buddy, 40, |_| true);
+        let told = run(&mut buddy, 20, |_| false);
+        let failed = Event::Evidence(Evidence::new(member(1), Kind::Buddies, Source::Ourselves));
+        assert!(told.contains(&failed), "{told:?}");
+    }
+
+    #[test]
+    fn who_is_silent_stays_so_when_the_members_are_told_again() {
+        let mut buddy = buddy(0, 20);
+        run(&mut buddy, 40, |_| true);
+        let subject = buddy.watched().next().expect("it watches some");
+        let mut told = Vec::new();
+        for _ in 0..20 {
+            told.extend(run(&mut buddy, 1, |node| node != subject.node));
+            buddy.handle(buddy.next_ping, Input::Members(&members(20))).expect("no peer is concerned");
+        }
+        assert_eq!(told, [Event::Evidence(Evidence::new(subject, Kind::NoAnswer, Source::Ourselves))]);
+    }
+
+    #[test]
     fn who_is_answered_by_nobody_or_stood_still_becomes_patient() {
         let mut deaf = buddy(0, 20);
         run(&mut deaf, 40, |_| true);

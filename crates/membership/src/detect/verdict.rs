@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn the_best_source_counts_and_each_by_its_last_word() {
+        let said = |per_mille, source| {
+            let confidence = Confidence::per_mille(per_mille);
+            let source = Source::PlugIn(source);
+            Input::Evidence(Evidence { confidence, ..Evidence::new(SUBJECT, Kind::LinkDown, source) })
+        };
+        let inputs = [(1, said(995, 1)), (2, said(200, 2)), (3, said(200, 1))];
+        assert_eq!(conditions(inputs), [Failed, Failed, Suspected]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_those_against_whom_nothing_speaks() {
+        let mut verdict = Verdict::new();
+        verdict.handle(Time::ZERO, evidence(Kind::Silence));
+        assert_eq!(verdict.subjects().collect::<std::vec::Vec<_>>(), [SUBJECT]);
+        verdict.handle(Time::ZERO, Input::Heard(SUBJECT));
+        assert_eq!(verdict.subjects().count(), 0);
+    }
+
+    #[test]
     fn the_end_of_a_process_is_a_failure_and_a_refutation_ends_it_but_not_a_fence() {
         let inputs = [
             (1, evidence(Kind::ProcessExit)),

@@ -158,6 +158,93 @@ fn a_welcome_to_a_view_that_ended_before_the_snapshot_was_made_is_passed_over() 
     assert!(welcome(5, 8));
 }
 
+/// Its messages to a node, as they are now.
+fn said(join: &mut Join, to: u32) -> Vec<Body> {
+    let transmits = core::iter::from_fn(|| join.poll_transmit()).filter(|it| it.to == NodeId(to));
+    transmits.map(|it| wire::decode(it.to, Protocol::Join, &it.bytes).expect("ours")).collect()
+}
+
+fn hear(join: &mut Join, now: Time, from: u32, body: &Body) -> Result<(), PeerError> {
+    let bytes = wire::encode(Protocol::Join, body);
+    join.handle(now, Input::Message { from: NodeId(from), bytes: &bytes })
+}
+
+#[test]
+fn half_of_the_contacts_are_too_few_to_found_and_who_is_none_itself_counts_with_them() {
+    for contacts in [vec![0, 1, 2, 3], vec![1]] {
+        let contacts: Vec<_> = contacts.into_iter().map(NodeId).collect();
+        let alone = Body::Alone { word: Some(member(0)) };
+        let is_among = contacts.len() > 1;
+        let config = Config { contacts, may_found: true, ..Config::default() };
+        let mut join = Join::new(member(0), config, Time::ZERO);
+        let late = Time::from_millis(5000);
+        join.handle(late, Input::Timeout).expect("own");
+        if is_among {
+            hear(&mut join, late, 1, &alone).expect("it was asked");
+        }
+        assert!(!join.is_member(), "half of them");
+        let next = if is_among { 2 } else { 1 };
+        hear(&mut join, late, next, &alone).expect("it was asked");
+        assert!(join.is_member());
+    }
+}
+
+#[test]
+fn who_has_given_its_word_does_not_found() {
+    let mut join = Join::new(member(0), config(3, true), Time::ZERO);
+    said(&mut join, 1);
+    let hello = Body::Hello { member: member(1), wants_word: true };
+    hear(&mut join, Time::ZERO, 1, &hello).expect("honest");
+    assert_eq!(said(&mut join, 1), [Body::Alone { word: Some(member(1)) }]);
+    join.handle(Time::from_millis(5000), Input::Timeout).expect("own");
+    assert_eq!(said(&mut join, 2), [Body::Hello { member: member(0), wants_word: false }]);
+}
+
+fn sponsor(members: Vec<Member>) -> (Join, View) {
+    let view = View { epoch: ViewEpoch(4), members, tie_breaker: NodeId(1) };
+    (Join::within(member(1), config(3, false), Time::ZERO, view.clone()), view)
+}
+
+#[test]
+fn what_joiners_may_not_say_is_refused() {
+    let second = Member { incarnation: Incarnation(2), ..member(2) };
+    let (mut join, _) = sponsor(vec![member(1), second]);
+    let rule = |join: &mut Join, body| hear(join, Time::ZERO, 2, &body).expect_err("refused").rule;
+    let hello = Body::Hello { member: member(3), wants_word: false };
+    assert_eq!(rule(&mut join, hello), "a greeting in the name of another");
+    assert_eq!(rule(&mut join, Body::Petition { member: member(3) }), "a greeting in the name of another");
+    assert_eq!(rule(&mut join, Body::Petition { member: member(2) }), "a petition of a life that is over");
+    hear(&mut join, Time::ZERO, 2, &Body::Hello { member: member(2), wants_word: false }).expect("late");
+    assert_eq!(join.poll_event(), None, "a former life ends no later one");
+    let third = Member { incarnation: Incarnation(3), ..member(2) };
+    hear(&mut join, Time::ZERO, 2, &Body::Hello { member: third, wants_word: false }).expect("it came back");
+    assert_eq!(join.poll_event(), Some(Event::Reborn { former: second }));
+}
+
+#[test]
+fn petitions_wait_once_and_who_is_let_in_by_a_later_view_hears_it_too() {
+    let (mut join, view) = sponsor(vec![member(1)]);
+    for (millis, node) in [(0, 2), (1, 3)] {
+        hear(&mut join, Time::from_millis(millis), node, &Body::Petition { member: member(node) })
+            .expect("honest");
+    }
+    assert_eq!(
+        join.next_timeout(),
+        Some(Time::ZERO.saturating_add(join.config.batch)),
+        "the first sets the time"
+    );
+    join.handle(Time::from_millis(2), Input::Timeout).expect("own");
+    assert_eq!(join.poll_event(), Some(Event::Admit(vec![member(2), member(3)])));
+    for members in [vec![member(1), member(2)], vec![member(1), member(2), member(3)]] {
+        let last = members.len();
+        let view = View { members, ..view.clone() };
+        join.handle(Time::from_millis(3), Input::Decided { view, cut: 0, holders: vec![NodeId(1)] })
+            .expect("own");
+        let welcomed = said(&mut join, u32::try_from(last).expect("few"));
+        assert!(matches!(welcomed[..], [Body::Welcome { .. }]), "{last}: {welcomed:?}");
+    }
+}
+
 #[test]
 fn a_welcome_nobody_asked_for_is_refused() {
     let mut join = Join::new(member(5), config(3, false), Time::ZERO);

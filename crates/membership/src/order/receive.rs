@@ -52,6 +52,11 @@ impl Order {
         }
         let is_holder = matches!(&self.phase, Phase::Changing(change) if change.holders.contains(&from));
         if !(view.contains(from) || is_holder) || from == self.me.node {
+            if from != self.me.node && matches!(head, Head::Copies { .. } | Head::Trimmed { .. }) {
+                // A leaving member's answer to what was asked on the way into this view.
+                self.counts.stale += 1;
+                return Ok(());
+            }
             return broke(from, "a message from somebody who is no other member");
         }
         let is_from_sequencer = from == view.sequencer();

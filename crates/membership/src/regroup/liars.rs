@@ -138,6 +138,54 @@ fn one_that_cries_wolf_stops_the_others_twice() {
 }
 
 #[test]
+fn no_view_ends_before_the_cut_that_it_began_with() {
+    let mut group = Group::settled(5);
+    group.now = Time::from_millis(10_000);
+    group.positions.insert(NodeId(3), 17);
+    group.input(0, Input::Suspect(member(2), Strength::Suspected));
+    group.deliver();
+    let mut early = proposal(&[1, 2, 4]);
+    (early.view.epoch, early.view.tie_breaker, early.cut) = (ViewEpoch(3), NodeId(LIAR), 16);
+    let ballot = Ballot { number: 1, node: NodeId(LIAR) };
+    let lie = says(2, Body::Propose { ballot, proposal: early, basis: Basis::default() });
+    assert_eq!(rule(&mut group, &lie), "a cut before the last one");
+}
+
+#[test]
+fn in_a_large_view_only_the_coordinator_of_a_ballot_is_believed() {
+    let mut group = Group::settled(9);
+    let members: Vec<u32> = (0..9).collect();
+    let told = says(1, Body::Decide(decision(2, &[1, 2, 3, 4, 5], &members)));
+    assert_eq!(tell(&mut group, 0, &told), Ok(()), "it may be true");
+    assert_eq!(group.machines[&NodeId(0)].view().epoch, ViewEpoch(1));
+}
+
+#[test]
+fn that_the_other_of_two_has_the_resource_is_asked_of_the_resource() {
+    let now = Time::from_millis(1);
+    let mut machine = Regroup::joining(member(0), Timing::default(), now, super::tests::first_view(2), 0);
+    let mut made_up = decision(1, &[1], &[1]);
+    (made_up.basis.resource, made_up.proposal.holders) = (true, vec![NodeId(1)]);
+    let told = Message { sender: member(1), epoch: ViewEpoch(1), body: Body::Decide(made_up) };
+    let bytes = wire::encode(Protocol::Regroup, &told);
+    machine.handle(now, Input::Message { from: NodeId(1), bytes: &bytes }).expect("it may be true");
+    let asked = core::iter::from_fn(|| machine.poll_event()).collect::<Vec<_>>();
+    assert!(asked.contains(&Event::Acquire { epoch: ViewEpoch(1) }) && !machine.halted, "{asked:?}");
+    machine.handle(now, Input::Acquired { epoch: ViewEpoch(1), granted: false }).expect("own");
+    assert!(machine.halted);
+}
+
+#[test]
+fn who_has_not_flushed_has_not_installed() {
+    let now = Time::from_millis(1);
+    let mut leader = Regroup::joining(member(0), Timing::default(), now, super::tests::first_view(3), 0);
+    let told = Message { sender: member(1), epoch: ViewEpoch(1), body: Body::Installed };
+    let bytes = wire::encode(Protocol::Regroup, &told);
+    let error = leader.handle(now, Input::Message { from: NodeId(1), bytes: &bytes });
+    assert_eq!(error, Err(PeerError::new(NodeId(1), "a report of what was not ordered")));
+}
+
+#[test]
 fn a_coordinator_that_makes_up_a_quorum_is_not_believed() {
     let mut group = Group::settled(5);
     let made_up = decision(LIAR, &[1, 2, 3, 4], &[0, 1, 2, 3, 4]);

@@ -5,6 +5,7 @@ use std::vec::Vec;
 
 use comb_types::{Incarnation, NodeId, Time};
 
+use super::message::{Ballot, Body, Message};
 use super::*;
 use crate::quorum::{QuorumResource, ResourceInMemory};
 
@@ -173,7 +174,45 @@ fn a_suspected_member_that_answers_stays() {
     group.now = Time::from_millis(10_000);
     group.input(1, Input::Suspect(member(2), Strength::Suspected));
     group.deliver();
-    assert_eq!(group.settled_views(2), [[0, 1, 2]]);
+    group.pass(100);
+    assert_eq!(group.settled_views(2), [[0, 1, 2]], "and the suspicion has gone with that");
+}
+
+#[test]
+fn after_a_change_only_what_is_sure_is_a_reason_for_the_next_at_once() {
+    let mut group = Group::settled(5);
+    group.now = Time::from_millis(10_000);
+    group.crash(4);
+    group.everybody_suspects(4, Strength::Failed);
+    group.deliver();
+    group.input(0, Input::Suspect(member(3), Strength::Suspected));
+    group.deliver();
+    assert_eq!(group.settled_views(0).len(), 1, "not yet");
+    group.pass(30);
+    assert_eq!(group.settled_views(0).len(), 2);
+}
+
+/// It would bring a view to an end that others have gone on from.
+#[test]
+fn who_froze_on_the_way_into_a_view_and_then_reached_the_cut_says_so_to_the_next_coordinator() {
+    let now = Time::from_millis(1);
+    let mut machine = Regroup::joining(member(1), Timing::default(), now, first_view(3), 7);
+    let promised = |machine: &mut Regroup, number| {
+        let body = Body::Prepare { ballot: Ballot { number, node: NodeId(0) } };
+        let message = Message { sender: member(0), epoch: ViewEpoch(1), body };
+        let bytes = wire::encode(Protocol::Regroup, &message);
+        machine.handle(now, Input::Message { from: NodeId(0), bytes: &bytes }).expect("honest");
+        if number == 1 {
+            machine.handle(now, Input::Position(3)).expect("own");
+        }
+        machine.out.drain(..).find_map(|(_, message)| match message.body {
+            Body::Promise { promise, .. } => Some(promise.position),
+            _ => None,
+        })
+    };
+    assert_eq!(promised(&mut machine, 1), Some(3));
+    machine.handle(now, Input::Flushed).expect("own");
+    assert_eq!(promised(&mut machine, 2), Some(7));
 }
 
 #[test]

@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn sim_whole_members_keep_what_was_promised_in_any_weather() {
-        for seed in 1..=40 {
+        // The first forty, and those that broke a rule once.
+        for seed in (1..=40).chain([1_000_982, 2_000_973]) {
             if let Err(failure) = run(options(seed), None) {
                 panic!("{failure}\nagain: comb sim group --seed {seed} --watch");
             }

@@ -1,5 +1,6 @@
 //! Losses, gaps, and members that fall behind.
 
+use super::cluster::view;
 use super::*;
 
 fn small() -> Config {
@@ -30,6 +31,29 @@ fn a_lost_batch_is_asked_for_when_the_gap_is_seen() {
     cluster.pass(config.gap_after);
     assert_eq!(cluster.delivered(2).len(), 2);
     assert_eq!(cluster.orders[2].counts().fetched, 1);
+}
+
+#[test]
+fn a_state_from_beyond_the_cut_is_not_taken_on_the_way_into_a_view() {
+    let mut cluster = Cluster::new(3, &small());
+    submit_many(&mut cluster, 3);
+    cluster.input(2, Input::Freeze).unwrap();
+    let holders = vec![NodeId(0)];
+    cluster.input(2, Input::Change { view: view(2, &[0, 1, 2]), cut: 5, holders }).unwrap();
+    for (position, delivered) in [(6, 3), (5, 5)] {
+        let snapshot = Snapshot { position, ..Snapshot::default() };
+        cluster.input(2, Input::Snapshot(snapshot)).unwrap();
+        assert_eq!(cluster.orders[2].delivered(), delivered);
+    }
+}
+
+#[test]
+fn what_those_said_who_have_left_is_no_part_of_the_state() {
+    let mut cluster = Cluster::new(3, &small());
+    cluster.submit(2, Level::Majority, b"last word").unwrap();
+    cluster.settle();
+    cluster.change_view(&view(2, &[0, 1]));
+    assert_eq!(cluster.orders[0].snapshot(Vec::new()).numbers, []);
 }
 
 #[test]

@@ -48,6 +48,16 @@ fn an_update_reaches_its_level_and_no_other_when_so_many_hold_it() {
 }
 
 #[test]
+fn who_waits_for_all_hears_at_once_that_all_have_it() {
+    let mut cluster = Cluster::new(5, &Config::default());
+    for number in 1..=3 {
+        cluster.submit(3, Level::All, b"x").unwrap();
+        cluster.settle();
+        assert_eq!(cluster.reached(3).last(), Some(&(number, Level::All)));
+    }
+}
+
+#[test]
 fn a_group_of_one_needs_nobody() {
     let mut cluster = Cluster::new(1, &Config::default());
     for level in [Level::Ordered, Level::Majority, Level::All] {

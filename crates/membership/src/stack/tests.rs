@@ -1,0 +1,192 @@
+//! Whole members whose network delivers everything at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::vec;
+use std::vec::Vec;
+
+use comb_types::Incarnation;
+
+use super::*;
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), incarnation: Incarnation(1) }
+}
+
+struct Group {
+    now: Time,
+    stacks: BTreeMap<u32, Stack>,
+    events: BTreeMap<u32, Vec<Event>>,
+}
+
+impl Group {
+    fn configured(count: u32, config: &Config) -> Self {
+        let now = Time::from_millis(1);
+        let members: Vec<_> = (0..count).map(member).collect();
+        let first = View { epoch: ViewEpoch(1), tie_breaker: NodeId(0), members };
+        let stack = |node| (node, Stack::configured(config.clone(), member(node), first.clone(), now));
+        let mut group = Self { now, stacks: (0..count).map(stack).collect(), events: BTreeMap::new() };
+        group.deliver();
+        group
+    }
+
+    fn input(&mut self, node: u32, input: Input<'_>) {
+        let now = self.now;
+        self.stacks.get_mut(&node).expect("it is there").handle(now, input).expect("all are honest");
+        self.deliver();
+    }
+
+    /// Carries messages until there are none, and takes the events. A program's state is nothing.
+    fn deliver(&mut self) {
+        loop {
+            let mut under_way = Vec::new();
+            for (&from, stack) in &mut self.stacks {
+                while let Some(cast) = stack.poll_transmit(self.now) {
+                    let to: Vec<_> = match cast.to {
+                        To::One(to) => vec![to],
+                        To::Others => stack.view().expect("it has others").nodes().collect(),
+                    };
+                    let to = to.into_iter().filter(|to| to.0 != from);
+                    under_way.extend(to.map(|to| (from, to, cast.bytes.clone())));
+                }
+                while let Some(event) = stack.poll_event() {
+                    if event == Event::WantsState {
+                        stack.handle(self.now, Input::State(b"state")).expect("our own input");
+                    }
+                    self.events.entry(from).or_default().push(event);
+                }
+            }
+            if under_way.is_empty() && self.stacks.values().all(|stack| stack.events.is_empty()) {
+                return;
+            }
+            for (from, to, bytes) in under_way {
+                if let Some(stack) = self.stacks.get_mut(&to.0) {
+                    let message = Input::Message { from: NodeId(from), bytes: &bytes };
+                    stack.handle(self.now, message).expect("all are honest");
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Duration) {
+        let end = self.now.saturating_add(span);
+        while let Some(due) =
+            self.stacks.values().filter_map(Stack::next_timeout).min().filter(|due| *due <= end)
+        {
+            self.now = self.now.max(due);
+            let nodes: Vec<_> = self.stacks.keys().copied().collect();
+            nodes.into_iter().for_each(|node| self.input(node, Input::Timeout));
+        }
+        self.now = end;
+    }
+
+    fn told(&self, node: u32, what: impl Fn(&Event) -> bool) -> bool {
+        self.events.get(&node).into_iter().flatten().any(what)
+    }
+}
+
+#[test]
+fn whom_the_others_leave_out_is_told_so_and_does_nothing_more() {
+    let mut group = Group::configured(3, &Config::default());
+    let mut left = group.stacks.remove(&2).expect("it is there");
+    for node in [0, 1] {
+        group.input(node, Input::Suspect(NodeId(2), Strength::Failed));
+    }
+    group.stacks.insert(2, left.clone());
+    group.now = group.now.saturating_add(Duration::from_secs(10));
+    group.input(2, Input::Suspect(NodeId(0), Strength::Suspected));
+    group.pass(Duration::from_secs(5));
+    assert!(group.told(2, |event| matches!(event, Event::Excluded { .. })));
+    left = group.stacks.remove(&2).expect("it is there");
+    assert_eq!(left.submit(group.now, Level::Majority, b"x"), Err(SubmitError::Out));
+    assert_eq!(left.next_timeout(), None);
+    left.handle(group.now, Input::Suspect(NodeId(1), Strength::Failed)).expect("own");
+    assert_eq!((left.poll_transmit(group.now), left.poll_event()), (None, None));
+}
+
+#[test]
+fn one_alone_delivers_what_it_submits_when_it_is_polled() {
+    let mut group = Group::configured(1, &Config::default());
+    let stack = group.stacks.get_mut(&0).expect("it is there");
+    stack.submit(group.now, Level::Majority, b"x").expect("room");
+    assert_eq!(stack.poll_transmit(group.now), None);
+    let told: Vec<_> = core::iter::from_fn(|| stack.poll_event()).collect();
+    assert!(told.iter().any(|event| matches!(event, Event::Delivered(_))), "{told:?}");
+}
+
+#[test]
+fn a_founder_and_configured_members_hear_that_their_view_has_settled() {
+    let is_settled = |event: &Event| matches!(event, Event::Settled(_));
+    let group = Group::configured(3, &Config::default());
+    assert!((0..3).all(|node| group.told(node, is_settled)));
+    let join = join::Config { contacts: vec![NodeId(0)], may_found: true, ..join::Config::default() };
+    let stack = Stack::joining(Config { join, ..Config::default() }, member(0), Time::ZERO);
+    let mut group = Group { now: Time::ZERO, stacks: [(0, stack)].into(), events: BTreeMap::new() };
+    group.pass(Duration::from_secs(5));
+    assert!(group.told(0, |event| matches!(event, Event::View(_))) && group.told(0, is_settled));
+}
+
+#[test]
+fn a_part_that_may_not_go_on_says_so() {
+    let mut group = Group::configured(3, &Config::default());
+    group.stacks.retain(|node, _| *node == 0);
+    for node in [1, 2] {
+        group.input(0, Input::Suspect(NodeId(node), Strength::Failed));
+    }
+    group.pass(Duration::from_secs(2));
+    assert!(group.told(0, |event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 1, members: 3 }))));
+}
+
+#[test]
+fn a_member_that_does_not_keep_up_is_named() {
+    let config = Config::default();
+    let mut group = Group::configured(3, &config);
+    let silent = group.stacks.remove(&2).expect("it is there");
+    let now = group.now;
+    group.stacks.get_mut(&0).expect("it is there").submit(now, Level::Majority, b"x").expect("room");
+    group.deliver();
+    group.pass(config.order.lag_after * 3);
+    assert!(group.told(0, |event| *event == Event::Lagging(NodeId(2))));
+    assert!(!group.told(0, |event| *event == Event::CaughtUp(NodeId(2))));
+    group.stacks.insert(2, silent);
+    group.pass(config.order.lag_after * 3);
+    assert!(group.told(0, |event| *event == Event::CaughtUp(NodeId(2))));
+}
+
+/// Nobody but itself says that its former life is over.
+#[test]
+fn who_comes_back_takes_the_place_of_its_former_life() {
+    let join = join::Config { contacts: (0..3).map(NodeId).collect(), ..join::Config::default() };
+    let config = Config { join, ..Config::default() };
+    let mut group = Group::configured(3, &config);
+    let second = Member { incarnation: Incarnation(2), ..member(2) };
+    group.stacks.insert(2, Stack::joining(config, second, group.now));
+    group.pass(Duration::from_secs(10));
+    let view = group.stacks[&0].view().expect("it is in one");
+    assert_eq!(view.member(NodeId(2)), Some(second));
+    assert_eq!(group.stacks[&2].view(), Some(view));
+}
+
+#[test]
+fn broken_rules_are_counted_by_peer_and_a_state_that_cannot_be_is_one() {
+    let mut group = Group::configured(3, &Config::default());
+    let now = group.now;
+    let stack = group.stacks.get_mut(&0).expect("it is there");
+    for (from, times) in [(1, 2), (2, 1)] {
+        for _ in 0..times {
+            let from = NodeId(from);
+            assert!(stack.handle(now, Input::Message { from, bytes: b"no message" }).is_err());
+        }
+    }
+    assert_eq!(stack.refused().collect::<Vec<_>>(), [(NodeId(1), 2), (NodeId(2), 1)]);
+    let liar = NodeId(2);
+    for position in [u64::MAX, u64::MAX / 2 + 1] {
+        let bytes = postcard::to_allocvec(&order::Snapshot { position, ..order::Snapshot::default() });
+        stack.handed_over(
+            now,
+            snapshot::Event::Taken { from: liar, bytes: bytes.expect("it can be written") },
+        );
+    }
+    assert_eq!(stack.refused().last(), Some((liar, 3)));
+    assert_eq!(stack.poll_event(), None, "it is not restored");
+}
