@@ -37,7 +37,7 @@ pub(crate) enum Task {
 
 /// How the processes of the measured group are called.
 pub(crate) fn names() -> Names {
-    Names { process: "member-".to_owned(), endpoint: "group".to_owned() }
+    Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() }
 }
 
 /// What happened to a member, as far as it is measured.

@@ -27,7 +27,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::time::Duration;
 
 use comb_group::asynchronous::AsyncGroup;
 use comb_group::{Config, Event, Group, GroupOptions, Level, Names, NodeId};
@@ -35,9 +34,6 @@ use comb_net::{Agent, EndpointOptions};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-
-/// A replica that is stopped for longer is left out, and comes in again.
-const SILENCE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What all replicas have in common.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
@@ -152,9 +148,8 @@ pub(crate) async fn replica(arguments: &[String]) -> Result<(), Box<dyn Error>> 
         return Err("usage: kv AGENT_SOCKET NUMBER COUNT ADDRESS new|join".into());
     };
     let (own, nodes) = (NodeId(number.parse()?), (0..count.parse()?).map(NodeId).collect::<Vec<_>>());
-    let names = Names { process: "kv-".to_owned(), endpoint: "group".to_owned() };
-    let endpoint =
-        EndpointOptions { events: true, silence_limit: Some(SILENCE_LIMIT), ..EndpointOptions::default() };
+    let names = Names { process: "kv-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
+    let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
     let agent = Agent::connect(agent.as_ref(), &names.process(own))?;
     let options = GroupOptions { names, config: Config::default(), endpoint };
 

@@ -1,12 +1,9 @@
-//! A member for programs that run on tokio: nothing spins, and no thread is blocked but by the agent.
+//! A member for programs that run on tokio: nothing spins, and no thread is blocked.
 //!
 //! One task has the [`AsyncGroup`] and awaits [`AsyncGroup::next_event`] again and again: the member lives in that call, with all
 //! of its timers. Any task may have a [`Submitter`], and awaits there that an update has come far enough. They are two,
 //! because who waits for an update cannot at the same time answer what the group asks its program, and the update may wait
 //! for just that: for the state that another member lacks, or for the quorum resource.
-//!
-//! When a channel to a peer is opened, the agent is asked, which answers from memory. A peer that is stopped lets it
-//! wait: the thread is blocked for up to a fifth of a second then.
 
 use std::collections::BTreeMap;
 use std::future::Future;

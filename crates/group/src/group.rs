@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use comb_membership::detect::Kind;
 use comb_membership::order::{Level, SubmitError};
-use comb_membership::regroup::Strength;
 use comb_membership::stack::{Config, Event, Input, Stack};
+use comb_membership::state::WriteError;
 use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
 use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
@@ -35,6 +36,37 @@ pub struct GroupOptions {
     pub endpoint: EndpointOptions,
 }
 
+impl GroupOptions {
+    /// The dice of different members must differ.
+    fn check(&mut self, own: NodeId) -> Result<(), GroupError> {
+        let watching = &mut self.config.watching;
+        if own.0 >= watching.most_nodes {
+            return Err(GroupError::TooGreat { own, most: watching.most_nodes });
+        }
+        watching.seed = watching.seed.wrapping_add(this_life().0 ^ (u64::from(own.0) << 32));
+        Ok(())
+    }
+}
+
+/// Why there is no member. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// The members that were given do not know the one that was to be made.
+    #[error("{0} is not among the members that the group is configured with")]
+    NotAMember(NodeId),
+    /// Numbers of nodes have a limit.
+    #[error("{own} is no number of a node: they end before {most} (Watching::most_nodes)")]
+    TooGreat {
+        /// What was asked for.
+        own: NodeId,
+        /// The limit.
+        most: u32,
+    },
+    /// The network refused.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+}
+
 /// One member of a group. Nothing happens but in its calls: call [`Group::poll`] often, and [`Group::wait`] when there
 /// is nothing else to do.
 #[derive(Debug)]
@@ -54,8 +86,12 @@ impl Group {
         agent: &Agent,
         own: NodeId,
         members: &[NodeId],
-        options: GroupOptions,
-    ) -> Result<Self, MeshError> {
+        mut options: GroupOptions,
+    ) -> Result<Self, GroupError> {
+        options.check(own)?;
+        if !members.contains(&own) {
+            return Err(GroupError::NotAMember(own));
+        }
         let mut members: Vec<Member> =
             members.iter().map(|&node| Member { node, incarnation: FIRST_LIFE }).collect();
         members.sort_unstable();
@@ -73,14 +109,15 @@ impl Group {
         own: NodeId,
         contacts: &[NodeId],
         mut options: GroupOptions,
-    ) -> Result<Self, MeshError> {
+    ) -> Result<Self, GroupError> {
+        options.check(own)?;
         options.config.join.contacts = contacts.to_vec();
         let me = Member { node: own, incarnation: this_life() };
         let stack = Stack::joining(options.config.clone(), me, Time::ZERO);
         Self::new(agent, own, stack, options)
     }
 
-    fn new(agent: &Agent, own: NodeId, stack: Stack, options: GroupOptions) -> Result<Self, MeshError> {
+    fn new(agent: &Agent, own: NodeId, stack: Stack, options: GroupOptions) -> Result<Self, GroupError> {
         let mut group = Self {
             own,
             mesh: Mesh::join(agent, own, options.names, options.endpoint)?,
@@ -111,6 +148,19 @@ impl Group {
         debug_assert!(told.is_ok(), "only a peer's message is refused");
     }
 
+    /// Says something of this node to all others, or takes it back. They hear of it in a second or two ([`Event::Entry`]), whatever
+    /// becomes of views; each sees what it is then, and may miss what was between.
+    pub fn write(&mut self, key: &str, value: Option<Vec<u8>>) -> Result<(), WriteError> {
+        let written = self.stack.write(self.now(), key, value);
+        self.send();
+        written
+    }
+
+    /// What a node says of itself.
+    pub fn read(&self, owner: NodeId, key: &str) -> Option<&[u8]> {
+        self.stack.state().read(owner, key)
+    }
+
     /// Sends an update. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
         self.stack.submit(self.now(), level, body)
@@ -126,12 +176,12 @@ impl Group {
             }
         }
         for (node, cause) in self.arrivals.ended() {
-            let strength = match cause {
-                // It may only have closed a channel, or be too slow: others will say.
-                Cause::Silent(_) | Cause::Breach(_) => Strength::Unreachable,
-                Cause::Exited(_) | Cause::Left(_) => Strength::Failed,
+            let kind = match cause {
+                // It may live all the same: the detectors will say.
+                Cause::Silent(_) | Cause::Breach(_) => Kind::LinkDown,
+                Cause::Exited(_) | Cause::Left(_) => Kind::ProcessExit,
             };
-            let _ = self.stack.handle(now, Input::Suspect(*node, strength));
+            let _ = self.stack.handle(now, Input::Noticed(*node, kind));
         }
         if self.stack.next_timeout().is_some_and(|due| due <= now) {
             let _ = self.stack.handle(now, Input::Timeout);

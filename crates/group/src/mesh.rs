@@ -9,28 +9,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError};
+use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, Opening, PostError, RequestError};
 use comb_types::NodeId;
 
 /// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
-/// And where asking took long, as with a peer that is stopped, so many times as long passes before the next time: this node must
-/// not seem to have stopped, too.
-const SHARE_OF_OPENINGS: u32 = 5;
-/// An agent, or a peer's watcher, that takes longer holds everybody up.
-const OPENING_LIMIT: Duration = Duration::from_millis(200);
-/// Messages that wait for a slow reader. What comes then is lost.
+/// Messages that wait for a channel, or for a slow reader. What comes then is lost.
 const MOST_UNSENT: usize = 256;
 /// Of the messages, which are all of one kind.
 const KIND: u8 = 0;
 
-/// How nodes are found by name: `{process}{number}/{endpoint}`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// How nodes are found by name: `{process}{number}/{endpoint}`, on another host `{host}:{process}{number}/{endpoint}`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
     /// What the names of the processes start with.
     pub process: String,
     /// The endpoint that each of them has for this group.
     pub endpoint: String,
+    /// On which other hosts nodes are, by the names that this host's agent has for them. All others are on this one.
+    pub elsewhere: BTreeMap<NodeId, String>,
 }
 
 impl Names {
@@ -40,14 +37,16 @@ impl Names {
     }
 
     fn address(&self, node: NodeId) -> String {
-        format!("{}/{}", self.process(node), self.endpoint)
+        let here = format!("{}/{}", self.process(node), self.endpoint);
+        self.elsewhere.get(&node).map_or(here.clone(), |host| format!("{host}:{here}"))
     }
 
     /// Which node has this address. The agent vouches for addresses, so nobody can pass for another.
     fn node(&self, address: &str) -> Option<NodeId> {
-        let (process, endpoint) = address.split_once('/')?;
-        let number = process.strip_prefix(&self.process)?.parse().ok()?;
-        (endpoint == self.endpoint && self.process(NodeId(number)) == process).then_some(NodeId(number))
+        let here = address.split_once(':').map_or(address, |(_, here)| here);
+        let (process, _) = here.split_once('/')?;
+        let node = NodeId(process.strip_prefix(&self.process)?.parse().ok()?);
+        (self.address(node) == address).then_some(node)
     }
 }
 
@@ -64,10 +63,11 @@ pub enum MeshError {
 struct Peer {
     /// Where messages to it go.
     channel: Option<ChannelKey>,
+    /// One that was asked for.
+    opening: Option<Opening>,
     /// In order, behind what is in the channel.
     unsent: VecDeque<Arc<[u8]>>,
-    /// It could not be reached, and is not asked for before this.
-    asked_again: Option<Instant>,
+    failed_opening: Option<Instant>,
 }
 
 /// What has come.
@@ -110,7 +110,9 @@ pub struct Mesh {
     names: Names,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<ChannelKey, NodeId>,
-    /// Peers with something unsent.
+    /// Peers whose channel was asked for.
+    opening: BTreeSet<NodeId>,
+    /// Peers with something unsent for which there was no room.
     waiting: BTreeSet<NodeId>,
     /// Ends that a send has found.
     ended: Vec<(NodeId, Cause)>,
@@ -124,9 +126,10 @@ impl Mesh {
         agent: &Agent,
         own: NodeId,
         names: Names,
-        options: EndpointOptions,
+        mut options: EndpointOptions,
     ) -> Result<Self, MeshError> {
-        agent.set_answer_limit(OPENING_LIMIT);
+        // Channels to other hosts are waited for by events.
+        options.events |= !names.elsewhere.is_empty();
         let endpoint = agent.endpoint_with(&names.endpoint, options).map_err(MeshError::Endpoint)?;
         Ok(Self {
             endpoint,
@@ -134,6 +137,7 @@ impl Mesh {
             names,
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            opening: BTreeSet::new(),
             waiting: BTreeSet::new(),
             ended: Vec::new(),
             lost: 0,
@@ -161,8 +165,11 @@ impl Mesh {
             self.open(to);
         }
         let peer = self.peers.entry(to).or_default();
-        if peer.channel.is_none() || peer.unsent.len() >= MOST_UNSENT {
+        let is_hopeless = peer.channel.is_none() && peer.opening.is_none();
+        if is_hopeless || peer.unsent.len() >= MOST_UNSENT {
             self.lost += 1;
+        } else if peer.channel.is_none() {
+            peer.unsent.push_back(message.clone());
         } else if !peer.unsent.is_empty() || !self.post(to, message) {
             self.peers.entry(to).or_default().unsent.push_back(message.clone());
             self.waiting.insert(to);
@@ -173,6 +180,7 @@ impl Mesh {
     pub fn poll(&mut self, arrivals: &mut Arrivals) {
         arrivals.clear();
         self.accept();
+        self.finish_openings();
         loop {
             let (nodes, names) = (&mut self.nodes, &self.names);
             let mut strangers = Vec::new();
@@ -222,6 +230,7 @@ impl Mesh {
             self.nodes.remove(&channel);
         }
         self.peers.remove(&node);
+        self.opening.remove(&node);
         self.waiting.remove(&node);
     }
 
@@ -241,19 +250,48 @@ impl Mesh {
         let peer = self.peers.entry(node).or_default();
         // The first stays: messages of one sender are in order only within a channel.
         peer.channel.get_or_insert(channel);
+        if !peer.unsent.is_empty() {
+            self.waiting.insert(node);
+        }
     }
 
+    /// Asks for a channel. Another host, or a peer whose watcher has no core, may take long to answer, and who waited for it
+    /// would be silent itself.
     fn open(&mut self, to: NodeId) {
-        let began = Instant::now();
+        let now = Instant::now();
         let peer = self.peers.entry(to).or_default();
-        if peer.asked_again.is_some_and(|at| began < at) {
+        let was_refused = peer.failed_opening.is_some_and(|last| now.duration_since(last) < BETWEEN_OPENINGS);
+        if was_refused || peer.opening.is_some() {
             return;
         }
-        let opened = self.endpoint.open(&self.names.address(to));
-        let pause = BETWEEN_OPENINGS.max(began.elapsed() * SHARE_OF_OPENINGS);
-        peer.asked_again = opened.is_err().then(|| Instant::now() + pause);
-        if let Ok(channel) = opened {
-            self.install(to, channel);
+        match self.endpoint.begin_opening(&self.names.address(to)) {
+            Ok(opening) => {
+                peer.opening = Some(opening);
+                self.opening.insert(to);
+            }
+            Err(_) => peer.failed_opening = Some(now),
+        }
+    }
+
+    fn finish_openings(&mut self) {
+        for node in std::mem::take(&mut self.opening) {
+            let Some(peer) = self.peers.get_mut(&node) else { continue };
+            let Some(opening) = &mut peer.opening else { continue };
+            match self.endpoint.finish_opening(opening, Duration::ZERO) {
+                None => drop(self.opening.insert(node)),
+                Some(Ok(channel)) => {
+                    peer.opening = None;
+                    self.install(node, channel);
+                }
+                Some(Err(_)) => {
+                    peer.opening = None;
+                    peer.failed_opening = Some(Instant::now());
+                    if peer.channel.is_none() {
+                        self.lost += peer.unsent.len() as u64;
+                        peer.unsent.clear();
+                    }
+                }
+            }
         }
     }
 
@@ -308,7 +346,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     fn names() -> Names {
-        Names { process: "member-".to_owned(), endpoint: "group".to_owned() }
+        Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() }
     }
 
     fn mesh(agent: &InProcess, node: u32) -> Mesh {
@@ -347,6 +385,13 @@ mod tests {
         ] {
             assert_eq!(names.node(other), None, "{other}");
         }
+        let beta = |node: u32| (NodeId(node), "beta".to_owned());
+        let names = Names { elsewhere: [beta(7), beta(8)].into(), ..names };
+        assert_eq!(names.node("beta:member-7/group"), Some(NodeId(7)));
+        assert_eq!(names.node("member-6/group"), Some(NodeId(6)));
+        for other in ["member-7/group", "gamma:member-7/group", "beta:member-6/group", ":member-6/group"] {
+            assert_eq!(names.node(other), None, "{other}");
+        }
     }
 
     #[test]
@@ -358,15 +403,17 @@ mod tests {
                 meshes[from as usize].send(NodeId(to), &message(&format!("{from} to {to}")));
             }
         }
-        for (to, mesh) in (0_u32..).zip(&mut meshes) {
-            let mut heard = BTreeSet::new();
-            until(mesh, |arrivals| {
+        let mut heard: Vec<BTreeSet<_>> = vec![BTreeSet::new(); 3];
+        let (deadline, mut arrivals) = (Instant::now() + SOON, Arrivals::default());
+        while heard.iter().any(|heard| heard.len() < 2) {
+            for (to, mesh) in meshes.iter_mut().enumerate() {
+                mesh.poll(&mut arrivals);
                 for (from, bytes) in arrivals.messages() {
                     assert_eq!(bytes, format!("{} to {to}", from.0).as_bytes());
-                    heard.insert(from);
+                    heard[to].insert(from);
                 }
-                heard.len() == 2
-            });
+            }
+            assert!(Instant::now() < deadline, "nothing came");
         }
     }
 
@@ -378,9 +425,13 @@ mod tests {
         for number in 0..sent {
             sender.send(NodeId(1), &Arc::from(number.to_le_bytes()));
         }
+        let (deadline, mut arrivals) = (Instant::now() + SOON, Arrivals::default());
+        while sender.nodes.is_empty() {
+            sender.poll(&mut arrivals);
+            assert!(Instant::now() < deadline, "no channel");
+        }
         assert!(sender.waiting.contains(&NodeId(1)), "a ring has fewer slots");
         let mut next = 0_u32;
-        let mut arrivals = Arrivals::default();
         until(&mut reader, |come| {
             for (_, bytes) in come.messages() {
                 assert_eq!(bytes, next.to_le_bytes());
@@ -397,7 +448,11 @@ mod tests {
         let agent = InProcess::start();
         let mut sender = mesh(&agent, 0);
         sender.send(NodeId(1), &message("nobody"));
-        assert_eq!(sender.lost(), 1);
+        let (deadline, mut arrivals) = (Instant::now() + SOON, Arrivals::default());
+        while sender.lost() == 0 {
+            sender.poll(&mut arrivals);
+            assert!(Instant::now() < deadline, "it was not lost");
+        }
         let _reader = mesh(&agent, 2);
         for _ in 0..1000 {
             sender.send(NodeId(2), &message("too much"));
@@ -412,8 +467,12 @@ mod tests {
         // Both ways at once: there may be two channels.
         own.send(NodeId(1), &message("a"));
         other.send(NodeId(0), &message("b"));
-        until(&mut other, |arrivals| !arrivals.is_empty());
-        until(&mut own, |arrivals| !arrivals.is_empty());
+        let (mut arrivals, mut has_heard) = (Arrivals::default(), [false; 2]);
+        until(&mut other, |come| {
+            own.poll(&mut arrivals);
+            has_heard = [has_heard[0] || !arrivals.is_empty(), has_heard[1] || !come.is_empty()];
+            has_heard == [true; 2]
+        });
         drop(other);
         let mut ends = 0;
         until(&mut own, |arrivals| {
@@ -422,7 +481,11 @@ mod tests {
         });
         let mut other = mesh(&agent, 1);
         own.send(NodeId(1), &message("again"));
-        until(&mut other, |arrivals| arrivals.messages().any(|(_, bytes)| bytes == b"again"));
+        let mut arrivals = Arrivals::default();
+        until(&mut other, |come| {
+            own.poll(&mut arrivals);
+            come.messages().any(|(_, bytes)| bytes == b"again")
+        });
     }
 
     #[test]

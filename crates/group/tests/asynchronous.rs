@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 const SOON: Duration = Duration::from_secs(30);
 
 fn options() -> GroupOptions {
-    let names = Names { process: "member-".to_owned(), endpoint: "group".to_owned() };
+    let names = Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
     let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
     GroupOptions { names, config: Config::default(), endpoint }
 }

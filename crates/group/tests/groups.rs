@@ -16,8 +16,11 @@ struct Program {
 }
 
 fn options() -> GroupOptions {
-    let names = Names { process: "member-".to_owned(), endpoint: "group".to_owned() };
-    GroupOptions { names, config: Config::default(), endpoint: EndpointOptions::default() }
+    let names = Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
+    let mut config = Config::default();
+    // All are started at once here.
+    config.watching.starting = Duration::from_secs(1);
+    GroupOptions { names, config, endpoint: EndpointOptions::default() }
 }
 
 impl Program {
@@ -134,4 +137,46 @@ fn half_of_a_group_of_two_asks_for_the_quorum_resource() {
     };
     group.acquired(epoch, true);
     until(&mut programs, |programs| programs[0].view() == [1]);
+}
+
+#[test]
+fn who_says_nothing_is_left_behind_and_learns_of_it_when_it_speaks_again() {
+    let agent = InProcess::start();
+    let mut programs: Vec<_> = (0..4).map(|own| Program::configured(&agent, own, 4)).collect();
+    until(&mut programs, |programs| programs.iter().all(|program| program.view() == [0, 1, 2, 3]));
+    // It neither ends nor closes anything: only the silence tells. The first orders updates, the last does not.
+    for (silent, left) in [(0, &[1, 2, 3][..]), (3, &[1, 2])] {
+        let mut sleeper = programs.remove(if silent == 0 { 0 } else { 2 });
+        until(&mut programs, |programs| programs.iter().all(|program| program.view() == left));
+        let deadline = Instant::now() + SOON;
+        while !sleeper.is_excluded {
+            sleeper.turn();
+            programs.iter_mut().for_each(Program::turn);
+            assert!(Instant::now() < deadline, "it never learns of it");
+        }
+    }
+}
+
+#[test]
+fn what_a_node_says_of_itself_is_known_to_all() {
+    let agent = InProcess::start();
+    let mut programs: Vec<_> = (0..3).map(|own| Program::configured(&agent, own, 3)).collect();
+    programs[1].group.write("role", Some(b"home".to_vec())).expect("short");
+    let all_read = |value: Option<&[u8]>, programs: &[Program]| {
+        programs.iter().all(|program| program.group.read(NodeId(1), "role") == value)
+    };
+    until(&mut programs, |programs| all_read(Some(b"home"), programs));
+    programs[1].group.write("role", None).expect("short");
+    until(&mut programs, |programs| all_read(None, programs));
+}
+
+#[test]
+fn what_cannot_be_a_member_is_told_so() {
+    let agent = InProcess::start();
+    let agent = agent.connect("member-7").expect("an agent");
+    let members = [NodeId(0), NodeId(1)];
+    let error = Group::configured(&agent, NodeId(7), &members, options()).expect_err("it is none of them");
+    assert_eq!(error.to_string(), "node 7 is not among the members that the group is configured with");
+    let error = Group::joining(&agent, NodeId(1 << 20), &members, options()).expect_err("too great");
+    assert!(error.to_string().contains("Watching::most_nodes"), "{error}");
 }

@@ -2,15 +2,17 @@
 //!
 //! Several detectors look at the same nodes in different ways, and none is always right: the gossip of [`crate::state`], which is
 //! accurate and takes seconds; [`buddy`], which is fast and watches few; and whatever the [`environment`] shows. What they
-//! say is [`Evidence`]. A [`Verdict`] weighs it, and says one of four words for a bad state.
+//! say is [`Evidence`]. A [`Verdict`] weighs it, and says one of four words for a bad state. A [`Lookout`] is all of them together.
 
 pub mod buddy;
 pub mod environment;
+pub mod lookout;
 pub(crate) mod staleness;
-mod verdict;
+pub mod verdict;
 
 pub use environment::Environment;
-pub use verdict::{Change, Input, Verdict};
+pub use lookout::Lookout;
+pub use verdict::{Change, Verdict};
 
 use comb_types::NodeId;
 

@@ -1,5 +1,5 @@
-//! The whole of a member as one machine, for drivers: how it comes in, views, ordered update, and the state that those get who lack
-//! too much.
+//! The whole of a member as one machine, for drivers: how it comes in, who seems to have failed, views, ordered update, and the
+//! state that those get who lack too much.
 //!
 //! What each part has to tell the others is done here; what is left for the driver is [`Event`]. After inputs, poll
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
@@ -8,20 +8,59 @@
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use comb_types::{NodeId, Time};
 
+use crate::detect::lookout::{self, Lookout};
+use crate::detect::{Change, Condition, Evidence, Kind, Source, buddy};
 use crate::join::{self, Join};
 use crate::order::{self, Delivery, Level, Order, SubmitError};
 use crate::regroup::{self, Regroup, Strength, Stuck, Timing};
 use crate::snapshot::{self, Snapshots};
+use crate::state::{self, State, WriteError};
 use crate::transmit::{Cast, To};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{self, PeerError, Protocol};
 
+/// Who tells what no detector of ours has seen.
+const DRIVER: Source = Source::PlugIn(0);
+
+/// How a member watches the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watching {
+    /// From one ping to the next. A member that is silent for four or more of them is suspected: how many, is learned from how
+    /// regularly the others answer.
+    pub ping: Duration,
+    /// From one round of gossip to the next.
+    pub gossip: Duration,
+    /// How much longer members of a first view may be silent: they are started one after the other.
+    pub starting: Duration,
+    /// No node has this number or a greater one.
+    pub most_nodes: u32,
+    /// For the dice.
+    pub seed: u64,
+}
+
+impl Default for Watching {
+    /// Whoever is pinged ten times a second spends less than a thousandth of its core on it, and its silence is known after half a
+    /// second.
+    fn default() -> Self {
+        Self {
+            ping: Duration::from_millis(100),
+            gossip: Duration::from_secs(1),
+            starting: Duration::from_secs(10),
+            most_nodes: 1 << 16,
+            seed: 0,
+        }
+    }
+}
+
 /// How a member works.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Config {
+    /// Of watching the others.
+    pub watching: Watching,
     /// Of ordered update.
     pub order: order::Config,
     /// Of view changes.
@@ -44,10 +83,8 @@ pub enum Input<'a> {
     },
     /// The time of [`Stack::next_timeout`] has come.
     Timeout,
-    /// Somebody knows something bad of whoever is the member at this node.
-    Suspect(NodeId, Strength),
-    /// A node is heard again.
-    Heard(NodeId),
+    /// The driver has seen something of whoever is the member at this node, which its own detectors cannot see.
+    Noticed(NodeId, Kind),
     /// The answer to [`Event::Acquire`].
     Acquired {
         /// Which epoch was asked for.
@@ -92,6 +129,17 @@ pub enum Event {
         /// The epoch to ask for.
         epoch: ViewEpoch,
     },
+    /// This is what the detectors make of a node now.
+    Condition(Change),
+    /// What a node says of itself: see [`Stack::write`].
+    Entry {
+        /// Whose.
+        owner: Member,
+        /// Its key.
+        key: String,
+        /// What it is now; none if it was removed.
+        value: Option<Vec<u8>>,
+    },
     /// A member does not keep up; nobody waits for it.
     Lagging(NodeId),
     /// It does again.
@@ -126,6 +174,7 @@ struct Inside {
 pub struct Stack {
     me: Member,
     config: Config,
+    lookout: Lookout,
     join: Join,
     snapshots: Snapshots,
     inside: Option<Inside>,
@@ -146,12 +195,15 @@ impl Stack {
     /// A node that wants in, by way of [`join::Config::contacts`].
     pub fn joining(config: Config, me: Member, now: Time) -> Self {
         let join = Join::new(me, config.join.clone(), now);
-        Self::new(config, me, join)
+        let contacts = config.join.contacts.clone();
+        Self::new(config, me, join, contacts, now)
     }
 
     /// A member of a first view that all of its members were configured with.
     pub fn configured(config: Config, me: Member, first: View, now: Time) -> Self {
-        let mut stack = Self::new(config.clone(), me, Join::within(me, config.join, now, first.clone()));
+        let join = Join::within(me, config.join.clone(), now, first.clone());
+        let mut stack = Self::new(config.clone(), me, join, first.nodes().collect(), now);
+        stack.watch(now, &first, config.watching.starting);
         let order = Order::founding(config.order, me, first.clone());
         let mut regroup = Regroup::joining(me, config.regroup, now, first, 0);
         // There is nothing to be flushed before a first view.
@@ -161,9 +213,13 @@ impl Stack {
         stack
     }
 
-    fn new(config: Config, me: Member, join: Join) -> Self {
+    fn new(config: Config, me: Member, join: Join, contacts: Vec<NodeId>, now: Time) -> Self {
+        let Watching { ping, gossip, most_nodes, seed, .. } = config.watching;
+        let state = state::Config { interval: gossip, most_nodes, ..state::Config::new(me, contacts, seed) };
+        let buddy = buddy::Config { interval: ping, most_nodes, ..buddy::Config::new(me, seed ^ 1) };
         Self {
             me,
+            lookout: Lookout::new(state, Some(buddy), now),
             join,
             snapshots: Snapshots::new(config.snapshot),
             config,
@@ -212,11 +268,13 @@ impl Stack {
         }
         let Some(Inside { order, regroup }) = &mut self.inside else { return Ok(()) };
         match input {
-            Input::Suspect(node, strength) => match regroup.view().member(node) {
-                Some(member) => regroup.handle(now, regroup::Input::Suspect(member, strength)),
+            Input::Noticed(node, kind) => match regroup.view().member(node) {
+                Some(member) => {
+                    let evidence = Evidence::new(member, kind, DRIVER);
+                    self.lookout.handle(now, lookout::Input::Evidence(evidence))
+                }
                 None => Ok(()),
             },
-            Input::Heard(node) => regroup.handle(now, regroup::Input::Heard(node)),
             Input::Acquired { epoch, granted } => {
                 regroup.handle(now, regroup::Input::Acquired { epoch, granted })
             }
@@ -228,6 +286,7 @@ impl Stack {
     /// The next message to be sent. `To::Others` are those of [`Stack::view`].
     pub fn poll_transmit(&mut self, now: Time) -> Option<Cast> {
         let transmit = self.join.poll_transmit().or_else(|| self.snapshots.poll_transmit());
+        let transmit = transmit.or_else(|| self.lookout.poll_transmit());
         let regroup = || self.inside.as_mut().and_then(|inside| inside.regroup.poll_transmit());
         if let Some(transmit) = transmit.or_else(regroup) {
             return Some(Cast { to: To::One(transmit.to), bytes: transmit.bytes.into() });
@@ -253,7 +312,7 @@ impl Stack {
         let inside = self.inside.as_ref();
         let order = inside.and_then(|inside| inside.order.next_timeout());
         let regroup = inside.and_then(|inside| inside.regroup.next_timeout());
-        let outside = [self.join.next_timeout(), self.snapshots.next_timeout()];
+        let outside = [self.join.next_timeout(), self.snapshots.next_timeout(), self.lookout.next_timeout()];
         [order, regroup].into_iter().chain(outside).flatten().min()
     }
 
@@ -270,6 +329,22 @@ impl Stack {
     /// Regroup, to look at.
     pub fn regroup(&self) -> Option<&Regroup> {
         self.inside.as_ref().map(|inside| &inside.regroup)
+    }
+
+    /// Says something of this node to all others, or takes it back; they hear of it in a second or two, by gossip, whatever becomes
+    /// of views. Each sees its value of now, and may miss those between.
+    pub fn write(&mut self, now: Time, key: &str, value: Option<Vec<u8>>) -> Result<(), WriteError> {
+        self.lookout.write(now, key, value)
+    }
+
+    /// What the nodes say of themselves, to look at.
+    pub fn state(&self) -> &State {
+        self.lookout.state()
+    }
+
+    /// What the detectors make of a life of a node.
+    pub fn condition(&self, member: Member) -> Condition {
+        self.lookout.condition(member)
     }
 
     /// Which life of which node this is.
@@ -301,6 +376,11 @@ impl Stack {
                 Some(inside) => inside.regroup.handle(now, regroup::Input::Message { from, bytes }),
                 None => Ok(()),
             },
+            // Who is no member any more gets no answers, so that it asks what has become of the group.
+            Protocol::Detect if self.regroup().is_none_or(|regroup| !regroup.view().contains(from)) => Ok(()),
+            Protocol::Detect | Protocol::State => {
+                self.lookout.handle(now, lookout::Input::Message { from, bytes })
+            }
             _ => Err(PeerError::new(from, "a message of a protocol that a member does not speak")),
         }
     }
@@ -308,6 +388,9 @@ impl Stack {
     fn timeout(&mut self, now: Time) -> Result<(), PeerError> {
         let is_due = |wanted: Option<Time>| wanted.is_some_and(|wanted| wanted <= now);
         self.snapshots.timeout(now);
+        if is_due(self.lookout.next_timeout()) {
+            self.lookout.handle(now, lookout::Input::Timeout)?;
+        }
         if is_due(self.join.next_timeout()) {
             self.join.handle(now, join::Input::Timeout)?;
         }
@@ -328,6 +411,8 @@ impl Stack {
                 self.joined(now, event);
             } else if let Some(event) = self.snapshots.poll_event() {
                 self.handed_over(now, event);
+            } else if let Some(event) = self.lookout.poll_event(now) {
+                self.seen(now, event);
             } else if let Some(event) = self.inside.as_mut().and_then(|inside| inside.regroup.poll_event()) {
                 self.regrouped(now, event);
             } else if let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
@@ -348,9 +433,11 @@ impl Stack {
                 self.holders.clone_from(&holders);
                 let mut order = Order::joining(self.config.order.clone(), self.me, snapshot);
                 let regroup = Regroup::joining(self.me, self.config.regroup, now, view.clone(), cut);
-                let changed = order.handle(now, order::Input::Change { view, cut, holders });
+                let change = order::Input::Change { view: view.clone(), cut, holders };
+                let changed = order.handle(now, change);
                 debug_assert!(changed.is_ok(), "only a peer's message is refused");
                 self.inside = Some(Inside { order, regroup });
+                self.watch(now, &view, Duration::ZERO);
             }
             join::Event::Founded(view) => {
                 let order = Order::founding(self.config.order.clone(), self.me, view.clone());
@@ -360,7 +447,10 @@ impl Stack {
             }
             join::Event::Admit(members) => self.tell_regroup(now, regroup::Input::Admit(members)),
             join::Event::Reborn { former } => {
-                self.tell_regroup(now, regroup::Input::Suspect(former, Strength::Failed));
+                self.tell_lookout(
+                    now,
+                    lookout::Input::Evidence(Evidence::new(former, Kind::ProcessExit, DRIVER)),
+                );
             }
         }
     }
@@ -413,6 +503,8 @@ impl Stack {
                 let heard = self.join.handle(now, decided);
                 debug_assert!(heard.is_ok(), "only a peer's message is refused");
                 self.holders.clone_from(&holders);
+                self.doubt_anew(now, &view);
+                self.watch(now, &view, Duration::ZERO);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
             }
             regroup::Event::Installed(view) => self.installed(now, view),
@@ -445,6 +537,46 @@ impl Stack {
         while let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
             self.ordered(now, event);
         }
+    }
+
+    /// What the lookout says is reason enough to regroup: a suspicion costs those who answer nothing but a new view.
+    fn seen(&mut self, now: Time, event: lookout::Event) {
+        match event {
+            lookout::Event::Condition(change) => {
+                self.tell_condition(now, change);
+                self.events.push_back(Event::Condition(change));
+            }
+            lookout::Event::State(state::Event::Entry { owner, key, value }) => {
+                self.events.push_back(Event::Entry { owner, key, value });
+            }
+            lookout::Event::State(_) => {}
+        }
+    }
+
+    fn tell_condition(&mut self, now: Time, Change { subject, condition }: Change) {
+        let strength = match condition {
+            Condition::Alive => return self.tell_regroup(now, regroup::Input::Heard(subject.node)),
+            Condition::Suspected => Strength::Suspected,
+            Condition::Unreachable => Strength::Unreachable,
+            // That it can do nothing more is not all that [`Strength::Fenced`] needs: see there.
+            Condition::Failed | Condition::Fenced => Strength::Failed,
+        };
+        self.tell_regroup(now, regroup::Input::Suspect(subject, strength));
+    }
+
+    /// Who was doubted and is in the new view has answered its coordinator, which a dead one could not. If the doubt was about the
+    /// way from here to it, that will show again.
+    fn doubt_anew(&mut self, now: Time, view: &View) {
+        let stays = |change: &Change| view.member(change.subject.node) == Some(change.subject);
+        let doubted: Vec<_> = self.lookout.doubted().filter(stays).collect();
+        for change in doubted {
+            self.tell_lookout(now, lookout::Input::Alive(change.subject));
+        }
+    }
+
+    fn watch(&mut self, now: Time, view: &View, grace: Duration) {
+        let hub = Some(view.sequencer());
+        self.tell_lookout(now, lookout::Input::Members { members: &view.members, hub, grace });
     }
 
     fn ordered(&mut self, now: Time, event: order::Event) {
@@ -484,6 +616,11 @@ impl Stack {
             let taken = inside.order.handle(now, input);
             debug_assert!(taken.is_ok(), "only a peer's message is refused");
         }
+    }
+
+    fn tell_lookout(&mut self, now: Time, input: lookout::Input<'_>) {
+        let taken = self.lookout.handle(now, input);
+        debug_assert!(taken.is_ok(), "only a peer's message is refused");
     }
 
     fn tell_regroup(&mut self, now: Time, input: regroup::Input<'_>) {

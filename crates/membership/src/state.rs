@@ -166,7 +166,7 @@ pub enum WriteError {
 }
 
 /// The state service of one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
     config: Config,
     dice: Dice,

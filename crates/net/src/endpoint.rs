@@ -23,7 +23,7 @@ use crate::news::News;
 use crate::paced::Paced;
 use crate::payload::Payload;
 use crate::quench::Backlogs;
-use crate::shm::{Geometry, OwnSide, ShmLink};
+use crate::shm::{Geometry, OwnSide};
 use crate::transport::{Transport, TransportCounters};
 use crate::waiting::Spin;
 
@@ -366,32 +366,6 @@ impl Endpoint {
     /// `process/endpoint`: what a peer opens.
     pub fn address(&self) -> String {
         format!("{}/{}", self.agent.name(), self.shared.name())
-    }
-
-    /// Opens a channel to `process/endpoint`, or to `host:process/endpoint`. The peer need not be polling.
-    pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
-        if to.contains(':') {
-            return self.open_remote(to);
-        }
-        let (own, side, ring, event) = self.shared.new_side()?;
-        let index = side.bell_index;
-        let abandonment = own.abandonment();
-        let mut with = vec![&ring];
-        with.extend(event.as_ref().map(ChannelEvent::descriptor));
-        let opened = self.agent.shared().open(&self.shared, to, side, &with);
-        let linked = opened.and_then(|(channel, peer, life)| match ShmLink::new(&own, peer) {
-            Ok(link) => Ok((channel, link, life)),
-            Err(error) => {
-                self.agent.shared().forget_channel(channel, &life);
-                Err(error.into())
-            }
-        });
-        let (channel, link, life) = linked.inspect_err(|_| {
-            abandonment.declare();
-            self.shared.release_index(index);
-        })?;
-        let peer = to.to_owned();
-        Ok(self.install(Incoming { channel, index, peer, link: Link::Shm(link), life, event }))
     }
 
     /// Makes a channel of a transport that was set up by other means; `peer` is what errors call its other end.

@@ -46,6 +46,7 @@ mod life;
 pub mod lossy;
 pub mod mechanism;
 mod news;
+mod opening;
 mod paced;
 mod payload;
 mod quench;
@@ -82,6 +83,7 @@ pub use self::{
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
     life::Cause,
+    opening::Opening,
     payload::Payload,
     ring::{Breach, INLINE_BYTES},
     segment::SharedRange,

@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::Timespec;
 
 use crate::agent::client::RequestError;
-use crate::agent::visitor::SHORTEST_SILENCE_MS;
 use crate::bell::LONGEST_SLEEP;
 use crate::channel::{Channel, ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
@@ -21,7 +20,7 @@ use crate::waiting::LONGEST_SLEEP_WITHOUT_BELL;
 
 /// When the other host itself is gone nobody tells of a process's end, only its silence does; so there is a limit even if
 /// the options name none. Long, because who computes for so long without polling is silent too.
-const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// News and the ends of peers raise no event where a sender waits for room on one channel; it looks for them so often.
 const LONGEST_WAIT_FOR_ROOM: Duration = Duration::from_millis(5);
@@ -55,18 +54,6 @@ impl Endpoint {
     /// What a channel promises.
     pub fn capabilities(&self, channel: ChannelKey) -> Option<Capabilities> {
         self.channel(channel).map(Channel::capabilities)
-    }
-
-    pub(crate) fn open_remote(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
-        if self.shared.event_set().is_none() {
-            return Err(RequestError::NeedsEvents);
-        }
-        let limit = self.shared.options().silence_limit.unwrap_or(SILENCE_LIMIT);
-        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(SHORTEST_SILENCE_MS);
-        let (channel, transport, life) = self.agent.shared().open_remote(&self.shared, to, limit_ms)?;
-        let made = self.shared.remote_channel(channel, Arc::clone(&life), transport);
-        let incoming = made.inspect_err(|_| self.agent.shared().forget_channel(channel, &life))?;
-        Ok(self.install(incoming))
     }
 
     /// Sleeps until one of the sockets or a peer on this host says something.

@@ -1,8 +1,9 @@
 //! Few watch each node closely. (Galaxy §8.5.1, fast failure detector)
 //!
-//! The members stand in a ring whose order every node works out for itself; each is pinged by the few before it. Whom one of
-//! these gets no answers from for longer than is likely, it suspects, and says so to the others; if a quorum suspects it, it
-//! has failed. Whoever gets no answers from anybody has more reason to suspect itself, and becomes more patient.
+//! The members stand in a ring whose order every node works out for itself; each is pinged by the few before it, and by the
+//! hub if there is one. Whom one of these gets no answers from for longer than is likely, it suspects, and says so to the others;
+//! if a quorum suspects it, it has failed. Whoever gets no answers from anybody has more reason to suspect itself, and becomes
+//! more patient.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -59,7 +60,16 @@ pub enum Input<'a> {
         bytes: &'a [u8],
     },
     /// The members are these now. The ring follows.
-    Members(&'a [Member]),
+    Members {
+        /// In any order.
+        members: &'a [Member],
+        /// One that must be able to reach everybody, and so watches all.
+        hub: Option<NodeId>,
+        /// How much longer those may be silent whom we begin to watch now: they may still be starting.
+        grace: Duration,
+    },
+    /// It was heard in another way: silence counts from now on.
+    Alive(Member),
     /// The time of [`Buddy::next_timeout`] has come.
     Timeout,
 }
@@ -67,9 +77,9 @@ pub enum Input<'a> {
 /// What is to be known outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// We get no answers, or a quorum does not.
+    /// We get no answers, or a quorum does not. It is said again as long as it is so.
     Evidence(Evidence),
-    /// It answers, after we had suspected it.
+    /// It has answered.
     Answered(Member),
 }
 
@@ -89,7 +99,6 @@ struct Watched {
     member: Member,
     answered_at: Time,
     has_answered: bool,
-    is_suspected: bool,
 }
 
 /// Who watches one that we watch too, and what they say.
@@ -101,12 +110,13 @@ struct Suspicion {
 }
 
 /// The buddy detector of one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Buddy {
     config: Config,
     dice: Dice,
     /// The order in which members watch each other.
     ring: Vec<Member>,
+    hub: Option<NodeId>,
     watched: Vec<Watched>,
     suspicions: Vec<Suspicion>,
     staleness: Staleness,
@@ -127,6 +137,7 @@ impl Buddy {
             config,
             dice,
             ring: Vec::new(),
+            hub: None,
             watched: Vec::new(),
             suspicions: Vec::new(),
             staleness,
@@ -143,7 +154,8 @@ impl Buddy {
         self.notice_pause(now);
         match input {
             Input::Message { from, bytes } => return self.receive(now, from, bytes),
-            Input::Members(members) => self.set_members(now, members),
+            Input::Members { members, hub, grace } => self.set_members(now, members, hub, grace),
+            Input::Alive(member) => self.heard(now, member),
             Input::Timeout if now >= self.next_ping => self.round(now),
             Input::Timeout => {}
         }
@@ -186,16 +198,20 @@ impl Buddy {
         }
     }
 
-    fn set_members(&mut self, now: Time, members: &[Member]) {
+    fn set_members(&mut self, now: Time, members: &[Member], hub: Option<NodeId>, grace: Duration) {
         self.ring = members.to_vec();
         // Any order does that is the same for all; this one puts no neighbours side by side, who fail together.
         self.ring.sort_by_key(|member| (Dice::new(member.node.0.into()).roll(), *member));
         self.ring.dedup_by_key(|member| member.node);
-        let subjects = self.around(self.config.me.node, 1);
+        self.hub = hub;
+        let me = self.config.me.node;
+        let everybody = || self.ring.iter().copied().filter(|member| member.node != me).collect();
+        let subjects = if hub == Some(me) { everybody() } else { self.around(me, 1) };
+        let since = now.saturating_add(grace);
         let old = core::mem::take(&mut self.watched);
         let watch = |member: Member| {
             let known = old.iter().find(|watched| watched.member == member).cloned();
-            let new = Watched { member, answered_at: now, has_answered: false, is_suspected: false };
+            let new = Watched { member, answered_at: since, has_answered: false };
             known.unwrap_or(new)
         };
         self.watched = subjects.into_iter().map(watch).collect();
@@ -212,6 +228,14 @@ impl Buddy {
             .collect()
     }
 
+    /// Who watches a node.
+    fn observers(&self, node: NodeId) -> impl Iterator<Item = NodeId> + use<> {
+        let ring = self.around(node, -1).into_iter().map(|member| member.node);
+        let hub = self.hub.filter(|&hub| hub != node);
+        let other_than_hub = move |observer: &NodeId| Some(*observer) != hub;
+        ring.filter(other_than_hub).chain(hub)
+    }
+
     fn round(&mut self, now: Time) {
         let limit = self.limit();
         let is_deaf = self.watched.len() > 1
@@ -222,22 +246,16 @@ impl Buddy {
             self.patience.saturating_sub(1).max(1)
         };
         for place in 0..self.watched.len() {
-            let Watched { member, answered_at, is_suspected, .. } = self.watched[place];
+            let Watched { member, answered_at, .. } = self.watched[place];
             self.send(member.node, &Message::Ping(member));
             if now.since(answered_at) < limit {
                 continue;
             }
-            self.watched[place].is_suspected = true;
-            if !is_suspected {
-                self.events.push_back(Event::Evidence(Evidence::new(
-                    member,
-                    Kind::NoAnswer,
-                    Source::Ourselves,
-                )));
-            }
-            for observer in self.around(member.node, -1) {
-                if observer.node != self.config.me.node {
-                    self.send(observer.node, &Message::Suspicion(member));
+            let no_answer = Evidence::new(member, Kind::NoAnswer, Source::Ourselves);
+            self.events.push_back(Event::Evidence(no_answer));
+            for observer in self.observers(member.node) {
+                if observer != self.config.me.node {
+                    self.send(observer, &Message::Suspicion(member));
                 }
             }
             self.suspect(now, member, self.config.me.node);
@@ -267,7 +285,7 @@ impl Buddy {
             }
             // Our rings may differ for a moment. Whom we do not know as an observer, we need not believe.
             Message::Suspicion(subject) => {
-                if self.around(subject.node, -1).iter().any(|observer| observer.node == from) {
+                if self.observers(subject.node).any(|observer| observer == from) {
                     self.suspect(now, subject, from);
                 }
             }
@@ -281,9 +299,13 @@ impl Buddy {
             self.staleness.saw(now.since(watched.answered_at));
         }
         watched.has_answered = true;
-        watched.answered_at = now;
-        if core::mem::take(&mut watched.is_suspected) {
-            self.events.push_back(Event::Answered(who));
+        self.heard(now, who);
+        self.events.push_back(Event::Answered(who));
+    }
+
+    fn heard(&mut self, now: Time, who: Member) {
+        for watched in self.watched.iter_mut().filter(|watched| watched.member == who) {
+            watched.answered_at = now;
         }
         self.suspicions.retain(|suspicion| suspicion.subject != who);
     }
@@ -323,11 +345,16 @@ mod tests {
 
     fn buddy(node: u32, count: u32) -> Buddy {
         let mut buddy = Buddy::new(Config::new(member(node), 1), Time::ZERO);
-        buddy.handle(Time::ZERO, Input::Members(&members(count))).expect("no peer is concerned");
+        set_members(&mut buddy, &members(count), None, Duration::ZERO);
         buddy
     }
 
-    /// Lets time go on by rounds; those for whom it is said answer at once.
+    fn set_members(buddy: &mut Buddy, members: &[Member], hub: Option<u32>, grace: Duration) {
+        let input = Input::Members { members, hub: hub.map(NodeId), grace };
+        buddy.handle(Time::ZERO, input).expect("no peer is concerned");
+    }
+
+    /// Lets time go on by rounds; those for whom it is said answer at once. What is then known, each thing once.
     fn run(buddy: &mut Buddy, rounds: u32, answers: impl Fn(NodeId) -> bool) -> Vec<Event> {
         for _ in 0..rounds {
             let now = buddy.next_timeout().expect("it always pings");
@@ -343,7 +370,10 @@ mod tests {
                 }
             }
         }
-        core::iter::from_fn(|| buddy.poll_event()).collect()
+        let mut events: Vec<_> = core::iter::from_fn(|| buddy.poll_event()).collect();
+        events.retain(|event| matches!(event, Event::Evidence(_)));
+        events.dedup();
+        events
     }
 
     #[test]
@@ -379,7 +409,45 @@ mod tests {
             let told = buddy.poll_event();
             assert_eq!(told, agrees.then(|| evidence(Kind::Buddies)), "{from}");
         }
-        assert_eq!(run(&mut buddy, 1, |_| true).last(), Some(&Event::Answered(subject)));
+        run(&mut buddy, 1, |_| true);
+        assert_eq!(run(&mut buddy, 20, |_| true), [], "it answers again");
+    }
+
+    #[test]
+    fn the_hub_watches_all_and_counts_as_an_observer_of_each() {
+        let mut all: Vec<_> = (0..20).map(|node| buddy(node, 20)).collect();
+        all.iter_mut().for_each(|buddy| set_members(buddy, &members(20), Some(7), Duration::ZERO));
+        for node in 0..20 {
+            let watches = |buddy: &&Buddy| buddy.watched().any(|watched| watched == member(node));
+            let by: BTreeSet<_> = all.iter().filter(watches).map(|buddy| buddy.config.me.node).collect();
+            let told: Vec<_> = all[0].observers(NodeId(node)).collect();
+            assert_eq!((told.len(), by.contains(&NodeId(7))), (by.len(), node != 7));
+            assert_eq!(by, told.into_iter().collect(), "node {node}");
+        }
+    }
+
+    #[test]
+    fn who_may_still_be_starting_is_not_suspected_and_who_has_answered_has_started() {
+        let mut buddy = Buddy::new(Config::new(member(0), 1), Time::ZERO);
+        set_members(&mut buddy, &members(20), None, Duration::from_secs(10));
+        let subject = buddy.watched().next().expect("it watches some").node;
+        assert_eq!(run(&mut buddy, 35, |_| false), []);
+        assert_ne!(run(&mut buddy.clone(), 100, |node| node != subject), [], "it never starts");
+        run(&mut buddy, 1, |_| true);
+        assert_ne!(run(&mut buddy, 15, |node| node != subject), [], "it had started");
+    }
+
+    #[test]
+    fn who_is_heard_in_another_way_is_as_if_it_had_answered() {
+        let mut buddy = buddy(0, 20);
+        run(&mut buddy, 40, |_| true);
+        let subject = buddy.watched().next().expect("it watches some");
+        for _ in 0..20 {
+            assert_eq!(run(&mut buddy, 2, |node| node != subject.node), []);
+            let now = buddy.next_ping;
+            buddy.handle(now, Input::Alive(subject)).expect("no peer is concerned");
+        }
+        assert_ne!(run(&mut buddy, 10, |node| node != subject.node), []);
     }
 
     #[test]

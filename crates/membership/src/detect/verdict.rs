@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use comb_types::Time;
+use comb_types::{Incarnation, Time};
 
 use super::{Condition, Evidence, Kind};
 use crate::view::Member;
@@ -67,6 +67,7 @@ impl Verdict {
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Evidence(evidence) => {
+                self.forget_lives_before(evidence.subject);
                 let none = || Case { condition: Condition::Alive, heard_at: None, evidence: Vec::new() };
                 let case = self.cases.entry(evidence.subject).or_insert_with(none);
                 case.evidence.retain(|(old, _)| (old.kind, old.source) != (evidence.kind, evidence.source));
@@ -112,6 +113,13 @@ impl Verdict {
     /// The lives against which anything speaks. Whoever knows when these were heard of last says so by [`Input::Heard`].
     pub fn subjects(&self) -> impl Iterator<Item = Member> {
         self.cases.keys().copied()
+    }
+
+    /// What speaks against a life of which a later one is known concerns nobody.
+    fn forget_lives_before(&mut self, member: Member) {
+        let first = Member { incarnation: Incarnation(0), ..member };
+        let former: Vec<_> = self.cases.range(first..member).map(|(&former, _)| former).collect();
+        former.iter().for_each(|former| drop(self.cases.remove(former)));
     }
 
     fn change(&mut self, now: Time, member: Member, change: impl FnOnce(&mut Case)) {
@@ -185,7 +193,7 @@ mod tests {
     use super::super::{Confidence, Environment, Source};
     use super::*;
     use crate::detect::environment::Notices;
-    use comb_types::{Incarnation, NodeId};
+    use comb_types::NodeId;
 
     const SUBJECT: Member = Member { node: NodeId(5), incarnation: Incarnation(1) };
 
@@ -261,6 +269,17 @@ mod tests {
             (5, Input::Refuted(SUBJECT)),
         ];
         assert_eq!(conditions(inputs), [Failed, Failed, Alive, Fenced, Fenced]);
+    }
+
+    #[test]
+    fn a_later_life_takes_the_place_of_those_before_it() {
+        let mut verdict = Verdict::new();
+        for life in 1..100 {
+            let subject = Member { incarnation: Incarnation(life), ..SUBJECT };
+            let evidence = Evidence::new(subject, Kind::ProcessExit, Source::Ourselves);
+            verdict.handle(Time::ZERO, Input::Evidence(evidence));
+            assert!(verdict.subjects().eq([subject]));
+        }
     }
 
     #[test]

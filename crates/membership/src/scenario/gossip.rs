@@ -9,11 +9,11 @@ use comb_sim::{Actor, Boot, Checker, Effects, Failure, Fault, Truth, World};
 use comb_types::{NodeId, Time};
 
 use super::{Options, Report, Scenario, Watch};
-use crate::detect::buddy::{self, Buddy};
-use crate::detect::{self, Condition, Evidence, Kind, Source, Verdict};
+use crate::detect::buddy;
+use crate::detect::lookout::{self, Event, Lookout};
+use crate::detect::{Condition, Evidence};
 use crate::state::{self, State};
 use crate::view::Member;
-use crate::wire::{self, Protocol};
 
 /// See the module.
 pub const SCENARIO: Scenario = Scenario {
@@ -90,11 +90,9 @@ pub struct Measured {
     pub threshold: Duration,
 }
 
-/// A node that runs the state service, and perhaps the buddy detector, and weighs what they say.
+/// A node with a lookout that watches its zone.
 pub struct Gossiper {
-    state: State,
-    buddy: Option<Buddy>,
-    verdict: Verdict,
+    lookout: Lookout,
     ring_changes: bool,
 }
 
@@ -107,104 +105,51 @@ pub enum Command {
     Evidence(Evidence),
 }
 
-/// What a node tells the checkers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// What its state service says.
-    State(state::Event),
-    /// What it makes of all that it knows.
-    Verdict(detect::Change),
-}
-
 impl Gossiper {
     /// A node of a farm in which each knows the first of all, the first of its zone, and its neighbours.
     pub fn new(boot: &Boot<'_>, buddies: bool) -> Self {
         let node = boot.node.0;
         let contacts = [0, node / 64 * 64, node.saturating_sub(1), node + 1];
         let me = Member { node: boot.node, incarnation: boot.incarnation };
-        let config = state::Config::new(me, contacts.map(NodeId).to_vec(), boot.seed);
-        let buddy = buddies.then(|| Buddy::new(buddy::Config::new(me, boot.seed ^ 1), boot.now));
-        let state = State::new(config, boot.now);
-        Self { state, buddy, verdict: Verdict::new(), ring_changes: true }
+        let state = state::Config::new(me, contacts.map(NodeId).to_vec(), boot.seed);
+        let buddy = buddies.then(|| buddy::Config::new(me, boot.seed ^ 1));
+        Self { lookout: Lookout::new(state, buddy, boot.now), ring_changes: true }
     }
 
     /// Its state service.
     pub fn state(&self) -> &State {
-        &self.state
+        self.lookout.state()
     }
 
     /// What it makes of a life of a node.
     pub fn condition(&self, member: Member) -> Condition {
-        self.verdict.condition(member)
+        self.lookout.condition(member)
     }
 
-    /// Passes on what one machine says to the others, until all have said all.
-    fn connect(&mut self, now: Time, effects: &mut Effects<'_, Event>) {
+    fn feed(&mut self, now: Time, input: lookout::Input<'_>) {
+        // What is refused is counted by the machine; here all peers are honest, but messages may be garbled on their way.
+        let _ = self.lookout.handle(now, input);
+    }
+
+    fn poll(&mut self, effects: &mut Effects<'_, Event>) {
+        let now = effects.now();
         loop {
-            if let Some(event) = self.state.poll_event() {
-                self.hear_state(now, &event);
-                effects.tell(Event::State(event));
-            } else if let Some(event) = self.buddy.as_mut().and_then(Buddy::poll_event) {
-                self.verdict.handle(
-                    now,
-                    match event {
-                        buddy::Event::Evidence(evidence) => detect::Input::Evidence(evidence),
-                        buddy::Event::Answered(member) => detect::Input::Answered(member),
-                    },
-                );
-            } else if let Some(change) = self.verdict.poll_event() {
-                match change.condition {
-                    Condition::Failed => self.state.fail(now, change.subject),
-                    Condition::Fenced => self.state.fence(now, change.subject),
-                    _ => {}
+            while let Some(event) = self.lookout.poll_event(now) {
+                if let Event::State(event) = &event {
+                    self.ring_changes |= changes_zone(event);
                 }
-                effects.tell(Event::Verdict(change));
-            } else if std::mem::take(&mut self.ring_changes) {
-                if let Some(buddy) = &mut self.buddy {
-                    let members: Vec<_> = self.state.zone_members().collect();
-                    buddy.handle(now, buddy::Input::Members(&members)).expect("no peer is concerned");
-                }
-            } else {
+                effects.tell(event);
+            }
+            if !std::mem::take(&mut self.ring_changes) {
                 break;
             }
+            let members: Vec<_> = self.state().zone_members().collect();
+            let input = lookout::Input::Members { members: &members, hub: None, grace: Duration::ZERO };
+            self.feed(now, input);
         }
-        while let Some(transmit) = self.state.poll_transmit() {
+        while let Some(transmit) = self.lookout.poll_transmit() {
             effects.send(transmit.to, transmit.bytes);
         }
-        while let Some(transmit) = self.buddy.as_mut().and_then(Buddy::poll_transmit) {
-            effects.send(transmit.to, transmit.bytes);
-        }
-    }
-
-    /// Of those against whom something speaks, gossip may have brought a later version a moment ago.
-    fn tell_who_is_heard(&mut self, now: Time) {
-        let subjects: Vec<_> = self.verdict.subjects().collect();
-        for subject in
-            subjects.into_iter().filter(|&subject| self.state.member(subject.node) == Some(subject))
-        {
-            let heard_at = self.state.heard_of(subject.node);
-            if heard_at.is_some_and(|at| now.since(at) < self.state.threshold() / 2) {
-                self.verdict.handle(now, detect::Input::Heard(subject));
-            }
-        }
-    }
-
-    fn hear_state(&mut self, now: Time, event: &state::Event) {
-        let evidence =
-            |subject, kind| detect::Input::Evidence(Evidence::new(subject, kind, Source::Ourselves));
-        let input = match *event {
-            state::Event::Suspected(member) | state::Event::Lost(member) => evidence(member, Kind::Silence),
-            state::Event::Cleared(member) => detect::Input::Heard(member),
-            state::Event::Failed(member) => evidence(member, Kind::Gossip),
-            state::Event::Fenced(member) => evidence(member, Kind::Fenced),
-            state::Event::Refuted(member) => detect::Input::Refuted(member),
-            state::Event::Joined(_) | state::Event::ZoneJoined { .. } | state::Event::Entry { .. } => {
-                self.ring_changes |= matches!(event, state::Event::Joined(_));
-                return;
-            }
-        };
-        self.ring_changes |= !matches!(event, state::Event::Suspected(_) | state::Event::Cleared(_));
-        self.verdict.handle(now, input);
     }
 }
 
@@ -214,42 +159,39 @@ impl Actor for Gossiper {
 
     fn handle(&mut self, input: comb_sim::Input<'_, Command>, effects: &mut Effects<'_, Event>) {
         let now = effects.now();
-        // What is refused is counted by the machine; here all peers are honest, but messages may be garbled on their way.
-        match (input, &mut self.buddy) {
-            (comb_sim::Input::Message { from, bytes }, Some(buddy))
-                if wire::protocol(from, bytes) == Ok(Protocol::Detect) =>
-            {
-                let _ = buddy.handle(now, buddy::Input::Message { from, bytes });
+        match input {
+            comb_sim::Input::Message { from, bytes } => {
+                self.feed(now, lookout::Input::Message { from, bytes });
             }
-            (comb_sim::Input::Message { from, bytes }, _) => {
-                let _ = self.state.handle(now, state::Input::Message { from, bytes });
+            comb_sim::Input::Command(Command::Write(key, value)) => {
+                self.lookout.write(now, key, value).expect("scenarios write what is allowed");
             }
-            (comb_sim::Input::Command(Command::Write(key, value)), _) => {
-                self.state.write(now, key, value).expect("scenarios write what is allowed");
+            comb_sim::Input::Command(Command::Evidence(evidence)) => {
+                self.feed(now, lookout::Input::Evidence(evidence));
             }
-            (comb_sim::Input::Command(Command::Evidence(evidence)), _) => {
-                self.verdict.handle(now, detect::Input::Evidence(evidence));
-            }
-            (_, buddy) => {
-                let _ = self.state.handle(now, state::Input::Timeout);
-                if let Some(buddy) = buddy {
-                    let _ = buddy.handle(now, buddy::Input::Timeout);
-                }
-                self.verdict.handle(now, detect::Input::Timeout);
-                self.tell_who_is_heard(now);
-            }
+            _ => self.feed(now, lookout::Input::Timeout),
         }
-        self.connect(now, effects);
+        self.poll(effects);
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let buddy = self.buddy.as_ref().and_then(Buddy::next_timeout);
-        [self.state.next_timeout(), buddy, self.verdict.next_timeout()].into_iter().flatten().min()
+        self.lookout.next_timeout()
     }
 
     fn describe(message: &[u8]) -> String {
         state::describe(message)
     }
+}
+
+/// Whether others are alive in our zone since then, or may be.
+fn changes_zone(event: &state::Event) -> bool {
+    !matches!(
+        event,
+        state::Event::Suspected(_)
+            | state::Event::Cleared(_)
+            | state::Event::ZoneJoined { .. }
+            | state::Event::Entry { .. }
+    )
 }
 
 /// What the checkers saw.
@@ -288,7 +230,7 @@ impl Checker<Gossiper> for Accuracy {
             Event::State(state::Event::Failed(member) | state::Event::Fenced(member)) => {
                 (*member, Condition::Failed)
             }
-            Event::Verdict(change) if change.condition >= Condition::Failed => {
+            Event::Condition(change) if change.condition >= Condition::Failed => {
                 (change.subject, change.condition)
             }
             _ => return Ok(()),
@@ -388,7 +330,8 @@ pub fn farm(trial: Trial, limit: Option<Duration>) -> (World<Gossiper>, Rc<RefCe
 
 /// Whether every node knows all others.
 fn all_acquainted(world: &World<Gossiper>, nodes: u32) -> bool {
-    world.actors().count() == nodes as usize && world.actors().all(|(_, actor)| actor.state.alive() == nodes)
+    world.actors().count() == nodes as usize
+        && world.actors().all(|(_, actor)| actor.state().alive() == nodes)
 }
 
 /// Runs a trial: half of it undisturbed, then with crashes. For `limit`, see [`farm`].
@@ -423,7 +366,7 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
         .map(|node| (sent(&world, node) - before[node as usize]) as f64 / half.as_secs_f64())
         .collect();
     let mean = |figure: &dyn Fn(&State) -> f64| {
-        world.actors().map(|(_, actor)| figure(&actor.state)).sum::<f64>() / world.actors().count() as f64
+        world.actors().map(|(_, actor)| figure(actor.state())).sum::<f64>() / world.actors().count() as f64
     };
     let tally = tally.borrow();
     let learnt = |at: &Time, learnt: &[Option<Time>]| {

@@ -1,12 +1,14 @@
 //! Whole members in bad weather: they come in, agree, leave, and come back, and all that was promised is kept.
 //!
-//! What a detector would say is said by an oracle that knows the truth, late, and now and then wrongly.
+//! They find out by themselves who is gone. In every other run the kernel tells them of deaths besides, as it does of processes of one
+//! machine.
 
 mod judge;
 mod member;
+pub mod quiet;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,9 +18,10 @@ use comb_types::{Incarnation, NodeId, Time};
 use self::judge::{Judge, Seen};
 use self::member::{Command, GroupMember};
 use super::{Options, Report, Scenario, Watch};
+use crate::detect::Kind;
 use crate::order::Level;
 use crate::quorum::{Basis, judge};
-use crate::regroup::{Regroup, Strength};
+use crate::regroup::Regroup;
 use crate::view::{Member, View, ViewEpoch};
 
 /// See the module.
@@ -29,14 +32,12 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// How often the oracle looks.
+/// How often the world is looked at from outside.
 const LOOK: Duration = Duration::from_millis(20);
-/// How late it may speak.
+/// How late the kernel may speak, and whoever starts again what has halted.
 const LATEST: Duration = Duration::from_millis(200);
 /// So long after the last fault everybody is in one view, and everything has come to its end.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How often a member that others have left behind suspects them.
-const LEFT_BEHIND_EVERY: Duration = Duration::from_secs(1);
 /// From one crash to the next: time for the group to go on without the dead, or to have it back.
 const BETWEEN_CRASHES: Duration = Duration::from_secs(2);
 
@@ -45,9 +46,11 @@ struct Stage {
     seen: Rc<RefCell<Seen>>,
     dice: Dice,
     nodes: u32,
-    /// Whom the oracle will speak of, to whom, and when.
-    suspicions: BTreeMap<(NodeId, NodeId), Time>,
-    /// False suspicions, in a million looks.
+    /// Whether deaths are told by the kernel.
+    has_kernel: bool,
+    /// Of whose deaths it has told.
+    dead: BTreeSet<NodeId>,
+    /// Wrong words, in a million looks.
     whims_per_million: u32,
     halted: u32,
 }
@@ -62,7 +65,8 @@ impl Stage {
         (0..nodes).for_each(|node| world.start(NodeId(node)));
         let seen = Rc::<RefCell<Seen>>::default();
         world.check(Judge(seen.clone()));
-        Self { world, seen, dice, nodes, suspicions: BTreeMap::new(), whims_per_million: 0, halted: 0 }
+        let has_kernel = seed.is_multiple_of(2);
+        Self { world, seen, dice, nodes, has_kernel, dead: BTreeSet::new(), whims_per_million: 0, halted: 0 }
     }
 
     fn load(&mut self, from: Time, until: Time, every: Duration) {
@@ -95,7 +99,7 @@ impl Stage {
         while self.world.now() < end {
             self.world.run_for(LOOK)?;
             self.restart_halted();
-            self.suspect();
+            self.notice();
         }
         Ok(())
     }
@@ -110,49 +114,26 @@ impl Stage {
         }
     }
 
-    /// Who cannot be heard is suspected after a while, by each for itself; who can is not, but for a whim.
-    fn suspect(&mut self) {
+    /// The kernel's word, where nodes are processes of one machine: who sees a death is told of it, sooner or later. And wrong
+    /// words, for which there is no reason at all.
+    fn notice(&mut self) {
         let now = self.world.now();
         for subject in (0..self.nodes).map(NodeId) {
+            let died = !self.world.truth().node(subject).is_up;
+            let is_news = died && self.dead.insert(subject);
+            if !died {
+                self.dead.remove(&subject);
+            }
             for observer in (0..self.nodes).map(NodeId).filter(|&observer| observer != subject) {
-                let truth = self.world.truth();
-                let is_up = truth.node(subject).is_up;
-                let is_heard = is_up && truth.network.connects(subject, observer, now);
-                let is_gone = !is_heard || self.is_another_life(subject, observer);
-                let due = match (is_gone, self.suspicions.get(&(subject, observer))) {
-                    (true, Some(&due)) => due <= now,
-                    (true, None) => {
-                        let late = self.dice.between(Duration::ZERO..LATEST);
-                        self.suspicions.insert((subject, observer), now.saturating_add(late));
-                        false
-                    }
-                    (false, Some(_)) => {
-                        self.suspicions.remove(&(subject, observer));
-                        self.world.command(observer, Command::Heard(subject));
-                        false
-                    }
-                    (false, None) => {
-                        if self.dice.happens(self.whims_per_million) || self.is_left_behind(observer) {
-                            self.world.command(observer, Command::Suspect(subject, Strength::Suspected));
-                        }
-                        false
-                    }
-                };
-                if due {
-                    let strength = if is_up && !is_heard { Strength::Unreachable } else { Strength::Failed };
-                    self.world.command(observer, Command::Suspect(subject, strength));
-                    let again = now.saturating_add(Duration::from_millis(500));
-                    self.suspicions.insert((subject, observer), again);
+                if is_news && self.has_kernel && self.world.truth().network.connects(subject, observer, now) {
+                    let at = now.saturating_add(self.dice.between(Duration::ZERO..LATEST));
+                    self.world.command_at(at, observer, Command::Noticed(subject, Kind::ProcessExit));
+                }
+                if self.dice.happens(self.whims_per_million) {
+                    self.world.command(observer, Command::Noticed(subject, Kind::IcmpUnreachable));
                 }
             }
         }
-    }
-
-    /// Whether the observer's view has a former life of the subject.
-    fn is_another_life(&self, subject: NodeId, observer: NodeId) -> bool {
-        let view = self.world.actor(observer).and_then(|actor| actor.stack().view());
-        let member = view.and_then(|view| view.member(subject));
-        member.is_some_and(|member| self.world.truth().is_dead(subject, member.incarnation))
     }
 
     /// Whether those who are left of the newest view that anybody knows are a quorum of it. If not, nothing more can be agreed.
@@ -163,16 +144,6 @@ impl Stage {
         let is_left = |member: &&Member| !truth.is_dead(member.node, member.incarnation);
         let left: BTreeSet<_> = newest.members.iter().filter(is_left).map(|member| member.node).collect();
         judge(newest, &left, &Basis::default()).is_quorum()
-    }
-
-    /// Whether others have gone on without the observer, long enough that it would miss their signs of life.
-    fn is_left_behind(&self, observer: NodeId) -> bool {
-        let epoch =
-            |node| self.world.actor(node).and_then(|actor| Some(actor.stack().regroup()?.view().epoch));
-        let newest = (0..self.nodes).filter_map(|node| epoch(NodeId(node))).max();
-        let passed = u128::from(self.world.now().as_nanos());
-        let is_late = passed % LEFT_BEHIND_EVERY.as_nanos() < LOOK.as_nanos();
-        is_late && epoch(observer).is_some() && epoch(observer) < newest
     }
 
     fn report(&self, busy: Duration) -> Report {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_types::{ChannelId, EndpointId};
 use rustix::event::epoll;
@@ -163,9 +163,6 @@ enum Purpose {
     Open(Arc<EndpointShared>, String),
 }
 
-/// Our end of a channel to another host, which is watched already.
-pub(crate) type RemoteEnd = (ChannelId, Box<dyn Transport>, Arc<Life>);
-
 /// The answer to a request. An opened channel is watched already when it comes.
 pub(crate) enum Answer {
     Reply(Reply),
@@ -173,6 +170,27 @@ pub(crate) enum Answer {
     RemoteOpened { channel: ChannelId, transport: Box<dyn Transport>, life: Arc<Life> },
     Refused(String),
     AgentAway,
+}
+
+impl Answer {
+    fn into_result(self) -> Result<Self, RequestError> {
+        match self {
+            Self::Refused(reason) => Err(RequestError::Refused(reason)),
+            Self::AgentAway => Err(RequestError::AgentAway),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// What the agent was asked and has not answered yet.
+#[derive(Debug)]
+pub(crate) struct Question {
+    number: u32,
+    inbox: mpsc::Receiver<Answer>,
+    /// Whose answer it is.
+    whose: String,
+    limit: Duration,
+    asked_at: Instant,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -270,7 +288,7 @@ impl Agent {
 }
 
 /// An answer to another question than ours.
-fn something_else() -> RequestError {
+pub(crate) fn something_else() -> RequestError {
     RequestError::Refused("the agent answered something else".into())
 }
 
@@ -302,22 +320,31 @@ fn hello(socket: &OwnedFd, name: &str) -> Result<Identity, ConnectError> {
 }
 
 impl Shared {
-    /// Opens a channel: our side goes to the agent, the peer's comes back.
-    pub(crate) fn open(
+    /// Asks for a channel: our side goes to the agent, the peer's comes back in [`Answer::Opened`].
+    pub(crate) fn begin_opening(
         &self,
         endpoint: &Arc<EndpointShared>,
         to: &str,
         side: Side,
         descriptors: &[&OwnedFd],
-    ) -> Result<(ChannelId, PeerSide, Arc<Life>), RequestError> {
+    ) -> Result<Question, RequestError> {
         let id = endpoint.id();
         let request = |request| Request::Open { request, endpoint: id, to: to.to_owned(), side };
         let descriptors: Vec<_> = descriptors.iter().map(|fd| fd.as_fd()).collect();
-        let purpose = Purpose::Open(Arc::clone(endpoint), to.to_owned());
-        match self.ask(request, &descriptors, purpose)? {
-            Answer::Opened { channel, peer, life } => Ok((channel, peer, life)),
-            _ => Err(something_else()),
-        }
+        self.put(request, &descriptors, Purpose::Open(Arc::clone(endpoint), to.to_owned()))
+    }
+
+    /// Asks for a channel to another host, which comes in [`Answer::RemoteOpened`].
+    pub(crate) fn begin_opening_elsewhere(
+        &self,
+        endpoint: &Arc<EndpointShared>,
+        to: &str,
+        silence_limit_ms: u32,
+    ) -> Result<Question, RequestError> {
+        let (id, to) = (endpoint.id(), to.to_owned());
+        let purpose = Purpose::Open(Arc::clone(endpoint), to.clone());
+        let request = |request| Request::OpenRemote { request, endpoint: id, to, silence_limit_ms };
+        self.put(request, &[], purpose)
     }
 
     /// Hands a window to a channel's peer, and waits until it is on its way.
@@ -328,22 +355,6 @@ impl Shared {
     ) -> Result<(), RequestError> {
         match self.ask(|request| Request::ShareWindow { request, window }, &[memory], Purpose::Reply)? {
             Answer::Reply(Reply::WindowTaken { .. }) => Ok(()),
-            _ => Err(something_else()),
-        }
-    }
-
-    /// Opens a channel to another host.
-    pub(crate) fn open_remote(
-        &self,
-        shared: &Arc<EndpointShared>,
-        to: &str,
-        silence_limit_ms: u32,
-    ) -> Result<RemoteEnd, RequestError> {
-        let (to, endpoint) = (to.to_owned(), shared.id());
-        let purpose = Purpose::Open(Arc::clone(shared), to.clone());
-        let request = |request| Request::OpenRemote { request, endpoint, to, silence_limit_ms };
-        match self.ask(request, &[], purpose)? {
-            Answer::RemoteOpened { channel, transport, life } => Ok((channel, transport, life)),
             _ => Err(something_else()),
         }
     }
@@ -399,10 +410,22 @@ impl Shared {
         descriptors: &[BorrowedFd<'_>],
         purpose: Purpose,
     ) -> Result<Answer, RequestError> {
+        let question = self.put(request, descriptors, purpose)?;
+        let answer = self.answer(&question, question.limit);
+        answer.unwrap_or_else(|| self.give_up(&question))
+    }
+
+    /// Puts a question to the agent.
+    fn put(
+        &self,
+        request: impl FnOnce(u32) -> Request,
+        descriptors: &[BorrowedFd<'_>],
+        purpose: Purpose,
+    ) -> Result<Question, RequestError> {
         let socket = self.socket().ok_or(RequestError::AgentAway)?;
-        let opening_to = match &purpose {
-            Purpose::Open(_, to) => Some(to.clone()),
-            Purpose::Reply | Purpose::Create(_) => None,
+        let whose = match &purpose {
+            Purpose::Open(_, to) => to.clone(),
+            Purpose::Reply | Purpose::Create(_) => "the agent".to_owned(),
         };
         let (answer, inbox) = mpsc::channel();
         let number = {
@@ -412,7 +435,6 @@ impl Shared {
             number
         };
         let limit = *lock(&self.answer_limit);
-        let whose = opening_to.unwrap_or_else(|| "the agent".to_owned());
         if let Err(error) = protocol::send(&*socket, &request(number), descriptors) {
             lock(&self.waiting).answers.remove(&number);
             return Err(match error {
@@ -423,19 +445,36 @@ impl Shared {
                 _ => RequestError::AgentAway,
             });
         }
-        let answer = match inbox.recv_timeout(limit) {
-            Ok(answer) => answer,
-            Err(_) if lock(&self.waiting).answers.remove(&number).is_some() => {
-                return Err(RequestError::NoAnswer { whose, limit });
-            }
-            // The watcher took the question in this very moment: its answer is under way, and must not be lost, for it
-            // may be a channel.
-            Err(_) => inbox.recv().map_err(|_| RequestError::NoAnswer { whose, limit })?,
-        };
-        match answer {
-            Answer::Refused(reason) => Err(RequestError::Refused(reason)),
-            Answer::AgentAway => Err(RequestError::AgentAway),
-            answer => Ok(answer),
+        Ok(Question { number, inbox, whose, limit, asked_at: Instant::now() })
+    }
+
+    /// The answer, if it comes within `wait`. If the time for it is over, that is the answer.
+    pub(crate) fn answer(&self, question: &Question, wait: Duration) -> Option<Result<Answer, RequestError>> {
+        let left = question.limit.saturating_sub(question.asked_at.elapsed());
+        match question.inbox.recv_timeout(wait.min(left)) {
+            Ok(answer) => Some(answer.into_result()),
+            Err(_) if wait < left => None,
+            Err(_) => Some(self.give_up(question)),
+        }
+    }
+
+    /// Waits no longer. The watcher may have taken the question in this very moment: its answer is under way, and must not be
+    /// lost, for it may be a channel.
+    fn give_up(&self, question: &Question) -> Result<Answer, RequestError> {
+        let Question { number, inbox, whose, limit, .. } = question;
+        let no_answer = || RequestError::NoAnswer { whose: whose.clone(), limit: *limit };
+        if lock(&self.waiting).answers.remove(number).is_some() {
+            return Err(no_answer());
+        }
+        inbox.recv().map_err(|_| no_answer())?.into_result()
+    }
+
+    /// Nobody wants the answer any more.
+    pub(crate) fn abandon(&self, question: &Question) {
+        if let Ok(Answer::Opened { channel, life, .. } | Answer::RemoteOpened { channel, life, .. }) =
+            self.give_up(question)
+        {
+            self.forget_channel(channel, &life);
         }
     }
 
@@ -519,8 +558,11 @@ impl Shared {
                 }
             }
             Reply::Refused { request: Some(request), reason } => {
-                if let Some(asked) = lock(&self.waiting).answers.remove(&request) {
-                    let _ = asked.answer.send(Answer::Refused(reason));
+                if let Some(Asked { answer, purpose }) = lock(&self.waiting).answers.remove(&request) {
+                    let _ = answer.send(Answer::Refused(reason));
+                    if let Purpose::Open(endpoint, _) = purpose {
+                        endpoint.raise_news();
+                    }
                 }
             }
             Reply::Opened { request, channel, peer, side, bell_channels } => {
@@ -591,6 +633,8 @@ impl Shared {
                 let _ = answer.send(Answer::Refused(reason));
             }
         }
+        // Who opens without waiting may sleep.
+        endpoint.raise_news();
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one message")]

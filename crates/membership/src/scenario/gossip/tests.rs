@@ -1,5 +1,6 @@
 use super::*;
 
+use crate::detect::{Kind, Source};
 use comb_types::Incarnation;
 
 fn seconds(seconds: u64) -> Duration {
@@ -16,7 +17,7 @@ fn acquainted(trial: Trial) -> (World<Gossiper>, Rc<RefCell<Tally>>) {
     let nodes = trial.nodes;
     let all =
         world.run_while_not(seconds(120), |world| all_acquainted(world, nodes)).expect("no rule broken");
-    let known: Vec<_> = world.actors().map(|(_, actor)| actor.state.alive()).collect();
+    let known: Vec<_> = world.actors().map(|(_, actor)| actor.state().alive()).collect();
     assert!(all, "seed {}: after two minutes the nodes know of {known:?}", trial.seed);
     world.run_for(seconds(15)).expect("no rule broken");
     (world, tally)
@@ -83,7 +84,7 @@ fn sim_loss_of_three_quarters_leaves_failures_seen_and_entries_spread() {
         let (mut world, _) = acquainted(trial);
         world.command(NodeId(5), Command::Write("role", Some(b"home".to_vec())));
         let all_read = |world: &World<Gossiper>, value: Option<&[u8]>| {
-            world.actors().all(|(_, actor)| actor.state.read(NodeId(5), "role") == value)
+            world.actors().all(|(_, actor)| actor.state().read(NodeId(5), "role") == value)
         };
         let is_read = world.run_while_not(seconds(30), |world| all_read(world, Some(b"home")));
         assert_eq!(is_read, Ok(true), "seed {seed}: an entry did not reach all");
@@ -132,7 +133,7 @@ fn sim_halves_that_lost_each_other_find_each_other_again() {
         let (left, right) = (0..100).map(NodeId).partition(|node| node.0 % 2 == 0);
         world.at(world.now(), Fault::Partition(vec![left, right]));
         world.run_for(seconds(60)).unwrap_or_else(|failure| panic!("{failure}"));
-        let parted = world.actors().all(|(_, actor)| actor.state.alive() == 50);
+        let parted = world.actors().all(|(_, actor)| actor.state().alive() == 50);
         assert!(parted, "seed {seed}: some count on nodes that they cannot reach");
         // What is still under way when the network heals is excused: it was said of those who could not be reached.
         world.at(world.now(), Fault::Heal);
@@ -153,13 +154,13 @@ fn sim_a_node_that_comes_back_is_another_member_and_its_entries_are_gone() {
     let node = NodeId(9);
     world.command(node, Command::Write("role", Some(b"home".to_vec())));
     world.run_for(seconds(10)).expect("no rule broken");
-    assert_eq!(world.actor(NodeId(3)).and_then(|actor| actor.state.read(node, "role")), Some(&b"home"[..]));
+    assert_eq!(world.actor(NodeId(3)).and_then(|actor| actor.state().read(node, "role")), Some(&b"home"[..]));
     world.at(world.now(), Fault::Crash(node));
     world.at(world.now().saturating_add(seconds(2)), Fault::Start(node));
     world.run_for(seconds(20)).expect("no rule broken");
     let second = Member { node, incarnation: Incarnation(2) };
-    assert!(world.actors().all(|(_, actor)| actor.state.member(node) == Some(second)));
-    assert!(world.actors().all(|(_, actor)| actor.state.read(node, "role").is_none()));
+    assert!(world.actors().all(|(_, actor)| actor.state().member(node) == Some(second)));
+    assert!(world.actors().all(|(_, actor)| actor.state().read(node, "role").is_none()));
 }
 
 #[test]
@@ -182,8 +183,8 @@ fn sim_buddies_are_faster_than_gossip_and_no_less_sure() {
 fn sim_who_is_cut_off_from_one_node_is_unreachable_for_it_and_has_not_failed() {
     let (mut world, _) = acquainted(Trial { buddies: true, ..Trial::quiet(79, 64) });
     let observer = NodeId(3);
-    let actor = world.actor(observer).and_then(|actor| actor.buddy.as_ref()).expect("it is up");
-    let subject = actor.watched().next().expect("it watches some");
+    let actor = world.actor(observer).expect("it is up");
+    let subject = actor.lookout.watched().next().expect("it watches some");
     for (from, to) in [(observer, subject.node), (subject.node, observer)] {
         world.at(world.now(), Fault::Cut { from, to });
     }
@@ -210,7 +211,7 @@ fn sim_what_the_environment_shows_is_known_to_all() {
     for (node, actor) in world.actors() {
         assert_eq!(actor.condition(dead), Condition::Failed, "{node}");
         assert_eq!(actor.condition(fenced), Condition::Fenced, "{node}");
-        assert_eq!(actor.state.member(fenced.node), None, "{node}");
+        assert_eq!(actor.state().member(fenced.node), None, "{node}");
     }
 }
 
@@ -224,10 +225,10 @@ fn sim_garbled_messages_do_little_harm() {
         world.run_for(seconds(60)).expect("only counted");
         world.network_mut().default.garbled_per_million = 0;
         world.run_for(seconds(60)).expect("only counted");
-        let refused: u64 = world.actors().map(|(_, actor)| actor.state.refused()).sum();
+        let refused: u64 = world.actors().map(|(_, actor)| actor.state().refused()).sum();
         assert!(refused > 10, "{refused} refused");
         for (_, actor) in world.actors() {
-            let well = (0..64).filter(|&node| actor.state.member(NodeId(node)) == Some(first_life(node)));
+            let well = (0..64).filter(|&node| actor.state().member(NodeId(node)) == Some(first_life(node)));
             assert!(well.count() >= 60, "seed {seed}");
         }
     }

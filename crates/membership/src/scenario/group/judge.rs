@@ -9,6 +9,7 @@ use comb_types::NodeId;
 
 use super::super::one_order::{OneOrder, Place, rule};
 use super::member::{Event, GroupMember};
+use crate::detect::Condition;
 use crate::order::Level;
 use crate::view::{Member, View, ViewEpoch};
 
@@ -35,6 +36,8 @@ pub(super) struct Seen {
     lives: BTreeMap<Member, Life>,
     views: BTreeMap<ViewEpoch, View>,
     pub(super) restored: u64,
+    /// How often a member that was up was doubted.
+    pub(super) doubted: u64,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
     /// Who has halted since the last look.
@@ -107,7 +110,7 @@ impl Seen {
 }
 
 impl Checker<GroupMember> for Judge {
-    fn saw(&mut self, _: &Truth<'_>, node: NodeId, event: &Event) -> Result<(), String> {
+    fn saw(&mut self, truth: &Truth<'_>, node: NodeId, event: &Event) -> Result<(), String> {
         let mut seen = self.0.borrow_mut();
         match *event {
             Event::Submitted { me, number, hash, .. } => {
@@ -130,6 +133,11 @@ impl Checker<GroupMember> for Judge {
                 rule(known == state, || format!("the state at {position} is another"))
             }
             Event::View { me, ref view } => seen.install(me, view),
+            Event::Condition(change) => {
+                let is_dead = truth.is_dead(change.subject.node, change.subject.incarnation);
+                seen.doubted += u64::from(change.condition > Condition::Alive && !is_dead);
+                Ok(())
+            }
             Event::Refused { from, rule } => Err(format!("honest {from} was refused: {rule}")),
             Event::Excluded => {
                 seen.halted.push(node);

@@ -6,9 +6,9 @@ use comb_sim::{Actor, Boot, Effects, Input as Happening};
 use comb_types::{NodeId, Time};
 
 use super::super::one_order::{Place, apply, hash};
+use crate::detect::{Change, Kind};
 use crate::join;
 use crate::order::Level;
-use crate::regroup::Strength;
 use crate::stack::{self, Config, Input, Stack};
 use crate::transmit::To;
 use crate::view::{Member, View};
@@ -16,8 +16,7 @@ use crate::view::{Member, View};
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Submit { level: Level, body: Vec<u8> },
-    Suspect(NodeId, Strength),
-    Heard(NodeId),
+    Noticed(NodeId, Kind),
 }
 
 /// What a node tells the checkers.
@@ -28,6 +27,7 @@ pub(super) enum Event {
     Reached { me: Member, number: u64, level: Level },
     Restored { me: Member, position: u64, state: u64 },
     View { me: Member, view: View },
+    Condition(Change),
     Excluded,
     Refused { from: NodeId, rule: &'static str },
 }
@@ -45,6 +45,7 @@ impl GroupMember {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
         let join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
         let mut config = Config { join, ..Config::default() };
+        (config.watching.seed, config.watching.starting) = (boot.seed, Duration::ZERO);
         config.order.history_most = 64;
         config.order.tell_after = Duration::from_millis(1);
         let stack = if first.members.contains(&me) {
@@ -113,8 +114,10 @@ impl GroupMember {
             }
             // This scenario has no resource: nobody has it.
             stack::Event::Acquire { epoch } => self.feed(Input::Acquired { epoch, granted: false }, effects),
+            stack::Event::Condition(change) => effects.tell(Event::Condition(change)),
             stack::Event::Settled(_)
             | stack::Event::Stuck(_)
+            | stack::Event::Entry { .. }
             | stack::Event::Lagging(_)
             | stack::Event::CaughtUp(_) => {}
             stack::Event::Persist { .. } => unreachable!("this scenario has no log"),
@@ -130,10 +133,9 @@ impl Actor for GroupMember {
         match input {
             Happening::Message { from, bytes } => self.feed(Input::Message { from, bytes }, effects),
             Happening::Timeout => self.feed(Input::Timeout, effects),
-            Happening::Command(Command::Suspect(node, strength)) => {
-                self.feed(Input::Suspect(node, strength), effects);
+            Happening::Command(Command::Noticed(node, kind)) => {
+                self.feed(Input::Noticed(node, kind), effects);
             }
-            Happening::Command(Command::Heard(node)) => self.feed(Input::Heard(node), effects),
             Happening::Command(Command::Submit { level, body }) => {
                 if let Ok(number) = self.stack.submit(effects.now(), level, &body) {
                     effects.tell(Event::Submitted { me: self.me, number, hash: hash(&*body) });
