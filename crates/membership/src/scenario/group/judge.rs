@@ -26,6 +26,8 @@ struct Sent {
 struct Life {
     delivered: u64,
     view: Option<View>,
+    /// The view of the last update that was delivered to it.
+    told: Option<ViewEpoch>,
 }
 
 /// What was seen of a run.
@@ -59,11 +61,12 @@ impl Seen {
     fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
         let life = self.lives.entry(me).or_default();
         let before = std::mem::replace(&mut life.delivered, position);
-        // The program goes by what it was told last. (A joiner is brought up to its first view in none.)
-        let is_told_in_time = life.view.as_ref().is_none_or(|view| view.epoch == place.epoch);
+        // The program goes by what it was told last. (Who has missed a view gets its updates before the next.)
+        let is_told_in_time = life.view.as_ref().is_none_or(|view| view.epoch <= place.epoch);
         rule(is_told_in_time, || {
-            format!("view synchrony: {me:?} is told position {position} of {} in another view", place.epoch)
+            format!("view synchrony: {me:?} is told position {position} of {} in a later view", place.epoch)
         })?;
+        life.told = Some(place.epoch);
         if !self.order.deliver(before, position, place)? {
             return Ok(());
         }
@@ -79,8 +82,12 @@ impl Seen {
         rule(view.members.contains(&me), || format!("{me:?} installs {view:?}"))?;
         let life = self.lives.entry(me).or_default();
         let before = life.view.replace(view.clone());
+        let is_in_none = before.is_none();
         let is_later = before.is_none_or(|before| before.epoch < view.epoch);
         rule(is_later, || format!("{} was installed after a later one", view.epoch))?;
+        // Configured members work in the first one before they are told.
+        let is_first = is_in_none || life.told.is_none_or(|told| told < view.epoch);
+        rule(is_first, || format!("view synchrony: {me:?} is told {} behind its updates", view.epoch))?;
         let first = self.views.entry(view.epoch).or_insert_with(|| view.clone());
         rule(first == view, || format!("{} is {first:?} and {view:?}", view.epoch))
     }
