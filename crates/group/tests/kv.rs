@@ -324,6 +324,18 @@ fn a_request_is_done_once_however_often_it_is_asked_and_a_value_is_exchanged_onl
     assert!(client.ask("put colour").expect("an answer").starts_with("sorry"));
 }
 
+/// Asks until the replica says that there are too few.
+fn await_stuck(client: &mut Client) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match client.ask("put colour red") {
+            Ok(answer) if answer.contains("too few") => return,
+            Ok(done) if !done.starts_with("sorry") => panic!("{done}"),
+            other => assert!(Instant::now() < deadline, "{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_replica_that_has_lost_most_of_the_others_says_so_and_does_nothing() {
     let service = Service::start("alone");
@@ -332,12 +344,20 @@ fn a_replica_that_has_lost_most_of_the_others_says_so_and_does_nothing() {
     // None of them goes on without those that were killed before it.
     (0..3).for_each(|number| service.replicas[number].signal(Signal::STOP));
     (0..3).for_each(|number| service.replicas[number].signal(Signal::KILL));
-    let deadline = Instant::now() + SOON;
-    loop {
-        match client.ask("put colour red") {
-            Ok(answer) if answer.contains("too few") => break,
-            Ok(done) if !done.starts_with("sorry") => panic!("{done}"),
-            other => assert!(Instant::now() < deadline, "{other:?}"),
-        }
+    await_stuck(&mut client);
+}
+
+#[test]
+fn a_part_that_was_too_small_goes_on_when_the_others_move_again() {
+    let service = Service::start("paused");
+    let mut client = Client::new(&Arc::new(vec![service.replicas[4].address]), 0);
+    assert_eq!(client.insist("put colour green"), "ok");
+    (0..3).for_each(|number| service.replicas[number].signal(Signal::STOP));
+    await_stuck(&mut client);
+    (0..3).for_each(|number| service.replicas[number].signal(Signal::CONT));
+    assert_eq!(client.insist("put colour blue"), "ok");
+    for replica in &service.replicas {
+        let mut client = Client::new(&Arc::new(vec![replica.address]), 0);
+        assert_eq!(client.insist("get colour"), "is blue");
     }
 }

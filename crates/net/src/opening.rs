@@ -123,7 +123,7 @@ mod tests {
         let options = EndpointOptions { channels: PLACES, ..EndpointOptions::default() };
         let endpoint = |process| {
             let agent = agent.connect(process).expect("an agent");
-            agent.endpoint_with("end", options.clone()).expect("an endpoint")
+            agent.endpoint_with("end", options).expect("an endpoint")
         };
         (endpoint("one"), endpoint("two"))
     }
