@@ -70,5 +70,11 @@ pub struct Scenario {
 }
 
 /// All there are.
-pub const ALL: &[Scenario] =
-    &[gossip::SCENARIO, regroup::SCENARIO, order::SCENARIO, group::SCENARIO, mscs::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    gossip::SCENARIO,
+    regroup::SCENARIO,
+    order::SCENARIO,
+    group::SCENARIO,
+    group::WITH_LOGS,
+    mscs::SCENARIO,
+];

@@ -35,6 +35,8 @@ pub(super) struct Seen {
     lives: BTreeMap<Member, Life>,
     views: BTreeMap<ViewEpoch, View>,
     pub(super) restored: u64,
+    pub(super) resumed: u64,
+    pub(super) forgot: u64,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
     /// Who has halted since the last look.
@@ -126,8 +128,16 @@ impl Checker<GroupMember> for Judge {
             }
             Event::View { me, ref view } => seen.install(me, view),
             Event::Refused { from, rule } => Err(format!("honest {from} was refused: {rule}")),
-            Event::Excluded => {
+            Event::Excluded | Event::DiskFull => {
                 seen.halted.push(node);
+                Ok(())
+            }
+            Event::Resumed => {
+                seen.resumed += 1;
+                Ok(())
+            }
+            Event::Forgot => {
+                seen.forgot += 1;
                 Ok(())
             }
         }
