@@ -10,10 +10,18 @@ use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
 use comb_net::{Agent, Cause, EndpointOptions};
 use comb_types::{NodeId, Time};
 
+use crate::log::{Log, LogError, Work, Writer};
 use crate::mesh::{Arrivals, Mesh, MeshError, Names};
+use crate::quorum::{Asker, Quorum, QuorumError};
 
 /// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Nobody wakes a member when its disk is done. (A disk needs ten times as long, memory a tenth of it.)
+const WHILE_WRITING: Duration = Duration::from_micros(100);
+
+/// Nor when the quorum resource has answered.
+const WHILE_ASKING: Duration = Duration::from_millis(5);
 
 /// Of members that were configured: whoever comes later has a greater one.
 const FIRST_LIFE: Incarnation = Incarnation(1);
@@ -35,6 +43,35 @@ pub struct GroupOptions {
     pub endpoint: EndpointOptions,
 }
 
+/// How a member with an empty log comes in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beginning<'a> {
+    /// As one of the first members, which are these. Only when the group is new: a first member whose log was lost would not
+    /// know what it has promised.
+    Configured(&'a [NodeId]),
+    /// To a running group, by way of these.
+    Joining(&'a [NodeId]),
+}
+
+/// Why a member could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// It has no place in the mesh.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// Its log cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What the log holds is no member's, or not this one's.
+    #[error("the log of {node} cannot be gone on from: {source}")]
+    Records {
+        /// Whose it should be.
+        node: NodeId,
+        /// Why not.
+        source: comb_membership::order::LogError,
+    },
+}
+
 /// One member of a group. Nothing happens but in its calls: call [`Group::poll`] often, and [`Group::wait`] when there
 /// is nothing else to do.
 #[derive(Debug)]
@@ -46,6 +83,11 @@ pub struct Group {
     started: Instant,
     /// What peers have sent that they may not, since the last look.
     broken: VecDeque<PeerError>,
+    events: VecDeque<Event>,
+    writer: Option<Writer>,
+    asker: Option<Asker>,
+    /// Why it has halted.
+    failure: Option<LogError>,
 }
 
 impl Group {
@@ -54,16 +96,21 @@ impl Group {
         agent: &Agent,
         own: NodeId,
         members: &[NodeId],
-        options: GroupOptions,
+        mut options: GroupOptions,
     ) -> Result<Self, MeshError> {
+        options.config.order.has_log = false;
+        let stack = Self::first_stack(own, members, &options);
+        Self::new(agent, own, stack, options, None)
+    }
+
+    fn first_stack(own: NodeId, members: &[NodeId], options: &GroupOptions) -> Stack {
         let mut members: Vec<Member> =
             members.iter().map(|&node| Member { node, incarnation: FIRST_LIFE }).collect();
         members.sort_unstable();
         members.dedup();
         let me = Member { node: own, incarnation: FIRST_LIFE };
         let first = View { epoch: ViewEpoch(1), tie_breaker: members[0].node, members };
-        let stack = Stack::configured(options.config.clone(), me, first, Time::ZERO);
-        Self::new(agent, own, stack, options)
+        Stack::configured(options.config.clone(), me, first, Time::ZERO)
     }
 
     /// A node that comes in to a running group, by way of the `contacts` that are in it. Its first event is [`Event::Restore`],
@@ -74,13 +121,67 @@ impl Group {
         contacts: &[NodeId],
         mut options: GroupOptions,
     ) -> Result<Self, MeshError> {
+        options.config.order.has_log = false;
         options.config.join.contacts = contacts.to_vec();
         let me = Member { node: own, incarnation: this_life() };
         let stack = Stack::joining(options.config.clone(), me, Time::ZERO);
-        Self::new(agent, own, stack, options)
+        Self::new(agent, own, stack, options, None)
     }
 
-    fn new(agent: &Agent, own: NodeId, stack: Stack, options: GroupOptions) -> Result<Self, MeshError> {
+    /// A member that goes on from its log: alone, by coming in to the group that went on without it; or, if all were down, with
+    /// those that come back, when they are enough. Its first event is [`Event::Restore`], with the state that its program gave
+    /// last ([`Event::WantsState`] asks for it now and then) or the empty state, and then come the updates that followed.
+    /// With an empty log it begins as `beginning` says.
+    ///
+    /// The log is written in a thread of its own. If it fails, the member halts: see [`Group::failure`].
+    pub fn resuming(
+        agent: &Agent,
+        own: NodeId,
+        beginning: Beginning<'_>,
+        mut log: impl Log + 'static,
+        mut options: GroupOptions,
+    ) -> Result<Self, ResumeError> {
+        options.config.order.has_log = true;
+        let records = log.read()?;
+        let stack = match beginning {
+            Beginning::Configured(members) if records.is_empty() => Self::first_stack(own, members, &options),
+            Beginning::Configured(others) | Beginning::Joining(others) => {
+                options.config.join.contacts = others.to_vec();
+                let me = Member { node: own, incarnation: this_life() };
+                let records = records.iter().map(|record| &record[..]);
+                Stack::resuming(options.config.clone(), me, Time::ZERO, records)
+                    .map_err(|source| ResumeError::Records { node: own, source })?
+            }
+        };
+        let writer = Writer::start(Box::new(log));
+        Ok(Self::new(agent, own, stack, options, Some(writer))?)
+    }
+
+    /// With a quorum resource, which is asked in a thread of its own. Without one, [`Event::Acquire`] asks the program.
+    #[must_use]
+    pub fn with_quorum(mut self, quorum: impl Quorum + 'static) -> Self {
+        self.asker = Some(Asker::start(Box::new(quorum)));
+        self
+    }
+
+    /// Why this member has halted, if its log has failed: what it said it would keep it may not keep. It has left its peers, and does
+    /// nothing any more. Start it again when the disk is well.
+    pub fn failure(&self) -> Option<&LogError> {
+        self.failure.as_ref()
+    }
+
+    /// Why the quorum resource could not be asked, while that is so. It is asked again.
+    pub fn quorum_error(&self) -> Option<&QuorumError> {
+        self.asker.as_ref().and_then(Asker::error)
+    }
+
+    fn new(
+        agent: &Agent,
+        own: NodeId,
+        stack: Stack,
+        options: GroupOptions,
+        writer: Option<Writer>,
+    ) -> Result<Self, MeshError> {
         let mut group = Self {
             own,
             mesh: Mesh::join(agent, own, options.names, options.endpoint)?,
@@ -88,6 +189,10 @@ impl Group {
             arrivals: Arrivals::default(),
             started: Instant::now(),
             broken: VecDeque::new(),
+            events: VecDeque::new(),
+            writer,
+            asker: None,
+            failure: None,
         };
         group.send();
         Ok(group)
@@ -100,7 +205,7 @@ impl Group {
         self.send();
     }
 
-    /// The answer to [`Event::Acquire`]: what the quorum resource says.
+    /// The answer to [`Event::Acquire`]: what the quorum resource says, in the name of the seat.
     pub fn acquired(&mut self, epoch: ViewEpoch, granted: bool) {
         self.tell(Input::Acquired { epoch, granted });
         self.send();
@@ -113,11 +218,17 @@ impl Group {
 
     /// Sends an update. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
+        if self.failure.is_some() {
+            return Err(SubmitError::Out);
+        }
         self.stack.submit(self.now(), level, body)
     }
 
     /// Takes in what has come, does what is due, and sends. Call [`Group::next_event`] until there is none.
     pub fn poll(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
         self.mesh.poll(&mut self.arrivals);
         let now = self.now();
         for (from, bytes) in self.arrivals.messages() {
@@ -137,11 +248,12 @@ impl Group {
             let _ = self.stack.handle(now, Input::Timeout);
         }
         self.send();
+        self.hear_threads();
     }
 
     /// The next thing that has happened.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.stack.poll_event()
+        self.events.pop_front()
     }
 
     /// The next rule that a peer has broken: what it sent was not used.
@@ -151,7 +263,12 @@ impl Group {
 
     /// Waits until something comes or is due, at most `limit`.
     pub fn wait(&mut self, limit: Duration) {
-        let until = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
+        let mut until = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
+        if self.writer.as_ref().is_some_and(Writer::is_busy) {
+            until = until.min(WHILE_WRITING);
+        } else if self.asker.as_ref().is_some_and(Asker::is_busy) {
+            until = until.min(WHILE_ASKING);
+        }
         self.mesh.wait(until.min(limit));
     }
 
@@ -167,6 +284,45 @@ impl Group {
 
     fn now(&self) -> Time {
         Time::ZERO.saturating_add(self.started.elapsed())
+    }
+
+    /// What the disk and the quorum resource have to say.
+    fn hear_threads(&mut self) {
+        match self.writer.as_mut().map_or(Ok(None), Writer::written) {
+            Ok(None) => {}
+            Ok(Some(number)) => {
+                self.tell(Input::Persisted { number });
+                self.send();
+            }
+            Err(failure) => return self.halt(failure),
+        }
+        while let Some((epoch, granted)) = self.asker.as_mut().and_then(Asker::answered) {
+            self.acquired(epoch, granted);
+        }
+    }
+
+    /// Nobody is to count on this member any more.
+    fn halt(&mut self, failure: LogError) {
+        self.failure = Some(failure);
+        self.events.clear();
+        let view = self.stack.regroup().map(|regroup| regroup.view().clone());
+        view.iter().flat_map(View::nodes).for_each(|node| self.mesh.drop_peer(node));
+    }
+
+    /// What the log and the quorum resource are to do is for their threads, and the rest for the program.
+    fn sort_events(&mut self) {
+        let mut work = Vec::new();
+        while let Some(event) = self.stack.poll_event() {
+            match (event, &mut self.asker) {
+                (Event::Persist { number, bytes: record }, _) => work.push(Work::Append { number, record }),
+                (Event::Replace { number, records }, _) => work.push(Work::Replace { number, records }),
+                (Event::Acquire { epoch, seat }, Some(asker)) => asker.ask(epoch, seat),
+                (event, _) => self.events.push_back(event),
+            }
+        }
+        if let Some(writer) = &mut self.writer {
+            writer.write(work);
+        }
     }
 
     fn send(&mut self) {
@@ -188,5 +344,9 @@ impl Group {
                 }
             }
         }
+        self.sort_events();
     }
 }
+
+#[cfg(test)]
+mod tests;
