@@ -25,6 +25,7 @@ const FEATURE_SETS: &[(&str, &str)] = &[
     ("comb-net", "tokio"),
     ("comb-net", "tokio,xdp"),
     ("comb-group", "etcd"),
+    ("comb-group", "redb"),
 ];
 
 fn feature_sets(report: &mut Report) {
