@@ -50,12 +50,34 @@ fn options() -> GroupOptions {
     GroupOptions { names, config, endpoint: EndpointOptions::default() }
 }
 
+/// On a disk so slow that much is under way to it whenever the process is killed.
+struct SlowLog(LogRedb);
+
+impl Log for SlowLog {
+    fn read(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
+        self.0.read()
+    }
+
+    fn append(&mut self, record: &[u8]) -> Result<(), LogError> {
+        self.0.append(record)
+    }
+
+    fn replace(&mut self, records: &[Vec<u8>]) -> Result<(), LogError> {
+        self.0.replace(records)
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        std::thread::sleep(Duration::from_millis(10));
+        self.0.sync()
+    }
+}
+
 /// A member of `count` in the folder; with a load, it submits all the time. It says on its output what it was promised, what
 /// it applies, and who is in its view.
 fn run_member(folder: &Path, own: u32, count: u32, has_load: bool, has_quorum: bool) {
     let agent =
         Agent::connect(&folder.join("agent"), &options().names.process(NodeId(own))).expect("an agent");
-    let log = LogRedb::open(&folder.join(format!("log-{own}"))).expect("a log");
+    let log = SlowLog(LogRedb::open(&folder.join(format!("log-{own}"))).expect("a log"));
     let members: Vec<_> = (0..count).map(NodeId).collect();
     let mut group = Group::resuming(&agent, NodeId(own), Beginning::Configured(&members), log, options())
         .expect("a member");
@@ -76,7 +98,7 @@ fn run_member(folder: &Path, own: u32, count: u32, has_load: bool, has_quorum: b
                 }
                 Event::Restore { state: restored, .. } => {
                     state = String::from_utf8_lossy(&restored).into_owned();
-                    format!("has {state}")
+                    format!("starts from {state}")
                 }
                 Event::WantsState => {
                     group.give_state(state.as_bytes());
@@ -200,12 +222,15 @@ fn a_group_that_is_killed_whole_again_and_again_keeps_what_it_promised() {
     let mut has = vec![Vec::<String>::new(); MEMBERS as usize];
     let mut lacking = vec![promised.clone(); MEMBERS as usize];
     until(&processes, |own, line| {
-        if let Some(updates) = line.strip_prefix("has ") {
-            let updates: Vec<_> = updates.split_whitespace().map(str::to_owned).collect();
-            for update in &updates {
-                lacking[own].remove(update);
-            }
-            has[own].extend(updates);
+        let state = line.strip_prefix("starts from ");
+        if state.is_some() {
+            // Who came late enough to be left out has joined, and starts once more.
+            has[own].clear();
+            lacking[own].clone_from(&promised);
+        }
+        for update in state.or(line.strip_prefix("has ")).into_iter().flat_map(str::split_whitespace) {
+            lacking[own].remove(update);
+            has[own].push(update.to_owned());
         }
         lacking.iter().all(BTreeSet::is_empty)
     });
