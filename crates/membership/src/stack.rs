@@ -224,6 +224,7 @@ impl Stack {
         match input {
             Input::Message { from, bytes } => return self.message(now, from, bytes),
             Input::Timeout => return self.timeout(now),
+            Input::State(_) if self.is_unwanted_state() => return Ok(()),
             Input::State(state) => {
                 if let Some(mut snapshot) = self.unfinished.take() {
                     snapshot.state = state.to_vec();

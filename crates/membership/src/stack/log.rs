@@ -74,6 +74,7 @@ pub(super) struct Writing {
     bytes_since_snapshot: u64,
     snapshot_bytes: u64,
     is_compacting: bool,
+    unwanted_states: u32,
 }
 
 impl Stack {
@@ -267,7 +268,9 @@ impl Stack {
     /// The group has gone on without the seat that this member had. What it holds may not be what they have.
     pub(super) fn join_anew(&mut self, now: Time) {
         self.inside = None;
-        (self.given, self.unfinished) = (None, None);
+        self.given = None;
+        // The answer to what was asked before is still to come, and is of no use.
+        self.writing.unwanted_states += u32::from(self.unfinished.take().is_some());
         for (_, written) in &mut self.writing.under_way {
             if let Written::Updates(_) = written {
                 *written = Written::Nothing;
@@ -309,6 +312,13 @@ impl Stack {
         if let Some(Inside { order, .. }) = &mut self.inside {
             order.keep_behind(None);
         }
+    }
+
+    /// Whether a state that was given answers a question that nobody asks any more.
+    pub(super) fn is_unwanted_state(&mut self) -> bool {
+        let less = self.writing.unwanted_states.checked_sub(1);
+        self.writing.unwanted_states = less.unwrap_or(0);
+        less.is_some()
     }
 
     fn tell_join(&mut self, now: Time, input: join::Input<'_>) {
