@@ -443,9 +443,12 @@ impl Stack {
                 self.ordered(now, event);
             }
             let (position, state) = (snapshot.position, snapshot.state.clone());
-            self.events.push_back(Event::Restore { position, state });
             self.adopts(&snapshot);
             self.tell_order(now, order::Input::Snapshot(snapshot));
+            // One from beyond the cut is of no use, and the program must not have it.
+            if self.order().map(Order::delivered) >= Some(position) {
+                self.events.push_back(Event::Restore { position, state });
+            }
         }
     }
 
