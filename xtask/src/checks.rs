@@ -26,6 +26,7 @@ const FEATURE_SETS: &[(&str, &str)] = &[
     ("comb-net", "tokio,xdp"),
     ("comb-group", "etcd"),
     ("comb-group", "tokio"),
+    ("comb-group", "redb"),
 ];
 
 fn feature_sets(report: &mut Report) {

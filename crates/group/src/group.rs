@@ -11,13 +11,21 @@ use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
 use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
 
+use crate::log::{Log, LogError, Work, Writer};
 use crate::mesh::{Arrivals, Mesh, MeshError, Names};
+use crate::quorum::{Asker, Quorum, QuorumError};
 
 /// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Broken rules that are kept for who looks: a peer that lies does not fill memory. All are counted, see [`Stack::refused`].
 const MOST_BROKEN: usize = 64;
+
+/// Nobody wakes a member when its disk is done. (A disk needs ten times as long, memory a tenth of it.)
+const WHILE_WRITING: Duration = Duration::from_micros(100);
+
+/// Nor when the quorum resource has answered.
+const WHILE_ASKING: Duration = Duration::from_millis(5);
 
 /// Of members that were configured: whoever comes later has a greater one.
 const FIRST_LIFE: Incarnation = Incarnation(1);
@@ -70,6 +78,35 @@ pub enum GroupError {
     Mesh(#[from] MeshError),
 }
 
+/// How a member with an empty log comes in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beginning<'a> {
+    /// As one of the first members, which are these. Only when the group is new: a first member whose log was lost would not
+    /// know what it has promised.
+    Configured(&'a [NodeId]),
+    /// To a running group, by way of these.
+    Joining(&'a [NodeId]),
+}
+
+/// Why a member could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// It cannot be a member.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// Its log cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What the log holds is no member's, or not this one's.
+    #[error("the log of {node} cannot be gone on from: {source}")]
+    Records {
+        /// Whose it should be.
+        node: NodeId,
+        /// Why not.
+        source: comb_membership::order::LogError,
+    },
+}
+
 /// One member of a group. Nothing happens but in its calls: call [`Group::poll`] often, and [`Group::wait`] when there
 /// is nothing else to do.
 #[derive(Debug)]
@@ -81,6 +118,11 @@ pub struct Group {
     started: Instant,
     /// What peers have sent that they may not, since the last look.
     broken: VecDeque<PeerError>,
+    events: VecDeque<Event>,
+    writer: Option<Writer>,
+    asker: Option<Asker>,
+    /// Why it has halted.
+    failure: Option<LogError>,
 }
 
 impl Group {
@@ -92,6 +134,12 @@ impl Group {
         mut options: GroupOptions,
     ) -> Result<Self, GroupError> {
         options.check(own)?;
+        options.config.order.has_log = false;
+        let stack = Self::first_stack(own, members, &options)?;
+        Self::new(agent, own, stack, options, None)
+    }
+
+    fn first_stack(own: NodeId, members: &[NodeId], options: &GroupOptions) -> Result<Stack, GroupError> {
         if !members.contains(&own) {
             return Err(GroupError::NotAMember(own));
         }
@@ -101,8 +149,7 @@ impl Group {
         members.dedup();
         let me = Member { node: own, incarnation: FIRST_LIFE };
         let first = View { epoch: ViewEpoch(1), tie_breaker: members[0].node, members };
-        let stack = Stack::configured(options.config.clone(), me, first, Time::ZERO);
-        Self::new(agent, own, stack, options)
+        Ok(Stack::configured(options.config.clone(), me, first, Time::ZERO))
     }
 
     /// A node that comes in to a running group, by way of the `contacts` that are in it. Its first event is [`Event::Restore`],
@@ -114,13 +161,70 @@ impl Group {
         mut options: GroupOptions,
     ) -> Result<Self, GroupError> {
         options.check(own)?;
+        options.config.order.has_log = false;
         options.config.join.contacts = contacts.to_vec();
         let me = Member { node: own, incarnation: this_life() };
         let stack = Stack::joining(options.config.clone(), me, Time::ZERO);
-        Self::new(agent, own, stack, options)
+        Self::new(agent, own, stack, options, None)
     }
 
-    fn new(agent: &Agent, own: NodeId, stack: Stack, options: GroupOptions) -> Result<Self, GroupError> {
+    /// A member that goes on from its log: alone, by coming in to the group that went on without it; or, if all were down, with
+    /// those that come back, when they are enough. Its first event is [`Event::Restore`], with the state that its program gave
+    /// last ([`Event::WantsState`] asks for it now and then) or the empty state, and then come the updates that followed.
+    /// With an empty log it begins as `beginning` says.
+    ///
+    /// The log is written in a thread of its own. If it fails, the member halts: see [`Group::failure`].
+    pub fn resuming(
+        agent: &Agent,
+        own: NodeId,
+        beginning: Beginning<'_>,
+        mut log: impl Log + 'static,
+        mut options: GroupOptions,
+    ) -> Result<Self, ResumeError> {
+        options.check(own)?;
+        options.config.order.has_log = true;
+        let records = log.read()?;
+        let stack = match beginning {
+            Beginning::Configured(members) if records.is_empty() => {
+                Self::first_stack(own, members, &options)?
+            }
+            Beginning::Configured(others) | Beginning::Joining(others) => {
+                options.config.join.contacts = others.to_vec();
+                let me = Member { node: own, incarnation: this_life() };
+                let records = records.iter().map(|record| &record[..]);
+                Stack::resuming(options.config.clone(), me, Time::ZERO, records)
+                    .map_err(|source| ResumeError::Records { node: own, source })?
+            }
+        };
+        let writer = Writer::start(Box::new(log));
+        Ok(Self::new(agent, own, stack, options, Some(writer))?)
+    }
+
+    /// With a quorum resource, which is asked in a thread of its own. Without one, [`Event::Acquire`] asks the program.
+    #[must_use]
+    pub fn with_quorum(mut self, quorum: impl Quorum + 'static) -> Self {
+        self.asker = Some(Asker::start(Box::new(quorum)));
+        self
+    }
+
+    /// Why this member has halted, if its log has failed: what it said it would keep it may not keep. It has left its peers, and does
+    /// nothing any more. Start it again when the disk is well.
+    pub fn failure(&self) -> Option<&LogError> {
+        self.failure.as_ref()
+    }
+
+    /// Why the quorum resource could not be asked, while that is so. It is asked again.
+    pub fn quorum_error(&self) -> Option<&QuorumError> {
+        self.asker.as_ref().and_then(Asker::error)
+    }
+
+    fn new(
+        agent: &Agent,
+        own: NodeId,
+        stack: Stack,
+        options: GroupOptions,
+        writer: Option<Writer>,
+    ) -> Result<Self, GroupError> {
         let mut group = Self {
             own,
             mesh: Mesh::join(agent, own, options.names, options.endpoint)?,
@@ -128,6 +232,10 @@ impl Group {
             arrivals: Arrivals::default(),
             started: Instant::now(),
             broken: VecDeque::new(),
+            events: VecDeque::new(),
+            writer,
+            asker: None,
+            failure: None,
         };
         group.send();
         Ok(group)
@@ -140,7 +248,7 @@ impl Group {
         self.send();
     }
 
-    /// The answer to [`Event::Acquire`]: what the quorum resource says.
+    /// The answer to [`Event::Acquire`]: what the quorum resource says, in the name of the seat.
     pub fn acquired(&mut self, epoch: ViewEpoch, granted: bool) {
         self.tell(Input::Acquired { epoch, granted });
         self.send();
@@ -166,11 +274,17 @@ impl Group {
 
     /// Sends an update. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
+        if self.failure.is_some() {
+            return Err(SubmitError::Out);
+        }
         self.stack.submit(self.now(), level, body)
     }
 
     /// Takes in what has come, does what is due, and sends. Call [`Group::next_event`] until there is none.
     pub fn poll(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
         self.mesh.poll(&mut self.arrivals);
         let now = self.now();
         for (from, bytes) in self.arrivals.messages() {
@@ -193,11 +307,12 @@ impl Group {
             let _ = self.stack.handle(now, Input::Timeout);
         }
         self.send();
+        self.hear_threads();
     }
 
     /// The next thing that has happened.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.stack.poll_event()
+        self.events.pop_front()
     }
 
     /// The next rule that a peer has broken: what it sent was not used. The last few are kept. How often each peer has broken one,
@@ -213,10 +328,13 @@ impl Group {
 
     /// How long an event loop may wait if nothing comes: then call [`Group::poll`].
     pub fn nothing_is_due_for(&self) -> Duration {
-        self.stack
-            .next_timeout()
-            .map_or(LONGEST_SLEEP, |due| due.since(self.now()))
-            .min(self.mesh.nothing_is_due_for())
+        let due = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
+        let outside = match () {
+            () if self.writer.as_ref().is_some_and(Writer::is_busy) => WHILE_WRITING,
+            () if self.asker.as_ref().is_some_and(Asker::is_busy) => WHILE_ASKING,
+            () => LONGEST_SLEEP,
+        };
+        due.min(outside).min(self.mesh.nothing_is_due_for())
     }
 
     /// What an event loop waits for: [`Endpoint::arm`] before, [`Endpoint::disarm`] and [`Group::poll`] after. What comes to it
@@ -239,6 +357,45 @@ impl Group {
         Time::ZERO.saturating_add(self.started.elapsed())
     }
 
+    /// What the disk and the quorum resource have to say.
+    fn hear_threads(&mut self) {
+        match self.writer.as_mut().map_or(Ok(None), Writer::written) {
+            Ok(None) => {}
+            Ok(Some(number)) => {
+                self.tell(Input::Persisted { number });
+                self.send();
+            }
+            Err(failure) => return self.halt(failure),
+        }
+        while let Some((epoch, granted)) = self.asker.as_mut().and_then(Asker::answered) {
+            self.acquired(epoch, granted);
+        }
+    }
+
+    /// Nobody is to count on this member any more.
+    fn halt(&mut self, failure: LogError) {
+        self.failure = Some(failure);
+        self.events.clear();
+        let view = self.stack.regroup().map(|regroup| regroup.view().clone());
+        view.iter().flat_map(View::nodes).for_each(|node| self.mesh.drop_peer(node));
+    }
+
+    /// What the log and the quorum resource are to do is for their threads, and the rest for the program.
+    fn sort_events(&mut self) {
+        let mut work = Vec::new();
+        while let Some(event) = self.stack.poll_event() {
+            match (event, &mut self.asker) {
+                (Event::Persist { number, bytes: record }, _) => work.push(Work::Append { number, record }),
+                (Event::Replace { number, records }, _) => work.push(Work::Replace { number, records }),
+                (Event::Acquire { epoch, seat }, Some(asker)) => asker.ask(epoch, seat),
+                (event, _) => self.events.push_back(event),
+            }
+        }
+        if let Some(writer) = &mut self.writer {
+            writer.write(work);
+        }
+    }
+
     fn send(&mut self) {
         let now = self.now();
         while let Some(cast) = self.stack.poll_transmit(now) {
@@ -258,5 +415,9 @@ impl Group {
                 }
             }
         }
+        self.sort_events();
     }
 }
+
+#[cfg(test)]
+mod tests;

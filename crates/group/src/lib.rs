@@ -5,7 +5,11 @@
 pub mod asynchronous;
 mod grant;
 mod group;
+mod log;
+#[cfg(feature = "redb")]
+mod log_redb;
 mod mesh;
+mod quorum;
 #[cfg(feature = "etcd")]
 mod quorum_etcd;
 mod quorum_file;
@@ -13,12 +17,16 @@ mod quorum_file;
 pub use comb_membership::detect::{Change, Condition};
 pub use comb_membership::order::{Delivery, Level, SubmitError};
 pub use comb_membership::regroup::Stage;
-pub use comb_membership::stack::{Config, Event, Watching};
+pub use comb_membership::stack::{Config, Event, LogConfig, Watching};
 pub use comb_membership::state::WriteError;
 pub use comb_membership::{Member, View, ViewEpoch};
 pub use comb_types::NodeId;
-pub use group::{Group, GroupError, GroupOptions};
+pub use group::{Beginning, Group, GroupError, GroupOptions, ResumeError};
+pub use log::{Log, LogError};
+#[cfg(feature = "redb")]
+pub use log_redb::LogRedb;
 pub use mesh::{Arrivals, Mesh, MeshError, Names};
+pub use quorum::{Quorum, QuorumError};
 #[cfg(feature = "etcd")]
 pub use quorum_etcd::{QuorumEtcd, QuorumEtcdError};
 pub use quorum_file::{QuorumFile, QuorumFileError};

@@ -130,7 +130,7 @@ fn half_of_a_group_of_two_asks_for_the_quorum_resource() {
     let deadline = Instant::now() + SOON;
     let epoch = loop {
         group.poll();
-        if let Some(Event::Acquire { epoch }) = group.next_event() {
+        if let Some(Event::Acquire { epoch, .. }) = group.next_event() {
             break epoch;
         }
         assert!(Instant::now() < deadline, "it never asks");

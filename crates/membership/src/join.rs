@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use comb_types::{NodeId, Time};
+use comb_types::{Incarnation, NodeId, Time};
 
 use crate::transmit::Transmit;
 use crate::view::{Member, View};
@@ -104,8 +104,8 @@ pub enum Event {
         /// What to fetch, in the words of whoever makes snapshots.
         snapshot: Vec<u8>,
     },
-    /// To a joiner: it is in. It makes its [`crate::regroup::Regroup`] of this, fetches what it lacks up to the cut, and says
-    /// that it is flushed.
+    /// To a joiner: it is in, or one of its lives is that said nothing yet. It makes its [`crate::regroup::Regroup`] of this, fetches
+    /// what it lacks up to the cut, and says that it is flushed.
     Joined {
         /// The view.
         view: View,
@@ -141,11 +141,13 @@ enum Role {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Join {
     me: Member,
+    /// The first of this node's lives that have said nothing in any view, though they may have been admitted to one.
+    since: Incarnation,
     config: Config,
     now: Time,
     role: Role,
     // As a joiner.
-    since: Time,
+    searches_since: Time,
     /// Sponsors that have offered themselves.
     offers: BTreeMap<NodeId, Vec<u8>>,
     /// Sponsors that were asked to let this node in: any of them may say that it is in.
@@ -171,10 +173,11 @@ impl Join {
     pub fn new(me: Member, config: Config, now: Time) -> Self {
         let mut join = Self {
             me,
+            since: me.incarnation,
             config,
             now,
             role: Role::Searching,
-            since: now,
+            searches_since: now,
             offers: BTreeMap::new(),
             petitioned: BTreeSet::new(),
             position: 0,
@@ -192,6 +195,16 @@ impl Join {
         join
     }
 
+    /// A node whose former lives, from `since` on, have asked to be let in and then crashed. One of them may be in a view, in which
+    /// none has said anything; this one then goes on in its seat.
+    pub fn again(me: Member, since: Incarnation, config: Config, now: Time) -> Self {
+        let mut join = Self::new(me, config, now);
+        join.since = since.min(me.incarnation);
+        join.out.clear();
+        join.resend();
+        join
+    }
+
     /// A member of a first view that all of its members were configured with: it lets others in.
     pub fn within(me: Member, config: Config, now: Time, view: View) -> Self {
         let mut join = Self::new(me, config, now);
@@ -199,6 +212,11 @@ impl Join {
         let holders = view.nodes().collect();
         join.become_member(view, 0, holders);
         join
+    }
+
+    /// The first of this node's lives that have said nothing in any view.
+    pub(crate) fn since(&self) -> Incarnation {
+        self.since
     }
 
     /// Whether it is in.
@@ -248,10 +266,10 @@ impl Join {
     fn receive(&mut self, from: NodeId, bytes: &[u8]) -> Result<(), PeerError> {
         let body: Body = wire::decode(from, Protocol::Join, bytes)?;
         match body {
-            Body::Hello { member, wants_word } => self.greeted(from, member, wants_word),
+            Body::Hello { member, since, wants_word } => self.greeted(from, member, since, wants_word),
             Body::Offer { snapshot } => self.offered(from, snapshot),
             Body::Alone { word } => self.heard_alone(from, word),
-            Body::Petition { member } => self.petitioned(from, member),
+            Body::Petition { member, since } => self.petitioned(from, member, since),
             Body::Welcome { view, cut, holders } => self.welcomed(from, view, cut, holders),
         }
     }

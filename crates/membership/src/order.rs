@@ -209,6 +209,12 @@ pub enum Event {
         /// A record for [`Order::restored`].
         bytes: Vec<u8>,
     },
+    /// With a log: write the snapshot of the last [`Input::Snapshot`] in the place of all records, and answer as for
+    /// [`Event::Persist`].
+    PersistSnapshot {
+        /// Of the snapshot.
+        position: u64,
+    },
 }
 
 /// The state at a position, for those who join or have fallen too far behind.
@@ -316,6 +322,8 @@ pub struct Order {
     is_ack_due: bool,
     ack_at: Option<Time>,
     persisting: Persisting,
+    /// What follows this is not forgotten: a snapshot of it is being made for the log.
+    kept_behind: Option<u64>,
     transmits: VecDeque<Cast>,
     events: VecDeque<Event>,
     counts: Counts,
@@ -353,6 +361,7 @@ impl Order {
             is_ack_due: false,
             ack_at: None,
             persisting: Persisting::new(snapshot.position),
+            kept_behind: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counts: Counts::default(),
@@ -552,7 +561,9 @@ impl Order {
             self.events.push_back(Event::Delivered(delivery));
         }
         self.outbox.held_by_all(self.progress.stable.min(self.delivered), &mut self.events);
-        self.history.trim(self.progress.trim.min(self.delivered));
+        let trim = self.progress.trim.min(self.delivered);
+        let kept = self.kept_behind.filter(|kept| self.delivered - kept <= self.config.history_most);
+        self.history.trim(kept.map_or(trim, |kept| trim.min(kept)));
     }
 }
 

@@ -4,7 +4,8 @@
 //! is right. Here every member is an acceptor of ballots (`activate`, `closing`); the least that is not suspected leads one;
 //! the tie-breaker of the new view leads its cleanup (`cleanup`).
 //!
-//! Nothing is kept on a disk: who crashes comes back as another member, and comes in by [`crate::join`].
+//! Without a log, who crashes comes back as another member, and comes in by [`crate::join`]. With one, it speaks for its former
+//! life until the next view (`memory`).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
@@ -29,6 +30,7 @@ mod closing;
 mod liars;
 #[cfg(test)]
 pub(crate) use liars::lie_bytes as lie;
+mod memory;
 mod message;
 #[cfg(test)]
 mod model;
@@ -36,6 +38,8 @@ mod pruning;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use memory::Mark;
+pub use memory::Memory;
 pub use message::MOST_MEMBERS;
 
 /// How bad it looks, in the order of certainty.
@@ -120,6 +124,8 @@ pub enum Event {
     Acquire {
         /// The epoch to ask for.
         epoch: ViewEpoch,
+        /// For whom: not the life that asks, if that goes on for a former one.
+        seat: Member,
     },
     /// The view has ended; this is its successor. Flush to the cut, and answer with [`Input::Flushed`]. If another such
     /// event comes first, then that one counts alone.
@@ -186,13 +192,19 @@ const MOST_THAT_COUNT: usize = 8;
 /// Decisions that are kept for members that missed them.
 const MOST_HISTORY: usize = 32;
 
+/// Decisions that are told at once to a member that missed several, and that are remembered on a disk.
+const MOST_TOLD: usize = 4;
+
 /// A ballot so far ahead of all others is no ballot of an honest member: it would take years of failed attempts.
 const MOST_BALLOTS_AHEAD: u32 = 1 << 24;
 
 /// One member of a group.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Regroup {
+    /// As the view names it.
     me: Member,
+    /// Who goes on in the next view: the same, but for one that has come back.
+    life: Member,
     timing: Timing,
     /// Of the input that is being handled.
     now: Time,
@@ -259,9 +271,14 @@ impl Regroup {
     /// A member that a view has just admitted, or that all members of a first view were configured with. It says
     /// [`Input::Flushed`] when it holds everything up to the cut.
     pub fn joining(me: Member, timing: Timing, now: Time, view: View, cut: u64) -> Self {
+        Self::seated(me, me, timing, now, view, cut)
+    }
+
+    fn seated(me: Member, life: Member, timing: Timing, now: Time, view: View, cut: u64) -> Self {
         assert!(view.is_sound() && view.member(me.node) == Some(me), "a member is in its view");
         let mut machine = Self {
             me,
+            life,
             timing,
             now,
             view,
@@ -410,7 +427,9 @@ impl Regroup {
             }
             return Ok(());
         }
-        if member != Some(message.sender) {
+        // Who has come back and is in the next view under its own name tells those how it came to that who still know its former.
+        let is_told_by_life = matches!(message.body, Body::Decide(_)) && member < Some(message.sender);
+        if member.is_none() || (member != Some(message.sender) && !is_told_by_life) {
             return refuse("a message from somebody who is not in the view that it is about");
         }
         if self.evidence.get(&from) == Some(&Strength::Fenced) {
@@ -422,6 +441,10 @@ impl Regroup {
 
     /// A message about the view of now, from one of its members.
     fn follow(&mut self, from: NodeId, body: Body) -> Result<(), PeerError> {
+        if self.is_back() && matches!(body, Body::Flushed | Body::Install | Body::Installed | Body::Settle) {
+            // How far the former life was with the cleanup is not remembered, and this one has no part in it.
+            return Ok(());
+        }
         match body {
             Body::Alarm { evidence, admit } => self.alarmed(from, &evidence, &admit),
             Body::Prepare { ballot } => self.prepare(from, ballot),
@@ -463,7 +486,7 @@ impl Regroup {
 
     /// Whether the view should end.
     fn has_reason(&self) -> bool {
-        self.frozen || !self.evidence.is_empty() || !self.admit.is_empty()
+        self.frozen || self.is_back() || !self.evidence.is_empty() || !self.admit.is_empty()
     }
 
     /// Members before this one that could coordinate.

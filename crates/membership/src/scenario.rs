@@ -76,5 +76,6 @@ pub const ALL: &[Scenario] = &[
     order::SCENARIO,
     group::SCENARIO,
     group::silence::SCENARIO,
+    group::WITH_LOGS,
     mscs::SCENARIO,
 ];

@@ -5,6 +5,7 @@
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
 //! batch, or one acknowledgement, then stands for all of them.
 
+mod log;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,8 @@ use crate::state::{self, State, WriteError};
 use crate::transmit::{Cast, To};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{self, PeerError, Protocol};
+pub use log::LogConfig;
+use log::Writing;
 
 /// Who tells what no detector of ours has seen.
 const DRIVER: Source = Source::PlugIn(0);
@@ -72,6 +75,8 @@ pub struct Config {
     pub join: join::Config,
     /// Of handing over the state.
     pub snapshot: snapshot::Config,
+    /// Of the log, if there is one: see [`order::Config::has_log`].
+    pub log: LogConfig,
 }
 
 /// What a member is told.
@@ -97,10 +102,10 @@ pub enum Input<'a> {
     },
     /// The answer to [`Event::WantsState`].
     State(&'a [u8]),
-    /// The answer to [`Event::Persist`].
+    /// The answer to [`Event::Persist`] and [`Event::Replace`]. One may stand for several.
     Persisted {
-        /// As there.
-        position: u64,
+        /// As there: this and all before are on the disk.
+        number: u64,
     },
 }
 
@@ -131,6 +136,8 @@ pub enum Event {
     Acquire {
         /// The epoch to ask for.
         epoch: ViewEpoch,
+        /// In whose name: the seat in the view, which a life that has come back takes over from a former one.
+        seat: Member,
     },
     /// This is what the detectors make of a node now.
     Condition(Change),
@@ -156,12 +163,19 @@ pub enum Event {
     },
     /// Say what the application's state is, as of all events before this one.
     WantsState,
-    /// Write this to the log, and answer when it is there.
+    /// Write this behind what is in the log, and answer when it will survive a crash.
     Persist {
-        /// The last position in it.
-        position: u64,
-        /// What to write.
+        /// The how manieth of this and [`Event::Replace`].
+        number: u64,
+        /// A record for [`Stack::resuming`].
         bytes: Vec<u8>,
+    },
+    /// Write these in the place of all that is in the log, wholly or not at all, and answer when they will survive a crash.
+    Replace {
+        /// As for [`Event::Persist`].
+        number: u64,
+        /// Records for [`Stack::resuming`].
+        records: Vec<Vec<u8>>,
     },
 }
 
@@ -196,6 +210,9 @@ pub struct Stack {
     is_out: bool,
     /// How often each peer broke a rule.
     refused: BTreeMap<NodeId, u64>,
+    writing: Writing,
+    /// Whether a taker waits for the unfinished snapshot.
+    is_giving: bool,
 }
 
 impl Stack {
@@ -240,13 +257,17 @@ impl Stack {
             events: VecDeque::new(),
             is_out: false,
             refused: BTreeMap::new(),
+            writing: Writing::default(),
+            is_giving: false,
         }
     }
 
     /// Takes an update to be sent, and says its number. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, now: Time, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
         match &mut self.inside {
-            Some(inside) if !self.is_out => inside.order.submit(now, level, body),
+            Some(inside) if !self.is_out && !inside.regroup.is_back() => {
+                inside.order.submit(now, level, body)
+            }
             _ => Err(SubmitError::Out),
         }
     }
@@ -268,17 +289,26 @@ impl Stack {
         match input {
             Input::Message { from, bytes } => return self.message(now, from, bytes),
             Input::Timeout => return self.timeout(now),
+            Input::State(_) if self.is_unwanted_state() => return Ok(()),
             Input::State(state) => {
                 if let Some(mut snapshot) = self.unfinished.take() {
                     snapshot.state = state.to_vec();
-                    let bytes = postcard::to_allocvec(&snapshot).expect("our own snapshot can be written");
-                    self.snapshots.give(now, &bytes);
+                    self.compact(&snapshot);
+                    if core::mem::take(&mut self.is_giving) {
+                        let bytes =
+                            postcard::to_allocvec(&snapshot).expect("our own snapshot can be written");
+                        self.snapshots.give(now, &bytes);
+                    }
                 }
+                return Ok(());
+            }
+            Input::Persisted { number } => {
+                self.persisted(now, number);
                 return Ok(());
             }
             _ => {}
         }
-        let Some(Inside { order, regroup }) = &mut self.inside else { return Ok(()) };
+        let Some(Inside { regroup, .. }) = &mut self.inside else { return Ok(()) };
         match input {
             Input::Noticed(node, kind) => match regroup.view().member(node) {
                 Some(member) => {
@@ -290,17 +320,19 @@ impl Stack {
             Input::Acquired { epoch, granted } => {
                 regroup.handle(now, regroup::Input::Acquired { epoch, granted })
             }
-            Input::Persisted { position } => order.handle(now, order::Input::Persisted { position }),
-            Input::Message { .. } | Input::Timeout | Input::State(_) => Ok(()),
+            Input::Message { .. } | Input::Timeout | Input::State(_) | Input::Persisted { .. } => Ok(()),
         }
     }
 
     /// The next message to be sent. `To::Others` are those of [`Stack::view`].
     pub fn poll_transmit(&mut self, now: Time) -> Option<Cast> {
-        let transmit = self.join.poll_transmit().or_else(|| self.snapshots.poll_transmit());
-        let transmit = transmit.or_else(|| self.lookout.poll_transmit());
-        let regroup = || self.inside.as_mut().and_then(|inside| inside.regroup.poll_transmit());
-        if let Some(transmit) = transmit.or_else(regroup) {
+        let is_remembered = self.is_remembered();
+        let mut transmit = self.snapshots.poll_transmit().or_else(|| self.lookout.poll_transmit());
+        if transmit.is_none() && is_remembered {
+            let regroup = || self.inside.as_mut().and_then(|inside| inside.regroup.poll_transmit());
+            transmit = self.join.poll_transmit().or_else(regroup);
+        }
+        if let Some(transmit) = transmit {
             return Some(Cast { to: To::One(transmit.to), bytes: transmit.bytes.into() });
         }
         let cast = self.inside.as_mut().and_then(|inside| inside.order.poll_transmit());
@@ -439,7 +471,8 @@ impl Stack {
             } else if let Some(event) = self.inside.as_mut().and_then(|inside| inside.order.poll_event()) {
                 self.ordered(now, event);
             } else {
-                return;
+                self.remember();
+                return self.ask_for_state();
             }
         }
     }
@@ -448,18 +481,26 @@ impl Stack {
         match event {
             join::Event::Synchronise { sponsor, snapshot: _ } => self.snapshots.take(now, sponsor),
             join::Event::Joined { view, cut, holders } => {
-                let snapshot = self.given.take().unwrap_or_default();
+                // A life that goes on for a former one may have been given the state of a later view than that one was let in to.
+                let given = self.given.take().filter(|snapshot| snapshot.position <= cut);
+                let snapshot = given.unwrap_or_default();
                 let (position, state) = (snapshot.position, snapshot.state.clone());
                 self.events.push_back(Event::Restore { position, state });
                 self.holders.clone_from(&holders);
-                let mut order = Order::joining(self.config.order.clone(), self.me, snapshot);
-                let regroup = Regroup::joining(self.me, self.config.regroup, now, view.clone(), cut);
-                let change = order::Input::Change { view: view.clone(), cut, holders };
-                let changed = order.handle(now, change);
-                debug_assert!(changed.is_ok(), "only a peer's message is refused");
+                let order = Order::joining(self.config.order.clone(), self.me, snapshot.clone());
+                let seat = view.member(self.me.node).unwrap_or(self.me);
+                let (timing, there) = (self.config.regroup, view.clone());
+                let regroup = if seat == self.me {
+                    Regroup::joining(seat, timing, now, there, cut)
+                } else {
+                    Regroup::admitted_before(seat, self.me, timing, now, there, cut)
+                };
                 self.inside = Some(Inside { order, regroup });
-                self.decided.push(view.clone());
+                self.write_joined(snapshot);
+                self.decide(&view);
                 self.watch(now, &view, Duration::ZERO);
+                let view = self.as_this_life(view);
+                self.tell_order(now, order::Input::Change { view, cut, holders });
             }
             join::Event::Founded(view) => {
                 let order = Order::founding(self.config.order.clone(), self.me, view.clone());
@@ -480,12 +521,7 @@ impl Stack {
     fn handed_over(&mut self, now: Time, event: snapshot::Event) {
         match event {
             snapshot::Event::Make => {
-                if let Some(inside) = &self.inside
-                    && self.unfinished.is_none()
-                {
-                    self.unfinished = Some(inside.order.snapshot(Vec::new()));
-                    self.events.push_back(Event::WantsState);
-                }
+                self.is_giving = true;
             }
             snapshot::Event::Progress => {
                 self.is_given_some = true;
@@ -504,18 +540,19 @@ impl Stack {
 
     fn taken(&mut self, now: Time, snapshot: order::Snapshot) {
         let Some(delivered) = self.order().map(Order::delivered) else {
-            let position = snapshot.position;
             self.given = Some(snapshot);
-            let heard = self.join.handle(now, join::Input::Synchronised { position });
-            debug_assert!(heard.is_ok(), "only a peer's message is refused");
-            return;
+            return self.synchronised(now);
         };
         if snapshot.position > delivered {
             // What was delivered before comes before.
             self.take_what_is_ordered(now);
             let (position, state) = (snapshot.position, snapshot.state.clone());
-            self.events.push_back(Event::Restore { position, state });
+            self.adopts(&snapshot);
             self.tell_order(now, order::Input::Snapshot(snapshot));
+            // One from beyond the cut is of no use, and the program must not have it.
+            if self.order().map(Order::delivered) >= Some(position) {
+                self.events.push_back(Event::Restore { position, state });
+            }
         }
     }
 
@@ -527,15 +564,19 @@ impl Stack {
                 let heard = self.join.handle(now, decided);
                 debug_assert!(heard.is_ok(), "only a peer's message is refused");
                 self.holders.clone_from(&holders);
-                self.decided.push(view.clone());
+                self.decide(&view);
                 self.doubt_anew(now, &view);
                 self.watch(now, &view, Duration::ZERO);
+                self.remember();
+                self.must_flush_again();
+                let view = self.as_this_life(view);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
             }
             regroup::Event::Installed(view) => self.installed(now, view),
             regroup::Event::Settled(view) => self.events.push_back(Event::Settled(view)),
-            regroup::Event::Acquire { epoch } => self.events.push_back(Event::Acquire { epoch }),
+            regroup::Event::Acquire { epoch, seat } => self.events.push_back(Event::Acquire { epoch, seat }),
             regroup::Event::Stuck { reason } => self.events.push_back(Event::Stuck(reason)),
+            regroup::Event::Excluded { .. } if self.is_back() => self.join_anew(now),
             regroup::Event::Excluded { by } => {
                 self.is_out = true;
                 self.events.push_back(Event::Excluded { by });
@@ -584,6 +625,13 @@ impl Stack {
         self.tell_lookout(now, lookout::Input::Members { members: &view.members, hub, grace });
     }
 
+    /// A view that names a former life of this node is none of the program's.
+    fn decide(&mut self, view: &View) {
+        if view.member(self.me.node) == Some(self.me) {
+            self.decided.push(view.clone());
+        }
+    }
+
     /// The program hears of each view that was decided, and of what was delivered in it behind that: also of a view that ended before
     /// this member had installed it.
     fn installed(&mut self, now: Time, view: View) {
@@ -616,13 +664,14 @@ impl Stack {
             order::Event::Position(position) => {
                 return self.tell_regroup(now, regroup::Input::Position(position));
             }
-            order::Event::Flushed => return self.tell_regroup(now, regroup::Input::Flushed),
+            order::Event::Flushed => return self.flushed(now),
             order::Event::NeedsSnapshot { .. } => return self.look_for_snapshot(now),
             order::Event::Delivered(delivery) => Event::Delivered(delivery),
             order::Event::Reached { number, level } => Event::Reached { number, level },
             order::Event::Lagging { member, .. } => Event::Lagging(member),
             order::Event::CaughtUp { member } => Event::CaughtUp(member),
-            order::Event::Persist { position, bytes } => Event::Persist { position, bytes },
+            order::Event::Persist { position, bytes } => return self.write_updates(position, &bytes),
+            order::Event::PersistSnapshot { position } => return self.write_adopted(position),
         });
     }
 

@@ -19,19 +19,21 @@ impl Join {
         self.resend_at = Some(self.now.saturating_add(self.config.resend));
         match self.role {
             Role::Searching => self.search(),
-            Role::Petitioning { sponsor, .. } => self.send(sponsor, Body::Petition { member: self.me }),
+            Role::Petitioning { sponsor, .. } => {
+                self.send(sponsor, Body::Petition { member: self.me, since: self.since });
+            }
             Role::Synchronising { .. } => {}
             Role::Member { .. } => self.resend_at = None,
         }
     }
 
     fn search(&mut self) {
-        let is_vain = self.now.since(self.since) >= self.config.search;
+        let is_vain = self.now.since(self.searches_since) >= self.config.search;
         let wants_word = self.config.may_found && is_vain && self.word.is_none_or(|to| to == self.me);
         let others = self.config.contacts.iter().copied().filter(|node| *node != self.me.node);
         let others: Vec<_> = others.collect();
         for node in others {
-            self.send(node, Body::Hello { member: self.me, wants_word });
+            self.send(node, Body::Hello { member: self.me, since: self.since, wants_word });
         }
         if wants_word {
             self.word = Some(self.me);
@@ -150,11 +152,11 @@ impl Join {
         let Some(me) = view.member(self.me.node).filter(|_| is_view && view.contains(from)) else {
             return Err(PeerError::new(from, "a welcome to a view that is none of mine and its"));
         };
-        if me.incarnation < self.me.incarnation {
-            // It was for a former life.
+        if me.incarnation < self.since {
+            // It was for a life that has had its say.
             return Ok(());
         }
-        if me != self.me {
+        if me.incarnation > self.me.incarnation {
             return Err(PeerError::new(from, "a welcome to a life that has not begun"));
         }
         if holders.is_empty() || holders.len() > MOST_MEMBERS {
@@ -164,7 +166,7 @@ impl Join {
             // Or others have gone on from that view without this node, and one of them gave it its snapshot since.
             return Ok(());
         }
-        if self.petitioned.is_empty() {
+        if self.petitioned.is_empty() && me == self.me {
             return Err(PeerError::new(from, "a welcome that was not asked for"));
         }
         self.become_member(view.clone(), cut, holders.clone());

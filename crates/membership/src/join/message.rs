@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use comb_types::NodeId;
+use comb_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::view::{Member, View};
@@ -13,14 +13,14 @@ pub(super) const MOST_SNAPSHOT_BYTES: usize = 1024;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Body {
-    /// Is there a group? And if not, will you promise me that you are in none?
-    Hello { member: Member, wants_word: bool },
+    /// Is there a group? None of my lives since that one has said anything in a view. And if not, will you promise me that you are in none?
+    Hello { member: Member, since: Incarnation, wants_word: bool },
     /// There is, and I would let you in.
     Offer { snapshot: Vec<u8> },
     /// I am in none, and have given my word on that to this life, and to no other.
     Alone { word: Option<Member> },
     /// I have the snapshot: let me in.
-    Petition { member: Member },
+    Petition { member: Member, since: Incarnation },
     /// You are in.
     Welcome { view: View, cut: u64, holders: Vec<NodeId> },
 }

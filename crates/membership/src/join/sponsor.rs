@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use comb_types::NodeId;
+use comb_types::{Incarnation, NodeId};
 
 use super::message::Body;
 use super::{Event, Join, Role};
@@ -16,6 +16,7 @@ impl Join {
         &mut self,
         from: NodeId,
         member: Member,
+        since: Incarnation,
         wants_word: bool,
     ) -> Result<(), PeerError> {
         check_sender(from, member)?;
@@ -26,7 +27,7 @@ impl Join {
             self.send(from, Body::Alone { word: self.word });
             return Ok(());
         }
-        if !self.welcome(member) {
+        if !self.welcome(member, since) {
             self.tell_of_rebirth(member);
             self.send(from, Body::Offer { snapshot: self.snapshot.clone() });
         }
@@ -34,13 +35,18 @@ impl Join {
     }
 
     /// Somebody is ready to come in.
-    pub(super) fn petitioned(&mut self, from: NodeId, member: Member) -> Result<(), PeerError> {
+    pub(super) fn petitioned(
+        &mut self,
+        from: NodeId,
+        member: Member,
+        since: Incarnation,
+    ) -> Result<(), PeerError> {
         check_sender(from, member)?;
         let Role::Member { view, .. } = &self.role else { return Ok(()) };
         if view.member(from).is_some_and(|now| now.incarnation > member.incarnation) {
             return Err(PeerError::new(from, "a petition of a life that is over"));
         }
-        if self.welcome(member) {
+        if self.welcome(member, since) {
             return Ok(());
         }
         self.tell_of_rebirth(member);
@@ -53,10 +59,11 @@ impl Join {
         Ok(())
     }
 
-    /// Tells a member that it is one.
-    fn welcome(&mut self, member: Member) -> bool {
+    /// Tells a member that it is one, or that one of its lives since that one is.
+    fn welcome(&mut self, member: Member, since: Incarnation) -> bool {
         let Role::Member { view, cut, holders } = &self.role else { return false };
-        let is_in = view.member(member.node) == Some(member);
+        let lives = since..=member.incarnation;
+        let is_in = view.member(member.node).is_some_and(|seat| lives.contains(&seat.incarnation));
         if is_in {
             let body = Body::Welcome { view: view.clone(), cut: *cut, holders: holders.clone() };
             self.send(member.node, body);
@@ -96,7 +103,7 @@ impl Join {
         self.role = Role::Member { view, cut, holders };
         let admitted: alloc::collections::BTreeSet<Member> = admitted;
         for member in admitted {
-            self.welcome(member);
+            self.welcome(member, member.incarnation);
         }
     }
 }

@@ -193,11 +193,14 @@ fn half_of_the_contacts_are_too_few_to_found_and_who_is_none_itself_counts_with_
 fn who_has_given_its_word_does_not_found() {
     let mut join = Join::new(member(0), config(3, true), Time::ZERO);
     said(&mut join, 1);
-    let hello = Body::Hello { member: member(1), wants_word: true };
+    let hello = Body::Hello { member: member(1), since: member(1).incarnation, wants_word: true };
     hear(&mut join, Time::ZERO, 1, &hello).expect("honest");
     assert_eq!(said(&mut join, 1), [Body::Alone { word: Some(member(1)) }]);
     join.handle(Time::from_millis(5000), Input::Timeout).expect("own");
-    assert_eq!(said(&mut join, 2), [Body::Hello { member: member(0), wants_word: false }]);
+    assert_eq!(
+        said(&mut join, 2),
+        [Body::Hello { member: member(0), since: member(0).incarnation, wants_word: false }]
+    );
 }
 
 fn sponsor(members: Vec<Member>) -> (Join, View) {
@@ -210,14 +213,32 @@ fn what_joiners_may_not_say_is_refused() {
     let second = Member { incarnation: Incarnation(2), ..member(2) };
     let (mut join, _) = sponsor(vec![member(1), second]);
     let rule = |join: &mut Join, body| hear(join, Time::ZERO, 2, &body).expect_err("refused").rule;
-    let hello = Body::Hello { member: member(3), wants_word: false };
+    let hello = Body::Hello { member: member(3), since: member(3).incarnation, wants_word: false };
     assert_eq!(rule(&mut join, hello), "a greeting in the name of another");
-    assert_eq!(rule(&mut join, Body::Petition { member: member(3) }), "a greeting in the name of another");
-    assert_eq!(rule(&mut join, Body::Petition { member: member(2) }), "a petition of a life that is over");
-    hear(&mut join, Time::ZERO, 2, &Body::Hello { member: member(2), wants_word: false }).expect("late");
+    assert_eq!(
+        rule(&mut join, Body::Petition { member: member(3), since: member(3).incarnation }),
+        "a greeting in the name of another"
+    );
+    assert_eq!(
+        rule(&mut join, Body::Petition { member: member(2), since: member(2).incarnation }),
+        "a petition of a life that is over"
+    );
+    hear(
+        &mut join,
+        Time::ZERO,
+        2,
+        &Body::Hello { member: member(2), since: member(2).incarnation, wants_word: false },
+    )
+    .expect("late");
     assert_eq!(join.poll_event(), None, "a former life ends no later one");
     let third = Member { incarnation: Incarnation(3), ..member(2) };
-    hear(&mut join, Time::ZERO, 2, &Body::Hello { member: third, wants_word: false }).expect("it came back");
+    hear(
+        &mut join,
+        Time::ZERO,
+        2,
+        &Body::Hello { member: third, since: third.incarnation, wants_word: false },
+    )
+    .expect("it came back");
     assert_eq!(join.poll_event(), Some(Event::Reborn { former: second }));
 }
 
@@ -225,8 +246,13 @@ fn what_joiners_may_not_say_is_refused() {
 fn petitions_wait_once_and_who_is_let_in_by_a_later_view_hears_it_too() {
     let (mut join, view) = sponsor(vec![member(1)]);
     for (millis, node) in [(0, 2), (1, 3)] {
-        hear(&mut join, Time::from_millis(millis), node, &Body::Petition { member: member(node) })
-            .expect("honest");
+        hear(
+            &mut join,
+            Time::from_millis(millis),
+            node,
+            &Body::Petition { member: member(node), since: member(node).incarnation },
+        )
+        .expect("honest");
     }
     assert_eq!(
         join.next_timeout(),
@@ -263,8 +289,8 @@ pub(crate) fn lie(dice: &mut Dice, me: Member, nodes: u32) -> Vec<u8> {
     let view = View { epoch: ViewEpoch(u64::MAX), members: vec![other, me], tie_breaker: me.node };
     let other = if other.node == me.node { me } else { other };
     let body = match dice.below(6) {
-        0 => Body::Hello { member: other, wants_word: dice.below(2) == 0 },
-        1 => Body::Petition { member: other },
+        0 => Body::Hello { member: other, since: other.incarnation, wants_word: dice.below(2) == 0 },
+        1 => Body::Petition { member: other, since: other.incarnation },
         2 => Body::Offer { snapshot: vec![0; dice.index(2000)] },
         3 => Body::Alone { word: Some(other) },
         _ => Body::Welcome { view, cut: u64::MAX, holders: vec![other.node] },

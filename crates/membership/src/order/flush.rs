@@ -19,6 +19,8 @@ pub(super) struct Change {
     pub holders: Vec<NodeId>,
     turn: usize,
     is_flushed: bool,
+    /// Its view may end before it was installed. What is lacking is still fetched: there may be nobody else to hold it.
+    pub is_frozen: bool,
 }
 
 impl Change {
@@ -35,9 +37,15 @@ impl Order {
         if let Phase::Out = self.phase {
             return;
         }
-        self.leave_normal();
-        self.phase = Phase::Frozen;
-        self.events.push_back(Event::Position(self.history.held()));
+        if let Phase::Changing(change) = &mut self.phase {
+            change.is_frozen = true;
+        } else {
+            self.leave_normal();
+            self.phase = Phase::Frozen;
+        }
+        // What is not on the disk yet could be missing when it is asked for: a crash would make a cut that nobody holds.
+        let held = self.persisting.limit(&self.config, self.history.held());
+        self.events.push_back(Event::Position(held));
     }
 
     /// Nothing of what was under way in the view is of use.
@@ -68,7 +76,8 @@ impl Order {
             self.persisting.truncate(self.history.held());
         }
         self.recount();
-        self.phase = Phase::Changing(Change { view, cut, holders, turn: 0, is_flushed: false });
+        self.phase =
+            Phase::Changing(Change { view, cut, holders, turn: 0, is_flushed: false, is_frozen: false });
         self.fetch_after = self.config.resend_after;
         self.check_flushed();
     }
@@ -145,7 +154,7 @@ impl Order {
             self.history.trim(snapshot.position);
         } else {
             self.history = History::after(snapshot.position);
-            self.persisting.restart(snapshot.position);
+            self.persist_snapshot(snapshot.position);
         }
         self.recount();
         if let Some(&number) = self.numbers.get(&self.me) {

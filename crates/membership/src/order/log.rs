@@ -22,6 +22,12 @@ pub enum LogError {
         /// Where the record begins.
         first: u64,
     },
+    /// It was written by another node.
+    #[error("the log was written by {node}")]
+    OfAnother {
+        /// By which.
+        node: NodeId,
+    },
 }
 
 /// What is on its way to the disk.
@@ -55,8 +61,8 @@ impl Persisting {
         }
     }
 
-    /// A snapshot stands for everything up to `position`.
-    pub(super) fn restart(&mut self, position: u64) {
+    /// Nothing counts but a snapshot, that everything up to `position` is in.
+    fn restart(&mut self, position: u64) {
         self.under_way.iter_mut().for_each(|(_, counts)| *counts = false);
         self.persisted = position;
     }
@@ -91,20 +97,59 @@ impl Order {
         let start = snapshot.position;
         let mut order = Self::joining(config, me, snapshot);
         for record in records {
-            let (first, entries) = read_record(record)?;
-            if first > order.history.held() + 1 {
-                return Err(LogError::Gap { first });
-            }
-            order.history.truncate((first - 1).max(start));
-            for (position, entry) in (first..).zip(entries) {
-                if position > start {
-                    order.history.push(entry);
-                }
-            }
+            order.replay(record)?;
         }
-        order.persisting = Persisting::new(order.history.held());
         order.persisting.trusted = Some(start);
         Ok(order)
+    }
+
+    /// The next record of the log that a member goes on from, which has the state of the snapshot before it. If all cuts are
+    /// replayed as well, what it holds is as good as before.
+    pub(crate) fn replay(&mut self, record: &[u8]) -> Result<(), LogError> {
+        let (first, entries) = read_record(record)?;
+        if first > self.history.held() + 1 {
+            return Err(LogError::Gap { first });
+        }
+        self.history.truncate((first - 1).max(self.delivered));
+        for (position, entry) in (first..).zip(entries) {
+            if position > self.delivered {
+                self.history.push(entry);
+            }
+        }
+        self.persisting = Persisting::new(self.history.held());
+        Ok(())
+    }
+
+    /// The life that goes on from the log.
+    pub(crate) fn go_on_as(&mut self, me: Member) {
+        self.me = me;
+    }
+
+    /// A view ended at `cut`, says the log.
+    pub(crate) fn replay_cut(&mut self, cut: u64) {
+        self.history.truncate(cut.max(self.delivered));
+        self.persisting = Persisting::new(self.history.held());
+    }
+
+    /// A record of all that is held behind a position; none if nothing is, or if some of it is not kept any more.
+    pub(crate) fn record_behind(&self, position: u64) -> Option<Vec<u8>> {
+        let is_kept = self.history.first() <= position + 1 && position < self.history.held();
+        is_kept.then(|| self.record(position + 1))
+    }
+
+    /// Keeps all that follows a position that was delivered, as far as the history reaches.
+    pub(crate) fn keep_behind(&mut self, position: Option<u64>) {
+        self.kept_behind = position;
+    }
+
+    /// Whether all that is held behind a position is kept.
+    pub(crate) fn keeps_all_behind(&self, position: u64) -> bool {
+        self.history.first() <= position + 1
+    }
+
+    /// Whether updates are acknowledged in a view that is installed.
+    pub(crate) fn is_at_work(&self) -> bool {
+        matches!(self.phase, Phase::Normal)
     }
 
     /// The view of the last update that is held; 0 if none is kept.
@@ -129,15 +174,32 @@ impl Order {
         if !self.config.has_log || first > last {
             return;
         }
+        let bytes = self.record(first);
+        self.persisting.under_way.push_back((last, true));
+        self.events.push_back(Event::Persist { position: last, bytes });
+    }
+
+    /// Everything from `first` on.
+    fn record(&self, first: u64) -> Vec<u8> {
         let mut bytes = append(Vec::new(), &first);
-        for position in first..=last {
+        for position in first..=self.history.held() {
             if let Some(held) = self.history.get(position) {
                 let (epoch, sender, number) = (held.epoch, held.sender, held.number);
                 bytes = append(bytes, &Copied { epoch, sender, number, body: &held.body });
             }
         }
-        self.persisting.under_way.push_back((last, true));
-        self.events.push_back(Event::Persist { position: last, bytes });
+        bytes
+    }
+
+    /// A snapshot has taken the place of everything up to `position`, and more. What was on the disk says nothing any more, and
+    /// stays until the snapshot is there.
+    pub(super) fn persist_snapshot(&mut self, position: u64) {
+        let persisted = self.persisting.persisted;
+        self.persisting.restart(if self.config.has_log { persisted } else { position });
+        if self.config.has_log {
+            self.persisting.under_way.push_back((position, true));
+            self.events.push_back(Event::PersistSnapshot { position });
+        }
     }
 
     /// Where what is held begins to differ from what the records of the former life hold.

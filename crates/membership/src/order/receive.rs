@@ -30,8 +30,13 @@ fn broke<T>(from: NodeId, rule: &'static str) -> Result<T, PeerError> {
 impl Order {
     pub(super) fn message(&mut self, from: NodeId, bytes: &[u8]) -> Outcome {
         let (head, start) = Head::read(from, bytes)?;
-        if let (Head::Fetch { epoch, first, last }, Phase::Frozen) = (&head, &self.phase)
-            && *epoch > self.view.epoch
+        let frozen_in = match &self.phase {
+            Phase::Frozen => Some(self.view.epoch),
+            Phase::Changing(change) if change.is_frozen => Some(change.view.epoch),
+            _ => None,
+        };
+        if let Head::Fetch { epoch, first, last } = &head
+            && frozen_in.is_some_and(|frozen| *epoch > frozen)
         {
             // Others know how this view ended, and need for their next what this member said to hold. It may not be in that one.
             return self.answer_fetch(from, *epoch, *first, *last);
@@ -51,12 +56,14 @@ impl Order {
             return Ok(());
         }
         let is_holder = matches!(&self.phase, Phase::Changing(change) if change.holders.contains(&from));
-        if !(view.contains(from) || is_holder) || from == self.me.node {
-            if from != self.me.node && matches!(head, Head::Copies { .. } | Head::Trimmed { .. }) {
-                // A leaving member's answer to what was asked on the way into this view.
-                self.counts.stale += 1;
-                return Ok(());
-            }
+        let is_other = (view.contains(from) || is_holder) && from != self.me.node;
+        let is_answer = matches!(head, Head::Copies { .. } | Head::Trimmed { .. });
+        if !is_other && is_answer && !is_changing && from != self.me.node {
+            // Of a holder that was left out, to what was asked of it before the view was installed.
+            self.counts.stale += 1;
+            return Ok(());
+        }
+        if !is_other {
             return broke(from, "a message from somebody who is no other member");
         }
         let is_from_sequencer = from == view.sequencer();

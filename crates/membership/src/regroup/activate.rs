@@ -30,7 +30,7 @@ impl Regroup {
         let is_urgent = self.evidence.values().any(|strength| *strength >= Strength::Failed);
         let is_planned = self.evidence.is_empty() && !self.admit.is_empty();
         let may_begin = match () {
-            () if is_urgent => true,
+            () if is_urgent || self.is_back() => true,
             () if is_planned => self.stage == Stage::Settled,
             () => !self.evidence.is_empty() && self.now >= self.calm_until,
         };
@@ -42,7 +42,7 @@ impl Regroup {
             Some(node) if node != self.me.node => {
                 let body = Body::Alarm {
                     evidence: self.evidence_to_tell(),
-                    admit: self.admit.iter().copied().collect(),
+                    admit: self.admit.iter().copied().chain(self.is_back().then_some(self.life)).collect(),
                 };
                 self.send(node, body);
             }
@@ -63,9 +63,12 @@ impl Regroup {
         if evidence.iter().any(|(node, _)| *node == from || !self.view.contains(*node)) {
             return Err(PeerError::new(from, "an alarm about somebody who is not a member, or itself"));
         }
-        self.note_wishes(admit);
+        // Who has come back tells in its promise which life goes on: nobody waits for the cleanup of a view that it is out of.
+        let (own, others): (Vec<Member>, Vec<_>) = admit.iter().partition(|member| member.node == from);
+        self.note_wishes(&others);
+        let is_back = own.iter().any(|life| self.view.member(from).is_some_and(|seat| seat < *life));
         let heeded: Vec<_> = evidence.iter().filter(|(node, _)| self.accuses(from, *node)).collect();
-        let is_urgent = heeded.iter().any(|(_, strength)| *strength >= Strength::Failed);
+        let is_urgent = is_back || heeded.iter().any(|(_, strength)| *strength >= Strength::Failed);
         let may_begin = is_urgent || (!heeded.is_empty() && self.now >= self.calm_until);
         if may_begin && !self.frozen && self.campaign.is_none() {
             self.begin();
@@ -187,6 +190,7 @@ impl Regroup {
             accepted: self.accepted.clone(),
             evidence: self.evidence_to_tell(),
             installed: self.stage >= Stage::Installed,
+            life: self.life,
         };
         self.send(ballot.node, Body::Promise { ballot, promise });
     }
@@ -202,6 +206,10 @@ impl Regroup {
         }
         if promise.evidence.len() > MOST_MEMBERS || promise.evidence.iter().any(|(node, _)| *node == from) {
             return Err(PeerError::new(from, "a promise with impossible evidence"));
+        }
+        let is_life = |seat: Member| promise.life.node == from && promise.life >= seat;
+        if !self.view.member(from).is_some_and(is_life) {
+            return Err(PeerError::new(from, "a promise for a life that is over"));
         }
         if let Some((accepted, proposal)) = &promise.accepted {
             if *accepted >= ballot {

@@ -11,18 +11,15 @@ use alloc::vec::Vec;
 use comb_types::NodeId;
 
 use super::message::{Body, Decision, MOST_MEMBERS, Message};
-use super::{Event, MOST_THAT_COUNT, Regroup, Stage};
+use super::{Event, MOST_THAT_COUNT, MOST_TOLD, Regroup, Stage};
 use crate::quorum::judge;
 use crate::view::ViewEpoch;
 use crate::wire::PeerError;
 
-/// Decisions that are told at once to a member that missed several.
-const MOST_TOLD: usize = 4;
-
 impl Regroup {
     pub(super) fn told_decision(&mut self, from: NodeId, decision: Decision) -> Result<(), PeerError> {
         self.check_decision(from, &decision)?;
-        let stays = decision.proposal.view.member(self.me.node) == Some(self.me);
+        let stays = self.seat_in(&decision.proposal.view).is_some();
         if stays && decision.ballot.node == from && !self.counts_itself() {
             self.decided(decision);
             return Ok(());
@@ -105,7 +102,7 @@ impl Regroup {
             return;
         }
         if self.voices.values().any(|decision| decision.basis.resource) && self.granted.is_none() {
-            self.events.push_back(Event::Acquire { epoch: self.view.epoch });
+            self.events.push_back(Event::Acquire { epoch: self.view.epoch, seat: self.me });
         }
         let silent =
             self.view.nodes().filter(|node| *node != self.me.node && !self.voices.contains_key(node));
@@ -136,7 +133,8 @@ impl Regroup {
         let may_know = |decision: &&Decision| {
             // Who is pruned may hold what others still fetch, and stays until they have it.
             let view = &decision.proposal.view;
-            view.member(message.sender.node) == Some(message.sender)
+            // A later life may be there to go on for this one.
+            view.member(message.sender.node).is_some_and(|member| member >= message.sender)
                 || view.epoch < self.view.epoch
                 || self.stage >= Stage::Installed
         };

@@ -16,10 +16,10 @@ impl Regroup {
         }
         let proposal = decision.proposal.clone();
         self.history.push_back(decision);
-        if proposal.view.member(self.me.node) != Some(self.me) {
+        let Some(seat) = self.seat_in(&proposal.view) else {
             self.halt(proposal.view.epoch);
             return;
-        }
+        };
         let is_out = |node: &NodeId| {
             !proposal.view.contains(*node) && self.evidence.get(node) != Some(&Strength::Fenced)
         };
@@ -30,6 +30,7 @@ impl Regroup {
         self.evidence.retain(|node, strength| {
             *strength > Strength::Suspected && former.member(*node) == proposal.view.member(*node)
         });
+        self.me = seat;
         self.base = proposal.cut;
         self.stage = Stage::Flushing;
         self.admit.clear();
@@ -74,6 +75,10 @@ impl Regroup {
             self.stage = Stage::Flushed;
             self.position = self.position.map(|position| position.max(self.base));
             self.send(self.leader(), Body::Flushed);
+            if self.campaign.as_ref().is_some_and(|campaign| campaign.is_stuck) {
+                // It may have been for want of this.
+                self.begin();
+            }
         }
     }
 
@@ -97,13 +102,14 @@ impl Regroup {
         Ok(())
     }
 
-    /// From the leader. A member that has frozen in this view installs it no more: it has promised to acknowledge nothing.
+    /// From the leader. A member that has frozen in this view installs it no more: it has promised to acknowledge nothing. Nor does
+    /// one that goes on for a former life, who may have frozen.
     pub(super) fn install(&mut self, from: NodeId) -> Result<(), PeerError> {
         self.check_leader(from)?;
         if self.stage == Stage::Flushing {
             return Err(PeerError::new(from, "an order to install what is not flushed"));
         }
-        if self.frozen && self.stage < Stage::Installed {
+        if (self.frozen || self.is_back()) && self.stage < Stage::Installed {
             return Ok(());
         }
         if self.stage == Stage::Flushed {

@@ -23,7 +23,7 @@ impl Regroup {
         let lost = campaign.promises.values().all(|promise| promise.position < self.base);
         match standing {
             Presence::NeedsResource if self.granted.is_none() => {
-                self.events.push_back(Event::Acquire { epoch: self.view.epoch });
+                self.events.push_back(Event::Acquire { epoch: self.view.epoch, seat: self.me });
             }
             Presence::NeedsResource => self.stuck(Stuck::ResourceTaken),
             Presence::Minority => {
@@ -49,9 +49,8 @@ impl Regroup {
 
     fn successor(&self, campaign: &Campaign) -> Proposal {
         let pruned = prune(&broken_links(campaign, self.me.node), self.me.node);
-        let stays = |node: NodeId| campaign.promises.contains_key(&node) && !pruned.contains(&node);
-        let mut members: Vec<Member> =
-            self.view.members.iter().copied().filter(|member| stays(member.node)).collect();
+        let stays = campaign.promises.iter().filter(|(node, _)| !pruned.contains(node));
+        let mut members: Vec<Member> = stays.map(|(_, promise)| promise.life).collect();
         for &member in self.admit.iter().rev() {
             // Of two lives of one node the later counts: it comes first here.
             if members.len() < MOST_MEMBERS && members.iter().all(|there| there.node != member.node) {
@@ -83,7 +82,7 @@ impl Regroup {
         if !view.members.iter().all(may_be) {
             return refuse("a view with a life that was over");
         }
-        if view.member(view.tie_breaker) != self.view.member(view.tie_breaker) {
+        if !self.view.contains(view.tie_breaker) {
             return refuse("a view with a new member for a tie-breaker");
         }
         let holders_are_members = proposal.holders.iter().all(|node| self.view.contains(*node));
@@ -185,7 +184,7 @@ impl Regroup {
 
     /// This coordinator's proposal is decided.
     fn concluded(&mut self, decision: Decision) {
-        let stays = decision.proposal.view.member(self.me.node) == Some(self.me);
+        let stays = self.seat_in(&decision.proposal.view).is_some();
         if stays {
             self.decided(decision);
         } else {

@@ -72,7 +72,7 @@ fn each_lie_is_refused_with_its_reason() {
     twice.proposal.view.members.push(member(4));
     let mut crowd = decision(LIAR, &[1, 2, 4], &[1, 2, 4]);
     crowd.proposal.view.members = (0..1000).map(member).collect();
-    let promise = Promise { position: 0, accepted: None, evidence: vec![], installed: true };
+    let promise = Promise { position: 0, accepted: None, evidence: vec![], installed: true, life: member(1) };
     let lies = [
         (in_the_name_of_another, "a message in the name of another"),
         (of_another_life, "a message from somebody who is not in the view that it is about"),
@@ -170,7 +170,10 @@ fn that_the_other_of_two_has_the_resource_is_asked_of_the_resource() {
     let bytes = wire::encode(Protocol::Regroup, &told);
     machine.handle(now, Input::Message { from: NodeId(1), bytes: &bytes }).expect("it may be true");
     let asked = core::iter::from_fn(|| machine.poll_event()).collect::<Vec<_>>();
-    assert!(asked.contains(&Event::Acquire { epoch: ViewEpoch(1) }) && !machine.halted, "{asked:?}");
+    assert!(
+        asked.contains(&Event::Acquire { epoch: ViewEpoch(1), seat: machine.me }) && !machine.halted,
+        "{asked:?}"
+    );
     machine.handle(now, Input::Acquired { epoch: ViewEpoch(1), granted: false }).expect("own");
     assert!(machine.halted);
 }
@@ -208,7 +211,8 @@ fn lie(dice: &mut Dice) -> Body {
         0 => Body::Alarm { evidence: evidence(dice), admit: vec![] },
         1 => {
             let evidence = evidence(dice);
-            let promise = Promise { position: 0, accepted: None, evidence, installed: dice.below(2) == 0 };
+            let installed = dice.below(2) == 0;
+            let promise = Promise { position: 0, accepted: None, evidence, installed, life: member(LIAR) };
             Body::Promise { ballot, promise }
         }
         2 => Body::Refuse { promised: ballot },

@@ -73,6 +73,8 @@ pub(super) struct Promise {
     pub(super) evidence: Vec<(NodeId, Strength)>,
     /// Whether this view is installed there. Only then do its proofs of death count.
     pub(super) installed: bool,
+    /// Who the next view shall name: itself, or, of a member that has come back, its present life.
+    pub(super) life: Member,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

@@ -77,7 +77,7 @@ impl Group {
             self.events.entry(id).or_default().push(event.clone());
             let answer = match event {
                 Event::Freeze { .. } => Input::Position(self.positions[&id]),
-                Event::Acquire { epoch } => {
+                Event::Acquire { epoch, .. } => {
                     Input::Acquired { epoch, granted: self.resource.try_acquire(epoch, member(node)) }
                 }
                 Event::Decided { cut, .. } => {

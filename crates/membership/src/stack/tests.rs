@@ -90,17 +90,17 @@ fn whom_the_others_leave_out_is_told_so_and_does_nothing_more() {
     let mut group = Group::configured(3, &Config::default());
     let mut left = group.stacks.remove(&2).expect("it is there");
     for node in [0, 1] {
-        group.input(node, Input::Suspect(NodeId(2), Strength::Failed));
+        group.input(node, Input::Noticed(NodeId(2), Kind::ProcessExit));
     }
     group.stacks.insert(2, left.clone());
     group.now = group.now.saturating_add(Duration::from_secs(10));
-    group.input(2, Input::Suspect(NodeId(0), Strength::Suspected));
+    group.input(2, Input::Noticed(NodeId(0), Kind::LinkDown));
     group.pass(Duration::from_secs(5));
     assert!(group.told(2, |event| matches!(event, Event::Excluded { .. })));
     left = group.stacks.remove(&2).expect("it is there");
     assert_eq!(left.submit(group.now, Level::Majority, b"x"), Err(SubmitError::Out));
     assert_eq!(left.next_timeout(), None);
-    left.handle(group.now, Input::Suspect(NodeId(1), Strength::Failed)).expect("own");
+    left.handle(group.now, Input::Noticed(NodeId(1), Kind::ProcessExit)).expect("own");
     assert_eq!((left.poll_transmit(group.now), left.poll_event()), (None, None));
 }
 
@@ -131,7 +131,7 @@ fn a_part_that_may_not_go_on_says_so() {
     let mut group = Group::configured(3, &Config::default());
     group.stacks.retain(|node, _| *node == 0);
     for node in [1, 2] {
-        group.input(0, Input::Suspect(NodeId(node), Strength::Failed));
+        group.input(0, Input::Noticed(NodeId(node), Kind::ProcessExit));
     }
     group.pass(Duration::from_secs(2));
     assert!(group.told(0, |event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 1, members: 3 }))));

@@ -39,6 +39,8 @@ pub(super) struct Seen {
     /// How often a member that was up was doubted, and whether that may be.
     pub(super) doubted: u64,
     pub(super) may_doubt: bool,
+    pub(super) resumed: u64,
+    pub(super) forgot: u64,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
     /// Who has halted since the last look.
@@ -141,8 +143,16 @@ impl Checker<GroupMember> for Judge {
                 rule(seen.may_doubt || !is_wrong, || format!("{:?} of a healthy one", change))
             }
             Event::Refused { from, rule } => Err(format!("honest {from} was refused: {rule}")),
-            Event::Excluded => {
+            Event::Excluded | Event::DiskFull => {
                 seen.halted.push(node);
+                Ok(())
+            }
+            Event::Resumed => {
+                seen.resumed += 1;
+                Ok(())
+            }
+            Event::Forgot => {
+                seen.forgot += 1;
                 Ok(())
             }
         }

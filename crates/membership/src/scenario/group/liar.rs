@@ -34,11 +34,11 @@ struct Node {
 }
 
 impl Node {
-    fn boot(boot: &Boot<'_>, first: &View) -> Self {
+    fn boot(boot: &mut Boot<'_>, first: &View) -> Self {
         let nodes = u32::try_from(first.members.len()).expect("few");
         let is_liar = boot.node.0 == nodes - 1;
         let liar = is_liar.then(|| Dice::new(boot.seed));
-        Self { member: GroupMember::boot(boot, first), liar, nodes, last_heard: Vec::new() }
+        Self { member: GroupMember::boot(boot, first, false), liar, nodes, last_heard: Vec::new() }
     }
 
     fn lie(&mut self, effects: &mut Effects<'_, Event>) {
@@ -116,7 +116,7 @@ fn run(seed: u64, nodes: u32) -> Result<(), Failure> {
     let liar = NodeId(nodes - 1);
     let founders = (0..nodes).map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
     let first = View { epoch: ViewEpoch(1), members: founders.collect(), tie_breaker: NodeId(0) };
-    let mut world = World::new(seed, move |boot| Node::boot(&boot, &first));
+    let mut world = World::new(seed, move |mut boot| Node::boot(&mut boot, &first));
     let mut dice = world.dice().fork();
     world.add_nodes(nodes);
     (0..nodes).for_each(|node| world.start(NodeId(node)));

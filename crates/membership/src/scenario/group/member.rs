@@ -1,11 +1,13 @@
 //! The program of a node: a whole member, and an application whose state is a hash of all that it was told.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use comb_sim::{Actor, Boot, Effects, Input as Happening};
+use comb_sim::{Actor, Boot, Disk, Effects, Input as Happening, Ticket};
 use comb_types::{NodeId, Time};
 
 use super::super::one_order::{Place, apply, hash};
+use super::disk_log::DiskLog;
 use crate::detect::{Change, Kind};
 use crate::join;
 use crate::order::Level;
@@ -22,14 +24,59 @@ pub(super) enum Command {
 /// What a node tells the checkers.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Submitted { me: Member, number: u64, hash: u64 },
-    Delivered { me: Member, position: u64, place: Place },
-    Reached { me: Member, number: u64, level: Level },
-    Restored { me: Member, position: u64, state: u64 },
-    View { me: Member, view: View },
+    Submitted {
+        me: Member,
+        number: u64,
+        hash: u64,
+    },
+    Delivered {
+        me: Member,
+        position: u64,
+        place: Place,
+    },
+    Reached {
+        me: Member,
+        number: u64,
+        level: Level,
+    },
+    Restored {
+        me: Member,
+        position: u64,
+        state: u64,
+    },
+    View {
+        me: Member,
+        view: View,
+    },
     Condition(Change),
     Excluded,
-    Refused { from: NodeId, rule: &'static str },
+    /// It went on from its log.
+    Resumed,
+    /// Its log was no good.
+    Forgot,
+    /// Its disk has no room: it has halted.
+    DiskFull,
+    Refused {
+        from: NodeId,
+        rule: &'static str,
+    },
+}
+
+enum Write {
+    Behind(Vec<u8>),
+    Instead(Vec<Vec<u8>>),
+}
+
+/// The log and its records. One that is spoiled is given up.
+fn open_log(disk: &mut Disk) -> (Option<DiskLog>, Vec<Vec<u8>>, bool) {
+    match DiskLog::open(disk) {
+        Ok((log, records)) => (Some(log), records, false),
+        Err(_) => {
+            DiskLog::remove(disk);
+            let (log, records) = DiskLog::open(disk).expect("an empty log is not spoiled");
+            (Some(log), records, true)
+        }
+    }
 }
 
 pub(super) struct GroupMember {
@@ -37,23 +84,41 @@ pub(super) struct GroupMember {
     stack: Stack,
     /// The application's.
     state: u64,
+    log: Option<DiskLog>,
+    /// The last record that was written, and the last that each synchronisation under way is for.
+    written: Option<u64>,
+    syncs: VecDeque<(Ticket, u64)>,
+    /// What is to be told of the log.
+    started: Option<Event>,
 }
 
 impl GroupMember {
-    /// In its first life a node is a configured member; later ones must join.
-    pub(super) fn boot(boot: &Boot<'_>, first: &View) -> Self {
+    /// In its first life a node is a configured member; later ones must join, or go on from their logs if they have any.
+    pub(super) fn boot(boot: &mut Boot<'_>, first: &View, has_log: bool) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
         let join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
         let mut config = Config { join, ..Config::default() };
         (config.watching.seed, config.watching.starting) = (boot.seed, Duration::ZERO);
         config.order.history_most = 64;
         config.order.tell_after = Duration::from_millis(1);
-        let stack = if first.members.contains(&me) {
-            Stack::configured(config, me, first.clone(), boot.now)
-        } else {
-            Stack::joining(config, me, boot.now)
+        (config.order.has_log, config.log.most_bytes) = (has_log, 4000);
+        let (log, records, is_spoiled) = match has_log {
+            true => open_log(boot.disk),
+            false => (None, Vec::new(), false),
         };
-        Self { me, stack, state: 0 }
+        let now = boot.now;
+        let stack = if first.members.contains(&me) {
+            Ok(Stack::configured(config.clone(), me, first.clone(), now))
+        } else {
+            let records = records.iter().map(|record| &record[..]);
+            Stack::resuming(config.clone(), me, now, records)
+        };
+        let started = match () {
+            () if is_spoiled || stack.is_err() => Some(Event::Forgot),
+            () => (!records.is_empty()).then_some(Event::Resumed),
+        };
+        let stack = stack.unwrap_or_else(|_| Stack::joining(config, me, now));
+        Self { me: stack.me(), stack, state: 0, log, written: None, syncs: VecDeque::new(), started }
     }
 
     pub(super) fn stack(&self) -> &Stack {
@@ -86,9 +151,43 @@ impl GroupMember {
                 self.happened(event, effects);
             }
             if is_done {
-                return;
+                break;
             }
         }
+        // One synchronisation for all that was written meanwhile.
+        if let Some(number) = self.written.take() {
+            self.syncs.push_back((effects.disk().sync(), number));
+        }
+    }
+
+    fn write(&mut self, disk: &mut Disk, number: u64, records: &Write) -> bool {
+        let Some(log) = &mut self.log else { return false };
+        self.written = Some(number);
+        let written = match records {
+            Write::Behind(record) => log.append(disk, record),
+            Write::Instead(records) => log.replace(disk, records),
+        };
+        written.is_ok()
+    }
+
+    fn write_or_halt(&mut self, number: u64, records: &Write, effects: &mut Effects<'_, Event>) {
+        if !self.write(effects.disk(), number, records) {
+            effects.tell(Event::DiskFull);
+            effects.halt();
+        }
+    }
+
+    fn synced(&mut self, ticket: Ticket, effects: &mut Effects<'_, Event>) {
+        // On a disk that is faster since, one may end before another that was asked for before it, and stands for both.
+        let mut last = None;
+        while let Some((_, number)) = self.syncs.pop_front_if(|(asked, _)| *asked <= ticket) {
+            last = Some(number);
+        }
+        let Some(number) = last else { return };
+        if let Some(log) = self.log.as_mut().filter(|_| self.syncs.is_empty()) {
+            log.synced(effects.disk());
+        }
+        self.feed(Input::Persisted { number }, effects);
     }
 
     fn happened(&mut self, event: stack::Event, effects: &mut Effects<'_, Event>) {
@@ -113,14 +212,21 @@ impl GroupMember {
                 effects.halt();
             }
             // This scenario has no resource: nobody has it.
-            stack::Event::Acquire { epoch } => self.feed(Input::Acquired { epoch, granted: false }, effects),
+            stack::Event::Acquire { epoch, .. } => {
+                self.feed(Input::Acquired { epoch, granted: false }, effects);
+            }
             stack::Event::Condition(change) => effects.tell(Event::Condition(change)),
             stack::Event::Settled(_)
             | stack::Event::Stuck(_)
             | stack::Event::Entry { .. }
             | stack::Event::Lagging(_)
             | stack::Event::CaughtUp(_) => {}
-            stack::Event::Persist { .. } => unreachable!("this scenario has no log"),
+            stack::Event::Persist { number, bytes } => {
+                self.write_or_halt(number, &Write::Behind(bytes), effects);
+            }
+            stack::Event::Replace { number, records } => {
+                self.write_or_halt(number, &Write::Instead(records), effects);
+            }
         }
     }
 }
@@ -141,7 +247,12 @@ impl Actor for GroupMember {
                     effects.tell(Event::Submitted { me: self.me, number, hash: hash(&*body) });
                 }
             }
-            Happening::Started | Happening::Synced { .. } => {}
+            Happening::Synced { ticket, .. } => self.synced(ticket, effects),
+            Happening::Started => {
+                if let Some(started) = self.started.take() {
+                    effects.tell(started);
+                }
+            }
         }
         self.poll(effects);
     }

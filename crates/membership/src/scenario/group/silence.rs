@@ -74,7 +74,7 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
 }
 
 fn play(trial: Trial, watch: Watch) -> Result<(Stage, Measured), Failure> {
-    let mut stage = Stage::new(trial.seed, trial.members);
+    let mut stage = Stage::new(trial.seed, trial.members, false);
     if let Some(watch) = watch {
         stage.world.watch(watch);
     }

@@ -290,7 +290,7 @@ impl Node {
                 match event {
                     Event::Reached { .. } => self.reached += 1,
                     Event::WantsState => self.feed(effects.now(), Input::State(b"")),
-                    Event::Acquire { epoch } => {
+                    Event::Acquire { epoch, .. } => {
                         self.feed(effects.now(), Input::Acquired { epoch, granted: false });
                     }
                     Event::Excluded { .. } => effects.halt(),

@@ -206,6 +206,7 @@ fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
         order::Event::CaughtUp { .. } => Event::CaughtUp,
         order::Event::NeedsSnapshot { .. } => Event::NeedsSnapshot,
         order::Event::Persist { .. } => unreachable!("it was written"),
+        order::Event::PersistSnapshot { .. } => unreachable!("with a log, none is handed over here"),
     }
 }
 

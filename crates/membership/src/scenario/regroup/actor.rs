@@ -65,7 +65,9 @@ impl fmt::Debug for Told {
             Self::Founded(view) => write!(f, "** founds a group: {} is {:?}", view.epoch, Members(view)),
             Self::Joined(view) => write!(f, "** is let in: {} is {:?}", view.epoch, Members(view)),
             Self::Regroup(Event::Freeze { epoch }) => write!(f, "** freezes in {epoch}"),
-            Self::Regroup(Event::Acquire { epoch }) => write!(f, "** asks the quorum resource for {epoch}"),
+            Self::Regroup(Event::Acquire { epoch, .. }) => {
+                write!(f, "** asks the quorum resource for {epoch}")
+            }
             Self::Regroup(Event::Decided { view, cut, holders }) => {
                 let holders = holders.iter().map(|node| node.0).collect::<Vec<_>>();
                 write!(f, "** decided: {} is {:?}, cut {cut}, held by {holders:?}", view.epoch, Members(view))
@@ -206,7 +208,7 @@ impl Node {
                 let position = regroup::Input::Position(self.copies.position());
                 self.regroup(effects, position);
             }
-            Event::Acquire { epoch } => {
+            Event::Acquire { epoch, .. } => {
                 let granted = self.resource.borrow_mut().try_acquire(epoch, self.me);
                 self.regroup(effects, regroup::Input::Acquired { epoch, granted });
             }

@@ -1,0 +1,192 @@
+//! Members that cannot hear each other, and what the quorum resource makes of it.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+use comb_membership::regroup::{Regroup, Stage};
+use comb_net::InProcess;
+
+use super::*;
+use crate::quorum_file::QuorumFile;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn options() -> GroupOptions {
+    let names = Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
+    GroupOptions { names, config: Config::default(), endpoint: EndpointOptions::default() }
+}
+
+fn configured(agent: &InProcess, own: u32, count: u32) -> Group {
+    let agent = agent.connect(&options().names.process(NodeId(own))).expect("an agent");
+    let members: Vec<_> = (0..count).map(NodeId).collect();
+    Group::configured(&agent, NodeId(own), &members, options()).expect("an endpoint")
+}
+
+/// Tells members what a detector would.
+fn lose(group: &mut Group, lost: &[u32]) {
+    lost.iter().for_each(|&node| group.tell(Input::Noticed(NodeId(node), Kind::ProcessExit)));
+    group.send();
+}
+
+fn is_stuck(group: &mut Group) -> bool {
+    std::iter::from_fn(|| group.next_event()).any(|event| matches!(event, Event::Stuck(_)))
+}
+
+fn nodes(group: &Group) -> Vec<u32> {
+    group.stack.regroup().into_iter().flat_map(|regroup| regroup.view().nodes()).map(|node| node.0).collect()
+}
+
+fn until(groups: &mut [Group], mut so: impl FnMut(&mut [Group]) -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !so(groups) {
+        groups.iter_mut().for_each(Group::poll);
+        groups[0].wait(Duration::from_millis(1));
+        assert!(Instant::now() < deadline, "it never comes to be so");
+    }
+}
+
+fn settled(groups: &mut [Group]) -> bool {
+    let stage = |group: &Group| group.stack.regroup().map(Regroup::stage);
+    groups.iter().all(|group| stage(group) == Some(Stage::Settled))
+}
+
+/// A path that is free, and whose file goes with the test.
+struct Path(PathBuf);
+
+impl Path {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("comb-group-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn of_two_that_lose_each_other_one_is_granted_the_quorum_file() {
+    let (agents, path) = ([InProcess::start(), InProcess::start()], Path::new("two"));
+    let with_file =
+        |own: u32| configured(&agents[own as usize], own, 2).with_quorum(QuorumFile::new(&path.0));
+    let mut groups = [with_file(0), with_file(1)];
+    lose(&mut groups[0], &[1]);
+    lose(&mut groups[1], &[0]);
+    let mut stuck = [false; 2];
+    until(&mut groups, |groups| {
+        for (group, stuck) in groups.iter_mut().zip(&mut stuck) {
+            *stuck |= is_stuck(group);
+        }
+        let alone = [nodes(&groups[0]) == [0], nodes(&groups[1]) == [1]];
+        alone != stuck && alone[0] != alone[1] && stuck[0] != stuck[1]
+    });
+}
+
+#[test]
+fn of_four_that_fall_into_halves_that_with_the_tie_breaker_goes_on() {
+    let agents = [InProcess::start(), InProcess::start()];
+    let mut groups: Vec<_> = (0..4).map(|own| configured(&agents[own as usize / 2], own, 4)).collect();
+    for (own, group) in groups.iter_mut().enumerate() {
+        lose(group, if own < 2 { &[2, 3] } else { &[0, 1] });
+    }
+    let mut stuck = [false; 4];
+    until(&mut groups, |groups| {
+        for (group, stuck) in groups.iter_mut().zip(&mut stuck) {
+            *stuck |= is_stuck(group);
+        }
+        nodes(&groups[0]) == [0, 1] && nodes(&groups[1]) == [0, 1] && (stuck[2] || stuck[3])
+    });
+    assert_eq!([nodes(&groups[2]).len(), nodes(&groups[3]).len()], [4; 2]);
+}
+
+/// Answers when it is told to; by itself only after so long that no test waits for it.
+struct Slow(mpsc::Receiver<()>);
+
+impl Quorum for Slow {
+    fn acquire(&mut self, _: ViewEpoch, _: Member) -> Result<bool, QuorumError> {
+        self.0.recv_timeout(2 * SOON)?;
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_slow_resource_keeps_nobody_from_anything() {
+    let agent = InProcess::start();
+    let (answer, slow) = mpsc::channel();
+    let mut groups = vec![configured(&agent, 0, 2).with_quorum(Slow(slow)), configured(&agent, 1, 2)];
+    until(&mut groups, settled);
+    drop(groups.pop());
+    let started = Instant::now();
+    until(&mut groups, |groups| groups[0].asker.as_ref().is_some_and(Asker::is_busy));
+    (0..100).for_each(|_| groups[0].poll());
+    assert!(started.elapsed() < SOON, "it waited for the resource");
+    assert_eq!(nodes(&groups[0]), [0, 1]);
+    answer.send(()).expect("it waits");
+    until(&mut groups, |groups| nodes(&groups[0]) == [0]);
+}
+
+/// A resource that cannot be asked at first.
+struct Flaky(u32);
+
+impl Quorum for Flaky {
+    fn acquire(&mut self, _: ViewEpoch, _: Member) -> Result<bool, QuorumError> {
+        self.0 += 1;
+        if self.0 < 3 { Err("out of order".into()) } else { Ok(true) }
+    }
+}
+
+#[test]
+fn a_resource_that_cannot_be_asked_is_asked_again() {
+    let agent = InProcess::start();
+    let mut groups = vec![configured(&agent, 0, 2).with_quorum(Flaky(0)), configured(&agent, 1, 2)];
+    until(&mut groups, settled);
+    drop(groups.pop());
+    until(&mut groups, |groups| groups[0].quorum_error().is_some());
+    assert_eq!(groups[0].quorum_error().map(ToString::to_string).as_deref(), Some("out of order"));
+    until(&mut groups, |groups| nodes(&groups[0]) == [0]);
+    assert!(groups[0].quorum_error().is_none());
+}
+
+/// A log that is full after some records.
+struct SmallLog(usize);
+
+impl Log for SmallLog {
+    fn read(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
+        Ok(Vec::new())
+    }
+
+    fn append(&mut self, _: &[u8]) -> Result<(), LogError> {
+        self.0 = self.0.checked_sub(1).ok_or(LogError::Full { path: "small".into() })?;
+        Ok(())
+    }
+
+    fn replace(&mut self, records: &[Vec<u8>]) -> Result<(), LogError> {
+        records.iter().try_for_each(|record| self.append(record))
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_member_whose_disk_is_full_halts_and_the_others_go_on() {
+    let agent = InProcess::start();
+    let members: Vec<_> = (0..3).map(NodeId).collect();
+    let member = |own: u32| {
+        let agent = agent.connect(&options().names.process(NodeId(own))).expect("an agent");
+        let log = SmallLog(if own == 1 { 20 } else { usize::MAX });
+        let beginning = Beginning::Configured(&members);
+        Group::resuming(&agent, NodeId(own), beginning, log, options()).expect("an endpoint")
+    };
+    let mut groups: Vec<_> = (0..3).map(member).collect();
+    until(&mut groups, settled);
+    until(&mut groups, |groups| {
+        let _ = groups[2].submit(Level::Majority, b"more");
+        groups[1].failure().is_some()
+    });
+    assert!(matches!(groups[1].failure(), Some(LogError::Full { .. })));
+    assert_eq!(groups[1].submit(Level::Majority, b"more"), Err(SubmitError::Out));
+    until(&mut groups, |groups| nodes(&groups[0]) == [0, 2] && nodes(&groups[2]) == [0, 2]);
+}
