@@ -561,7 +561,9 @@ impl Order {
             self.events.push_back(Event::Delivered(delivery));
         }
         self.outbox.held_by_all(self.progress.stable.min(self.delivered), &mut self.events);
-        let trim = self.progress.trim.min(self.delivered);
+        // Who waits for a commit is found by what is kept.
+        let told = self.sequencer.as_ref().map_or(u64::MAX, Sequencer::told_to_senders);
+        let trim = self.progress.trim.min(self.delivered).min(told);
         let kept = self.kept_behind.filter(|kept| self.delivered - kept <= self.config.history_most);
         self.history.trim(kept.map_or(trim, |kept| trim.min(kept)));
     }

@@ -288,9 +288,14 @@ impl Sequencer {
         if all_wait || tell_at <= now {
             return None;
         }
-        let first = self.told_waiting.max(self.told.committed) + 1;
+        let first = self.told_to_senders() + 1;
         self.told_waiting = progress.committed;
         Some(first..=progress.committed)
+    }
+
+    /// Up to where those who sent the updates were told that they are committed.
+    pub(super) fn told_to_senders(&self) -> u64 {
+        self.told_waiting.max(self.told.committed)
     }
 
     /// It was said to all.

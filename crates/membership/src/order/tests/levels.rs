@@ -118,3 +118,15 @@ fn who_waits_hears_of_a_commit_at_once_and_the_others_in_a_moment() {
     assert_eq!(delivered(&cluster), [3, 2, 3, 2, 2]);
     assert_eq!(cluster.reached(2), [(1, Level::Majority), (2, Level::Majority)]);
 }
+
+/// They hold it when it is committed, all of them, so that nobody need keep it; the one who waits has still to be found.
+#[test]
+fn who_waits_hears_at_once_also_where_all_hold_it_by_then() {
+    let config = Config { tell_after: Duration::from_millis(3), ..Config::default() };
+    let mut cluster = Cluster::new(2, &config);
+    for number in 1..=3 {
+        cluster.submit(1, Level::Majority, b"x").unwrap();
+        cluster.settle();
+        assert_eq!(cluster.reached(1).len(), number);
+    }
+}
