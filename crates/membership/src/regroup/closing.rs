@@ -47,6 +47,18 @@ impl Regroup {
         self.resend_campaign();
     }
 
+    /// The highest position that may have been committed: those who promised and hold it, with all who are silent, are more than half.
+    /// What lies beyond was promised to nobody; were it kept, its only holder could die before anybody has fetched it, and with it
+    /// the group.
+    fn cut(&self, campaign: &Campaign) -> u64 {
+        let mut positions: Vec<_> = campaign.promises.values().map(|promise| promise.position).collect();
+        positions.sort_unstable_by(|one, other| other.cmp(one));
+        let members = self.view.members.len();
+        let silent = members - positions.len();
+        let holders = (members / 2 + 1).saturating_sub(silent).max(1);
+        positions.get(holders - 1).map_or(self.base, |position| self.base.max(*position))
+    }
+
     fn successor(&self, campaign: &Campaign) -> Proposal {
         let pruned = prune(&broken_links(campaign, self.me.node), self.me.node);
         let stays = campaign.promises.iter().filter(|(node, _)| !pruned.contains(node));
@@ -58,8 +70,8 @@ impl Regroup {
             }
         }
         members.sort_unstable();
-        let cut = campaign.promises.values().map(|promise| promise.position).max().unwrap_or(self.base);
-        let holds_all = |(_, promise): &(&NodeId, &Promise)| promise.position == cut;
+        let cut = self.cut(campaign);
+        let holds_all = |(_, promise): &(&NodeId, &Promise)| promise.position >= cut;
         let holders = campaign.promises.iter().filter(holds_all).map(|(node, _)| *node).collect();
         let epoch = ViewEpoch(self.view.epoch.0 + 1);
         Proposal { view: View { epoch, members, tie_breaker: self.me.node }, cut, holders }

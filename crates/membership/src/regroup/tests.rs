@@ -149,13 +149,19 @@ impl Group {
 #[test]
 fn one_that_failed_is_out_without_any_timeout() {
     let mut group = Group::settled(5);
-    group.positions.insert(NodeId(3), 17);
+    for (node, position) in [(1, 16), (2, 19), (3, 17)] {
+        group.positions.insert(NodeId(node), position);
+    }
     group.crash(4);
     group.everybody_suspects(4, Strength::Failed);
     group.deliver();
     for node in 0..4 {
         assert_eq!(group.settled_views(node), [[0, 1, 2, 3]], "at {node}");
-        assert_eq!(group.positions[&NodeId(node)], 17, "the highest position is the cut");
+        assert_eq!(
+            group.positions[&NodeId(node)],
+            17,
+            "with the dead one, that many may have held a committed update"
+        );
     }
 }
 
@@ -318,10 +324,14 @@ fn a_broken_link_is_pruned_at_the_end_that_complains() {
 
 #[test]
 fn the_pruned_serve_until_the_view_is_installed() {
-    let mut group = Group::settled(4);
+    let mut group = Group::settled(5);
     group.now = Time::from_millis(10_000);
     group.positions.insert(NodeId(2), 9);
-    group.input(2, Input::Suspect(member(3), Strength::Unreachable));
+    group.crash(3);
+    group.crash(4);
+    group.input(2, Input::Suspect(member(1), Strength::Unreachable));
+    group.everybody_suspects(3, Strength::Failed);
+    group.everybody_suspects(4, Strength::Failed);
     group.deliver();
     let holders = group.events[&NodeId(0)].iter().rev().find_map(|event| match event {
         Event::Decided { holders, .. } => Some(holders.clone()),
