@@ -141,7 +141,7 @@ fn one_that_cries_wolf_stops_the_others_twice() {
 fn no_view_ends_before_the_cut_that_it_began_with() {
     let mut group = Group::settled(5);
     group.now = Time::from_millis(10_000);
-    [0, 1, 3].map(|node| group.positions.insert(NodeId(node), 17));
+    group.positions.extend([0, 1, 3].map(|node| (NodeId(node), 17)));
     group.input(0, Input::Suspect(member(2), Strength::Suspected));
     group.deliver();
     let mut early = proposal(&[1, 2, 4]);

@@ -185,8 +185,13 @@ impl Stage {
         }
     }
 
-    /// Whether those who are left of the newest view that anybody knows are a quorum of it. If not, nothing more can be agreed.
+    /// Whether those who are left of the newest view that anybody knows are a quorum of it, and one of them holds what was agreed
+    /// before it. If not, nothing more can be agreed.
     fn may_go_on(&self) -> bool {
+        let is_up = |node: &NodeId| self.world.truth().node(*node).is_up;
+        if self.seen.borrow().lack_cut.iter().any(is_up) {
+            return false;
+        }
         let regroups = self.world.actors().filter_map(|(_, actor)| actor.stack().regroup());
         let Some(newest) = regroups.map(Regroup::view).max_by_key(|view| view.epoch) else { return false };
         let truth = self.world.truth();
