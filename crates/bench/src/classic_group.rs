@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_group::{Arrivals, Mesh, NodeId};
+use comb_group::{Arrivals, Mesh, Names, NodeId};
 use comb_membership::mscs::{Event, Input, Mscs, NodeSet};
 use comb_membership::{Incarnation, Member};
 use comb_net::{Agent, EndpointOptions};
 use comb_types::Time;
 
-use crate::group_side::{Happened, Way, names};
+use crate::group_side::{Happened, Way};
 
 pub(crate) struct ClassicGroup {
     mesh: Mesh,
@@ -21,8 +21,13 @@ pub(crate) struct ClassicGroup {
 }
 
 impl ClassicGroup {
-    pub(crate) fn new(agent: &Agent, own: NodeId, members: u32) -> Result<Self, Box<dyn std::error::Error>> {
-        let mesh = Mesh::join(agent, own, names(), EndpointOptions::default())?;
+    pub(crate) fn new(
+        agent: &Agent,
+        own: NodeId,
+        members: u32,
+        names: Names,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let mesh = Mesh::join(agent, own, names, EndpointOptions::default())?;
         let me = Member { node: own, incarnation: Incarnation(1) };
         let all: NodeSet = (0..members).map(NodeId).collect();
         let (mscs, started) = (Mscs::member(Time::ZERO, me, all), Instant::now());
@@ -72,7 +77,7 @@ impl Way for ClassicGroup {
             match event {
                 Event::Applied { .. } => happened.push(Happened::Delivered),
                 Event::Completed(_) => happened.push(Happened::Reached(self.updates)),
-                Event::Installed { .. } => happened.push(Happened::View),
+                Event::Installed { members, .. } => happened.push(Happened::View(members.len() as usize)),
                 _ => {}
             }
         }

@@ -43,7 +43,7 @@ pub(crate) fn measure(members: u32) -> Outcome<ComingIn> {
 impl Members {
     /// Says when the process came, and when everybody had the view with it.
     pub(crate) fn let_in_idle(&mut self) -> Outcome<(u64, u64)> {
-        self.tell(&Task::AwaitView)?;
+        self.tell(&Task::AwaitView { least: self.members.len() + 1, most: usize::MAX })?;
         self.hear()?;
         let came = self.start_another()?;
         let views = self.hear()?;
@@ -52,7 +52,7 @@ impl Members {
     }
 
     fn lose_last(&mut self) -> Outcome<()> {
-        self.tell(&Task::AwaitView)?;
+        self.tell(&Task::AwaitView { least: 0, most: self.members.len() - 1 })?;
         self.hear()?;
         drop(self.members.pop());
         self.hear().map(|_| ())
@@ -78,7 +78,7 @@ impl Members {
     /// Starts one after the configured ones, and waits until it is in.
     fn start_another(&mut self) -> Outcome<Came> {
         let count = self.members.len();
-        let mut member = start_member(self.room.path(), &format!("ours {count} of {count}"))?;
+        let mut member = start_member(self.room.path(), &format!("ours {count} of {count} on 1"))?;
         let line = member.hear()?;
         let said = |field: &str| line[field].as_u64().ok_or("it did not say when");
         Ok(Came { start_ns: said("start_ns")?, view_ns: said("view_ns")?, member })

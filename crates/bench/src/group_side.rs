@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -29,8 +30,11 @@ pub(crate) enum Task {
         bytes: usize,
         outstanding: usize,
     },
-    /// Say when the next view is installed, by the clock of all processes.
-    AwaitView,
+    /// Say when a view of so many members is installed, by the clock of all processes.
+    AwaitView {
+        least: usize,
+        most: usize,
+    },
     /// From now on, wait so long before each look at what has come.
     Delay {
         milliseconds: f64,
@@ -38,9 +42,21 @@ pub(crate) enum Task {
     End,
 }
 
-/// How the processes of the measured group are called.
-pub(crate) fn names() -> Names {
-    Names { process: "member-".to_owned(), endpoint: "group".to_owned(), ..Names::default() }
+/// How the processes of the measured group are called. The clocks and the kernel are one, but each host has its own agent.
+pub(crate) fn names(own: u32, count: u32, hosts: u32) -> Names {
+    let here = host_of(own, count, hosts);
+    let elsewhere = (0..count).map(|node| (NodeId(node), host_of(node, count, hosts)));
+    let elsewhere = elsewhere.filter(|(_, host)| *host != here).map(|(node, host)| (node, host_name(host)));
+    Names { process: "member-".to_owned(), endpoint: "group".to_owned(), elsewhere: elsewhere.collect() }
+}
+
+/// Members stand on the hosts in the order of their numbers; one more is on the last.
+fn host_of(node: u32, count: u32, hosts: u32) -> u32 {
+    (node * hosts / count).min(hosts - 1)
+}
+
+pub(crate) fn host_name(host: u32) -> String {
+    format!("host-{host}")
 }
 
 /// What happened to a member, as far as it is measured.
@@ -49,8 +65,8 @@ pub(crate) enum Happened {
     Delivered,
     /// An own update, by the number that it got, is where all will have it.
     Reached(u64),
-    /// There is another view.
-    View,
+    /// There is another view, of so many.
+    View(usize),
 }
 
 /// A member of a measured group.
@@ -70,13 +86,13 @@ struct OurWay(Group);
 
 impl OurWay {
     /// One of the configured first members, who are as many as `count`; or, after them, one that comes in.
-    fn new(agent: &Agent, own: NodeId, count: u32) -> Result<Self, Box<dyn std::error::Error>> {
+    fn new(agent: &Agent, own: NodeId, count: u32, names: Names) -> Result<Self, Box<dyn std::error::Error>> {
         let mut config = comb_group::Config::default();
         // Channels within a machine take longer messages than a network's packets.
         config.order.longest_message = 8 << 10;
         // Every message wakes a process, and there are more than cores.
         config.order.tell_after = Duration::from_millis(1);
-        let options = GroupOptions { names: names(), config, endpoint: EndpointOptions::default() };
+        let options = GroupOptions { names, config, endpoint: EndpointOptions::default() };
         let members: Vec<_> = (0..count).map(NodeId).collect();
         let group = if own.0 < count { Group::configured } else { Group::joining };
         Ok(Self(group(agent, own, &members, options)?))
@@ -98,7 +114,7 @@ impl Way for OurWay {
             match event {
                 Event::Delivered(_) => happened.push(Happened::Delivered),
                 Event::Reached { number, .. } => happened.push(Happened::Reached(number)),
-                Event::View(_) => happened.push(Happened::View),
+                Event::View(view) => happened.push(Happened::View(view.members.len())),
                 // Who has fallen far behind under load goes on from this.
                 Event::WantsState => self.0.give_state(b""),
                 _ => {}
@@ -118,14 +134,16 @@ struct Side<W> {
     happened: Vec<Happened>,
 }
 
-/// Runs member `number` of `count` until it is told to end: `ours 3 of 32`, `classic 3 of 32`. The first members are counted from
-/// nought: `ours 32 of 32` comes in to them.
+/// Runs member `number` of `count` until it is told to end: `ours 3 of 32 on 4`, `classic 3 of 32 on 1`. The first members are counted
+/// from nought: `ours 32 of 32 on 1` comes in to them.
 pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let [way, number, "of", count] = told.split(' ').collect::<Vec<_>>()[..] else {
-        return Err("which member of how many?".into());
+    let [way, number, "of", count, "on", hosts] = told.split(' ').collect::<Vec<_>>()[..] else {
+        return Err("which member of how many, on how many hosts?".into());
     };
-    let (own, count) = (NodeId(number.parse()?), count.parse()?);
-    let agent = Agent::connect(&room.join("agent"), &names().process(own))?;
+    let (number, count, hosts): (u32, u32, u32) = (number.parse()?, count.parse()?, hosts.parse()?);
+    let (own, names) = (NodeId(number), names(number, count, hosts));
+    let agent = room.join(host_name(host_of(number, count, hosts)));
+    let agent = Agent::connect(&agent, &names.process(own))?;
     let (tell, tasks) = mpsc::channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -137,8 +155,8 @@ pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Err
     });
     let start_ns = monotonic_ns();
     match way {
-        "ours" => Side::new(OurWay::new(&agent, own, count)?, tasks).run(start_ns),
-        "classic" => Side::new(ClassicGroup::new(&agent, own, count)?, tasks).run(start_ns),
+        "ours" => Side::new(OurWay::new(&agent, own, count, names)?, tasks).run(start_ns),
+        "classic" => Side::new(ClassicGroup::new(&agent, own, count, names)?, tasks).run(start_ns),
         _ => Err("neither ours nor classic".into()),
     }
 }
@@ -156,7 +174,7 @@ impl<W: Way> Side<W> {
         loop {
             match self.tasks.try_recv() {
                 Ok(Task::Load { seconds, bytes, outstanding }) => self.load(seconds, bytes, outstanding)?,
-                Ok(Task::AwaitView) => self.await_view()?,
+                Ok(Task::AwaitView { least, most }) => self.await_view(least..=most)?,
                 Ok(Task::Delay { milliseconds }) => self.delay = Duration::from_secs_f64(milliseconds / 1e3),
                 Ok(Task::End) | Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 Err(mpsc::TryRecvError::Empty) => self.turn(|_| {}),
@@ -198,7 +216,7 @@ impl<W: Way> Side<W> {
                 Happened::Reached(number) => {
                     latencies.extend(sent.remove(&number).map(|at| at.elapsed().as_secs_f64() * 1e6));
                 }
-                Happened::View => view_ns = Some(monotonic_ns()),
+                Happened::View(_) => view_ns = Some(monotonic_ns()),
             });
             let span = started.elapsed().as_nanos() / u128::from(SPAN_NS);
             spans.resize(usize::try_from(span)?.max(spans.len()), delivered);
@@ -217,7 +235,7 @@ impl<W: Way> Side<W> {
         }))
     }
 
-    fn await_view(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+    fn await_view(&mut self, members: RangeInclusive<usize>) -> Result<(), Box<dyn std::error::Error>> {
         say(&json!({ "waits": true }))?;
         let mut at = None;
         while at.is_none() {
@@ -225,7 +243,9 @@ impl<W: Way> Side<W> {
                 return Err("who asked is gone".into());
             }
             self.turn(|happened| {
-                if let Happened::View = happened {
+                if let Happened::View(here) = happened
+                    && members.contains(&here)
+                {
                     at = Some(monotonic_ns());
                 }
             });

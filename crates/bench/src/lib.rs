@@ -1,6 +1,7 @@
 //! Measures Comb beside its peers, in one invocation and with the same payloads, and says what it did not measure.
 
 mod bare;
+mod between_hosts;
 mod classic_group;
 mod coming_in;
 mod cores;

@@ -14,9 +14,10 @@ use comb_membership::scenario::gossip::{self, Measured, Trial};
 use comb_membership::scenario::mscs::figures::{self, Parameters};
 use comb_membership::scenario::mscs::load::Load;
 use comb_membership::scenario::mscs::ours::{self, Timers};
-use comb_net::agent::{Limits, SameUser, Server};
+use comb_net::agent::Server;
 use serde_json::Value;
 
+use crate::between_hosts;
 use crate::coming_in;
 use crate::group_side::{Task, monotonic_ns};
 use crate::net::median;
@@ -43,6 +44,7 @@ Classic: MSCS's global update, with calls over the same channels and no other co
 calls of 3-5 ms each. corosync: its process groups, a daemon for each node in a namespace of its own, as many nodes as ours has processes.
 Write gap: the longest time between two acknowledged writes around the end of a replica of three, for one client that goes to the next
 replica on an error or after a second; ours in memory, etcd on a disk as it comes, and in memory with times as short as its manual allows.
+4 hosts: as many agents on this machine, sealed UDP over its loopback between their processes; a silent host is one whose processes are stopped.
 Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -50,7 +52,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// The processes of one group.
 pub(crate) struct Members {
     pub(crate) members: Vec<Member>,
-    _server: Server,
+    _agents: Vec<Server>,
     pub(crate) room: Room,
 }
 
@@ -73,6 +75,12 @@ impl Member {
         writeln!(self.tell, "{}", serde_json::to_string(task).expect("plain data"))
     }
 
+    /// It stands still, and nobody is told.
+    pub(crate) fn stop(&self) -> Outcome<()> {
+        let process = rustix::process::Pid::from_child(&self.process);
+        Ok(rustix::process::kill_process(process, rustix::process::Signal::STOP)?)
+    }
+
     pub(crate) fn hear(&mut self) -> Outcome<Value> {
         let mut line = String::new();
         self.hear.read_line(&mut line)?;
@@ -93,13 +101,17 @@ pub(crate) struct Loaded {
 
 impl Members {
     pub(crate) fn start(way: &str, count: u32) -> Outcome<Self> {
+        Self::start_on(way, count, 1)
+    }
+
+    pub(crate) fn start_on(way: &str, count: u32, hosts: u32) -> Outcome<Self> {
         let room = Room::create()?;
-        let server = Server::bind(&room.agent(), Box::new(SameUser), Limits::default())?;
+        let agents = between_hosts::agents(room.path(), hosts)?;
         let mut members = Vec::new();
         for number in 0..count {
-            members.push(start_member(room.path(), &format!("{way} {number} of {count}"))?);
+            members.push(start_member(room.path(), &format!("{way} {number} of {count} on {hosts}"))?);
         }
-        let mut members = Self { members, _server: server, room };
+        let mut members = Self { members, _agents: agents, room };
         members.hear()?;
         Ok(members)
     }
@@ -151,7 +163,7 @@ impl Members {
 
     /// Kills a member, and says how long it took until the last other one had the next view, in milliseconds.
     pub(crate) fn kill_one(&mut self) -> Outcome<f64> {
-        self.tell(&Task::AwaitView)?;
+        self.tell(&Task::AwaitView { least: 0, most: self.members.len() - 1 })?;
         self.hear()?;
         let mut victim = self.members.remove(self.members.len() / 2);
         let at = monotonic_ns();
@@ -178,6 +190,7 @@ pub(crate) fn start_member(room: &Path, told: &str) -> Outcome<Member> {
 pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut bench = Bench { rows: Vec::new(), started: Instant::now(), full, json };
     bench.ordered_update()?;
+    bench.between_hosts()?;
     bench.classic()?;
     bench.join()?;
     bench.corosync()?;
@@ -278,6 +291,18 @@ impl Bench {
         let delayed = members.load(MEMBERS as usize - 1, OUTSTANDING)?;
         self.set("with 3 ms of delay at each member", Some(delayed.per_second), "1/s", 1_000.0, true);
         members.end()
+    }
+
+    fn between_hosts(&mut self) -> Outcome<()> {
+        self.says("ours: 32 processes on 4 hosts");
+        let measured = between_hosts::measure(MEMBERS)?;
+        let rate = Some(measured.updates_per_second);
+        self.beside("4 hosts: ordered updates of 64 B, all together", (rate, None), "1/s", NOBODY);
+        let death = Some(measured.death_ms);
+        self.set("4 hosts: kill -9 of a member: all others have the next view", death, "ms", 2000.0, false);
+        let silence = Some(measured.silence_ms);
+        self.set("4 hosts: one falls silent: all others have the next view", silence, "ms", 2000.0, false);
+        Ok(())
     }
 
     fn classic(&mut self) -> Outcome<()> {

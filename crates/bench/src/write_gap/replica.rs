@@ -45,9 +45,9 @@ pub(crate) fn run(room: &Path, told: &str) -> Outcome<()> {
         std::process::exit(0);
     });
     let (own, nodes) = (NodeId(number.parse()?), (0..count.parse()?).map(NodeId).collect::<Vec<_>>());
-    let agent = Agent::connect(&room.join("agent"), &names().process(own))?;
+    let agent = Agent::connect(&room.join("agent"), &names(own.0, 1, 1).process(own))?;
     let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
-    let options = GroupOptions { names: names(), config: Config::default(), endpoint };
+    let options = GroupOptions { names: names(own.0, 1, 1), config: Config::default(), endpoint };
     let group = match how {
         "new" => Group::configured(&agent, own, &nodes, options)?,
         _ => Group::joining(&agent, own, &nodes, options)?,
