@@ -50,8 +50,15 @@ pub(crate) fn simulations(report: &mut Report) {
 }
 
 /// Storms of each scenario that are rolled among the tests: about a minute and a half on two cores.
-const STORMS: &[(&str, &str)] =
-    &[("regroup", "8000"), ("mscs", "8000"), ("group", "4000"), ("order", "4000"), ("gossip", "200")];
+const STORMS: &[(&str, &str)] = &[
+    ("regroup", "8000"),
+    ("mscs", "8000"),
+    ("group", "4000"),
+    ("restart", "1000"),
+    ("order", "4000"),
+    ("silence", "200"),
+    ("gossip", "100"),
+];
 
 /// Apart from the seeds that the tests have.
 const FIRST_STORM: &str = "100000";

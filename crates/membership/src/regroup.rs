@@ -322,6 +322,11 @@ impl Regroup {
         &self.view
     }
 
+    /// Whether it can show others that this view was agreed on. A member that the view has let in cannot.
+    pub fn can_prove_its_view(&self) -> bool {
+        self.history.back().is_some_and(|decision| decision.proposal.view == self.view)
+    }
+
     /// How far it is installed.
     pub fn stage(&self) -> Stage {
         self.stage

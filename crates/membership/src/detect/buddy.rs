@@ -21,6 +21,9 @@ use crate::wire::{self, PeerError, Protocol};
 /// The most that an observer's patience is multiplied by.
 const MOST_PATIENCE: u32 = 8;
 
+/// Whoever has answered none of so many pings is silent, however patient one has become.
+const MOST_PINGS: u32 = 64;
+
 /// No node counts as silent before so many pings.
 const FEWEST_PINGS: u32 = 4;
 
@@ -180,7 +183,8 @@ impl Buddy {
     /// How long one that we watch may be silent now.
     pub fn limit(&self) -> Duration {
         let learned = self.staleness.threshold().unwrap_or(self.config.interval * FEWEST_PINGS * 2);
-        learned.max(self.config.interval * FEWEST_PINGS) * self.patience
+        let patient = learned.max(self.config.interval * FEWEST_PINGS) * self.patience;
+        patient.min(self.config.interval * MOST_PINGS)
     }
 
     /// Those that we watch.

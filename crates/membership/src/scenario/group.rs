@@ -192,10 +192,19 @@ impl Stage {
         if self.seen.borrow().lack_cut.iter().any(is_up) {
             return false;
         }
-        let regroups = self.world.actors().filter_map(|(_, actor)| actor.stack().regroup());
-        let Some(newest) = regroups.map(Regroup::view).max_by_key(|view| view.epoch) else { return false };
+        let regroups = || self.world.actors().filter_map(|(_, actor)| actor.stack().regroup());
+        let Some(newest) = regroups().map(Regroup::view).max_by_key(|view| view.epoch) else { return false };
         let truth = self.world.truth();
-        let is_left = |member: &&Member| !truth.is_dead(member.node, member.incarnation);
+        // Who missed the decision cannot be told by those whom it let in: they have no proof of it.
+        let is_there = |regroup: &Regroup| regroup.view().epoch == newest.epoch;
+        let can_be_told = regroups().any(|regroup| is_there(regroup) && regroup.can_prove_its_view());
+        let knows = |node: NodeId| {
+            let regroup = self.world.actor(node).and_then(|actor| actor.stack().regroup());
+            regroup.is_some_and(is_there)
+        };
+        let is_left = |member: &&Member| {
+            !truth.is_dead(member.node, member.incarnation) && (can_be_told || knows(member.node))
+        };
         let left: BTreeSet<_> = newest.members.iter().filter(is_left).map(|member| member.node).collect();
         judge(newest, &left, &Basis::default()).is_quorum()
     }

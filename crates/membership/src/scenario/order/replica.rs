@@ -45,6 +45,8 @@ pub(super) struct Replica {
     /// The application's.
     state: u64,
     round: u64,
+    /// Whose change it is in: what is fetched after the next freeze is still of this one.
+    changing: u64,
     /// What is on its way to the disk: the positions of its records.
     writing: VecDeque<(Ticket, u64)>,
 }
@@ -89,7 +91,7 @@ impl Replica {
         } else {
             None
         };
-        Self { me, config: config.clone(), order, state: 0, round: 0, writing: VecDeque::new() }
+        Self { me, config: config.clone(), order, state: 0, round: 0, changing: 0, writing: VecDeque::new() }
     }
 
     /// How far it is: the view of the last update that it holds, and its position.
@@ -138,7 +140,10 @@ impl Replica {
             }
             // Of a round that this node has left behind.
             Command::Change { round, .. } if round != self.round => return,
-            Command::Change { view, cut, holders, .. } => Input::Change { view, cut, holders },
+            Command::Change { round, view, cut, holders } => {
+                self.changing = round;
+                Input::Change { view, cut, holders }
+            }
             Command::Install { view } if view.epoch.0 == self.round => {
                 let installed = Event::Installed { view: view.clone() };
                 self.feed(Input::Install(view), effects);
@@ -184,7 +189,7 @@ impl Replica {
                     effects.disk().append(LOG, &frame(&bytes)).expect("the disk has room");
                     self.writing.push_back((effects.disk().sync(), position));
                 } else {
-                    effects.tell(told(event, self.round, &mut self.state));
+                    effects.tell(told(event, [self.round, self.changing], &mut self.state));
                 }
             }
             if is_done {
@@ -194,14 +199,14 @@ impl Replica {
     }
 }
 
-fn told(event: order::Event, round: u64, state: &mut u64) -> Event {
+fn told(event: order::Event, [round, changing]: [u64; 2], state: &mut u64) -> Event {
     match event {
         order::Event::Delivered(delivery) => {
             Event::Delivered { position: delivery.position, place: apply(state, &delivery) }
         }
         order::Event::Reached { number, level } => Event::Reached { number, level },
         order::Event::Position(held) => Event::Position { round, held },
-        order::Event::Flushed => Event::Flushed { round },
+        order::Event::Flushed => Event::Flushed { round: changing },
         order::Event::Lagging { .. } => Event::Lagging,
         order::Event::CaughtUp { .. } => Event::CaughtUp,
         order::Event::NeedsSnapshot { .. } => Event::NeedsSnapshot,
