@@ -57,7 +57,16 @@ fn end_agent(directory: &RuntimeDirectory) -> Result<(), Failure> {
         Ok(Reply::Refused(reason)) => Err(Failure::new(reason)),
         Ok(_) => Err(unexpected()),
         Err(error @ (ControlError::Silent(_) | ControlError::NoAgent(_) | ControlError::Protocol(_))) => {
-            let Some(running) = running else { return Err(error.into()) };
+            let Some(running) = running else {
+                // It died between our looking for it and our asking.
+                return match remains::look(directory)? {
+                    Found::Remains(_) => {
+                        println!("{}", describe(&remains::clear(directory)?, directory));
+                        Ok(())
+                    }
+                    Found::Nothing | Found::Agent => Err(error.into()),
+                };
+            };
             // One that was dying when we asked needs no help.
             if !process::wait_for_end(&running, DYING_LIMIT) {
                 process::kill(&running);
