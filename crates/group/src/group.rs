@@ -126,7 +126,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A member of a group whose first members are all configured. It works when more than half of them are there.
+    /// A member of a group whose first members are all configured. It works when more than half of
+    /// them are there; who is not when the time for starting is over (`Watching::starting`) is left out, and has to join.
     pub fn configured(
         agent: &Agent,
         own: NodeId,

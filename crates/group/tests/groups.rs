@@ -180,3 +180,12 @@ fn what_cannot_be_a_member_is_told_so() {
     let error = Group::joining(&agent, NodeId(1 << 20), &members, options()).expect_err("too great");
     assert!(error.to_string().contains("Watching::most_nodes"), "{error}");
 }
+
+#[test]
+fn a_group_works_without_those_who_never_start_and_leaves_them_out() {
+    let agent = InProcess::start();
+    let mut programs: Vec<_> = (0..2).map(|own| Program::configured(&agent, own, 3)).collect();
+    programs[1].submit(7);
+    until(&mut programs, |programs| programs.iter().all(|program| program.state == [7]));
+    until(&mut programs, |programs| programs.iter().all(|program| program.view() == [0, 1]));
+}
