@@ -22,11 +22,7 @@ pub(crate) fn workspace_tests(report: &mut Report) {
 /// What is behind a feature that no other crate asks for.
 pub(crate) fn features(report: &mut Report) {
     let tests = cargo(["test", "-p", "comb-group", "--all-features", "--no-fail-fast"]);
-    report.run("comb-group with etcd and tokio", tests);
-    let tests = cargo(["test", "-p", "comb-group", "--features", "etcd", "--test", "quorum_etcd"]);
-    report.run("comb-group with etcd", tests);
-    let tests = cargo(["test", "-p", "comb-group", "--features", "redb", "--test", "restart"]);
-    report.run("comb-group with redb", tests);
+    report.run("comb-group with all features", tests);
 }
 
 /// comb-net's tests once more, on the ways that older kernels leave it.

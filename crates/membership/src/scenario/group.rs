@@ -229,37 +229,17 @@ impl Stage {
 }
 
 fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
-    let nodes = options.nodes.unwrap_or(5).max(1);
-    let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
-    let mut stage = Stage::new(options.seed, nodes, false);
-    stage.seen.borrow_mut().may_doubt = true;
-    if let Some(watch) = watch {
-        stage.world.watch(watch);
-    }
-    let (start, end) = (Time::from_millis(100), Time::ZERO.saturating_add(busy));
-    let link = &mut stage.world.network_mut().default;
-    (link.lost_per_million, link.doubled_per_million, link.late_per_million) = (20_000, 20_000, 20_000);
-    stage.load(start, end, Duration::from_millis(5));
-    stage.crashes(start, end);
-    let mut weather = Weather::storm(nodes, start, end);
-    // Crashes are rolled apart: a group whose members are all gone has nothing to go on from.
-    (weather.crashes, weather.mass_restarts, weather.longest) = (false, false, Duration::from_secs(2));
-    let faults = weather.roll(&mut stage.dice);
-    stage.world.schedule(faults);
-    stage.whims_per_million = 300;
-    stage.run_until(end)?;
-    stage.whims_per_million = 0;
-    stage.run_until(end.saturating_add(SETTLE))?;
-    let may_go_on = stage.may_go_on();
-    stage.seen.borrow_mut().must_settle = may_go_on;
-    stage.world.end()?;
-    Ok(stage.report(busy))
+    storm(options, watch, false)
 }
 
 fn run_with_logs(options: Options, watch: Watch) -> Result<Report, Failure> {
+    storm(options, watch, true)
+}
+
+fn storm(options: Options, watch: Watch, has_log: bool) -> Result<Report, Failure> {
     let nodes = options.nodes.unwrap_or(5).max(1);
     let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
-    let mut stage = Stage::new(options.seed, nodes, true);
+    let mut stage = Stage::new(options.seed, nodes, has_log);
     stage.seen.borrow_mut().may_doubt = true;
     if let Some(watch) = watch {
         stage.world.watch(watch);
@@ -268,18 +248,27 @@ fn run_with_logs(options: Options, watch: Watch) -> Result<Report, Failure> {
     let link = &mut stage.world.network_mut().default;
     (link.lost_per_million, link.doubled_per_million, link.late_per_million) = (20_000, 20_000, 20_000);
     stage.load(start, end, Duration::from_millis(5));
-    // One run in four has disks that forget; there a group may lose its quorum.
-    let has_rot = options.seed.is_multiple_of(4);
-    stage.outages(start, end, if has_rot { 50_000 } else { 0 });
+    // One run in four with logs has disks that forget; there a group may lose its quorum.
+    let has_rot = has_log && options.seed.is_multiple_of(4);
     let mut weather = Weather::storm(nodes, start, end);
     weather.longest = Duration::from_secs(2);
+    if has_log {
+        stage.outages(start, end, if has_rot { 50_000 } else { 0 });
+    } else {
+        // Crashes are rolled apart: a group whose members are all gone has nothing to go on from.
+        stage.crashes(start, end);
+        (weather.crashes, weather.mass_restarts) = (false, false);
+    }
     let faults = weather.roll(&mut stage.dice);
     stage.world.schedule(faults);
     stage.whims_per_million = 300;
     stage.run_until(end)?;
     stage.whims_per_million = 0;
     stage.run_until(end.saturating_add(SETTLE))?;
-    let must_settle = !has_rot || stage.is_remembered();
+    let must_settle = match has_log {
+        true => !has_rot || stage.is_remembered(),
+        false => stage.may_go_on(),
+    };
     stage.seen.borrow_mut().must_settle = must_settle;
     stage.world.end()?;
     Ok(stage.report(busy))
