@@ -61,9 +61,7 @@ impl Order {
         if let Phase::Out = self.phase {
             return;
         }
-        // A joiner's snapshot may be of a view after the one that it is admitted by, if it hears late of that one.
-        let is_late = matches!(self.phase, Phase::Joining) && cut < self.delivered;
-        assert!(cut >= self.delivered || is_late, "what was delivered belongs to every later view");
+        assert!(cut >= self.delivered, "what was delivered belongs to every later view");
         self.leave_normal();
         if !view.members.contains(&self.me) {
             self.phase = Phase::Out;
@@ -71,10 +69,8 @@ impl Order {
         }
         let is_holder = holders.contains(&self.me.node);
         self.trust_log(is_holder);
-        if !is_late {
-            self.history.truncate(cut);
-            self.persisting.truncate(self.history.held());
-        }
+        self.history.truncate(cut);
+        self.persisting.truncate(self.history.held());
         self.recount();
         self.phase =
             Phase::Changing(Change { view, cut, holders, turn: 0, is_flushed: false, is_frozen: false });
@@ -96,10 +92,6 @@ impl Order {
     pub(super) fn check_flushed(&mut self) {
         let held = self.persisting.limit(&self.config, self.history.held());
         let Phase::Changing(change) = &mut self.phase else { return };
-        if self.delivered > change.cut {
-            // There is a later view already, and who has that must not help to install this one.
-            return;
-        }
         if held < change.cut {
             if self.fetch_at.is_none() {
                 self.fetch();
