@@ -190,3 +190,33 @@ fn broken_rules_are_counted_by_peer_and_a_state_that_cannot_be_is_one() {
     assert_eq!(stack.refused().last(), Some((liar, 3)));
     assert_eq!(stack.poll_event(), None, "it is not restored");
 }
+
+#[test]
+fn who_is_no_member_any_more_gets_no_answers() {
+    let mut group = Group::configured(3, &Config::default());
+    let ping = wire::encode(Protocol::Detect, &(0_u32, member(0)));
+    let answers = |group: &mut Group, from| {
+        let now = group.now;
+        let stack = group.stacks.get_mut(&0).expect("it is there");
+        stack.handle(now, Input::Message { from: NodeId(from), bytes: &ping }).expect("honest");
+        let casts: Vec<_> = core::iter::from_fn(|| stack.poll_transmit(now)).collect();
+        casts.iter().filter(|cast| cast.to == To::One(NodeId(from))).count()
+    };
+    assert_eq!([answers(&mut group, 1), answers(&mut group, 2)], [1, 1]);
+    group.stacks.remove(&2);
+    for node in [0, 1] {
+        group.input(node, Input::Noticed(NodeId(2), Kind::ProcessExit));
+    }
+    assert!(group.stacks[&0].view().is_some_and(|view| !view.contains(NodeId(2))));
+    assert_eq!([answers(&mut group, 1), answers(&mut group, 2)], [1, 0]);
+}
+
+#[test]
+fn who_is_in_the_view_that_follows_a_doubt_is_doubted_no_more() {
+    let mut group = Group::configured(3, &Config::default());
+    group.now = Time::from_millis(5000);
+    group.input(0, Input::Noticed(NodeId(1), Kind::LinkDown));
+    let view = group.stacks[&0].view().expect("it is in one");
+    assert_eq!((view.epoch, view.members.len()), (ViewEpoch(2), 3), "it has answered");
+    assert_eq!(group.stacks[&0].condition(member(1)), Condition::Alive);
+}
