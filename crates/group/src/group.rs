@@ -12,7 +12,7 @@ use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
 
 use crate::log::{Log, LogError, Work, Writer};
-use crate::mesh::{Arrivals, Mesh, MeshError, Names};
+use crate::mesh::{Arrivals, End, Mesh, MeshError, Names};
 use crate::quorum::{Asker, Quorum, QuorumError};
 
 /// How long a group's member sleeps at most: nothing is due for longer, and nobody wakes it.
@@ -123,6 +123,8 @@ pub struct Group {
     asker: Option<Asker>,
     /// Why it has halted.
     failure: Option<LogError>,
+    /// The epoch that it has left word of last.
+    left: Option<ViewEpoch>,
 }
 
 impl Group {
@@ -237,6 +239,7 @@ impl Group {
             writer,
             asker: None,
             failure: None,
+            left: None,
         };
         group.send();
         Ok(group)
@@ -296,13 +299,16 @@ impl Group {
                 self.broken.push_back(error);
             }
         }
-        for (node, cause) in self.arrivals.ended() {
-            let kind = match cause {
+        for &End { node, ref cause, last_word } in self.arrivals.ended() {
+            let input = match (last_word.map(from_word), cause) {
+                (Some((incarnation, installed)), _) => {
+                    Input::Ended { life: Member { node, incarnation }, installed }
+                }
                 // It may live all the same: the detectors will say.
-                Cause::Silent(_) | Cause::Breach(_) => Kind::LinkDown,
-                Cause::Exited(_) | Cause::Left(_) => Kind::ProcessExit,
+                (None, Cause::Silent(_) | Cause::Breach(_)) => Input::Noticed(node, Kind::LinkDown),
+                (None, Cause::Exited(_) | Cause::Left(_)) => Input::Noticed(node, Kind::ProcessExit),
             };
-            let _ = self.stack.handle(now, Input::Noticed(*node, kind));
+            let _ = self.stack.handle(now, input);
         }
         if self.stack.next_timeout().is_some_and(|due| due <= now) {
             let _ = self.stack.handle(now, Input::Timeout);
@@ -349,6 +355,12 @@ impl Group {
         self.stack.view()
     }
 
+    /// The members of the view to which there is no channel (yet): the kernel would not tell of their ends.
+    pub fn unreached(&self) -> impl Iterator<Item = NodeId> {
+        let others = self.view().into_iter().flat_map(View::nodes).filter(|&node| node != self.own);
+        others.filter(|&node| !self.mesh.reaches(node))
+    }
+
     /// The machine, to look at.
     pub fn stack(&self) -> &Stack {
         &self.stack
@@ -389,7 +401,13 @@ impl Group {
                 (Event::Persist { number, bytes: record }, _) => work.push(Work::Append { number, record }),
                 (Event::Replace { number, records }, _) => work.push(Work::Replace { number, records }),
                 (Event::Acquire { epoch, seat }, Some(asker)) => asker.ask(epoch, seat),
-                (event, _) => self.events.push_back(event),
+                (event, _) => {
+                    // Whoever has a channel to a member hears of its end from the kernel. One of the two opens it.
+                    if let Event::View(view) = &event {
+                        self.mesh.reach(view.nodes().filter(|&node| node < self.own));
+                    }
+                    self.events.push_back(event);
+                }
             }
         }
         if let Some(writer) = &mut self.writer {
@@ -397,7 +415,17 @@ impl Group {
         }
     }
 
+    /// Before anybody can know that it has installed a view, a member leaves word that it has.
+    fn leave_word(&mut self) {
+        let installed = self.stack.view().map_or(ViewEpoch(0), |view| view.epoch);
+        if self.left != Some(installed) {
+            self.left = Some(installed);
+            self.mesh.leave_word(to_word(self.stack.me().incarnation, installed));
+        }
+    }
+
     fn send(&mut self) {
+        self.leave_word();
         let now = self.now();
         while let Some(cast) = self.stack.poll_transmit(now) {
             match cast.to {
@@ -418,6 +446,17 @@ impl Group {
         }
         self.sort_events();
     }
+}
+
+/// What a member leaves for those who outlive it: which life it was, and the epoch of the last view that it had installed.
+fn to_word(life: Incarnation, installed: ViewEpoch) -> u128 {
+    u128::from(life.0) << 64 | u128::from(installed.0)
+}
+
+fn from_word(word: u128) -> (Incarnation, ViewEpoch) {
+    #[expect(clippy::cast_possible_truncation, reason = "one half after the other")]
+    let [installed, life] = [word as u64, (word >> 64) as u64];
+    (Incarnation(life), ViewEpoch(installed))
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, Opening, PostError, RequestError};
+use comb_net::{
+    Agent, Cause, ChannelEnded, ChannelKey, Endpoint, EndpointOptions, Opening, PostError, RequestError,
+};
 use comb_types::NodeId;
 
 /// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
@@ -70,13 +72,31 @@ struct Peer {
     failed_opening: Option<Instant>,
 }
 
+/// A node whose last channel has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Which.
+    pub node: NodeId,
+    /// Why.
+    pub cause: Cause,
+    /// What its process left by [`Mesh::leave_word`], if that has ended.
+    pub last_word: Option<u128>,
+}
+
+impl End {
+    fn of(node: NodeId, ended: ChannelEnded) -> Self {
+        let ChannelEnded { cause, last_word, .. } = ended;
+        Self { node, cause, last_word }
+    }
+}
+
 /// What has come.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// All bytes, one message behind the other: fewer allocations than messages.
     bytes: Vec<u8>,
     messages: Vec<(NodeId, std::ops::Range<usize>)>,
-    ended: Vec<(NodeId, Cause)>,
+    ended: Vec<End>,
 }
 
 impl Arrivals {
@@ -85,8 +105,8 @@ impl Arrivals {
         self.messages.iter().map(|(from, range)| (*from, &self.bytes[range.clone()]))
     }
 
-    /// Whose last channel has ended, and why.
-    pub fn ended(&self) -> &[(NodeId, Cause)] {
+    /// Whose last channel has ended.
+    pub fn ended(&self) -> &[End] {
         &self.ended
     }
 
@@ -114,8 +134,10 @@ pub struct Mesh {
     opening: BTreeSet<NodeId>,
     /// Peers with something unsent for which there was no room.
     waiting: BTreeSet<NodeId>,
+    /// Nodes to which there is to be a channel, and is none.
+    wanted: BTreeSet<NodeId>,
     /// Ends that a send has found.
-    ended: Vec<(NodeId, Cause)>,
+    ended: Vec<End>,
     /// Messages that were given up.
     lost: u64,
 }
@@ -139,6 +161,7 @@ impl Mesh {
             nodes: BTreeMap::new(),
             opening: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             ended: Vec::new(),
             lost: 0,
         })
@@ -152,6 +175,21 @@ impl Mesh {
     /// The endpoint, for event loops.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
+    }
+
+    /// Leaves a word for the others: they find it in [`End`] when this process has ended.
+    pub fn leave_word(&self, word: u128) {
+        self.endpoint.leave_word(word);
+    }
+
+    /// From now on has a channel to each of these as soon as it can: so their ends will be told.
+    pub fn reach(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        self.wanted = nodes.filter(|&node| !self.reaches(node)).collect();
+    }
+
+    /// Whether there is a channel to a node.
+    pub fn reaches(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.channel.is_some())
     }
 
     /// Sends a message, or loses it.
@@ -181,6 +219,9 @@ impl Mesh {
         arrivals.clear();
         self.accept();
         self.finish_openings();
+        for node in self.wanted.clone() {
+            self.open(node);
+        }
         loop {
             let (nodes, names) = (&mut self.nodes, &self.names);
             let mut strangers = Vec::new();
@@ -202,7 +243,7 @@ impl Mesh {
                 Ok(_) => break,
                 Err(ended) => {
                     if let Some(node) = self.forget(ended.channel) {
-                        arrivals.ended.push((node, ended.cause));
+                        arrivals.ended.push(End::of(node, ended));
                     }
                 }
             }
@@ -232,6 +273,7 @@ impl Mesh {
         self.peers.remove(&node);
         self.opening.remove(&node);
         self.waiting.remove(&node);
+        self.wanted.remove(&node);
     }
 
     /// Channels that peers have opened. Whoever is no node of this group is shown out.
@@ -247,6 +289,7 @@ impl Mesh {
 
     fn install(&mut self, node: NodeId, channel: ChannelKey) {
         self.nodes.insert(channel, node);
+        self.wanted.remove(&node);
         let peer = self.peers.entry(node).or_default();
         // The first stays: messages of one sender are in order only within a channel.
         peer.channel.get_or_insert(channel);
@@ -305,7 +348,7 @@ impl Mesh {
                 self.lost += 1;
                 if let PostError::Ended(ended) = error {
                     let node = self.forget(channel);
-                    self.ended.extend(node.map(|node| (node, ended.cause)));
+                    self.ended.extend(node.map(|node| End::of(node, ended)));
                 }
                 true
             }

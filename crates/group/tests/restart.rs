@@ -2,12 +2,10 @@
 #![cfg(feature = "redb")]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comb_group::{
     Beginning, Config, Event, Group, GroupOptions, Level, Log, LogError, LogRedb, Names, NodeId, QuorumFile,
@@ -15,9 +13,9 @@ use comb_group::{
 use comb_net::agent::{Limits, SameUser, Server};
 use comb_net::{Agent, EndpointOptions};
 
-const SOON: Duration = Duration::from_secs(60);
-/// Says to a process of this test what it is: see [`member_process`].
-const TOLD: &str = "COMB_TEST_MEMBER";
+mod processes;
+
+use processes::{Process, until};
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -131,67 +129,15 @@ fn run_member(folder: &Path, own: u32, count: u32, has_load: bool, has_quorum: b
 /// No test, but what the processes of the other tests run.
 #[test]
 fn member_process() {
-    let Ok(told) = std::env::var(TOLD) else { return };
+    let Some(told) = processes::told() else { return };
     let words: Vec<_> = told.split(' ').collect();
     let [folder, own, count, has_load, has_quorum] = words[..] else { panic!("told {told}") };
     let number = |word: &str| word.parse().expect("a number");
     run_member(Path::new(folder), number(own), number(count), has_load == "true", has_quorum == "true");
 }
 
-/// A process, killed when it is dropped.
-struct Process {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Process {
-    fn start(folder: &Folder, own: u32, count: u32, has_load: bool, has_quorum: bool) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "member_process", "--nocapture", "--test-threads=1"])
-            .env(TOLD, format!("{} {own} {count} {has_load} {has_quorum}", folder.0.display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let (tell, lines) = mpsc::channel();
-        let out = child.stdout.take().expect("it was piped");
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                // The last line of a process that was killed may be a part of one.
-                let Some(line) = line.strip_prefix(':') else { continue };
-                if tell.send(line.to_owned()).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Until something is so of the lines that processes say.
-fn until(processes: &[Process], mut so: impl FnMut(usize, &str) -> bool) {
-    let deadline = Instant::now() + SOON;
-    loop {
-        for (own, process) in processes.iter().enumerate() {
-            while let Ok(line) = process.lines.try_recv() {
-                if so(own, &line) {
-                    return;
-                }
-            }
-        }
-        assert!(Instant::now() < deadline, "it never comes to be so");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn start(folder: &Folder, own: u32, count: u32, has_load: bool, has_quorum: bool) -> Process {
+    Process::start(&format!("{} {own} {count} {has_load} {has_quorum}", folder.0.display()))
 }
 
 /// All members are killed at once in the middle of load, again and again. Whatever any of them was promised, all have in the end,
@@ -205,7 +151,7 @@ fn a_group_that_is_killed_whole_again_and_again_keeps_what_it_promised() {
     let mut promised = BTreeSet::new();
     for round in 1..=4_usize {
         let mut processes: Vec<_> =
-            (0..MEMBERS).map(|own| Process::start(&folder, own, MEMBERS, true, false)).collect();
+            (0..MEMBERS).map(|own| start(&folder, own, MEMBERS, true, false)).collect();
         until(&processes, |_, line| {
             promised.extend(line.strip_prefix("promised ").map(str::to_owned));
             promised.len() > 1000 * round
@@ -218,7 +164,7 @@ fn a_group_that_is_killed_whole_again_and_again_keeps_what_it_promised() {
         }
     }
     let processes: Vec<_> =
-        (0..MEMBERS).map(|own| Process::start(&folder, own, MEMBERS, false, false)).collect();
+        (0..MEMBERS).map(|own| start(&folder, own, MEMBERS, false, false)).collect();
     let mut has = vec![Vec::<String>::new(); MEMBERS as usize];
     let mut lacking = vec![promised.clone(); MEMBERS as usize];
     until(&processes, |own, line| {
@@ -251,7 +197,7 @@ fn who_comes_back_alone_joins_and_too_few_wait() {
     let folder = Folder::new();
     let _server =
         Server::bind(&folder.file("agent"), Box::new(SameUser), Limits::default()).expect("an agent");
-    let start = |own| Process::start(&folder, own, 3, false, false);
+    let start = |own| start(&folder, own, 3, false, false);
     let mut processes: Vec<_> = (0..3).map(start).collect();
     until(&processes, |own, line| own == 0 && line == "view 0,1,2");
     processes[2].kill();
@@ -272,7 +218,7 @@ fn the_other_one_of_two_goes_on_by_the_quorum_file() {
     let folder = Folder::new();
     let _server =
         Server::bind(&folder.file("agent"), Box::new(SameUser), Limits::default()).expect("an agent");
-    let start = |own| Process::start(&folder, own, 2, false, true);
+    let start = |own| start(&folder, own, 2, false, true);
     let mut processes: Vec<_> = (0..2).map(start).collect();
     until(&processes, |own, line| own == 1 && line == "view 0,1");
     processes[0].kill();

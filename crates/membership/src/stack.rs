@@ -93,6 +93,14 @@ pub enum Input<'a> {
     Timeout,
     /// The driver has seen something of whoever is the member at this node, which its own detectors cannot see.
     Noticed(NodeId, Kind),
+    /// The kernel says that this life of a node has ended, and what it left says of which epoch the last view was that it had
+    /// installed (none: 0). Then it is *fenced*, and need not be there to go on without it: see [`Strength::Fenced`].
+    Ended {
+        /// Whose.
+        life: Member,
+        /// Of its last view.
+        installed: ViewEpoch,
+    },
     /// The answer to [`Event::Acquire`].
     Acquired {
         /// Which epoch was asked for.
@@ -210,6 +218,8 @@ pub struct Stack {
     is_out: bool,
     /// How often each peer broke a rule.
     refused: BTreeMap<NodeId, u64>,
+    /// Lives that have ended, the newest last, and the epoch of the last view that each had installed.
+    ends: VecDeque<(Member, ViewEpoch)>,
     writing: Writing,
     /// Whether a taker waits for the unfinished snapshot.
     is_giving: bool,
@@ -239,7 +249,9 @@ impl Stack {
 
     fn new(config: Config, me: Member, join: Join, contacts: Vec<NodeId>, now: Time) -> Self {
         let Watching { ping, gossip, most_nodes, seed, .. } = config.watching;
-        let state = state::Config { interval: gossip, most_nodes, ..state::Config::new(me, contacts, seed) };
+        let state = state::Config::new(me, contacts, seed);
+        // Views tell it sooner, and 32 processes that all tell the same at once hold each other up.
+        let state = state::Config { interval: gossip, most_nodes, is_urgent: false, ..state };
         let buddy = buddy::Config { interval: ping, most_nodes, ..buddy::Config::new(me, seed ^ 1) };
         Self {
             me,
@@ -257,6 +269,7 @@ impl Stack {
             events: VecDeque::new(),
             is_out: false,
             refused: BTreeMap::new(),
+            ends: VecDeque::new(),
             writing: Writing::default(),
             is_giving: false,
         }
@@ -306,6 +319,10 @@ impl Stack {
                 self.persisted(now, number);
                 return Ok(());
             }
+            Input::Ended { life, installed } => {
+                self.ended(now, life, installed);
+                return Ok(());
+            }
             _ => {}
         }
         let Some(Inside { regroup, .. }) = &mut self.inside else { return Ok(()) };
@@ -320,7 +337,12 @@ impl Stack {
             Input::Acquired { epoch, granted } => {
                 regroup.handle(now, regroup::Input::Acquired { epoch, granted })
             }
-            Input::Message { .. } | Input::Timeout | Input::State(_) | Input::Persisted { .. } => Ok(()),
+            // They are taken above.
+            Input::Message { .. }
+            | Input::Timeout
+            | Input::State(_)
+            | Input::Persisted { .. }
+            | Input::Ended { .. } => Ok(()),
         }
     }
 
@@ -498,6 +520,7 @@ impl Stack {
                 self.inside = Some(Inside { order, regroup });
                 self.write_joined(snapshot);
                 self.decide(&view);
+                self.tell_ends(now);
                 self.watch(now, &view, Duration::ZERO);
                 let view = self.as_this_life(view);
                 self.tell_order(now, order::Input::Change { view, cut, holders });
@@ -566,6 +589,7 @@ impl Stack {
                 self.holders.clone_from(&holders);
                 self.decide(&view);
                 self.doubt_anew(now, &view);
+                self.tell_ends(now);
                 self.watch(now, &view, Duration::ZERO);
                 self.remember();
                 self.must_flush_again();
@@ -604,10 +628,45 @@ impl Stack {
             // One end of a broken link has to go: what a device says of it is not enough for that.
             Condition::Unreachable if self.lookout.gets_no_answer(subject) => Strength::Unreachable,
             Condition::Suspected | Condition::Unreachable => Strength::Suspected,
-            // That it can do nothing more is not all that [`Strength::Fenced`] needs: see there.
+            Condition::Fenced if self.is_proven(subject) => Strength::Fenced,
             Condition::Failed | Condition::Fenced => Strength::Failed,
         };
         self.tell_regroup(now, regroup::Input::Suspect(subject, strength));
+    }
+
+    fn ended(&mut self, now: Time, life: Member, installed: ViewEpoch) {
+        self.ends.retain(|(other, _)| *other != life);
+        if self.ends.len() == regroup::MOST_MEMBERS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((life, installed));
+        let mut evidence = Vec::from([Evidence::new(life, Kind::Fenced, DRIVER)]);
+        // It may have gone on in the seat of a former life, which cannot act without it.
+        let seat = self.regroup().and_then(|regroup| regroup.view().member(life.node));
+        if let Some(seat) = seat.filter(|seat| seat.incarnation < life.incarnation) {
+            evidence.insert(0, Evidence::new(seat, Kind::ProcessExit, DRIVER));
+        }
+        for evidence in evidence {
+            self.tell_lookout(now, lookout::Input::Evidence(evidence));
+        }
+        // That it is fenced may be known already, and that this is a proof may not.
+        self.tell_condition(now, Change { subject: life, condition: Condition::Fenced });
+    }
+
+    /// Whether a life has ended before it had installed a view later than ours. With logs nobody is proven dead for good: the next
+    /// life goes on with what this one has promised.
+    fn is_proven(&self, life: Member) -> bool {
+        let epoch = self.regroup().map(|regroup| regroup.view().epoch);
+        let is_over = |&(ended, installed): &(Member, ViewEpoch)| ended == life && Some(installed) <= epoch;
+        !self.config.order.has_log && self.ends.iter().any(is_over)
+    }
+
+    /// What was no proof in an earlier view may be one in this.
+    fn tell_ends(&mut self, now: Time) {
+        let ended: Vec<_> = self.ends.iter().map(|(life, _)| *life).collect();
+        for subject in ended {
+            self.tell_condition(now, Change { subject, condition: Condition::Fenced });
+        }
     }
 
     /// Who was doubted and is in the new view has answered its coordinator, which a dead one could not. If the doubt was about the

@@ -80,6 +80,9 @@ pub struct Config {
     pub longest_silence: Duration,
     /// After how many versions a tombstone is forgotten. A reader that was away for longer starts anew.
     pub tombstone_versions: u32,
+    /// Whether whoever hears first how a node stands tells others at once. Not where something faster has told them: then all hear
+    /// of it in the next rounds.
+    pub is_urgent: bool,
     /// See there.
     pub distance: Distance,
 }
@@ -101,6 +104,7 @@ impl Config {
             quorum: 8,
             longest_silence: Duration::from_secs(30),
             tombstone_versions: 3600,
+            is_urgent: true,
             // Numbers are given out host by host and rack by rack, so near numbers are near nodes.
             distance: |a, b| u32::BITS - (a.0 ^ b.0).leading_zeros(),
         }
@@ -409,7 +413,7 @@ impl State {
             self.events.push_back(Event::Refuted(member));
         }
         // That a node of a young farm joined is in every digest anyway. All else is worth a message of its own.
-        self.rumour(News { node, standing }, before.is_some());
+        self.rumour(News { node, standing }, before.is_some() && self.config.is_urgent);
         self.choose_layers();
     }
 

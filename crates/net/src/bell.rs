@@ -5,6 +5,7 @@
 //! rings now and then whatever the board says, and never sleeps longer than [`LONGEST_SLEEP`] in one go. A peer that
 //! scribbles on the board costs the endpoint time, never a message.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::thread::futex;
@@ -27,6 +28,8 @@ const CREDIT: u64 = 8;
 const QUENCHED: u64 = 16;
 
 const ATTENTION_WORD: usize = 0;
+/// Two words, and the same two inverted, so that a garbled one is none.
+const LAST_WORD: usize = 1;
 const FUTEX_WORD: usize = 8;
 const FLAGS_START: usize = 128;
 
@@ -121,6 +124,26 @@ impl Bell {
         }
     }
 
+    /// What peers, and the agent, find when the owner's process has ended.
+    pub(crate) fn leave_word(&self, word: u128) {
+        for (place, half) in halves(word).into_iter().enumerate() {
+            self.board.word(LAST_WORD + place).store(half, Ordering::Release);
+        }
+    }
+
+    /// What the owner left last. Of one whose process lives it says nothing: it may be about to change.
+    pub(crate) fn last_word(&self) -> Option<u128> {
+        whole(core::array::from_fn(|place| self.board.word(LAST_WORD + place).load(Ordering::Acquire)))
+    }
+
+    /// As [`Bell::last_word`], of a board that is not mapped here.
+    pub(crate) fn last_word_on(board: BorrowedFd<'_>) -> Option<u128> {
+        let mut bytes = [0; 32];
+        let read = rustix::io::pread(board, &mut bytes, LAST_WORD as u64 * 8).ok()?;
+        let words = bytes.as_chunks::<8>().0;
+        (read == bytes.len()).then(|| whole(core::array::from_fn(|place| u64::from_ne_bytes(words[place]))))?
+    }
+
     /// Wakes the owner if it sleeps; also used by its own watcher.
     pub(crate) fn wake(&self) {
         let word = self.board.word32(FUTEX_WORD);
@@ -194,6 +217,17 @@ impl Bell {
     }
 }
 
+/// A word as it stands on the board.
+fn halves(word: u128) -> [u64; 4] {
+    #[expect(clippy::cast_possible_truncation, reason = "one half after the other")]
+    let [low, high] = [word as u64, (word >> 64) as u64];
+    [low, high, !low, !high]
+}
+
+fn whole([low, high, not_low, not_high]: [u64; 4]) -> Option<u128> {
+    (not_low == !low && not_high == !high).then(|| u128::from(high) << 64 | u128::from(low))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +297,24 @@ mod tests {
         for index in [1, 2, 9, 23] {
             assert_eq!(turns.iter().filter(|turn| **turn == index).count(), 15, "channel {index}");
         }
+    }
+
+    #[test]
+    fn the_last_word_is_what_was_left_last_or_none() {
+        use std::os::fd::AsFd;
+        let (bell, fd) = Bell::create(4).unwrap();
+        let both = || (bell.last_word(), Bell::last_word_on(fd.as_fd()));
+        assert_eq!(both(), (None, None), "nothing was left");
+        for word in [0, 1 << 64 | 2, u128::MAX] {
+            bell.leave_word(word);
+            assert_eq!(both(), (Some(word), Some(word)));
+        }
+        for place in LAST_WORD..LAST_WORD + 4 {
+            bell.leave_word(7);
+            bell.board.word(place).fetch_xor(1, Ordering::Relaxed);
+            assert_eq!(both(), (None, None), "a peer scribbled on it");
+        }
+        assert!(!bell.after_post(Fences::Full).is_wanted() && bell.flags(0) == 0, "nothing else is touched");
     }
 
     #[test]

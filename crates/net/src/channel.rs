@@ -8,6 +8,7 @@ use comb_congestion::quench::Signal;
 use comb_types::ChannelId;
 
 use crate::bypass::Bypass;
+use crate::endpoint::ChannelEnded;
 use crate::events::ChannelEvent;
 use crate::life::{Cause, Life};
 use crate::paced::Paced;
@@ -322,6 +323,15 @@ impl Channel {
         if let Link::Shm(link) = &self.link {
             link.want_credit(wanted);
         }
+    }
+
+    /// What is to be said of its end.
+    pub(crate) fn ended(&self, cause: Cause) -> ChannelEnded {
+        let last_word = match (&cause, &self.link) {
+            (Cause::Exited(_), Link::Shm(link)) => link.last_word(),
+            _ => self.life.last_word(),
+        };
+        ChannelEnded { channel: self.key, peer: self.peer.clone(), cause, last_word }
     }
 
     /// Why the channel has ended, if it has.

@@ -497,7 +497,7 @@ impl Books {
                 let total = channel.credit.checked_add(credit).filter(|&total| total <= WINDOW_MESSAGES);
                 channel.credit = total.ok_or(Breach::Form("credit for messages that were not sent"))?;
             }
-            (CLOSE, State::Open(_)) => self.end(key, Cause::Left("it closed the channel".to_owned())),
+            (CLOSE, State::Open(_)) => self.end(key, Cause::Left("it closed the channel".to_owned()), None),
             _ => return Err(Breach::Form("a message that an emulated channel in this state does not take")),
         }
         Ok(())
@@ -524,10 +524,10 @@ impl Books {
         Ok(())
     }
 
-    fn end(&mut self, key: ChannelKey, cause: Cause) {
+    fn end(&mut self, key: ChannelKey, cause: Cause, last_word: Option<u128>) {
         let Some(channel) = self.remove(key) else { return };
         let resident = self.resident(&channel.resident);
-        resident.ended.push_back(ChannelEnded { channel: key, peer: channel.peer, cause });
+        resident.ended.push_back(ChannelEnded { channel: key, peer: channel.peer, cause, last_word });
     }
 
     /// The real channel has ended, and all that it carried.
@@ -538,7 +538,7 @@ impl Books {
         let over: Vec<_> = over.map(|channel| (channel.key, channel.state.clone())).collect();
         for (key, state) in over {
             match state {
-                State::Open(_) => self.end(key, ended.cause.clone()),
+                State::Open(_) => self.end(key, ended.cause.clone(), ended.last_word),
                 State::Opening | State::Refused(_) => drop(self.remove(key)),
             }
         }

@@ -246,6 +246,8 @@ pub struct ChannelEnded {
     pub peer: String,
     /// Why.
     pub cause: Cause,
+    /// What the peer left last by [`Endpoint::leave_word`], if its process has ended, as its kernel says. Nothing comes after it.
+    pub last_word: Option<u128>,
 }
 
 /// Why nothing was sent.
@@ -574,7 +576,7 @@ impl Endpoint {
         let mut channel = self.take_channel(key)?;
         channel.close();
         self.forget(channel.id());
-        Some(ChannelEnded { channel: key, peer: channel.peer().to_owned(), cause })
+        Some(channel.ended(cause))
     }
 
     fn take_channel(&mut self, key: ChannelKey) -> Option<Channel> {
@@ -601,6 +603,13 @@ impl Endpoint {
         if channel != ATTACHED {
             self.agent.shared().close_channel(channel);
         }
+    }
+
+    /// Leaves a word for those who have channels to this endpoint: they find it in [`ChannelEnded`] when this process has
+    /// ended. It takes the place of the one before, costs some stores, and is kept by the memory, so it counts from the moment that this
+    /// returns, however the process ends.
+    pub fn leave_word(&self, word: u128) {
+        self.shared.bell().leave_word(word);
     }
 
     /// Closes a channel. The peer reads what we sent before and is then told.

@@ -1,6 +1,6 @@
 //! Whether the peer of a channel is still there. Written by the watcher, read by the endpoint when it is idle.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::ending::Ending;
 use crate::ring::Breach;
@@ -28,17 +28,28 @@ pub enum Cause {
 pub(crate) struct Life {
     peer: String,
     ending: Ending<Cause>,
+    /// Of a peer on another host whose process has ended, as its agent says.
+    last_word: OnceLock<u128>,
     windows: Mutex<Vec<IncomingWindow>>,
 }
 
 impl Life {
     pub(crate) fn new(peer: String) -> Self {
-        Self { peer, ending: Ending::new(), windows: Mutex::default() }
+        Self { peer, ending: Ending::new(), last_word: OnceLock::new(), windows: Mutex::default() }
     }
 
     /// `process/endpoint` of the peer.
     pub(crate) fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// To be said before the end is.
+    pub(crate) fn leave_word(&self, word: u128) {
+        let _ = self.last_word.set(word);
+    }
+
+    pub(crate) fn last_word(&self) -> Option<u128> {
+        self.last_word.get().copied()
     }
 
     /// The first cause stays.

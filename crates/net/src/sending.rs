@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::channel::{Channel, ChannelKey};
-use crate::endpoint::{ChannelEnded, Endpoint, PostError};
+use crate::endpoint::{Endpoint, PostError};
 use crate::life::Cause;
 use crate::transport::SendError;
 
@@ -115,10 +115,7 @@ impl Endpoint {
             SendError::Full => match channel.cause() {
                 // A dead peer reads nothing any more: the room will never come. What it sent before is still there to
                 // be received; then the channel stays, and its end is told once more, to the receiver.
-                Some(cause) if !channel.is_idle() => {
-                    let peer = channel.peer().to_owned();
-                    PostError::Ended(ChannelEnded { channel: key, peer, cause })
-                }
+                Some(cause) if !channel.is_idle() => PostError::Ended(channel.ended(cause)),
                 Some(cause) => self.end_channel(key, cause).map_or(PostError::NoChannel, PostError::Ended),
                 None => PostError::Full(channel.peer().to_owned()),
             },

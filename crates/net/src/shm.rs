@@ -393,6 +393,11 @@ impl ShmLink {
         }
     }
 
+    /// What the peer's endpoint left last.
+    pub(crate) fn last_word(&self) -> Option<u128> {
+        self.bell.last_word()
+    }
+
     fn ring_bell(&mut self) {
         let attention = self.bell.after_post(self.fences);
         self.attend(attention);

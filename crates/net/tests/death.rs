@@ -54,10 +54,14 @@ fn talk(mut endpoint: Endpoint) -> ! {
     }
 }
 
+/// Leaves as its last word how many it has taken.
 fn echo(mut endpoint: Endpoint) -> ! {
     let mut buffer = vec![0; 4096];
+    let mut taken = 0;
     loop {
         if let Ok(Some(got)) = endpoint.receive_within(&mut buffer, SOON) {
+            taken += 1;
+            endpoint.leave_word(taken);
             let _ = endpoint.send_within(got.channel, got.kind, &[&buffer[..got.bytes]], SOON);
         }
     }
@@ -448,6 +452,30 @@ fn a_killed_process_never_seems_to_have_left() {
     victim.kill();
     assert_eq!(opening.told(), format!("last (process {pid}) ended"));
     assert_eq!(alice.receive_within(&mut [0; 8], SOON).unwrap_err().channel, key);
+    drop((alice, agent));
+    scene.end_soon();
+}
+
+#[test]
+fn what_the_dead_left_last_is_found_and_of_the_living_nothing() {
+    let scene = Scene::new("word");
+    let agent = scene.connect("alice");
+    let mut alice = agent.endpoint("desk").unwrap();
+    let mut echo = Process::start("echo", "echo", &scene.path());
+    let key = scene.open(&mut alice, "echo/desk");
+    for _ in 0..3 {
+        alice.send(key, 1, b"there?").unwrap();
+        alice.receive_within(&mut [0; 8], SOON).unwrap().expect("an echo");
+    }
+    echo.kill();
+    let ended = alice.receive_within(&mut [0; 8], SOON).unwrap_err();
+    assert_eq!(ended.last_word, Some(3), "{ended}");
+    let living = scene.connect("living").endpoint("desk").unwrap();
+    living.leave_word(7);
+    let key = scene.open(&mut alice, "living/desk");
+    drop(living);
+    let ended = alice.receive_within(&mut [0; 8], SOON).unwrap_err();
+    assert_eq!((ended.channel, ended.last_word), (key, None), "it may say something else tomorrow: {ended}");
     drop((alice, agent));
     scene.end_soon();
 }

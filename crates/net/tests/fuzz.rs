@@ -554,7 +554,7 @@ fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: En
         4 => Reply::Opened { request, channel, peer: who, side: any_side(fuzz), bell_channels },
         5 => Reply::Refused { request: Some(request), reason: any_name(fuzz) },
         6 => Reply::WindowShared { window: any_window(fuzz, channel, endpoint) },
-        7 => Reply::PeerGone { channel, reason: any_name(fuzz) },
+        7 => Reply::PeerGone { channel, reason: any_name(fuzz), last_word: Some(u128::MAX) },
         8 => Reply::WindowTaken { request },
         9 => Reply::RemoteOpened { request, channel, session: any_session(fuzz) },
         10 => {

@@ -54,10 +54,14 @@ fn process_of_beta() {
     }
 }
 
+/// Leaves as its last word how many it has taken.
 fn echo(mut endpoint: Endpoint) -> ! {
     let mut buffer = vec![0; 70_000];
+    let mut taken = 0;
     loop {
         if let Ok(Some(got)) = endpoint.receive_within(&mut buffer, SOON) {
+            taken += 1;
+            endpoint.leave_word(taken);
             let _ = endpoint.send_within(got.channel, got.kind, &[&buffer[..got.bytes]], SOON);
         }
     }
@@ -166,6 +170,7 @@ fn a_killed_process_of_another_host_is_told_of() {
     let ended = scene.end();
     assert_eq!((ended.channel, ended.peer.as_str()), (key, "beta:bob/desk"));
     names_bob(&ended, scene.bob.0.id());
+    assert_eq!(ended.last_word, Some(1));
 }
 
 #[test]

@@ -59,8 +59,9 @@ struct Stage {
     nodes: u32,
     /// Whether deaths are told by the kernel.
     has_kernel: bool,
-    /// Of whose deaths it has told.
+    /// Of whose deaths it has told, and whom.
     dead: BTreeSet<NodeId>,
+    told: BTreeSet<(Member, Member)>,
     /// Wrong words, in a million looks.
     whims_per_million: u32,
     halted: u32,
@@ -77,7 +78,7 @@ impl Stage {
         let seen = Rc::<RefCell<Seen>>::default();
         world.check(Judge(seen.clone()));
         let has_kernel = seed.is_multiple_of(2);
-        Self { world, seen, dice, nodes, has_kernel, dead: BTreeSet::new(), whims_per_million: 0, halted: 0 }
+        Self { world, seen, dice, nodes, has_kernel, dead: BTreeSet::new(), told: BTreeSet::new(), whims_per_million: 0, halted: 0 }
     }
 
     fn load(&mut self, from: Time, until: Time, every: Duration) {
@@ -91,7 +92,7 @@ impl Stage {
         }
     }
 
-    /// One node at a time.
+    /// One node at a time; where the kernel tells of deaths, now and then many.
     fn crashes(&mut self, from: Time, until: Time) {
         let mut at = from;
         loop {
@@ -99,10 +100,14 @@ impl Stage {
             if at >= until {
                 return;
             }
-            let node = NodeId(self.dice.below(self.nodes));
-            let back = at.saturating_add(self.dice.between(Duration::ZERO..BETWEEN_CRASHES));
-            self.world.at(at, Fault::Crash(node));
-            self.world.at(back, Fault::Start(node));
+            let first = self.dice.below(self.nodes);
+            let are_many = self.has_kernel && self.dice.below(4) == 0;
+            let count = if are_many { 1 + self.dice.below(self.nodes) } else { 1 };
+            for node in (first..).take(count as usize).map(|node| NodeId(node % self.nodes)) {
+                let back = at.saturating_add(self.dice.between(Duration::ZERO..BETWEEN_CRASHES));
+                self.world.at(at, Fault::Crash(node));
+                self.world.at(back, Fault::Start(node));
+            }
         }
     }
 
@@ -173,10 +178,14 @@ impl Stage {
             if !died {
                 self.dead.remove(&subject);
             }
+            let life = |node: NodeId, incarnation| Member { node, incarnation };
+            let ended = life(subject, self.world.truth().node(subject).incarnation);
+            let installed = self.seen.borrow().installed(ended);
             for observer in (0..self.nodes).map(NodeId).filter(|&observer| observer != subject) {
                 if is_news && self.has_kernel && self.world.truth().network.connects(subject, observer, now) {
                     let at = now.saturating_add(self.dice.between(Duration::ZERO..LATEST));
-                    self.world.command_at(at, observer, Command::Noticed(subject, Kind::ProcessExit));
+                    self.world.command_at(at, observer, Command::Ended { life: ended, installed });
+                    self.told.insert((life(observer, self.world.truth().node(observer).incarnation), ended));
                 }
                 if self.dice.happens(self.whims_per_million) {
                     self.world.command(observer, Command::Noticed(subject, Kind::IcmpUnreachable));
@@ -205,8 +214,17 @@ impl Stage {
         let is_left = |member: &&Member| {
             !truth.is_dead(member.node, member.incarnation) && (can_be_told || knows(member.node))
         };
-        let left: BTreeSet<_> = newest.members.iter().filter(is_left).map(|member| member.node).collect();
-        judge(newest, &left, &Basis::default()).is_quorum()
+        let left: Vec<_> = newest.members.iter().filter(is_left).copied().collect();
+        // All that are left must have installed it, and must have been told of each of the others.
+        let seen = self.seen.borrow();
+        let are_in = left.iter().all(|&member| seen.installed(member) == newest.epoch);
+        let is_fenced = |ended: &&Member| {
+            let is_told = left.iter().all(|&member| self.told.contains(&(member, **ended)));
+            are_in && is_told && seen.installed(**ended) <= newest.epoch
+        };
+        let fenced = newest.members.iter().filter(is_fenced).map(|member| member.node).collect();
+        let left = left.iter().map(|member| member.node).collect();
+        judge(newest, &left, &Basis { fenced, resource: false }).is_quorum()
     }
 
     fn report(&self, busy: Duration) -> Report {
@@ -221,6 +239,7 @@ impl Stage {
             ("states handed over", seen.restored as f64, ""),
             ("members that were excluded and came back", f64::from(self.halted), ""),
             ("lives that went on from a log", seen.resumed as f64, ""),
+            ("updates lost with all who had them", seen.lost as f64, ""),
             ("logs that were spoiled", seen.forgot as f64, ""),
             ("groups that lost their quorum", f64::from(u8::from(!seen.must_settle)), ""),
         ];

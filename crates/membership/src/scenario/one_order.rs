@@ -31,6 +31,12 @@ impl OneOrder {
         &self.0
     }
 
+    /// What lies beyond a position is lost with all that had delivered it.
+    pub(super) fn lose_beyond(&mut self, position: u64) -> Vec<Place> {
+        let kept = usize::try_from(position).map_or(self.0.len(), |kept| kept.min(self.0.len()));
+        self.0.split_off(kept)
+    }
+
     /// The application's state when all up to a position was delivered.
     pub(super) fn state(&self, position: u64) -> u64 {
         let index = position.checked_sub(1).and_then(|index| usize::try_from(index).ok());
@@ -98,5 +104,7 @@ mod tests {
         assert!(broken(1, 2, place(2, 9)).starts_with("total order: position 2"));
         assert!(broken(3, 4, place(2, 4)).starts_with("order: nobody has delivered"));
         assert!(broken(2, 3, place(1, 3)).starts_with("view synchrony: position 3 is of an old view"));
+        assert_eq!(order.lose_beyond(1), [place(2, 2)]);
+        assert_eq!((order.deliver(1, 2, place(3, 2)), order.len()), (Ok(true), 2));
     }
 }

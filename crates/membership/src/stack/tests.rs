@@ -165,6 +165,12 @@ fn who_comes_back_takes_the_place_of_its_former_life() {
     let view = group.stacks[&0].view().expect("it is in one");
     assert_eq!(view.member(NodeId(2)), Some(second));
     assert_eq!(group.stacks[&2].view(), Some(view));
+    let epoch = view.epoch;
+    // The kernel's word about the former life comes late, and says nothing of this one.
+    group.input(0, Input::Ended { life: member(2), installed: ViewEpoch(1) });
+    group.pass(Duration::from_secs(2));
+    assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(epoch));
+    assert_eq!(group.stacks[&0].condition(second), Condition::Alive);
 }
 
 #[test]
@@ -219,4 +225,63 @@ fn who_is_in_the_view_that_follows_a_doubt_is_doubted_no_more() {
     let view = group.stacks[&0].view().expect("it is in one");
     assert_eq!((view.epoch, view.members.len()), (ViewEpoch(2), 3), "it has answered");
     assert_eq!(group.stacks[&0].condition(member(1)), Condition::Alive);
+}
+
+/// The first two of five hear of the end of each of the others, one after the other.
+fn left_of_five(config: &Config, installed: u64) -> Group {
+    let mut group = Group::configured(5, config);
+    group.stacks.retain(|node, _| *node < 2);
+    for ended in 2..5 {
+        for node in [0, 1] {
+            let installed = ViewEpoch(installed);
+            group.input(node, Input::Ended { life: member(ended), installed });
+        }
+    }
+    group.pass(Duration::from_secs(5));
+    group
+}
+
+#[test]
+fn those_that_are_left_go_on_without_the_fenced() {
+    let group = left_of_five(&Config::default(), 1);
+    for node in [0, 1] {
+        let view = group.stacks[&node].view().expect("it is in one");
+        assert_eq!((view.epoch, view.members.clone()), (ViewEpoch(2), vec![member(0), member(1)]));
+        let fenced = Change { subject: member(4), condition: Condition::Fenced };
+        assert!(group.told(node, |event| *event == Event::Condition(fenced)));
+    }
+}
+
+#[test]
+fn who_had_gone_on_to_a_later_view_still_counts() {
+    let mut group = left_of_five(&Config::default(), 2);
+    let is_stuck =
+        |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));
+    assert!(group.told(0, is_stuck));
+    assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(ViewEpoch(1)));
+    // That it had not is heard later.
+    for ended in 2..5 {
+        for node in [0, 1] {
+            group.input(node, Input::Ended { life: member(ended), installed: ViewEpoch(1) });
+        }
+    }
+    group.pass(Duration::from_secs(5));
+    assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(2));
+}
+
+/// The kernel's word comes piece by piece, and late.
+#[test]
+fn one_that_is_left_alone_goes_on_when_the_last_proof_has_come() {
+    let mut group = Group::configured(3, &Config::default());
+    group.stacks.retain(|node, _| *node == 0);
+    for ended in [1, 2] {
+        group.input(0, Input::Noticed(NodeId(ended), Kind::ProcessExit));
+    }
+    group.pass(Duration::from_secs(3));
+    assert!(group.told(0, |event| matches!(event, Event::Stuck(_))));
+    for ended in [1, 2] {
+        group.input(0, Input::Ended { life: member(ended), installed: ViewEpoch(1) });
+    }
+    group.pass(Duration::from_secs(1));
+    assert_eq!(group.stacks[&0].view().map(|view| view.members.clone()), Some(vec![member(0)]));
 }

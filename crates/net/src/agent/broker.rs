@@ -48,6 +48,19 @@ pub struct Misbehaviour(pub String);
 /// Why one request was refused. The connection goes on.
 struct Refusal(String);
 
+/// What those are told who lose a peer.
+#[derive(Clone, Copy)]
+struct Parting<'a> {
+    reason: &'a str,
+    last_word: Option<u128>,
+}
+
+impl<'a> From<&'a str> for Parting<'a> {
+    fn from(reason: &'a str) -> Self {
+        Self { reason, last_word: None }
+    }
+}
+
 /// Longer reasons are not for people. A reason can quote what was asked for, and an answer that does not fit in a message
 /// would end the connection.
 const LONGEST_REASON: usize = 1000;
@@ -175,7 +188,10 @@ impl Broker {
         let owned: Vec<EndpointId> =
             self.endpoints.iter().filter(|(_, e)| e.owner == client).map(|(&id, _)| id).collect();
         for endpoint in owned {
-            self.remove_endpoint(endpoint, &reason, &mut out);
+            // One that lives may still say something else.
+            let board = self.endpoints[&endpoint].bell.as_fd();
+            let last_word = if ended { Bell::last_word_on(board) } else { None };
+            self.remove_endpoint(endpoint, Parting { reason: &reason, last_word }, &mut out);
         }
         self.clients.remove(&client);
         out
@@ -241,14 +257,15 @@ impl Broker {
                 let name = self.full_name(client);
                 let mut out = Vec::new();
                 let reason = format!("{name} closed the channel");
-                self.remove_channel(channel, &|(id, _)| id != client, &reason, &mut out);
+                self.remove_channel(channel, &|(id, _)| id != client, reason[..].into(), &mut out);
                 Ok(out)
             }
             Request::CloseEndpoint { endpoint } => {
                 self.own_endpoint(client, endpoint)?;
                 let name = self.full_name(client);
                 let mut out = Vec::new();
-                self.remove_endpoint(endpoint, &format!("{name} closed its endpoint"), &mut out);
+                let reason = format!("{name} closed its endpoint");
+                self.remove_endpoint(endpoint, reason[..].into(), &mut out);
                 Ok(out)
             }
             Request::List { request } => Ok(vec![self.list(client, request)]),
@@ -372,7 +389,7 @@ impl Broker {
         let Some(entry) = self.channels.get(&channel) else {
             // The opener left, or gave up, before the answer. The accepter holds a channel that nobody is on.
             let reason = "the offer is no longer there".to_owned();
-            let reply = Reply::PeerGone { channel, reason };
+            let reply = Reply::PeerGone { channel, reason, last_word: None };
             return Ok(vec![Outgoing { to: client, reply, descriptors: Vec::new() }]);
         };
         let Some(pending) = &entry.pending else { return Err("the channel was accepted already".into()) };
@@ -391,7 +408,7 @@ impl Broker {
             Err(Refusal(reason)) => {
                 // Both are told: the accepter thought it had the channel.
                 let mut out = self.refuse(client, channel, &reason)?;
-                let reply = Reply::PeerGone { channel, reason };
+                let reply = Reply::PeerGone { channel, reason, last_word: None };
                 out.push(Outgoing { to: client, reply, descriptors: Vec::new() });
                 return Ok(out);
             }
@@ -422,7 +439,7 @@ impl Broker {
         let (request, opener) = (pending.request, entry.ends[0].0);
         let Refusal(reason) = reason.into();
         let name = self.full_name(client);
-        self.remove_channel(channel, &|_| false, "", &mut Vec::new());
+        self.remove_channel(channel, &|_| false, "".into(), &mut Vec::new());
         let reply = Reply::Refused { request: Some(request), reason: format!("{name} refused: {reason}") };
         Ok(vec![Outgoing { to: opener, reply, descriptors: Vec::new() }])
     }
@@ -506,7 +523,7 @@ impl Broker {
         }
     }
 
-    fn remove_endpoint(&mut self, endpoint: EndpointId, reason: &str, out: &mut Vec<Outgoing>) {
+    fn remove_endpoint(&mut self, endpoint: EndpointId, parting: Parting<'_>, out: &mut Vec<Outgoing>) {
         let Some(removed) = self.endpoints.remove(&endpoint) else { return };
         self.discharge(removed.owner, Bell::board_bytes(removed.bell_channels) as u64);
         let touched: Vec<ChannelId> = self
@@ -519,7 +536,7 @@ impl Broker {
             .map(|(&id, _)| id)
             .collect();
         for channel in touched {
-            self.remove_channel(channel, &|(_, end)| end != endpoint, reason, out);
+            self.remove_channel(channel, &|(_, end)| end != endpoint, parting, out);
         }
     }
 
@@ -528,10 +545,11 @@ impl Broker {
         &mut self,
         channel: ChannelId,
         is_told: &dyn Fn((ClientId, EndpointId)) -> bool,
-        reason: &str,
+        parting: Parting<'_>,
         out: &mut Vec<Outgoing>,
     ) {
         let Some(removed) = self.channels.remove(&channel) else { return };
+        let Parting { reason, last_word } = parting;
         let windows = removed.windows.iter().map(|(owner, window)| (*owner, window.bytes));
         for (client, bytes) in removed.charged_bytes.iter().copied().chain(windows) {
             self.discharge(client, bytes);
@@ -548,10 +566,10 @@ impl Broker {
             }
             Some(Remote { stage: Stage::Asked(_), elsewhere }) => {
                 // Said now it could come before the question.
-                self.orphans.insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned() });
+                self.orphans.insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned(), last_word });
             }
             Some(Remote { stage: Stage::Open, elsewhere }) => {
-                self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned() });
+                self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned(), last_word });
             }
             None => {}
         }
@@ -559,7 +577,7 @@ impl Broker {
             let reason = reason.to_owned();
             let reply = match pending {
                 Some(pending) => Reply::Refused { request: Some(pending.request), reason },
-                None => Reply::PeerGone { channel, reason },
+                None => Reply::PeerGone { channel, reason, last_word },
             };
             out.push(Outgoing { to, reply, descriptors: Vec::new() });
         }

@@ -602,8 +602,8 @@ impl Shared {
                     lock(&self.book).push_window(terms, memory);
                 }
             }
-            Reply::PeerGone { channel, reason } => {
-                lock(&self.book).peer_gone(&self.epoll, channel, &reason);
+            Reply::PeerGone { channel, reason, last_word } => {
+                lock(&self.book).peer_gone(&self.epoll, channel, &reason, last_word);
             }
             Reply::Welcome { .. } | Reply::Refused { request: None, .. } => {}
         }

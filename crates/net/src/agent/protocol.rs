@@ -266,6 +266,8 @@ pub enum Reply {
         channel: ChannelId,
         /// A sentence for people.
         reason: String,
+        /// What its endpoint left on its board, if its process has ended.
+        last_word: Option<u128>,
     },
     /// Answer to `List`.
     Listing {

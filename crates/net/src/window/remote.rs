@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Access, AccessError, IncomingWindow, NotifyError, PutNotice, WindowError, copy_in, copy_out};
 use crate::bypass::Bypass;
 use crate::channel::{Channel, ChannelKey};
-use crate::endpoint::{ChannelEnded, Endpoint, PostError};
+use crate::endpoint::{Endpoint, PostError};
 use crate::kinds;
 use crate::segment::Segment;
 use crate::sync::{Ordering, Words};
@@ -138,10 +138,10 @@ impl Endpoint {
                 return Ok(window);
             }
             let found = self.channel(channel).ok_or(WindowError::NoChannel)?;
-            let peer = found.peer().to_owned();
             if let Some(cause) = found.cause() {
-                return Err(ChannelEnded { channel, peer, cause }.into());
+                return Err(found.ended(cause).into());
             }
+            let peer = found.peer().to_owned();
             let left = limit.checked_sub(started.elapsed()).filter(|left| !left.is_zero());
             let Some(left) = left else { return Err(WindowError::NoneCame { peer, limit }) };
             self.sleep_while(left, |this| !this.shared.has_news(Ordering::Acquire));

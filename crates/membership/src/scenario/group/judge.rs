@@ -11,6 +11,7 @@ use super::super::one_order::{OneOrder, Place, rule};
 use super::member::{Event, GroupMember};
 use crate::detect::Condition;
 use crate::order::Level;
+use crate::quorum::{Basis, judge};
 use crate::regroup::Stuck;
 use crate::view::{Member, View, ViewEpoch};
 
@@ -46,6 +47,8 @@ pub(super) struct Seen {
     pub(super) lack_cut: BTreeSet<NodeId>,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
+    /// Updates that were lost with all who had them, so that the others went on without.
+    pub(super) lost: u64,
     /// Who has halted since the last look.
     pub(super) halted: Vec<NodeId>,
 }
@@ -81,8 +84,37 @@ impl Seen {
         Ok(())
     }
 
-    fn install(&mut self, me: Member, view: &View) -> Result<(), String> {
+    /// Of the last view that a life has installed.
+    pub(super) fn installed(&self, life: Member) -> ViewEpoch {
+        let view = self.lives.get(&life).and_then(|life| life.view.as_ref());
+        view.map_or(ViewEpoch(0), |view| view.epoch)
+    }
+
+    /// Those that are left of a view may go on, though they are no quorum of it, if all others have ended. What these alone had
+    /// delivered is lost, and so is what they had been promised; nobody else's is.
+    fn lose_with_the_dead(&mut self, truth: &Truth<'_>, before: &View, view: &View, delivered: u64) {
+        let stay = before.nodes().filter(|&node| before.member(node) == view.member(node)).collect();
+        if judge(before, &stay, &Basis::default()).is_quorum() {
+            return;
+        }
+        for place in self.order.lose_beyond(delivered) {
+            self.lost += 1;
+            if let Some(sent) = self.sent.get_mut(&(place.sender, place.number)) {
+                sent.is_placed = false;
+                sent.is_promised &= !truth.is_dead(place.sender.node, place.sender.incarnation);
+            }
+        }
+    }
+
+    fn install(&mut self, truth: &Truth<'_>, me: Member, view: &View) -> Result<(), String> {
         rule(view.members.contains(&me), || format!("{me:?} installs {view:?}"))?;
+        let delivered = self.lives.entry(me).or_default().delivered;
+        let before = self.views.get(&ViewEpoch(view.epoch.0 - 1)).cloned();
+        if let Some(before) = before.filter(|before| before.members.contains(&me))
+            && !self.views.contains_key(&view.epoch)
+        {
+            self.lose_with_the_dead(truth, &before, view, delivered);
+        }
         let life = self.lives.entry(me).or_default();
         let before = life.view.replace(view.clone());
         let follows = before.is_none_or(|before| before.epoch.0 + 1 == view.epoch.0);
@@ -140,7 +172,7 @@ impl Checker<GroupMember> for Judge {
             }
             Event::View { me, ref view } => {
                 seen.lack_cut.remove(&node);
-                seen.install(me, view)
+                seen.install(truth, me, view)
             }
             Event::Stuck(reason) => {
                 seen.lack_cut.remove(&node);

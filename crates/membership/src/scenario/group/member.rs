@@ -14,12 +14,13 @@ use crate::order::Level;
 use crate::regroup::Stuck;
 use crate::stack::{self, Config, Input, Stack};
 use crate::transmit::To;
-use crate::view::{Member, View};
+use crate::view::{Member, View, ViewEpoch};
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Submit { level: Level, body: Vec<u8> },
     Noticed(NodeId, Kind),
+    Ended { life: Member, installed: ViewEpoch },
 }
 
 /// What a node tells the checkers.
@@ -243,6 +244,9 @@ impl Actor for GroupMember {
             Happening::Timeout => self.feed(Input::Timeout, effects),
             Happening::Command(Command::Noticed(node, kind)) => {
                 self.feed(Input::Noticed(node, kind), effects);
+            }
+            Happening::Command(Command::Ended { life, installed }) => {
+                self.feed(Input::Ended { life, installed }, effects);
             }
             Happening::Command(Command::Submit { level, body }) => {
                 if let Ok(number) = self.stack.submit(effects.now(), level, &body) {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use comb_types::{ChannelId, EndpointId};
 
-use super::{Broker, Channel, ClientId, Outcome, Outgoing, Refusal, check_name};
+use super::{Broker, Channel, ClientId, Outcome, Outgoing, Parting, Refusal, check_name};
 use crate::agent::policy::Identity;
 use crate::agent::protocol::{RemoteSession, Reply};
 
@@ -33,6 +33,8 @@ pub struct Farewell {
     pub channel: Elsewhere,
     /// A sentence for people.
     pub reason: String,
+    /// What the endpoint left on its board, if its process has ended.
+    pub last_word: Option<u128>,
 }
 
 /// How far a channel to another host has come.
@@ -135,7 +137,7 @@ impl Broker {
             Err(reason) => {
                 // The other host knows.
                 entry.remote = None;
-                self.remove_channel(channel, &|_| false, "", &mut Vec::new());
+                self.remove_channel(channel, &|_| false, "".into(), &mut Vec::new());
                 let reply = Reply::Refused { request: Some(request), reason };
                 vec![Outgoing { to, reply, descriptors: Vec::new() }]
             }
@@ -194,7 +196,7 @@ impl Broker {
         let Refusal(reason) = reason.into();
         let reason = format!("{} refused: {reason}", self.full_name(client));
         // The verdict is given where the offer is removed.
-        self.remove_channel(channel, &|_| false, &reason, &mut Vec::new());
+        self.remove_channel(channel, &|_| false, reason[..].into(), &mut Vec::new());
         Ok(Vec::new())
     }
 
@@ -206,7 +208,7 @@ impl Broker {
     /// Another host's agent says that a channel has ended there: its process left, or is done with it. Only channels
     /// to that host can be meant.
     pub fn ended_elsewhere(&mut self, farewell: &Farewell) -> Vec<Outgoing> {
-        let Farewell { channel: elsewhere, reason } = farewell;
+        let &Farewell { channel: ref elsewhere, ref reason, last_word } = farewell;
         let is_meant = |entry: &Channel| entry.remote.as_ref().is_some_and(|r| r.elsewhere == *elsewhere);
         let Some((&channel, entry)) = self.channels.iter_mut().find(|(_, entry)| is_meant(entry)) else {
             return Vec::new();
@@ -220,7 +222,7 @@ impl Broker {
             // No answer is due: it is the answer.
             Some(Stage::Open) | None => entry.remote = None,
         }
-        self.remove_channel(channel, &|_| true, &reason, &mut out);
+        self.remove_channel(channel, &|_| true, Parting { reason: &reason, last_word }, &mut out);
         out
     }
 
@@ -297,7 +299,7 @@ mod tests {
         }
 
         fn hear(&mut self, channel: Elsewhere) -> Vec<(ClientId, Reply)> {
-            let farewell = Farewell { channel, reason: "dora left".into() };
+            let farewell = Farewell { channel, reason: "dora left".into(), last_word: Some(9) };
             let out = self.broker.ended_elsewhere(&farewell);
             out.into_iter().map(|out| (out.to, out.reply)).collect()
         }
@@ -319,10 +321,10 @@ mod tests {
 
         book.broker.disconnect(ALICE);
         let reason = "alice (process 101) left".to_owned();
-        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(by_us, true), reason }]);
+        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(by_us, true), reason, last_word: None }]);
         book.ask(BOB, Request::CloseChannel { channel: by_them }, Vec::new());
         let reason = "bob (process 102) closed the channel".to_owned();
-        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(wire, false), reason }]);
+        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(wire, false), reason, last_word: None }]);
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
             let outcome = if answered { Ok(line(channel)) } else { Err("refused".to_owned()) };
             assert!(book.broker.arrived(channel, outcome).is_empty(), "nobody is there");
             let reason = "alice (process 101) left".to_owned();
-            let farewell = Farewell { channel: at_beta(channel, true), reason };
+            let farewell = Farewell { channel: at_beta(channel, true), reason, last_word: None };
             assert_eq!(book.broker.take_farewells(), if answered { vec![farewell] } else { vec![] });
         }
     }
@@ -350,7 +352,7 @@ mod tests {
             assert_eq!(book.hear(wrong), []);
         }
         let reason = "host beta: dora left".to_owned();
-        assert_eq!(book.hear(at_beta(channel, true)), [(ALICE, Reply::PeerGone { channel, reason })]);
+        assert_eq!(book.hear(at_beta(channel, true)), [(ALICE, Reply::PeerGone { channel, reason, last_word: Some(9) })]);
         assert_eq!(book.hear(at_beta(channel, true)), []);
         assert_eq!(book.charges(), idle);
         assert_eq!(book.broker.take_farewells(), [], "it knows");

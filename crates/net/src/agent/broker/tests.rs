@@ -305,7 +305,10 @@ fn who_leaves_is_missed_by_each_peer_once_and_leaves_nothing() {
     assert_eq!(
         told,
         [
-            (ALICE, Reply::PeerGone { channel: opened, reason: "bob (process 102) left".into() }),
+            (
+                ALICE,
+                Reply::PeerGone { channel: opened, reason: "bob (process 102) left".into(), last_word: None }
+            ),
             (ALICE, Reply::Refused { request: Some(5), reason: "bob (process 102) left".into() }),
         ],
         "{offered} was not answered yet"

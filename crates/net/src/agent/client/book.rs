@@ -139,10 +139,20 @@ impl Book {
     }
 
     /// The agent says it of a dying process only when that has ended: then its end is what is to be told.
-    pub(super) fn peer_gone(&mut self, epoll: &OwnedFd, channel: ChannelId, reason: &str) {
+    pub(super) fn peer_gone(
+        &mut self,
+        epoll: &OwnedFd,
+        channel: ChannelId,
+        reason: &str,
+        last_word: Option<u128>,
+    ) {
         for record in self.channels.remove(&channel).unwrap_or_default() {
             let process = record.process.and_then(|process| self.processes.get(&process));
             let ended = process.filter(|process| has_ended(&process.descriptor));
+            // What a process on this host left, its peers see for themselves.
+            if let (Some(word), None) = (last_word, record.process) {
+                record.life.leave_word(word);
+            }
             record
                 .end(ended.map_or_else(|| Cause::Left(reason.to_owned()), |ended| Cause::Exited(ended.pid)));
             self.release(epoll, channel, record.process);
@@ -269,8 +279,9 @@ mod tests {
         assert_eq!(one.cause(), Some(Cause::Exited(PID)));
         assert!(!two.has_ended(), "its peer lives");
         // What the agent says of it is its leaving, whatever became of the other.
-        book.peer_gone(&epoll, ChannelId(2), "new closed the channel");
+        book.peer_gone(&epoll, ChannelId(2), "new closed the channel", Some(5));
         assert_eq!(two.cause(), Some(Cause::Left("new closed the channel".into())));
+        assert_eq!(two.last_word(), None, "it is on this host, and lives");
         assert!(book.processes.is_empty() && book.channels.is_empty());
     }
 
@@ -325,7 +336,8 @@ mod tests {
         assert!(watch(PID + 1, &other).is_err());
         let elsewhere = book.watch_elsewhere(ChannelId(2), &endpoint, "beta:dora/desk".into()).unwrap();
         assert_eq!(book.channels_of(&endpoint), [(ChannelId(1), "bob/desk".to_owned())]);
-        book.peer_gone(&epoll, ChannelId(2), "dora left");
+        book.peer_gone(&epoll, ChannelId(2), "dora left", Some(5));
         assert_eq!(elsewhere.cause(), Some(Cause::Left("dora left".into())));
+        assert_eq!(elsewhere.last_word(), Some(5));
     }
 }

@@ -42,6 +42,8 @@ pub(super) enum News {
         opened_by_you: bool,
         /// A sentence for people.
         reason: String,
+        /// What the endpoint there left on its board, if its process has ended.
+        last_word: Option<u128>,
     },
 }
 
@@ -88,8 +90,8 @@ impl Correspondence {
 
     /// Tells a host of a channel's end: at once if there is a line, else as soon as there is one.
     pub(super) fn tell(&self, farewell: Farewell) {
-        let Farewell { channel: Elsewhere { host, wire_channel, opened_here }, reason } = farewell;
-        let news = News::Ended { wire_channel, opened_by_you: !opened_here, reason };
+        let Farewell { channel: Elsewhere { host, wire_channel, opened_here }, reason, last_word } = farewell;
+        let news = News::Ended { wire_channel, opened_by_you: !opened_here, reason, last_word };
         let mut hosts = self.hosts();
         let Some(hosts) = hosts.as_mut() else { return };
         let to = hosts.entry(host).or_default();
@@ -184,12 +186,11 @@ fn hear(stream: &mut SecureStream, outbox: &Outbox) -> Result<(), StreamError> {
             Err(error) => return Err(error),
         };
         // What we do not understand, a later version says; it is a hint, and so is what we do.
-        let Ok(News::Ended { wire_channel, opened_by_you, reason }) = protocol::decode(bytes) else {
-            continue;
-        };
+        let Ok(news) = protocol::decode(bytes) else { continue };
+        let News::Ended { wire_channel, opened_by_you, reason, last_word } = news;
         let plain = reason.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect();
         let channel = Elsewhere { host, wire_channel, opened_here: opened_by_you };
-        outbox.send(Command::EndedElsewhere(Farewell { channel, reason: plain }));
+        outbox.send(Command::EndedElsewhere(Farewell { channel, reason: plain, last_word }));
     }
 }
 
@@ -198,13 +199,13 @@ mod tests {
     use super::*;
 
     /// News of version 1 as they were recorded. A later version must still read them.
-    const ENDED_V1: &[u8] = b"\x01\x00\x4d\x01\x04left";
+    const ENDED_V1: &[u8] = b"\x01\x00\x4d\x01\x04left\x01\x85\x02";
 
     #[test]
     fn recorded_news_are_still_read() {
         let news: News = protocol::decode(ENDED_V1).unwrap();
         let (wire_channel, reason) = (ChannelId(77), "left".to_owned());
-        assert_eq!(news, News::Ended { wire_channel, opened_by_you: true, reason });
+        assert_eq!(news, News::Ended { wire_channel, opened_by_you: true, reason, last_word: Some(0x105) });
         assert_eq!(protocol::encode(&news).unwrap(), ENDED_V1);
     }
 }
