@@ -163,8 +163,7 @@ fn a_group_that_is_killed_whole_again_and_again_keeps_what_it_promised() {
             promised.extend(lines.filter_map(|line| line.strip_prefix("promised ").map(str::to_owned)));
         }
     }
-    let processes: Vec<_> =
-        (0..MEMBERS).map(|own| start(&folder, own, MEMBERS, false, false)).collect();
+    let processes: Vec<_> = (0..MEMBERS).map(|own| start(&folder, own, MEMBERS, false, false)).collect();
     let mut has = vec![Vec::<String>::new(); MEMBERS as usize];
     let mut lacking = vec![promised.clone(); MEMBERS as usize];
     until(&processes, |own, line| {

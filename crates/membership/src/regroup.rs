@@ -226,6 +226,8 @@ pub struct Regroup {
     promised: Ballot,
     accepted: Option<(Ballot, Proposal)>,
     frozen: bool,
+    /// There were too few to end this view, for a while.
+    was_stuck: bool,
     position: Option<u64>,
     /// A promise that waits for the position.
     owed: Option<Ballot>,
@@ -292,6 +294,7 @@ impl Regroup {
             promised: Ballot::NONE,
             accepted: None,
             frozen: false,
+            was_stuck: false,
             position: None,
             owed: None,
             voices: BTreeMap::new(),
@@ -386,9 +389,11 @@ impl Regroup {
         if !self.trusts_detector(member.node, strength) {
             return;
         }
-        let known = self.evidence.entry(member.node).or_insert(strength);
-        if *known != Strength::Fenced {
-            *known = strength;
+        if self.evidence.get(&member.node) != Some(&Strength::Fenced) {
+            self.evidence.insert(member.node, strength);
+            if strength == Strength::Fenced {
+                self.promise_again();
+            }
         }
         self.raise();
         self.gathered();

@@ -141,7 +141,8 @@ impl Bell {
         let mut bytes = [0; 32];
         let read = rustix::io::pread(board, &mut bytes, LAST_WORD as u64 * 8).ok()?;
         let words = bytes.as_chunks::<8>().0;
-        (read == bytes.len()).then(|| whole(core::array::from_fn(|place| u64::from_ne_bytes(words[place]))))?
+        (read == bytes.len())
+            .then(|| whole(core::array::from_fn(|place| u64::from_ne_bytes(words[place]))))?
     }
 
     /// Wakes the owner if it sleeps; also used by its own watcher.

@@ -195,6 +195,15 @@ impl Regroup {
         self.send(ballot.node, Body::Promise { ballot, promise });
     }
 
+    /// Somebody is proven dead: the promise that was given last says so now, unless it was used already.
+    pub(super) fn promise_again(&mut self) {
+        let is_past = self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == self.promised);
+        if self.frozen && self.promised != Ballot::NONE && !is_past {
+            self.owed = Some(self.promised);
+            self.answer();
+        }
+    }
+
     pub(super) fn promise(
         &mut self,
         from: NodeId,
@@ -287,6 +296,7 @@ impl Regroup {
             && !campaign.is_stuck
         {
             campaign.is_stuck = true;
+            self.was_stuck = true;
             self.events.push_back(Event::Stuck { reason });
             self.reconsider_voices();
         }

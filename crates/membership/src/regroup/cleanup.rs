@@ -38,6 +38,7 @@ impl Regroup {
         self.promised = Ballot::NONE;
         self.accepted = None;
         self.frozen = false;
+        self.was_stuck = false;
         self.position = None;
         self.owed = None;
         self.voices.clear();

@@ -60,7 +60,10 @@ impl Regroup {
     }
 
     fn successor(&self, campaign: &Campaign) -> Proposal {
-        let pruned = prune(&broken_links(campaign, self.me.node), self.me.node);
+        // Where there were too few, most did not hear each other, and who hears whom again is not known yet. A link that is still
+        // broken will be a reason for the view after this one.
+        let broken = if self.was_stuck { BTreeSet::new() } else { broken_links(campaign, self.me.node) };
+        let pruned = prune(&broken, self.me.node);
         let stays = campaign.promises.iter().filter(|(node, _)| !pruned.contains(node));
         let mut members: Vec<Member> = stays.map(|(_, promise)| promise.life).collect();
         for &member in self.admit.iter().rev() {

@@ -78,7 +78,17 @@ impl Stage {
         let seen = Rc::<RefCell<Seen>>::default();
         world.check(Judge(seen.clone()));
         let has_kernel = seed.is_multiple_of(2);
-        Self { world, seen, dice, nodes, has_kernel, dead: BTreeSet::new(), told: BTreeSet::new(), whims_per_million: 0, halted: 0 }
+        Self {
+            world,
+            seen,
+            dice,
+            nodes,
+            has_kernel,
+            dead: BTreeSet::new(),
+            told: BTreeSet::new(),
+            whims_per_million: 0,
+            halted: 0,
+        }
     }
 
     fn load(&mut self, from: Time, until: Time, every: Duration) {

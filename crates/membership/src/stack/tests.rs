@@ -255,8 +255,7 @@ fn those_that_are_left_go_on_without_the_fenced() {
 #[test]
 fn who_had_gone_on_to_a_later_view_still_counts() {
     let mut group = left_of_five(&Config::default(), 2);
-    let is_stuck =
-        |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));
+    let is_stuck = |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));
     assert!(group.told(0, is_stuck));
     assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(ViewEpoch(1)));
     // That it had not is heard later.

@@ -566,7 +566,8 @@ impl Broker {
             }
             Some(Remote { stage: Stage::Asked(_), elsewhere }) => {
                 // Said now it could come before the question.
-                self.orphans.insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned(), last_word });
+                self.orphans
+                    .insert(channel, Farewell { channel: elsewhere, reason: reason.to_owned(), last_word });
             }
             Some(Remote { stage: Stage::Open, elsewhere }) => {
                 self.farewells.push(Farewell { channel: elsewhere, reason: reason.to_owned(), last_word });

@@ -321,10 +321,16 @@ mod tests {
 
         book.broker.disconnect(ALICE);
         let reason = "alice (process 101) left".to_owned();
-        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(by_us, true), reason, last_word: None }]);
+        assert_eq!(
+            book.broker.take_farewells(),
+            [Farewell { channel: at_beta(by_us, true), reason, last_word: None }]
+        );
         book.ask(BOB, Request::CloseChannel { channel: by_them }, Vec::new());
         let reason = "bob (process 102) closed the channel".to_owned();
-        assert_eq!(book.broker.take_farewells(), [Farewell { channel: at_beta(wire, false), reason, last_word: None }]);
+        assert_eq!(
+            book.broker.take_farewells(),
+            [Farewell { channel: at_beta(wire, false), reason, last_word: None }]
+        );
     }
 
     #[test]
@@ -352,7 +358,10 @@ mod tests {
             assert_eq!(book.hear(wrong), []);
         }
         let reason = "host beta: dora left".to_owned();
-        assert_eq!(book.hear(at_beta(channel, true)), [(ALICE, Reply::PeerGone { channel, reason, last_word: Some(9) })]);
+        assert_eq!(
+            book.hear(at_beta(channel, true)),
+            [(ALICE, Reply::PeerGone { channel, reason, last_word: Some(9) })]
+        );
         assert_eq!(book.hear(at_beta(channel, true)), []);
         assert_eq!(book.charges(), idle);
         assert_eq!(book.broker.take_farewells(), [], "it knows");
