@@ -559,6 +559,9 @@ impl Stack {
     fn regrouped(&mut self, now: Time, event: regroup::Event) {
         match event {
             regroup::Event::Freeze { .. } => self.tell_order(now, order::Input::Freeze),
+            regroup::Event::Reach { cut, holders } => {
+                self.tell_order(now, order::Input::Reach { cut, holders });
+            }
             regroup::Event::Decided { view, cut, holders } => {
                 let decided = join::Input::Decided { view: view.clone(), cut, holders: holders.clone() };
                 let heard = self.join.handle(now, decided);
@@ -677,13 +680,17 @@ impl Stack {
 
     /// Asks the members for a snapshot in turn, first those who must have one; the next when the last has given nothing since.
     fn look_for_snapshot(&mut self, now: Time) {
-        let Some(Inside { regroup, .. }) = &self.inside else { return };
+        let Some(Inside { order, regroup }) = &mut self.inside else { return };
         if self.snapshots.giver().is_some() && core::mem::take(&mut self.is_given_some) {
             return;
         }
-        let holders = self.holders.iter().copied();
-        let members = regroup.view().nodes().filter(|node| !self.holders.contains(node));
-        let others: Vec<_> = holders.chain(members).filter(|&node| node != self.me.node).collect();
+        let mut others = self.holders.clone();
+        for node in order.holders().iter().copied().chain(regroup.view().nodes()) {
+            if !others.contains(&node) {
+                others.push(node);
+            }
+        }
+        others.retain(|&node| node != self.me.node);
         if others.is_empty() {
             return;
         }

@@ -1,7 +1,7 @@
 //! What must never be, and what must have been in the end.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use comb_sim::{Checker, Truth};
@@ -11,7 +11,6 @@ use super::super::one_order::{OneOrder, Place, rule};
 use super::member::{Event, GroupMember};
 use crate::detect::Condition;
 use crate::order::Level;
-use crate::regroup::Stuck;
 use crate::view::{Member, View, ViewEpoch};
 
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +41,6 @@ pub(super) struct Seen {
     pub(super) may_doubt: bool,
     pub(super) resumed: u64,
     pub(super) forgot: u64,
-    /// Who last said that nobody who is there holds what may have been committed.
-    pub(super) lack_cut: BTreeSet<NodeId>,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
     /// Who has halted since the last look.
@@ -60,6 +57,10 @@ impl Seen {
 
     pub(super) fn views(&self) -> u64 {
         self.views.len() as u64
+    }
+
+    pub(super) fn is_installed(&self, epoch: ViewEpoch) -> bool {
+        self.views.contains_key(&epoch)
     }
 
     fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
@@ -138,15 +139,7 @@ impl Checker<GroupMember> for Judge {
                 seen.lives.entry(me).or_default().delivered = position;
                 rule(known == state, || format!("the state at {position} is another"))
             }
-            Event::View { me, ref view } => {
-                seen.lack_cut.remove(&node);
-                seen.install(me, view)
-            }
-            Event::Stuck(reason) => {
-                seen.lack_cut.remove(&node);
-                seen.lack_cut.extend(matches!(reason, Stuck::CutLost { .. }).then_some(node));
-                Ok(())
-            }
+            Event::View { me, ref view } => seen.install(me, view),
             Event::Condition(change) => {
                 let is_dead = truth.is_dead(change.subject.node, change.subject.incarnation);
                 let is_wrong = change.condition > Condition::Alive && !is_dead;
