@@ -34,7 +34,7 @@ use comb_types::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 pub use body::Body;
-use flush::Change;
+use flush::{Change, Wanted};
 use history::History;
 pub use log::LogError;
 use log::Persisting;
@@ -133,6 +133,13 @@ pub enum Input<'a> {
     Timeout,
     /// The view ends: acknowledge nothing more in it.
     Freeze,
+    /// The view that was frozen may end at this cut: answer with [`Event::Position`] again when all up to it is held.
+    Reach {
+        /// The highest position that may belong to it.
+        cut: u64,
+        /// Who said to hold all up to it.
+        holders: Vec<NodeId>,
+    },
     /// This is the successor of the view, or of one that was agreed and not installed.
     Change {
         /// The successor.
@@ -180,7 +187,7 @@ pub enum Event {
         /// The level that it was sent for.
         level: Level,
     },
-    /// The answer to [`Input::Freeze`]: every position up to this is held.
+    /// The answer to [`Input::Freeze`] and [`Input::Reach`]: every position up to this is held.
     Position(u64),
     /// The answer to [`Input::Change`]: everything up to the cut is held, and nothing beyond.
     Flushed,
@@ -307,6 +314,10 @@ pub struct Order {
     now: Time,
     phase: Phase,
     view: View,
+    /// The view that it was told of last, which may not be installed.
+    latest: View,
+    /// What is to be reached before it is agreed.
+    reach: Option<Wanted>,
     history: History,
     /// The highest position that was delivered.
     delivered: u64,
@@ -349,6 +360,8 @@ impl Order {
             now: Time::ZERO,
             phase: Phase::Joining,
             view: View { epoch: ViewEpoch(0), ..View::founded_by(me) },
+            latest: View { epoch: ViewEpoch(0), ..View::founded_by(me) },
+            reach: None,
             history: History::after(snapshot.position),
             delivered: snapshot.position,
             ordered: numbers.clone(),
@@ -390,6 +403,10 @@ impl Order {
             Input::Timeout => Ok(()),
             Input::Freeze => {
                 self.freeze();
+                Ok(())
+            }
+            Input::Reach { cut, holders } => {
+                self.reach(cut, holders);
                 Ok(())
             }
             Input::Change { view, cut, holders } => {
@@ -439,6 +456,11 @@ impl Order {
     pub fn next_timeout(&self) -> Option<Time> {
         let sequencer = self.sequencer.as_ref().and_then(Sequencer::next_timeout);
         [self.fetch_at, self.ack_at, self.outbox.next_timeout(), sequencer].into_iter().flatten().min()
+    }
+
+    /// Those who may hold what this member lacks of a cut, the likeliest first.
+    pub(crate) fn holders(&mut self) -> &[NodeId] {
+        self.wanted().map_or(&[], |wanted| &wanted.holders)
     }
 
     /// The view that it is in; before the first, one of epoch 0.

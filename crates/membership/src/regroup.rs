@@ -95,7 +95,7 @@ pub enum Input<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
-    /// The answer to [`Event::Freeze`]: up to this position, without a gap, this member holds the updates.
+    /// The answer to [`Event::Freeze`] and [`Event::Reach`]: up to this position, without a gap, this member holds the updates.
     Position(u64),
     /// The cut of the last [`Event::Decided`] is reached: this member holds and has delivered all up to it, and nothing beyond.
     Flushed,
@@ -120,6 +120,14 @@ pub enum Event {
         /// Of the view that may end.
         epoch: ViewEpoch,
     },
+    /// The view may end at this cut. Fetch what is lacking up to it, throw nothing away, and answer with [`Input::Position`] when all of
+    /// it is held. If another such event comes first, then that one counts alone.
+    Reach {
+        /// Updates up to this position may belong to the view that ends.
+        cut: u64,
+        /// Who holds them all. If none of them answers, any other member may.
+        holders: Vec<NodeId>,
+    },
     /// Ask the quorum resource, and answer with [`Input::Acquired`].
     Acquire {
         /// The epoch to ask for.
@@ -134,7 +142,8 @@ pub enum Event {
         view: View,
         /// Updates up to this position belong to the view that ended; none beyond does.
         cut: u64,
-        /// Who holds them all. Some may be leaving; they serve until the view is installed.
+        /// Who holds them all. Some may be leaving; they serve until the view is installed. If none of them answers, any other member
+        /// of the view that ended may hold them.
         holders: Vec<NodeId>,
     },
     /// Everybody in this view has reached the cut: go on in it.
@@ -225,6 +234,8 @@ pub struct Regroup {
     // As an acceptor of ballots about the end of this view.
     promised: Ballot,
     accepted: Option<(Ballot, Proposal)>,
+    /// A proposal that this member accepts when it has reached the cut.
+    offered: Option<(Ballot, Proposal)>,
     frozen: bool,
     /// There were too few to end this view, for a while.
     was_stuck: bool,
@@ -252,8 +263,11 @@ pub struct Regroup {
 
     /// The newest last. The decision that ended the view before this one is there, unless this member has just joined.
     history: VecDeque<Decision>,
-    /// A coordinator that had to decide without itself tells the others until then.
-    leaving_at: Option<Time>,
+    /// A coordinator that had to decide without itself tells the others until one of them says that they have gone on: nobody else may
+    /// know, and nobody else may hold what they lack.
+    is_leaving: bool,
+    /// When people hear that none of them has.
+    alone_at: Option<Time>,
     halted: bool,
     resend_at: Option<Time>,
     takeover_at: Option<Time>,
@@ -293,6 +307,7 @@ impl Regroup {
             calm_until: now.saturating_add(timing.patience),
             promised: Ballot::NONE,
             accepted: None,
+            offered: None,
             frozen: false,
             was_stuck: false,
             position: None,
@@ -308,7 +323,8 @@ impl Regroup {
             installed: BTreeSet::new(),
             left: Vec::new(),
             history: VecDeque::new(),
-            leaving_at: None,
+            is_leaving: false,
+            alone_at: None,
             halted: false,
             resend_at: None,
             takeover_at: None,
@@ -325,9 +341,9 @@ impl Regroup {
         &self.view
     }
 
-    /// Whether it can show others that this view was agreed on. A member that the view has let in cannot.
-    pub fn can_prove_its_view(&self) -> bool {
-        self.history.back().is_some_and(|decision| decision.proposal.view == self.view)
+    /// The views that it knows to have been decided, of late. One may be without it.
+    pub fn decided_views(&self) -> impl Iterator<Item = &View> {
+        self.history.iter().map(|decision| &decision.proposal.view).chain([&self.view])
     }
 
     /// How far it is installed.
@@ -379,7 +395,7 @@ impl Regroup {
             return None;
         }
         let until = self.campaign.as_ref().and_then(|campaign| campaign.until);
-        [self.resend_at, self.takeover_at, until, self.leaving_at].into_iter().flatten().min()
+        [self.resend_at, self.takeover_at, until, self.alone_at].into_iter().flatten().min()
     }
 
     fn suspect(&mut self, member: Member, strength: Strength) {
@@ -423,7 +439,8 @@ impl Regroup {
             self.tell_how_it_ended(&message);
             return Ok(());
         }
-        if self.leaving_at.is_some() {
+        if self.is_leaving {
+            self.hear_that_they_went_on(from, &message.body);
             return Ok(());
         }
         if let Body::Gone { by } = message.body {
@@ -511,9 +528,8 @@ impl Regroup {
         if self.halted {
             return;
         }
-        if is_due(self.leaving_at, self.now) {
-            self.halt(ViewEpoch(self.view.epoch.0 + 1));
-            return;
+        if is_due(self.alone_at, self.now) {
+            self.nobody_went_on();
         }
         if is_due(self.resend_at, self.now) {
             self.resend_at = None;
@@ -539,13 +555,13 @@ impl Regroup {
             || self.stage != Stage::Settled
             || !self.voices.is_empty()
             || !self.asked.is_empty()
-            || self.leaving_at.is_some();
+            || self.is_leaving;
         if !waits {
             self.resend_at = None;
         } else if self.resend_at.is_none() {
             self.resend_at = Some(self.now.saturating_add(self.timing.resend));
         }
-        let may_take_over = self.has_reason() && self.campaign.is_none() && self.leaving_at.is_none();
+        let may_take_over = self.has_reason() && self.campaign.is_none() && !self.is_leaving;
         if !may_take_over {
             self.takeover_at = None;
         } else if self.takeover_at.is_none() {
@@ -555,8 +571,9 @@ impl Regroup {
     }
 
     fn resend(&mut self) {
-        if self.leaving_at.is_some() {
+        if self.is_leaving {
             self.tell_decision_to_members();
+            self.ask_whether_they_went_on();
             return;
         }
         self.asked.clear();

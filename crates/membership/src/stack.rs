@@ -77,6 +77,9 @@ pub struct Config {
     pub snapshot: snapshot::Config,
     /// Of the log, if there is one: see [`order::Config::has_log`].
     pub log: LogConfig,
+    /// Whether those that are left wait if they are no quorum, though the kernel says that all others have ended. Else they go on
+    /// (see [`Strength::Fenced`]), and what only the others held is lost, even if it had been promised to them.
+    pub needs_quorum: bool,
 }
 
 /// What a member is told.
@@ -582,6 +585,9 @@ impl Stack {
     fn regrouped(&mut self, now: Time, event: regroup::Event) {
         match event {
             regroup::Event::Freeze { .. } => self.tell_order(now, order::Input::Freeze),
+            regroup::Event::Reach { cut, holders } => {
+                self.tell_order(now, order::Input::Reach { cut, holders });
+            }
             regroup::Event::Decided { view, cut, holders } => {
                 let decided = join::Input::Decided { view: view.clone(), cut, holders: holders.clone() };
                 let heard = self.join.handle(now, decided);
@@ -658,7 +664,7 @@ impl Stack {
     fn is_proven(&self, life: Member) -> bool {
         let epoch = self.regroup().map(|regroup| regroup.view().epoch);
         let is_over = |&(ended, installed): &(Member, ViewEpoch)| ended == life && Some(installed) <= epoch;
-        !self.config.order.has_log && self.ends.iter().any(is_over)
+        !self.config.needs_quorum && !self.config.order.has_log && self.ends.iter().any(is_over)
     }
 
     /// What was no proof in an earlier view may be one in this.
@@ -736,13 +742,17 @@ impl Stack {
 
     /// Asks the members for a snapshot in turn, first those who must have one; the next when the last has given nothing since.
     fn look_for_snapshot(&mut self, now: Time) {
-        let Some(Inside { regroup, .. }) = &self.inside else { return };
+        let Some(Inside { order, regroup }) = &mut self.inside else { return };
         if self.snapshots.giver().is_some() && core::mem::take(&mut self.is_given_some) {
             return;
         }
-        let holders = self.holders.iter().copied();
-        let members = regroup.view().nodes().filter(|node| !self.holders.contains(node));
-        let others: Vec<_> = holders.chain(members).filter(|&node| node != self.me.node).collect();
+        let mut others = self.holders.clone();
+        for node in order.holders().iter().copied().chain(regroup.view().nodes()) {
+            if !others.contains(&node) {
+                others.push(node);
+            }
+        }
+        others.retain(|&node| node != self.me.node);
         if others.is_empty() {
             return;
         }

@@ -9,26 +9,52 @@ use super::history::History;
 use super::sequencer::Sequencer;
 use super::{Event, Order, Phase, Progress, Snapshot};
 use crate::transmit::To;
-use crate::view::{Member, View};
+use crate::view::{Member, View, ViewEpoch};
 
 /// A view that was agreed and is not installed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Change {
     pub view: View,
-    pub cut: u64,
-    pub holders: Vec<NodeId>,
-    turn: usize,
+    pub wanted: Wanted,
     is_flushed: bool,
     /// Its view may end before it was installed. What is lacking is still fetched: there may be nobody else to hold it.
     pub is_frozen: bool,
 }
 
-impl Change {
-    /// Whom to ask now: one holder after the other, as any may be silent.
-    pub(super) fn next_holder(&mut self, me: NodeId) -> Option<NodeId> {
+/// A cut to be reached.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Wanted {
+    /// Of the view that begins there.
+    pub epoch: ViewEpoch,
+    pub cut: u64,
+    /// Who said to hold everything up to it, and then who else may.
+    pub holders: Vec<NodeId>,
+    turn: usize,
+}
+
+impl Wanted {
+    fn new(
+        epoch: ViewEpoch,
+        cut: u64,
+        mut holders: Vec<NodeId>,
+        others: impl Iterator<Item = NodeId>,
+    ) -> Self {
+        for other in others {
+            if !holders.contains(&other) {
+                holders.push(other);
+            }
+        }
+        Self { epoch, cut, holders, turn: 0 }
+    }
+
+    /// Whom to ask now: the same until it is silent, and then the next.
+    pub(super) fn holder(&self, me: NodeId) -> Option<NodeId> {
         let others: Vec<_> = self.holders.iter().filter(|&&holder| holder != me).collect();
+        others.get(self.turn % others.len().max(1)).map(|&&holder| holder)
+    }
+
+    pub(super) fn holder_was_silent(&mut self) {
         self.turn += 1;
-        others.get((self.turn - 1) % others.len().max(1)).map(|&&holder| holder)
     }
 }
 
@@ -63,6 +89,8 @@ impl Order {
         }
         assert!(cut >= self.delivered, "what was delivered belongs to every later view");
         self.leave_normal();
+        self.reach = None;
+        let former = core::mem::replace(&mut self.latest, view.clone());
         if !view.members.contains(&self.me) {
             self.phase = Phase::Out;
             return;
@@ -72,10 +100,48 @@ impl Order {
         self.history.truncate(cut);
         self.persisting.truncate(self.history.held());
         self.recount();
-        self.phase =
-            Phase::Changing(Change { view, cut, holders, turn: 0, is_flushed: false, is_frozen: false });
+        // The holders may die first. Then all that is left of the former view is asked, and those who may have fetched it since.
+        let wanted = Wanted::new(view.epoch, cut, holders, former.nodes().chain(view.nodes()));
+        self.phase = Phase::Changing(Change { view, wanted, is_flushed: false, is_frozen: false });
         self.fetch_after = self.config.resend_after;
         self.check_flushed();
+    }
+
+    /// The view that is frozen may end at this cut. Nothing is thrown away for it: it may end at another.
+    pub(super) fn reach(&mut self, cut: u64, holders: Vec<NodeId>) {
+        if !self.is_frozen() {
+            return;
+        }
+        let epoch = ViewEpoch(self.latest.epoch.0 + 1);
+        let wanted = Wanted::new(epoch, cut, holders, self.latest.nodes());
+        match &mut self.reach {
+            // A later ballot with the same holders: the turn goes on.
+            Some(reach) if reach.holders == wanted.holders => reach.cut = cut,
+            _ => {
+                self.reach = Some(wanted);
+                (self.fetch_at, self.fetch_after) = (None, self.config.resend_after);
+                // Of a life that goes on from a log, nobody has counted them yet.
+                self.recount();
+            }
+        }
+        self.check_reached();
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        match &self.phase {
+            Phase::Frozen => true,
+            Phase::Changing(change) => change.is_frozen,
+            Phase::Joining | Phase::Normal | Phase::Out => false,
+        }
+    }
+
+    /// The cut that is to be reached.
+    pub(super) fn wanted(&mut self) -> Option<&mut Wanted> {
+        match (&mut self.reach, &mut self.phase) {
+            (Some(reach), _) => Some(reach),
+            (None, Phase::Changing(change)) => Some(&mut change.wanted),
+            (None, _) => None,
+        }
     }
 
     /// The numbers as of what is held.
@@ -88,17 +154,37 @@ impl Order {
         }
     }
 
-    /// Tells when everything up to the cut is here; asks for it if not.
-    pub(super) fn check_flushed(&mut self) {
+    /// Tells when everything up to a cut is here; asks for it if not.
+    pub(super) fn check_cuts(&mut self) {
+        self.check_flushed();
+        self.check_reached();
+    }
+
+    fn check_reached(&mut self) {
+        let held = self.persisting.limit(&self.config, self.history.held());
+        let Some(reach) = &self.reach else { return };
+        if held >= reach.cut {
+            self.reach = None;
+            self.fetch_at = None;
+            self.events.push_back(Event::Position(held));
+            self.check_flushed();
+        } else if self.fetch_at.is_none() {
+            self.fetch();
+        }
+    }
+
+    fn check_flushed(&mut self) {
         let held = self.persisting.limit(&self.config, self.history.held());
         let Phase::Changing(change) = &mut self.phase else { return };
-        if held < change.cut {
+        if held < change.wanted.cut {
             if self.fetch_at.is_none() {
                 self.fetch();
             }
             return;
         }
-        self.fetch_at = None;
+        if self.reach.is_none() {
+            self.fetch_at = None;
+        }
         self.persisting.forget_former();
         if !core::mem::replace(&mut change.is_flushed, true) {
             self.events.push_back(Event::Flushed);
@@ -125,6 +211,7 @@ impl Order {
         self.sequencer =
             (view.sequencer() == self.me.node).then(|| Sequencer::new(&view, &self.config, cut, next));
         self.transmits.clear();
+        self.latest = view.clone();
         self.view = view;
         self.phase = Phase::Normal;
         (self.fetch_at, self.fetch_after) = (None, self.config.resend_after);
@@ -136,7 +223,7 @@ impl Order {
 
     /// The application has the state of a position that nobody can bring this member to in steps.
     pub(super) fn take_snapshot(&mut self, snapshot: Snapshot) {
-        let is_beyond_cut = matches!(&self.phase, Phase::Changing(change) if snapshot.position > change.cut);
+        let is_beyond_cut = self.wanted().is_some_and(|wanted| snapshot.position > wanted.cut);
         if snapshot.position <= self.delivered || is_beyond_cut {
             return;
         }
@@ -155,7 +242,7 @@ impl Order {
         }
         (self.fetch_at, self.fetch_after) = (None, self.config.resend_after);
         match self.phase {
-            Phase::Changing(_) => self.check_flushed(),
+            Phase::Changing(_) | Phase::Frozen => self.check_cuts(),
             Phase::Normal => {
                 self.progress.last = self.progress.last.max(snapshot.position);
                 self.progress.committed = self.progress.committed.max(snapshot.position);
@@ -163,7 +250,7 @@ impl Order {
                 self.is_ack_due = true;
                 self.fetch();
             }
-            Phase::Joining | Phase::Frozen | Phase::Out => {}
+            Phase::Joining | Phase::Out => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use comb_types::NodeId;
 use super::history::{Held, History};
 use super::message::{Copied, append, read_copied};
 use super::{Config, Event, Order, Phase, Snapshot};
-use crate::view::{Member, ViewEpoch};
+use crate::view::{Member, View, ViewEpoch};
 
 /// Why a log cannot be gone on from. Records in it that were torn must have been cut off before, by their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -120,9 +120,9 @@ impl Order {
         Ok(())
     }
 
-    /// The life that goes on from the log.
-    pub(crate) fn go_on_as(&mut self, me: Member) {
-        self.me = me;
+    /// The life that goes on from the log, and the view that was decided last for it.
+    pub(crate) fn go_on_as(&mut self, me: Member, latest: View) {
+        (self.me, self.latest) = (me, latest);
     }
 
     /// A view ended at `cut`, says the log.
@@ -222,8 +222,8 @@ impl Order {
         match self.phase {
             Phase::Normal if self.sequencer.is_some() => self.advance(),
             Phase::Normal => self.is_ack_due = true,
-            Phase::Changing(_) => self.check_flushed(),
-            Phase::Joining | Phase::Frozen | Phase::Out => {}
+            Phase::Changing(_) | Phase::Frozen => self.check_cuts(),
+            Phase::Joining | Phase::Out => {}
         }
     }
 }

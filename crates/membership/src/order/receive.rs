@@ -30,16 +30,17 @@ fn broke<T>(from: NodeId, rule: &'static str) -> Result<T, PeerError> {
 impl Order {
     pub(super) fn message(&mut self, from: NodeId, bytes: &[u8]) -> Outcome {
         let (head, start) = Head::read(from, bytes)?;
-        let frozen_in = match &self.phase {
-            Phase::Frozen => Some(self.view.epoch),
-            Phase::Changing(change) if change.is_frozen => Some(change.view.epoch),
-            _ => None,
-        };
-        if let Head::Fetch { epoch, first, last } = &head
-            && frozen_in.is_some_and(|frozen| *epoch > frozen)
-        {
-            // Others know how this view ended, and need for their next what this member said to hold. It may not be in that one.
-            return self.answer_fetch(from, *epoch, *first, *last);
+        if self.is_frozen() && head.epoch().0 == self.latest.epoch.0 + 1 {
+            match head {
+                // For the next view, or to agree on it, others need what this member said to hold. It may not be in that one. Of a view that
+                // does not follow it knows nothing: what it holds may have been dropped on the way there.
+                Head::Fetch { epoch, first, last } => return self.answer_fetch(from, epoch, first, last),
+                Head::Copies { first, .. } if self.reach.is_some() => {
+                    return self.copies(from, first, bytes, start);
+                }
+                Head::Trimmed { first, .. } if self.reach.is_some() => return self.trimmed(from, first),
+                _ => {}
+            }
         }
         let (view, is_changing) = match &self.phase {
             Phase::Normal => (&self.view, false),
@@ -55,11 +56,12 @@ impl Order {
             self.count_other(is_stale);
             return Ok(());
         }
-        let is_holder = matches!(&self.phase, Phase::Changing(change) if change.holders.contains(&from));
+        let is_holder =
+            matches!(&self.phase, Phase::Changing(change) if change.wanted.holders.contains(&from));
         let is_other = (view.contains(from) || is_holder) && from != self.me.node;
-        let is_answer = matches!(head, Head::Copies { .. } | Head::Trimmed { .. });
-        if !is_other && is_answer && !is_changing && from != self.me.node {
-            // Of a holder that was left out, to what was asked of it before the view was installed.
+        let is_about_cut = matches!(head, Head::Fetch { .. } | Head::Copies { .. } | Head::Trimmed { .. });
+        if !is_other && is_about_cut && !is_changing && from != self.me.node {
+            // Of one that was left out: it was asked, or asks, for what the view begins with.
             self.counts.stale += 1;
             return Ok(());
         }
@@ -136,11 +138,9 @@ impl Order {
     }
 
     fn copies(&mut self, from: NodeId, first: u64, bytes: &[u8], start: usize) -> Outcome {
-        let (may_tell, newest, last) = match &self.phase {
-            Phase::Changing(change) => {
-                (change.holders.contains(&from), change.view.epoch.0.saturating_sub(1), change.cut)
-            }
-            _ => (from == self.view.sequencer(), self.view.epoch.0, u64::MAX),
+        let (may_tell, newest, last) = match self.wanted() {
+            Some(wanted) => (wanted.holders.contains(&from), wanted.epoch.0.saturating_sub(1), wanted.cut),
+            None => (from == self.view.sequencer(), self.view.epoch.0, u64::MAX),
         };
         if !may_tell {
             // It may have answered in a change that is over.
@@ -167,8 +167,8 @@ impl Order {
             self.fetch_at = None;
             self.fetch_after = self.config.resend_after;
         }
-        if let Phase::Changing(_) = self.phase {
-            self.check_flushed();
+        if self.wanted().is_some() {
+            self.check_cuts();
         } else {
             self.deliver(self.progress.committed);
             self.look_for_gaps();
@@ -324,9 +324,9 @@ impl Order {
     }
 
     fn trimmed(&mut self, from: NodeId, first: u64) -> Outcome {
-        let may_tell = match &self.phase {
-            Phase::Changing(change) => change.holders.contains(&from),
-            _ => from == self.view.sequencer(),
+        let may_tell = match self.wanted() {
+            Some(wanted) => wanted.holders.contains(&from),
+            None => from == self.view.sequencer(),
         };
         let lacked = self.history.held() + 1;
         if may_tell && first > lacked && self.lacks().is_some() {
@@ -336,12 +336,13 @@ impl Order {
     }
 
     /// The positions that are known to be there and are not held.
-    fn lacks(&self) -> Option<(u64, u64)> {
+    fn lacks(&mut self) -> Option<(u64, u64)> {
         let first = self.history.held() + 1;
-        let last = match &self.phase {
-            Phase::Normal => self.progress.last,
-            Phase::Changing(change) => change.cut,
-            Phase::Joining | Phase::Frozen | Phase::Out => return None,
+        let is_normal = matches!(self.phase, Phase::Normal);
+        let last = match self.wanted() {
+            Some(wanted) => wanted.cut,
+            None if is_normal => self.progress.last,
+            None => return None,
         };
         let last = self.history.first_early().map_or(last, |early| last.min(early - 1));
         (first <= last).then_some((first, last))
@@ -359,6 +360,9 @@ impl Order {
 
     pub(super) fn fetch_if_due(&mut self) {
         if self.fetch_at.is_some_and(|at| at <= self.now) {
+            if let Some(wanted) = self.wanted() {
+                wanted.holder_was_silent();
+            }
             self.fetch();
         }
     }
@@ -370,9 +374,9 @@ impl Order {
         self.fetch_at = Some(self.now.saturating_add(self.fetch_after));
         self.fetch_after = (self.fetch_after * 2).min(self.config.resend_after * MOST_BACKOFF);
         let me = self.me.node;
-        let (epoch, whom) = match &mut self.phase {
-            Phase::Changing(change) => (change.view.epoch, change.next_holder(me)),
-            _ => (self.view.epoch, Some(self.view.sequencer())),
+        let (epoch, whom) = match self.wanted() {
+            Some(wanted) => (wanted.epoch, wanted.holder(me)),
+            None => (self.view.epoch, Some(self.view.sequencer())),
         };
         let Some(whom) = whom.filter(|&whom| whom != me) else { return };
         self.counts.fetched += 1;

@@ -34,7 +34,7 @@ impl Regroup {
             () if is_planned => self.stage == Stage::Settled,
             () => !self.evidence.is_empty() && self.now >= self.calm_until,
         };
-        if !may_begin || self.frozen || self.campaign.is_some() || self.leaving_at.is_some() {
+        if !may_begin || self.frozen || self.campaign.is_some() || self.is_leaving {
             return;
         }
         let candidate = self.view.nodes().find(|node| !self.evidence.contains_key(node));
@@ -165,6 +165,7 @@ impl Regroup {
             self.promised = ballot;
             self.highest = self.highest.max(ballot.number);
             self.takeover_at = None;
+            self.offered = None;
             if self.campaign.as_ref().is_some_and(|campaign| campaign.ballot < ballot) {
                 self.campaign = None;
             }
@@ -176,10 +177,16 @@ impl Regroup {
     }
 
     pub(super) fn positioned(&mut self, position: u64) {
-        if self.frozen && self.position.is_none() {
-            self.position = Some(position);
-            self.answer();
+        if !self.frozen {
+            return;
         }
+        let is_first = self.position.is_none();
+        self.position = Some(self.position.map_or(position, |before| before.max(position)));
+        self.answer();
+        if is_first {
+            self.reach();
+        }
+        self.accept_if_reached();
     }
 
     fn answer(&mut self) {

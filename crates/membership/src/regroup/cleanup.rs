@@ -37,6 +37,7 @@ impl Regroup {
         self.calm_until = self.now.saturating_add(self.timing.patience);
         self.promised = Ballot::NONE;
         self.accepted = None;
+        self.offered = None;
         self.frozen = false;
         self.was_stuck = false;
         self.position = None;

@@ -121,8 +121,8 @@ impl Regroup {
         self.check_ballot(from, ballot)?;
         self.check_proposal(from, &proposal)?;
         let contradicts =
-            |(accepted, before): &(Ballot, Proposal)| *accepted == ballot && *before != proposal;
-        if self.accepted.as_ref().is_some_and(contradicts) {
+            |(accepted, before): &&(Ballot, Proposal)| *accepted == ballot && *before != proposal;
+        if self.accepted.iter().chain(&self.offered).any(|before| contradicts(&before)) {
             return Err(PeerError::new(from, "two proposals under one ballot"));
         }
         if ballot < self.promised {
@@ -133,14 +133,38 @@ impl Regroup {
             return Ok(());
         }
         self.follow_ballot(ballot);
+        self.takeover_at = None;
+        if self.offered.is_none() {
+            self.offered = Some((ballot, proposal));
+            self.reach();
+        }
+        self.accept_if_reached();
+        Ok(())
+    }
+
+    /// Asks for what is lacking up to the cut of the proposal.
+    pub(super) fn reach(&mut self) {
+        if let (Some((_, proposal)), Some(position)) = (&self.offered, self.position)
+            && position < proposal.cut
+        {
+            let (cut, holders) = (proposal.cut, proposal.holders.clone());
+            self.events.push_back(Event::Reach { cut, holders });
+        }
+    }
+
+    /// Who accepts holds everything up to the cut. So where a view has ended, most of its members do: as long as a quorum of them lives,
+    /// nothing that the next view begins with is lost.
+    pub(super) fn accept_if_reached(&mut self) {
+        let has_reached =
+            |(_, proposal): &mut (Ballot, Proposal)| self.position.is_some_and(|held| held >= proposal.cut);
+        let Some((ballot, proposal)) = self.offered.take_if(has_reached) else { return };
         let body = Body::Accept { ballot, digest: proposal.digest() };
         self.accepted = Some((ballot, proposal));
         self.takeover_at = None;
-        self.send(from, body.clone());
+        self.send(ballot.node, body.clone());
         if self.counts_itself() {
             self.tell_others(&body);
         }
-        Ok(())
     }
 
     /// Whether this member holds all proofs of death that a quorum rests on. Who does not must not help to make it one.
@@ -207,9 +231,37 @@ impl Regroup {
             self.history.push_back(decision);
             self.campaign = None;
             self.flushed.clear();
-            self.leaving_at = Some(self.now.saturating_add(self.timing.activate));
+            self.is_leaving = true;
+            self.alone_at = Some(self.now.saturating_add(self.timing.activate));
         }
         self.tell_decision_to_members();
+    }
+
+    /// Who is leaving hears from a member of the next view how this one ended: it is installed there, or another has followed.
+    pub(super) fn hear_that_they_went_on(&mut self, from: NodeId, body: &Body) {
+        let Some(Decision { proposal, .. }) = self.history.back() else { return };
+        let have_gone_on = match body {
+            Body::Decide(told) => told.proposal == *proposal && proposal.view.contains(from),
+            Body::Gone { by } => *by >= proposal.view.epoch,
+            _ => false,
+        };
+        if have_gone_on {
+            self.halt(proposal.view.epoch);
+        }
+    }
+
+    pub(super) fn nobody_went_on(&mut self) {
+        self.alone_at = None;
+        if let Some(Decision { proposal, .. }) = self.history.back() {
+            let reason = Stuck::NoQuorum { here: 0, members: proposal.view.members.len() };
+            self.events.push_back(Event::Stuck { reason });
+        }
+    }
+
+    pub(super) fn ask_whether_they_went_on(&mut self) {
+        let Some(Decision { proposal, .. }) = self.history.back() else { return };
+        let members: Vec<_> = proposal.view.nodes().collect();
+        members.into_iter().for_each(|node| self.send(node, Body::Ask));
     }
 }
 

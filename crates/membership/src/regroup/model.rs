@@ -99,6 +99,7 @@ impl Bounds {
             let Some(event) = machine.poll_event() else { break };
             let answer = match event {
                 Event::Freeze { .. } => Input::Position(self.positions[index]),
+                Event::Reach { cut, .. } => Input::Position(cut),
                 Event::Acquire { epoch, .. } => {
                     Input::Acquired { epoch, granted: state.resource.try_acquire(epoch, member(node.0)) }
                 }

@@ -23,6 +23,8 @@ pub(super) struct Group {
     pub(super) positions: BTreeMap<NodeId, u64>,
     pub(super) events: BTreeMap<NodeId, Vec<Event>>,
     network: VecDeque<(NodeId, Transmit)>,
+    /// What these lack of a cut they do not get before it is agreed.
+    pub(super) slow: BTreeSet<NodeId>,
     /// Nothing goes from the first to the second.
     pub(super) cut: BTreeSet<(u32, u32)>,
     resource: ResourceInMemory,
@@ -39,6 +41,7 @@ impl Group {
             positions: (0..members).map(|node| (NodeId(node), 0)).collect(),
             events: BTreeMap::new(),
             network: VecDeque::new(),
+            slow: BTreeSet::new(),
             cut: BTreeSet::new(),
             resource: ResourceInMemory::default(),
             now: Time::from_millis(1),
@@ -77,6 +80,11 @@ impl Group {
             self.events.entry(id).or_default().push(event.clone());
             let answer = match event {
                 Event::Freeze { .. } => Input::Position(self.positions[&id]),
+                Event::Reach { .. } if self.slow.contains(&id) => continue,
+                Event::Reach { cut, .. } => {
+                    self.positions.insert(id, cut);
+                    Input::Position(cut)
+                }
                 Event::Acquire { epoch, .. } => {
                     Input::Acquired { epoch, granted: self.resource.try_acquire(epoch, member(node)) }
                 }
@@ -106,13 +114,18 @@ impl Group {
     /// Lets so many timeouts come, each when it is due.
     pub(super) fn pass(&mut self, timeouts: u32) {
         for _ in 0..timeouts {
-            let due = self.machines.values().filter_map(Regroup::next_timeout).min();
-            let Some(due) = due else { return };
-            self.now = self.now.max(due);
-            let ready: Vec<_> = self.machines.keys().map(|node| node.0).collect();
-            ready.into_iter().for_each(|node| self.input(node, Input::Timeout));
+            self.wait();
             self.deliver();
         }
+    }
+
+    /// Until the next timeout.
+    fn wait(&mut self) {
+        let due = self.machines.values().filter_map(Regroup::next_timeout).min();
+        let Some(due) = due else { return };
+        self.now = self.now.max(due);
+        let ready: Vec<_> = self.machines.keys().map(|node| node.0).collect();
+        ready.into_iter().for_each(|node| self.input(node, Input::Timeout));
     }
 
     pub(super) fn crash(&mut self, node: u32) {
@@ -339,6 +352,76 @@ fn the_pruned_serve_until_the_view_is_installed() {
     });
     assert_eq!(holders, Some(std::vec![NodeId(2)]), "only one that goes has the last updates");
     assert!(group.is_excluded(2), "and in the end it goes");
+}
+
+/// A cut that the coordinator alone had reached died with it, and then four of five members stood still for good.
+#[test]
+fn a_view_does_not_end_at_a_cut_that_no_quorum_has_reached() {
+    let mut group = Group::settled(5);
+    group.positions.insert(NodeId(0), 9);
+    group.slow.extend([NodeId(1), NodeId(2)]);
+    let between = [(0, 3), (0, 4), (1, 3), (1, 4), (2, 3), (2, 4)];
+    for (one, two) in between {
+        group.cut.extend([(one, two), (two, one)]);
+        group.input(one, Input::Suspect(member(two), Strength::Failed));
+        group.input(two, Input::Suspect(member(one), Strength::Failed));
+    }
+    group.deliver();
+    group.pass(40);
+    assert!(
+        (0..5).all(|node| group.machines[&NodeId(node)].view().epoch == ViewEpoch(1)),
+        "one of five has reached it"
+    );
+    group.crash(0);
+    group.cut.clear();
+    for (one, two) in between {
+        group.input(one, Input::Heard(NodeId(two)));
+        group.input(two, Input::Heard(NodeId(one)));
+    }
+    group.everybody_suspects(0, Strength::Failed);
+    group.pass(200);
+    for node in 1..5 {
+        assert_eq!(group.settled_views(node).last(), Some(&std::vec![1, 2, 3, 4]), "at {node}");
+        assert_eq!(group.positions[&NodeId(node)], 0, "what no other member holds was promised to nobody");
+    }
+}
+
+/// It halted half a second later, whether anybody had heard of it or not, and was missing in a quorum.
+#[test]
+fn a_coordinator_that_decided_without_itself_stays_until_the_others_have_gone_on() {
+    let mut group = Group::settled(4);
+    let step_until = |group: &mut Group, is_there: &dyn Fn(&Group) -> bool| {
+        for _ in 0..10_000 {
+            if is_there(group) {
+                return;
+            }
+            match group.network.pop_front() {
+                Some((from, transmit)) => {
+                    group.input(transmit.to.0, Input::Message { from, bytes: &transmit.bytes });
+                }
+                None => group.wait(),
+            }
+        }
+        panic!("it does not come to that");
+    };
+    group.now = Time::from_millis(10_000);
+    group.cut.insert((2, 1));
+    group.input(1, Input::Suspect(member(2), Strength::Unreachable));
+    step_until(&mut group, &|group| group.machines[&NodeId(2)].accepted.is_some());
+    group.cut.clear();
+    group.crash(0);
+    group.everybody_suspects(0, Strength::Failed);
+    step_until(&mut group, &|group| group.machines[&NodeId(1)].is_leaving);
+    group.cut.extend([(1, 2), (1, 3)]);
+    group.deliver();
+    group.pass(60);
+    assert!(!group.is_excluded(1), "nobody knows what it knows");
+    assert!(group.is_stuck(1), "and people hear of it");
+    group.cut.clear();
+    group.pass(100);
+    assert_eq!(group.settled_views(2).last(), Some(&std::vec![2, 3]));
+    assert_eq!(group.settled_views(3).last(), Some(&std::vec![2, 3]));
+    assert!(group.is_excluded(1), "they have gone on");
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Run {
     /// The weather is over: all must come together, by themselves if a quorum lives, or else when people restart the group.
     fn calm(&mut self) -> Result<(), Failure> {
         let end = self.world.now().saturating_add(CALM);
-        let can_go_on = self.history.borrow().can_go_on(&self.world.truth());
+        let can_go_on = self.can_go_on();
         while self.world.now() < end {
             if self.become_whole(Duration::from_millis(500))? {
                 return Ok(());
@@ -166,10 +166,18 @@ impl Run {
             self.restart_the_excluded();
         }
         // A decision that was on its way may have shown only now that its holders are dead.
-        if can_go_on && self.history.borrow().can_go_on(&self.world.truth()) {
+        if can_go_on && self.can_go_on() {
             return Err(self.failure("a quorum lives, and the group does not come together"));
         }
         self.intervene()
+    }
+
+    fn can_go_on(&self) -> bool {
+        let mut history = self.history.borrow_mut();
+        for (_, node) in self.world.actors() {
+            node.decided_views().for_each(|view| history.knows(view));
+        }
+        history.can_go_on(&self.world.truth())
     }
 
     /// People restart all nodes, and say who founds the group anew.

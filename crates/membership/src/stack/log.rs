@@ -124,7 +124,7 @@ impl Stack {
         if memory.seat().node != me.node {
             return Err(LogError::OfAnother { node: memory.seat().node });
         }
-        order.go_on_as(me);
+        order.go_on_as(me, memory.view().clone());
         let (view, cut, holders) = (memory.view().clone(), memory.cut(), memory.holders());
         let mut join = Join::within(me, config.join.clone(), now, view.clone());
         let told = join.handle(now, join::Input::Decided { view, cut, holders });

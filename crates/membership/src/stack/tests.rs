@@ -253,6 +253,13 @@ fn those_that_are_left_go_on_without_the_fenced() {
 }
 
 #[test]
+fn those_that_are_left_wait_where_nothing_may_be_lost() {
+    let group = left_of_five(&Config { needs_quorum: true, ..Config::default() }, 1);
+    assert!(group.told(0, |event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }))));
+    assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(5));
+}
+
+#[test]
 fn who_had_gone_on_to_a_later_view_still_counts() {
     let mut group = left_of_five(&Config::default(), 2);
     let is_stuck = |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));

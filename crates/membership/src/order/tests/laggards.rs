@@ -48,6 +48,43 @@ fn a_state_from_beyond_the_cut_is_not_taken_on_the_way_into_a_view() {
 }
 
 #[test]
+fn a_cut_is_reached_before_it_is_agreed_and_nothing_is_done_about_what_lies_before_or_beyond() {
+    let mut cluster = Cluster::new(3, &small());
+    cluster.silent = vec![2];
+    submit_many(&mut cluster, 3);
+    cluster.silent.clear();
+    (0..3).for_each(|node| cluster.input(node, Input::Freeze).unwrap());
+    let reach = |cluster: &mut Cluster, node, cut| {
+        cluster.input(node, Input::Reach { cut, holders: vec![NodeId(0)] }).unwrap();
+        cluster.settle();
+        cluster.events[node as usize].last().cloned()
+    };
+    assert_eq!(reach(&mut cluster, 0, 2), Some(Event::Position(3)), "it may end beyond that");
+    assert_eq!(reach(&mut cluster, 2, 2), Some(Event::Position(2)));
+    assert_eq!(reach(&mut cluster, 2, 3), Some(Event::Position(3)));
+    assert_eq!(cluster.delivered(2), [], "it may end before that");
+}
+
+/// The holder died, and another that had everything was asked for nothing, since it had been silent when the view ended.
+#[test]
+fn if_the_holders_are_silent_whoever_was_left_out_is_asked() {
+    let config = small();
+    let mut cluster = Cluster::new(3, &config);
+    cluster.silent = vec![2];
+    submit_many(&mut cluster, 3);
+    (1..3).for_each(|node| cluster.input(node, Input::Freeze).unwrap());
+    cluster.silent = vec![0];
+    let change = |cut, epoch| Input::Change { view: view(epoch, &[0, 2]), cut, holders: vec![NodeId(0)] };
+    cluster.input(2, change(2, 2)).unwrap();
+    cluster.pass(config.resend_after * 4);
+    assert_eq!(cluster.events[2].last(), Some(&Event::Flushed));
+    // What it holds beyond may have been dropped by a view that it does not know.
+    cluster.input(2, change(3, 3)).unwrap();
+    cluster.pass(config.resend_after * 40);
+    assert_eq!(cluster.orders[2].held(), 2);
+}
+
+#[test]
 fn what_those_said_who_have_left_is_no_part_of_the_state() {
     let mut cluster = Cluster::new(3, &small());
     cluster.submit(2, Level::Majority, b"last word").unwrap();

@@ -1,7 +1,7 @@
 //! What must never be, and what must have been in the end.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use comb_sim::{Checker, Truth};
@@ -12,7 +12,6 @@ use super::member::{Event, GroupMember};
 use crate::detect::Condition;
 use crate::order::Level;
 use crate::quorum::{Basis, judge};
-use crate::regroup::Stuck;
 use crate::view::{Member, View, ViewEpoch};
 
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +42,10 @@ pub(super) struct Seen {
     pub(super) may_doubt: bool,
     pub(super) resumed: u64,
     pub(super) forgot: u64,
-    /// Who last said that nobody who is there holds what may have been committed.
-    pub(super) lack_cut: BTreeSet<NodeId>,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
-    /// Updates that were lost with all who had them, so that the others went on without.
+    /// Views of fewer than a quorum, whose others had all ended; and updates that were lost with these.
+    pub(super) remainders: u64,
     pub(super) lost: u64,
     /// Who has halted since the last look.
     pub(super) halted: Vec<NodeId>,
@@ -63,6 +61,10 @@ impl Seen {
 
     pub(super) fn views(&self) -> u64 {
         self.views.len() as u64
+    }
+
+    pub(super) fn is_installed(&self, epoch: ViewEpoch) -> bool {
+        self.views.contains_key(&epoch)
     }
 
     fn deliver(&mut self, me: Member, position: u64, place: Place) -> Result<(), String> {
@@ -97,6 +99,7 @@ impl Seen {
         if judge(before, &stay, &Basis::default()).is_quorum() {
             return;
         }
+        self.remainders += 1;
         for place in self.order.lose_beyond(delivered) {
             self.lost += 1;
             if let Some(sent) = self.sent.get_mut(&(place.sender, place.number)) {
@@ -170,15 +173,7 @@ impl Checker<GroupMember> for Judge {
                 seen.lives.entry(me).or_default().delivered = position;
                 rule(known == state, || format!("the state at {position} is another"))
             }
-            Event::View { me, ref view } => {
-                seen.lack_cut.remove(&node);
-                seen.install(truth, me, view)
-            }
-            Event::Stuck(reason) => {
-                seen.lack_cut.remove(&node);
-                seen.lack_cut.extend(matches!(reason, Stuck::CutLost { .. }).then_some(node));
-                Ok(())
-            }
+            Event::View { me, ref view } => seen.install(truth, me, view),
             Event::Condition(change) => {
                 let is_dead = truth.is_dead(change.subject.node, change.subject.incarnation);
                 let is_wrong = change.condition > Condition::Alive && !is_dead;

@@ -11,7 +11,6 @@ use super::disk_log::DiskLog;
 use crate::detect::{Change, Kind};
 use crate::join;
 use crate::order::Level;
-use crate::regroup::Stuck;
 use crate::stack::{self, Config, Input, Stack};
 use crate::transmit::To;
 use crate::view::{Member, View, ViewEpoch};
@@ -51,7 +50,6 @@ pub(super) enum Event {
         view: View,
     },
     Condition(Change),
-    Stuck(Stuck),
     Excluded,
     /// It went on from its log.
     Resumed,
@@ -219,8 +217,8 @@ impl GroupMember {
                 self.feed(Input::Acquired { epoch, granted: false }, effects);
             }
             stack::Event::Condition(change) => effects.tell(Event::Condition(change)),
-            stack::Event::Stuck(reason) => effects.tell(Event::Stuck(reason)),
             stack::Event::Settled(_)
+            | stack::Event::Stuck(_)
             | stack::Event::Entry { .. }
             | stack::Event::Lagging(_)
             | stack::Event::CaughtUp(_) => {}

@@ -65,6 +65,7 @@ impl fmt::Debug for Told {
             Self::Founded(view) => write!(f, "** founds a group: {} is {:?}", view.epoch, Members(view)),
             Self::Joined(view) => write!(f, "** is let in: {} is {:?}", view.epoch, Members(view)),
             Self::Regroup(Event::Freeze { epoch }) => write!(f, "** freezes in {epoch}"),
+            Self::Regroup(Event::Reach { cut, .. }) => write!(f, "** is to reach {cut}"),
             Self::Regroup(Event::Acquire { epoch, .. }) => {
                 write!(f, "** asks the quorum resource for {epoch}")
             }
@@ -106,6 +107,8 @@ enum Copying {
     },
     /// To a holder of a cut, or to a sponsor, who gives what is committed only.
     Fetch {
+        /// Of the view that is to begin there.
+        epoch: ViewEpoch,
         after: u64,
         until: u64,
     },
@@ -119,8 +122,8 @@ enum Copying {
 struct Flush {
     cut: u64,
     holders: Vec<NodeId>,
-    /// Whether it is a joiner that copies what is committed.
-    is_snapshot: bool,
+    /// Of the view that is to begin there; none for a joiner that copies what is committed.
+    epoch: Option<ViewEpoch>,
     tries: usize,
 }
 
@@ -131,6 +134,10 @@ pub(super) struct Node {
     regroup: Option<Regroup>,
     copies: Copies,
     flush: Option<Flush>,
+    /// What is to be reached before it is agreed.
+    reach: Option<Flush>,
+    /// The members of the view that was decided last.
+    there: Vec<NodeId>,
     heard: BTreeMap<NodeId, Time>,
     suspected: BTreeMap<NodeId, Strength>,
     beat_at: Time,
@@ -139,6 +146,16 @@ pub(super) struct Node {
     pub(super) regroup_sent: u64,
     /// Exchanges that it began until it was let in: a hello to all contacts is one.
     pub(super) exchanges: u32,
+}
+
+/// The holders, and then those who may be.
+fn with(mut holders: Vec<NodeId>, others: &[NodeId]) -> Vec<NodeId> {
+    for other in others {
+        if !holders.contains(other) {
+            holders.push(*other);
+        }
+    }
+    holders
 }
 
 type Fx<'a, 'b> = &'a mut Effects<'b, Told>;
@@ -160,6 +177,8 @@ impl Node {
             regroup: None,
             copies: Copies::default(),
             flush: None,
+            reach: None,
+            there: Vec::new(),
             heard: BTreeMap::new(),
             suspected: BTreeMap::new(),
             beat_at: boot.now,
@@ -172,6 +191,11 @@ impl Node {
     /// The view that was decided last here, and how far it is.
     pub(super) fn view(&self) -> Option<(&View, Stage)> {
         self.regroup.as_ref().map(|regroup| (regroup.view(), regroup.stage()))
+    }
+
+    /// The views that it knows to have been decided, of late.
+    pub(super) fn decided_views(&self) -> impl Iterator<Item = &View> {
+        self.regroup.iter().flat_map(Regroup::decided_views)
     }
 
     /// Whether it works normally in that view.
@@ -208,6 +232,12 @@ impl Node {
                 let position = regroup::Input::Position(self.copies.position());
                 self.regroup(effects, position);
             }
+            Event::Reach { cut, holders } => {
+                let epoch = self.view().map(|(view, _)| ViewEpoch(view.epoch.0 + 1));
+                let holders = with(holders, &self.there);
+                self.reach = Some(Flush { cut, holders, epoch, tries: 0 });
+                self.go_on_flushing(effects);
+            }
             Event::Acquire { epoch, .. } => {
                 let granted = self.resource.borrow_mut().try_acquire(epoch, self.me);
                 self.regroup(effects, regroup::Input::Acquired { epoch, granted });
@@ -228,10 +258,13 @@ impl Node {
 
     fn begin_flush(&mut self, effects: Fx<'_, '_>, cut: u64, holders: Vec<NodeId>) {
         self.copies.truncate(cut);
-        self.flush = Some(Flush { cut, holders, is_snapshot: false, tries: 0 });
+        self.reach = None;
         let now = effects.now();
         if let Some(regroup) = &self.regroup {
             let view = regroup.view();
+            let former = std::mem::replace(&mut self.there, view.nodes().collect());
+            let holders = with(with(holders, &former), &self.there);
+            self.flush = Some(Flush { cut, holders, epoch: Some(view.epoch), tries: 0 });
             self.heard.retain(|node, _| view.contains(*node));
             self.suspected.retain(|node, _| view.contains(*node));
             for node in view.nodes() {
@@ -242,16 +275,20 @@ impl Node {
     }
 
     fn go_on_flushing(&mut self, effects: Fx<'_, '_>) {
-        let Some(flush) = &mut self.flush else { return };
-        if !flush.is_snapshot && self.copies.position() >= flush.cut {
-            self.flush = None;
+        let position = self.copies.position();
+        let is_there = |flush: &mut Flush| flush.epoch.is_some() && position >= flush.cut;
+        if self.flush.take_if(is_there).is_some() {
             self.regroup(effects, regroup::Input::Flushed);
-            return;
         }
+        if self.reach.take_if(is_there).is_some() {
+            self.regroup(effects, regroup::Input::Position(position));
+        }
+        let Some(flush) = self.reach.as_mut().or(self.flush.as_mut()) else { return };
         let others: Vec<_> = flush.holders.iter().filter(|node| **node != self.me.node).collect();
         if let Some(holder) = others.get(flush.tries % others.len().max(1)) {
             flush.tries += 1;
-            let fetch = Copying::Fetch { after: self.copies.position(), until: flush.cut };
+            let epoch = flush.epoch.unwrap_or(ViewEpoch(0));
+            let fetch = Copying::Fetch { epoch, after: position, until: flush.cut };
             effects.send(**holder, wire::encode(Protocol::Order, &fetch));
         }
     }
@@ -274,8 +311,7 @@ impl Node {
             match event {
                 join::Event::Synchronise { sponsor, .. } => {
                     self.copies = Copies::default();
-                    self.flush =
-                        Some(Flush { cut: u64::MAX, holders: vec![sponsor], is_snapshot: true, tries: 0 });
+                    self.flush = Some(Flush { cut: u64::MAX, holders: vec![sponsor], epoch: None, tries: 0 });
                     self.go_on_flushing(effects);
                 }
                 join::Event::Joined { view, cut, holders } => {
@@ -377,8 +413,12 @@ impl Node {
                 effects.send(from, wire::encode(Protocol::Order, &held));
             }
             Copying::Held { epoch, position } if now_in(epoch) => self.held(effects, from, epoch, position),
-            Copying::Fetch { after, until } => {
+            Copying::Fetch { epoch, after, until } => {
+                // Who does not know the view that ends may hold what was dropped on the way there.
+                let knows =
+                    epoch == ViewEpoch(0) || self.view().is_some_and(|(view, _)| view.epoch.0 + 1 >= epoch.0);
                 let until = if until == u64::MAX { self.copies.committed } else { until };
+                let until = if knows { until } else { 0 };
                 let fetched = Copying::Fetched { after, entries: self.copies.after(after, until) };
                 effects.send(from, wire::encode(Protocol::Order, &fetched));
             }
@@ -388,13 +428,12 @@ impl Node {
     }
 
     fn fetched(&mut self, effects: Fx<'_, '_>, from: NodeId, after: u64, entries: &[u64]) {
-        let Some(flush) = &self.flush else { return };
+        let Some(flush) = self.reach.as_ref().or(self.flush.as_ref()) else { return };
         if !flush.holders.contains(&from) {
             return;
         }
-        let (cut, is_snapshot) = (flush.cut, flush.is_snapshot);
-        self.copies.take(after, entries);
-        self.copies.truncate(cut);
+        let (cut, is_snapshot) = (flush.cut, flush.epoch.is_none());
+        self.copies.take_until(cut, after, entries);
         if is_snapshot && entries.is_empty() {
             self.flush = None;
             // What is beyond a cut is dropped when it is heard of.

@@ -21,8 +21,6 @@ pub(super) struct History {
     last: BTreeMap<(NodeId, Incarnation), ViewEpoch>,
     /// What each life that has installed a view held then.
     installed: BTreeMap<ViewEpoch, Rc<[u64]>>,
-    /// Who reached the cut of which view.
-    pub(super) reached: BTreeSet<(NodeId, Incarnation, ViewEpoch)>,
     committed: Rc<[u64]>,
     committed_in: Option<ViewEpoch>,
     /// Lives that were told that they are out.
@@ -52,7 +50,7 @@ impl Checker<Node> for Rules {
                 history.stuck += 1;
                 Ok(())
             }
-            Told::Installed { view, entries } => history.install(life, view, entries),
+            Told::Installed { view, entries } => history.install(view, entries),
             Told::Committed { epoch, entries } => history.commit(*epoch, entries),
             Told::Accused(error) => {
                 history.accused += 1;
@@ -109,7 +107,7 @@ impl History {
     }
 
     /// Who installs a view holds the same as all others, and everything that was committed before.
-    fn install(&mut self, life: Life, view: &View, entries: &Rc<[u64]>) -> Result<(), String> {
+    fn install(&mut self, view: &View, entries: &Rc<[u64]>) -> Result<(), String> {
         let known = self.installed.entry(view.epoch).or_insert_with(|| entries.clone());
         if known != entries {
             return Err(format!("members install {} with different entries", view.epoch));
@@ -117,7 +115,6 @@ impl History {
         if self.committed_in < Some(view.epoch) && !entries.starts_with(&self.committed) {
             return Err(format!("{} begins without what was committed", view.epoch));
         }
-        self.reached.insert((life.0, life.1, view.epoch));
         Ok(())
     }
 
@@ -142,16 +139,26 @@ impl History {
         Ok(())
     }
 
-    /// Whether enough members of the last view live for the group to go on by itself.
+    /// A coordinator knows that this was decided, and is not in it.
+    pub(super) fn knows(&mut self, view: &View) {
+        self.views.entry(view.epoch).or_insert_with(|| (view.clone(), None));
+    }
+
+    /// Whether enough members live for the group to go on by itself: a quorum of the last view, and, if nobody has installed it, of the
+    /// one before.
     pub(super) fn can_go_on(&self, truth: &Truth<'_>) -> bool {
-        let Some((epoch, (view, _))) = self.views.last_key_value() else { return false };
-        let lives = |node: &NodeId| {
-            let member = view.member(*node);
-            member.is_some_and(|member| !truth.is_dead(*node, member.incarnation))
-                && !member.is_some_and(|member| self.excluded.contains(&(*node, member.incarnation)))
+        let Some((epoch, (last, _))) = self.views.last_key_value() else { return false };
+        let has_quorum = |view: &View| {
+            let lives = |node: &NodeId| {
+                view.member(*node).is_some_and(|member| {
+                    let life = (*node, member.incarnation);
+                    !truth.is_dead(life.0, life.1) && !self.excluded.contains(&life)
+                })
+            };
+            judge(view, &view.nodes().filter(lives).collect(), &Basis::default()).is_quorum()
         };
-        let living: BTreeSet<_> = view.nodes().filter(lives).collect();
-        let holds = |node: &NodeId| self.reached.contains(&(*node, truth.node(*node).incarnation, *epoch));
-        judge(view, &living, &Basis::default()).is_quorum() && living.iter().any(holds)
+        let before = || self.views.get(&ViewEpoch(epoch.0.saturating_sub(1)));
+        let is_installed = self.installed.contains_key(epoch);
+        has_quorum(last) && (is_installed || before().is_none_or(|(before, _)| has_quorum(before)))
     }
 }

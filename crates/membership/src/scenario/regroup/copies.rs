@@ -51,6 +51,12 @@ impl Copies {
         }
     }
 
+    /// The same, up to a cut.
+    pub(super) fn take_until(&mut self, cut: u64, after: u64, entries: &[u64]) {
+        let most = usize::try_from(cut.saturating_sub(after)).unwrap_or(usize::MAX);
+        self.take(after, &entries[..entries.len().min(most)]);
+    }
+
     /// A member holds so much. Says what is committed now, if that is more.
     pub(super) fn holds(&mut self, node: NodeId, position: u64) -> Option<u64> {
         let held = self.held.get_mut(&node)?;

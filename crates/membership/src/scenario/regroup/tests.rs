@@ -14,14 +14,15 @@ fn holds<T>(outcome: Result<T, Failure>) -> T {
 #[test]
 fn sim_storms() {
     let mut by_themselves = 0;
-    for seed in 0..100 {
+    // The first hundred, and those that broke a rule once.
+    for seed in (0..100).chain([2_003_739]) {
         let report = holds(run(options(seed), None));
         let restarts = report.figures.iter().find(|(name, ..)| *name == "restarts by people");
         by_themselves += u32::from(restarts.is_some_and(|(_, times, _)| *times == 0.0));
     }
     assert!(
         by_themselves > 50,
-        "a storm that always kills the group shows little: {by_themselves} of 100 lived"
+        "a storm that always kills the group shows little: {by_themselves} of 101 lived"
     );
 }
 
