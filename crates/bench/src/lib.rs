@@ -16,6 +16,8 @@ mod layers;
 pub mod membership;
 mod mscs_figures;
 mod mscs_items;
+#[path = "../../net/tests/transports/namespaces.rs"]
+mod namespaces;
 pub mod net;
 mod program;
 mod report;

@@ -1,31 +1,59 @@
 //! Where the measured processes meet, and how one starts the others.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
-/// A folder for the agent's socket, gone with the run.
-pub(crate) struct Room(PathBuf);
+/// Removes a folder when its standard input ends. Who is killed with us may have written there until a moment ago.
+const SWEEP: &str = r#"cat; rm -rf -- "$0" || { sleep 1; rm -rf -- "$0"; }"#;
+
+/// A folder that is gone with the run, however that ends: somebody outside our process group waits for our end.
+pub(crate) struct Folder {
+    path: PathBuf,
+    sweeper: Child,
+}
+
+impl Folder {
+    pub(crate) fn create(path: PathBuf) -> std::io::Result<Self> {
+        std::fs::create_dir(&path)?;
+        let mut sweeper = Command::new("sh");
+        sweeper.args(["-c", SWEEP]).arg(&path).process_group(0);
+        let sweeper = sweeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { path, sweeper })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(self.sweeper.stdin.take());
+        let _ = self.sweeper.wait();
+    }
+}
+
+/// A folder for the agent's socket.
+pub(crate) struct Room(Folder);
 
 impl Room {
     pub(crate) fn create() -> std::io::Result<Self> {
         let path = std::env::temp_dir().join(format!("comb-bench-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
+        Folder::create(path).map(Self)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path().join(name)
     }
 
     pub(crate) fn agent(&self) -> PathBuf {
-        self.0.join("agent")
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.join("agent")
     }
 }
 

@@ -38,17 +38,20 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
         "hot_spot" => return hot_spot::ask(),
-        // A part of `comb bench membership --full` alone.
-        "write_gap" => {
-            for gap in write_gap::compare(true) {
+        // Parts of `comb bench membership --full` alone.
+        "write_gap" | "write_gap_hosts" => {
+            let compare = if name == "write_gap" { write_gap::compare } else { write_gap::compare_hosts };
+            for gap in compare(true) {
                 println!("{}", serde_json::to_string(&gap)?);
             }
             return Ok(());
         }
+        // For tests: it only must not fail.
+        "faults_of_hosts" => return write_gap::go_through_each().map_err(|error| error as _),
         pair if PAIRS.contains(&pair) => {}
         _ => {
             return Err(format!(
-                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap",
+                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap, write_gap_hosts, faults_of_hosts",
                 PAIRS.join(", ")
             )
             .into());
@@ -70,6 +73,9 @@ pub fn answer(name: &str, room: &Path, told: &Path) -> Result<(), Box<dyn std::e
     }
     if name == "replica" {
         return write_gap::run_replica(room, told.to_str().ok_or("a name that is no text")?);
+    }
+    if name == "host_agent" {
+        return write_gap::run_host_agent(room, told.to_str().ok_or("a name that is no text")?);
     }
     if name == "hot_spot" {
         return hot_spot::answer(room, told.to_str().ok_or("a name that is no text")?);

@@ -222,13 +222,11 @@ fn timed(mut round: impl FnMut()) -> Vec<Duration> {
     (0..ROUNDS).map(one).collect()
 }
 
-#[path = "../../net/tests/transports/namespaces.rs"]
-mod namespaces;
-
 mod veth {
     use comb_net::xdp::{XdpTransport, XdpWire};
 
-    use super::namespaces::{ADDRESSES, Namespaces};
+    use crate::namespaces::{ADDRESSES, Namespaces};
+
     use super::{OwnedFd, SocketAddr, Suite, Way, over_udp, raw, session, transports, udp};
 
     /// Two connected sockets, one at each end of the cable.

@@ -2,32 +2,41 @@
 //! etcd.
 //!
 //! The client is the same for both but for the words it speaks: one thread, one connection, one write at a time; on an error, or
-//! after a second without an answer, it goes to the next replica. Replicas are processes of this machine, and the fault is the
-//! end of one of them. What happens when a host ends, or a network is cut, is a matter of [`Service`]: of one whose
-//! replicas are started by the agents of several hosts.
+//! after a second without an answer, it goes to the next replica. Replicas are processes of this machine, of which one is
+//! killed, or each has a host of its own ([`network`]), which dies or is cut off: then nobody is told of it, and both services
+//! have to find it out by silence.
+//!
+//! After each fault all is made good again, and every replica must hold every write that was acknowledged.
 
+mod client;
 mod etcd;
+mod host_agent;
+mod network;
 mod replica;
 mod replicas;
+#[cfg(test)]
+mod tests;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use client::{Client, Words};
 use etcd::{Etcd, Setting};
+pub(crate) use host_agent::run as run_host_agent;
+use network::Network;
 pub(crate) use replica::run as run_replica;
-use replicas::Replicas;
+use replicas::{Replicas, Times};
 
 /// As many as can lose one.
 const REPLICAS: usize = 3;
 /// After which a client gives an answer up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Who was refused is refused at once the next time: asking without a pause only takes the time of those who recover.
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
+/// That of a client whose service knows of a fault within some milliseconds.
+const LITTLE_PATIENCE: Duration = Duration::from_millis(50);
 /// Before the fault, so that all is as always.
 const BEFORE: Duration = Duration::from_millis(200);
 /// What is looked at after it, at least: and until as many writes went well again.
@@ -35,9 +44,12 @@ const AFTER: Duration = Duration::from_millis(300);
 const WRITES_AFTER: usize = 50;
 /// A service that does not come back is none.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
-const VALUE: &str = "01234567890123456789012345678901234567890123456789012345";
+/// For each gap. A machine that is busy with other work sends clients away without a fault.
+const MOST_ATTEMPTS: usize = 10;
+/// A replica that has come back takes what it missed.
+const CATCHING_UP: Duration = Duration::from_secs(10);
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A row of the comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -52,138 +64,248 @@ pub(crate) struct Gap {
 
 /// Harms both, a few times, or often enough for the hundredth part.
 pub(crate) fn compare(full: bool) -> Vec<Gap> {
-    let faults: &[Fault] = if full {
-        &[Fault::None, Fault::LeaderOfClient, Fault::LeaderElsewhere, Fault::FollowerOfClient]
-    } else {
-        &[Fault::None, Fault::LeaderOfClient, Fault::FollowerOfClient]
-    };
+    let faults: &[Fault] = if full { &Fault::OF_PROCESSES } else { &Fault::FEW_OF_PROCESSES };
     let (our_count, their_count) = if full { (100, 100) } else { (5, 2) };
-    let ours = Replicas::start().and_then(|mut service| all_gaps(&mut service, faults, our_count));
+    let ours = Replicas::start(Times::DEFAULT).and_then(|mut it| all_gaps(&mut it, faults, our_count));
     let mut rows = Vec::new();
     for setting in [Setting::Default, Setting::Shortest] {
-        let theirs = Etcd::start(setting).and_then(|mut service| all_gaps(&mut service, faults, their_count));
-        let missing = ours.as_ref().err().or(theirs.as_ref().err()).map(ToString::to_string);
-        for (number, fault) in faults.iter().enumerate() {
-            for part in [50, 99] {
-                let of = |gaps: &Outcome<Vec<Vec<f64>>>| {
-                    let gaps = &gaps.as_ref().ok()?[number];
-                    gaps.get(gaps.len() * part / 100).copied()
-                };
-                rows.push(Gap {
-                    claim: format!("write gap, {}: p{part}", fault.in_words()),
-                    ours_ms: of(&ours),
-                    peer: setting.in_words(),
-                    theirs_ms: of(&theirs),
-                    missing: missing.clone(),
-                });
-            }
+        let theirs = Etcd::start(setting).and_then(|mut it| all_gaps(&mut it, faults, their_count));
+        rows.extend(beside(faults, "", &ours, setting, &theirs));
+    }
+    rows
+}
+
+/// The same for hosts, each with one replica: few faults, or ten of each kind.
+pub(crate) fn compare_hosts(full: bool) -> Vec<Gap> {
+    let faults: &[Fault] = if full { &Fault::OF_HOSTS } else { &Fault::FEW_OF_HOSTS };
+    let count = if full { 10 } else { 1 };
+    let ours = |times| on_hosts(|network| all_gaps(&mut Replicas::start_on(network, times)?, faults, count));
+    let theirs =
+        |setting| on_hosts(|network| all_gaps(&mut Etcd::start_on(network, setting)?, faults, count));
+    let default = theirs(Setting::Default);
+    let mut rows = beside(faults, "", &ours(Times::DEFAULT), Setting::Default, &default);
+    if full {
+        let shortest = theirs(Setting::Shortest);
+        for times in [Times::LITTLE_PATIENCE, Times::SHORT] {
+            rows.extend(beside(faults, times.in_words(), &ours(times), Setting::Shortest, &shortest));
         }
     }
     rows
 }
 
-/// How a client says its writes.
-#[derive(Clone, Copy, Debug)]
-enum Words {
-    /// A line, and one for an answer.
-    Line,
-    /// etcd's JSON gateway.
-    Gateway,
+/// One fault of each kind on hosts, to our service alone: what it must not lose, and that every replica comes back.
+pub(crate) fn go_through_each() -> Outcome<()> {
+    on_hosts(|network| all_gaps(&mut Replicas::start_on(network, Times::SHORT)?, &Fault::OF_HOSTS, 1))?;
+    Ok(())
+}
+
+/// Does it on hosts of its own, at their switch.
+fn on_hosts<T: Send>(work: impl FnOnce(&mut Network) -> Outcome<T> + Send) -> Outcome<T> {
+    let mut network = Network::make(REPLICAS)?;
+    let switch = network.switch();
+    switch.within(|| work(&mut network))
+}
+
+/// The gaps of each fault.
+type Gaps = Outcome<Vec<Vec<f64>>>;
+
+/// At half and at 99 of 100 of the gaps, which are fewer than a hundred: then that is the longest.
+fn beside(faults: &[Fault], way: &str, ours: &Gaps, setting: Setting, theirs: &Gaps) -> Vec<Gap> {
+    let errors = [ours.as_ref().err(), theirs.as_ref().err()];
+    let missing = errors.into_iter().flatten().next().map(|error| format!("not measured: {error}"));
+    let mut rows = Vec::new();
+    let is_one = ours.as_ref().is_ok_and(|gaps| gaps.iter().all(|gaps| gaps.len() == 1));
+    let parts: &[usize] = if is_one { &[50] } else { &[50, 99] };
+    for (number, fault) in faults.iter().enumerate() {
+        for &part in parts {
+            let of = |gaps: &Gaps| {
+                let gaps = &gaps.as_ref().ok()?[number];
+                gaps.get(gaps.len() * part / 100).copied()
+            };
+            rows.push(Gap {
+                claim: format!("write gap, {}{way}: p{part}", fault.in_words()),
+                ours_ms: of(ours),
+                peer: setting.in_words(),
+                theirs_ms: of(theirs),
+                missing: missing.clone(),
+            });
+        }
+    }
+    rows
 }
 
 /// A replicated service that can be harmed.
 trait Service {
     fn words(&self) -> Words;
     /// How long a client waits for an answer before it asks another replica.
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn patience(&self) -> Duration;
+    /// How long it needs after a fault until it is as it always is.
+    fn calm(&self) -> Duration {
+        Duration::ZERO
     }
     fn addresses(&self) -> Vec<SocketAddr>;
     /// Which replica orders the writes now.
     fn leader(&mut self) -> Outcome<usize>;
-    /// Ends a replica at once.
-    fn kill(&mut self, number: usize) -> Outcome<()>;
-    /// Starts it anew, and waits until the service is whole.
-    fn restart(&mut self, number: usize) -> Outcome<()>;
+    /// Does it to a replica, at once.
+    fn harm(&mut self, number: usize, harm: Harm) -> Outcome<()>;
+    /// Makes it good, and waits until the service is whole.
+    fn heal(&mut self, number: usize, harm: Harm) -> Outcome<()>;
 }
 
-/// What is done, and where the client is.
+/// What happens to a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// Nothing: what a machine with other work to do does to a client that writes.
-    None,
-    /// The client's replica ends, which orders the writes.
-    LeaderOfClient,
-    /// The client's replica ends, which only follows.
-    FollowerOfClient,
-    /// The replica that orders the writes ends, and the client is at another.
-    LeaderElsewhere,
+enum Harm {
+    /// It is killed, and the kernel knows.
+    ProcessEnds,
+    /// Its host is heard no more, and all processes there have ended.
+    HostEnds,
+    /// Its host and the others do not hear each other. Clients reach all.
+    CutOff,
+}
+
+/// What is done to which replica, and where the client is. Without harm: what a machine with other work to do does to a client
+/// that writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fault {
+    harm: Option<Harm>,
+    /// The replica that orders the writes, and not one that only follows.
+    of_leader: bool,
+    /// Whether the client is at that one.
+    of_client: bool,
 }
 
 impl Fault {
-    fn in_words(self) -> &'static str {
-        match self {
-            Self::None => "no fault",
-            Self::LeaderOfClient => "kill -9 of the leader, client there",
-            Self::FollowerOfClient => "kill -9 of a follower, client there",
-            Self::LeaderElsewhere => "kill -9 of the leader, client at a follower",
+    const NONE: Self = Self { harm: None, of_leader: true, of_client: true };
+    const OF_PROCESSES: [Self; 4] = [
+        Self::NONE,
+        Self::leader_of_client(Harm::ProcessEnds),
+        Self::leader_elsewhere(Harm::ProcessEnds),
+        Self::follower_of_client(Harm::ProcessEnds),
+    ];
+    const FEW_OF_PROCESSES: [Self; 3] =
+        [Self::NONE, Self::leader_of_client(Harm::ProcessEnds), Self::follower_of_client(Harm::ProcessEnds)];
+    const OF_HOSTS: [Self; 6] = [
+        Self::NONE,
+        Self::leader_of_client(Harm::HostEnds),
+        Self::leader_elsewhere(Harm::HostEnds),
+        Self::follower_of_client(Harm::HostEnds),
+        Self::leader_of_client(Harm::CutOff),
+        Self::follower_of_client(Harm::CutOff),
+    ];
+    const FEW_OF_HOSTS: [Self; 2] =
+        [Self::leader_of_client(Harm::HostEnds), Self::leader_of_client(Harm::CutOff)];
+
+    const fn leader_of_client(harm: Harm) -> Self {
+        Self { harm: Some(harm), of_leader: true, of_client: true }
+    }
+
+    const fn leader_elsewhere(harm: Harm) -> Self {
+        Self { harm: Some(harm), of_leader: true, of_client: false }
+    }
+
+    const fn follower_of_client(harm: Harm) -> Self {
+        Self { harm: Some(harm), of_leader: false, of_client: true }
+    }
+
+    fn in_words(self) -> String {
+        let whose = if self.of_leader { "the leader" } else { "a follower" };
+        let client = if self.of_client { "client there" } else { "client at a follower" };
+        match self.harm {
+            None => "no fault".to_owned(),
+            Some(Harm::ProcessEnds) => format!("kill -9 of {whose}, {client}"),
+            Some(Harm::HostEnds) => format!("host of {whose} dies, {client}"),
+            Some(Harm::CutOff) => format!("{whose} cut off, {client}"),
         }
     }
 }
 
 /// The gaps of so many faults of each kind, in milliseconds, from the least.
-fn all_gaps(service: &mut dyn Service, faults: &[Fault], count: usize) -> Outcome<Vec<Vec<f64>>> {
-    let mut all = Vec::new();
+fn all_gaps(service: &mut dyn Service, faults: &[Fault], count: usize) -> Gaps {
+    std::thread::sleep(service.calm());
+    let (mut all, mut number) = (Vec::new(), 0);
     for fault in faults {
-        let gaps: Outcome<Vec<_>> =
-            (0..count).map(|_| Ok(gap(service, *fault)?.as_secs_f64() * 1e3)).collect();
-        let mut gaps = gaps?;
+        let mut gaps = Vec::new();
+        while gaps.len() < count {
+            number += 1;
+            if number as usize > faults.len() * count * MOST_ATTEMPTS {
+                return Err("the client never stays where it is put".into());
+            }
+            let found = gap(service, *fault, number).map_err(|why| format!("{}: {why}", fault.in_words()))?;
+            gaps.extend(found.map(|gap| gap.as_secs_f64() * 1e3));
+        }
         gaps.sort_by(f64::total_cmp);
         all.push(gaps);
     }
     Ok(all)
 }
 
-fn gap(service: &mut dyn Service, fault: Fault) -> Outcome<Duration> {
+/// Of one fault; the number tells whose keys are whose. None if the client had gone elsewhere before: then nothing was done.
+fn gap(service: &mut dyn Service, fault: Fault, number: u32) -> Outcome<Option<Duration>> {
     let leader = service.leader()?;
     let follower = (leader + 1) % REPLICAS;
-    let (victim, client_at) = match fault {
-        Fault::None => (None, leader),
-        Fault::LeaderOfClient => (Some(leader), leader),
-        Fault::FollowerOfClient => (Some(follower), follower),
-        Fault::LeaderElsewhere => (Some(leader), follower),
-    };
+    let victim = if fault.of_leader { leader } else { follower };
+    let client_at = if fault.of_client { victim } else { follower };
     let (over, acknowledged) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let mut client = Client::new(service, client_at);
+    let prefix = format!("{number}-");
+    let mut client = Client::new(service, client_at, prefix.clone());
+    let place = client.place();
+    let is_there = || place.load(Ordering::Relaxed) == client_at;
     let at = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                if client.write() {
-                    acknowledged.lock().expect("no panic").push(Instant::now());
+                if let Some(key) = client.write() {
+                    acknowledged.lock().expect("no panic").push((Instant::now(), key));
                 }
             }
         });
-        let watched = watch(service, victim, &acknowledged);
+        let watched = watch(service, fault.harm.map(|harm| (victim, harm)), &acknowledged, is_there);
         over.store(true, Ordering::Relaxed);
         watched
     })?;
-    let acknowledged = acknowledged.into_inner()?;
-    let around = acknowledged.windows(2).filter(|pair| pair[1] > at);
-    let longest = around.map(|pair| pair[1] - pair[0]).max();
-    if let Some(victim) = victim {
-        service.restart(victim)?;
+    let (times, keys): (Vec<_>, Vec<_>) = acknowledged.into_inner()?.into_iter().unzip();
+    if let (Some(harm), Some(_)) = (fault.harm, at) {
+        service.heal(victim, harm)?;
     }
-    longest.ok_or_else(|| "nothing was written".into())
+    await_all_kept(service, &prefix, &keys)?;
+    service.words().forget(service.addresses()[service.leader()?], &prefix)?;
+    let Some(at) = at else { return Ok(None) };
+    if fault.harm.is_some() {
+        std::thread::sleep(service.calm());
+    }
+    let around = times.windows(2).filter(|pair| pair[1] > at);
+    let longest = around.map(|pair| pair[1] - pair[0]).max();
+    longest.map(Some).ok_or_else(|| "nothing was written".into())
 }
 
-/// Does the harm while the client writes, and says when. Returns when all is as before.
+/// Every replica must have what any of them has acknowledged: soon, for one that was away.
+fn await_all_kept(service: &dyn Service, prefix: &str, keys: &[String]) -> Outcome<()> {
+    let deadline = Instant::now() + CATCHING_UP;
+    for (number, address) in service.addresses().into_iter().enumerate() {
+        loop {
+            let lacking = service.words().lacking(address, prefix, keys);
+            match lacking {
+                Ok(0) => break,
+                _ if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+                Ok(lost) => {
+                    let all = keys.len();
+                    return Err(format!("replica {number} lost {lost} of {all} acknowledged writes").into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does the harm while the client writes, and says when; none if the client is no longer there. Returns when all is as before.
 fn watch(
     service: &mut dyn Service,
-    victim: Option<usize>,
-    acknowledged: &Mutex<Vec<Instant>>,
-) -> Outcome<Instant> {
+    harm: Option<(usize, Harm)>,
+    acknowledged: &Mutex<Vec<(Instant, String)>>,
+    is_there: impl Fn() -> bool,
+) -> Outcome<Option<Instant>> {
     let writes_since = |at: Instant| {
-        acknowledged.lock().map_or(0, |writes| writes.iter().rev().take_while(|write| **write > at).count())
+        acknowledged.lock().map_or(0, |writes| writes.iter().rev().take_while(|write| write.0 > at).count())
     };
     let await_writes = |since: Instant, least: Duration| loop {
         std::thread::sleep(Duration::from_millis(5));
@@ -195,129 +317,14 @@ fn watch(
         }
     };
     await_writes(Instant::now(), BEFORE)?;
+    if !is_there() {
+        return Ok(None);
+    }
     let at = Instant::now();
-    if let Some(victim) = victim {
-        service.kill(victim)?;
+    if let Some((victim, harm)) = harm {
+        service.harm(victim, harm)?;
     }
-    await_writes(at, AFTER)?;
-    Ok(at)
-}
-
-struct Client {
-    words: Words,
-    patience: Duration,
-    addresses: Vec<SocketAddr>,
-    turn: usize,
-    connection: Option<BufReader<TcpStream>>,
-    number: u64,
-}
-
-impl Client {
-    fn new(service: &dyn Service, turn: usize) -> Self {
-        let (words, patience, addresses) = (service.words(), service.patience(), service.addresses());
-        Self { words, patience, addresses, turn, connection: None, number: 0 }
-    }
-
-    /// Whether a write was acknowledged.
-    fn write(&mut self) -> bool {
-        self.number += 1;
-        let written = self.try_to_write();
-        if written.is_err() {
-            self.connection = None;
-            self.turn += 1;
-            std::thread::sleep(BETWEEN_ATTEMPTS);
-        }
-        written.is_ok()
-    }
-
-    fn try_to_write(&mut self) -> std::io::Result<()> {
-        let address = self.addresses[self.turn % self.addresses.len()];
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(connect(address, self.patience)?),
-        };
-        let key = format!("key-{}", self.number % 100);
-        match self.words {
-            Words::Line => {
-                connection.get_mut().write_all(format!("put {key} {VALUE}\n").as_bytes())?;
-                let mut answer = String::new();
-                connection.read_line(&mut answer)?;
-                if answer == "ok\n" { Ok(()) } else { Err(std::io::Error::other(answer)) }
-            }
-            Words::Gateway => {
-                let body = serde_json::json!({ "key": base64(&key), "value": base64(VALUE) });
-                post(connection, "/v3/kv/put", &body).map(|_| ())
-            }
-        }
-    }
-}
-
-fn connect(address: SocketAddr, patience: Duration) -> std::io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    Ok(BufReader::new(stream))
-}
-
-/// One question of a JSON gateway, over a connection that stays.
-fn post(
-    connection: &mut BufReader<TcpStream>,
-    path: &str,
-    body: &serde_json::Value,
-) -> std::io::Result<serde_json::Value> {
-    let body = body.to_string();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    connection.get_mut().write_all(request.as_bytes())?;
-    let (mut line, mut bytes, mut is_good) = (String::new(), 0, false);
-    loop {
-        line.clear();
-        if connection.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let head = line.trim_end().to_ascii_lowercase();
-        if head.is_empty() {
-            break;
-        }
-        is_good |= head.starts_with("http/1.1 200");
-        if let Some(length) = head.strip_prefix("content-length:") {
-            bytes = length.trim().parse().map_err(std::io::Error::other)?;
-        }
-    }
-    let mut answer = vec![0; bytes];
-    connection.read_exact(&mut answer)?;
-    if !is_good {
-        return Err(std::io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
-    }
-    Ok(serde_json::from_slice(&answer)?)
-}
-
-/// As JSON carries bytes.
-fn base64(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::new();
-    for three in text.as_bytes().chunks(3) {
-        let bits = three.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte))
-            << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let is_there = digit <= three.len();
-            encoded.push(if is_there { char::from(DIGITS[bits >> (18 - 6 * digit) & 63]) } else { '=' });
-        }
-    }
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_written_as_others_read_them() {
-        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
-        for (text, encoded) in pairs {
-            assert_eq!(base64(text), encoded);
-        }
-    }
+    // Writes that were acknowledged while the harm was being done are no sign that all is as before.
+    await_writes(Instant::now(), AFTER)?;
+    Ok(Some(at))
 }

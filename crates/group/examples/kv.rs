@@ -151,7 +151,9 @@ pub(crate) async fn replica(arguments: &[String]) -> Result<(), Box<dyn Error>> 
     let names = Names { process: "kv-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
     let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
     let agent = Agent::connect(agent.as_ref(), &names.process(own))?;
-    let options = GroupOptions { names, config: Config::default(), endpoint };
+    // What a client was told is kept, or else nothing is told any more.
+    let config = Config { needs_quorum: true, ..Config::default() };
+    let options = GroupOptions { names, config, endpoint };
 
     let (sender, mut requests) = mpsc::channel(64);
     let listener = TcpListener::bind(address).await?;

@@ -16,6 +16,9 @@ use comb_types::NodeId;
 
 /// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
+/// Two nodes may open a channel to each other at once. One that comes so much later comes from a peer that knows nothing of the one
+/// before: its host, or its program, has begun anew, and nobody could say so.
+const LATE: Duration = Duration::from_secs(1);
 /// Messages that wait for a channel, or for a slow reader. What comes then is lost.
 const MOST_UNSENT: usize = 256;
 /// Of the messages, which are all of one kind.
@@ -65,6 +68,8 @@ pub enum MeshError {
 struct Peer {
     /// Where messages to it go.
     channel: Option<ChannelKey>,
+    /// Since when that is so.
+    since: Option<Instant>,
     /// One that was asked for.
     opening: Option<Opening>,
     /// In order, behind what is in the channel.
@@ -281,10 +286,28 @@ impl Mesh {
         while let Some(channel) = self.endpoint.accept(Duration::ZERO) {
             let node = self.endpoint.peer(channel).and_then(|address| self.names.node(address));
             match node {
-                Some(node) if node != self.own => self.install(node, channel),
+                Some(node) if node != self.own => {
+                    self.give_up_former(node);
+                    self.install(node, channel);
+                }
                 _ => self.endpoint.close(channel),
             }
         }
+    }
+
+    /// A peer has opened a channel. If there was one for long, that one led to a life of it that is over; by itself it would end
+    /// only when its silence has lasted long enough.
+    fn give_up_former(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(former) = peer.channel.filter(|_| peer.since.is_some_and(|since| since.elapsed() > LATE))
+        else {
+            return;
+        };
+        peer.channel = None;
+        self.lost += peer.unsent.len() as u64;
+        peer.unsent.clear();
+        self.nodes.remove(&former);
+        self.endpoint.close(former);
     }
 
     fn install(&mut self, node: NodeId, channel: ChannelKey) {
@@ -292,7 +315,9 @@ impl Mesh {
         self.wanted.remove(&node);
         let peer = self.peers.entry(node).or_default();
         // The first stays: messages of one sender are in order only within a channel.
-        peer.channel.get_or_insert(channel);
+        if peer.channel.is_none() {
+            (peer.channel, peer.since) = (Some(channel), Some(Instant::now()));
+        }
         if !peer.unsent.is_empty() {
             self.waiting.insert(node);
         }
@@ -375,7 +400,7 @@ impl Mesh {
         if peer.channel == Some(channel) {
             self.lost += peer.unsent.len() as u64;
             peer.unsent.clear();
-            peer.channel = other;
+            (peer.channel, peer.since) = (other, Some(Instant::now()));
         }
         other.is_none().then_some(node)
     }
@@ -529,6 +554,35 @@ mod tests {
             own.poll(&mut arrivals);
             come.messages().any(|(_, bytes)| bytes == b"again")
         });
+    }
+
+    /// A host that died and was back within seconds was answered on the channel to its life before, until that channel's silence had
+    /// lasted for its limit.
+    #[test]
+    fn who_opens_a_channel_anew_is_answered_there() {
+        let agent = InProcess::start();
+        let mut own = mesh(&agent, 0);
+        let other = agent.connect(&names().process(NodeId(1))).expect("an agent");
+        let mut other = other.endpoint("group").expect("an endpoint");
+        let mut open = |own: &mut Mesh, text: &[u8]| {
+            let channel = other.open("member-0/group").expect("a channel");
+            other.send(channel, KIND, text).expect("room");
+            until(own, |come| come.messages().any(|(_, bytes)| bytes == text));
+            channel
+        };
+        let former = open(&mut own, b"once");
+        std::thread::sleep(LATE + Duration::from_millis(1));
+        let channel = open(&mut own, b"anew");
+        own.send(NodeId(1), &message("answer"));
+        let (deadline, mut answered, mut has_ended) = (Instant::now() + SOON, None, false);
+        while answered.is_none() || !has_ended {
+            match other.poll(|delivery| answered = Some(delivery.channel)) {
+                Ok(_) => {}
+                Err(ended) => has_ended |= ended.channel == former,
+            }
+            assert!(Instant::now() < deadline, "no answer");
+        }
+        assert_eq!(answered, Some(channel));
     }
 
     #[test]

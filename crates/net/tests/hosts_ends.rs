@@ -228,6 +228,21 @@ fn a_child_that_inherited_its_sockets_does_not_keep_a_dead_process_alive() {
     names_bob(&scene.end(), scene.bob.0.id());
 }
 
+/// A member that its group had left out on another host dropped its endpoint and made it anew, to come in again; the agent refused
+/// the name for as long as the last words to the others were under way.
+#[test]
+fn an_endpoint_whose_last_words_nobody_takes_can_be_made_anew_at_once() {
+    let mut scene = scene("echo");
+    scene.open();
+    let carol = scene._alpha.connect("carol").unwrap();
+    let mut desk = carol.endpoint_with("desk", OPTIONS).unwrap();
+    let key = desk.open("beta:bob/desk").unwrap();
+    scene.bob.stop();
+    desk.send(key, 0, b"unread").unwrap();
+    drop(desk);
+    carol.endpoint_with("desk", OPTIONS).unwrap();
+}
+
 /// It may be gone before the agents' line stands.
 #[test]
 fn one_that_leaves_as_soon_as_it_has_the_channel_is_told_of() {

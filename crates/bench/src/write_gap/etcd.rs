@@ -1,15 +1,21 @@
-//! etcd: three members on this machine's loopback.
+//! etcd: three members on this machine's loopback, or each on a host.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Outcome, PATIENCE, REPLICAS, Service, Words, connect, post};
+use super::client::{connect, post};
+use super::network::Network;
+use super::{Harm, LITTLE_PATIENCE, Outcome, PATIENCE, REPLICAS, Service, Words};
+use crate::room::Folder;
 
 const SOON: Duration = Duration::from_secs(60);
+/// Where members listen, each on its host.
+const CLIENT_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
 
 /// How it is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,27 +65,37 @@ impl Drop for Member {
     }
 }
 
-pub(super) struct Etcd {
+pub(super) struct Etcd<'a> {
     setting: Setting,
     members: Vec<Member>,
-    folder: PathBuf,
+    folder: Folder,
+    /// None: all are on this machine.
+    network: Option<&'a mut Network>,
 }
 
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.members.clear();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-impl Etcd {
+impl<'a> Etcd<'a> {
     /// An error where there is none.
     pub(super) fn start(setting: Setting) -> Outcome<Self> {
-        let folder = setting.folder();
-        std::fs::create_dir_all(&folder)?;
-        let mut etcd = Self { setting, members: Vec::new(), folder };
         let addresses = free_addresses(2 * REPLICAS)?;
         let (clients, peers) = addresses.split_at(REPLICAS);
+        Self::start_at(setting, clients, peers, None)
+    }
+
+    pub(super) fn start_on(network: &'a mut Network, setting: Setting) -> Outcome<Self> {
+        let at = |host: fn(usize) -> IpAddr, port| move |number| SocketAddr::new(host(number), port);
+        let clients: Vec<_> = (0..REPLICAS).map(at(Network::to_clients, CLIENT_PORT)).collect();
+        let peers: Vec<_> = (0..REPLICAS).map(at(Network::among_hosts, PEER_PORT)).collect();
+        Self::start_at(setting, &clients, &peers, Some(network))
+    }
+
+    fn start_at(
+        setting: Setting,
+        clients: &[SocketAddr],
+        peers: &[SocketAddr],
+        network: Option<&'a mut Network>,
+    ) -> Outcome<Self> {
+        let mut etcd =
+            Self { setting, members: Vec::new(), folder: Folder::create(setting.folder())?, network };
         for number in 0..REPLICAS {
             let process = etcd.spawn(number, clients[number], peers)?;
             etcd.members.push(Member { process, client: clients[number], peer: peers[number] });
@@ -92,19 +108,18 @@ impl Etcd {
         let (client, peer) = (format!("http://{client}"), format!("http://{}", peers[number]));
         let cluster: Vec<_> =
             peers.iter().enumerate().map(|(number, peer)| format!("{number}=http://{peer}")).collect();
-        // It does not outlive us, however we end.
-        Ok(Command::new("setpriv")
-            .args([
-                "--pdeathsig",
-                "KILL",
-                "etcd",
-                "--name",
-                &number.to_string(),
-                "--log-level",
-                "error",
-                "--data-dir",
-            ])
-            .arg(self.folder.join(number.to_string()))
+        let mut command = match &self.network {
+            Some(network) => network.command(number, "etcd"),
+            None => {
+                // It does not outlive us, however we end.
+                let mut command = Command::new("setpriv");
+                command.args(["--pdeathsig", "KILL", "etcd"]);
+                command
+            }
+        };
+        Ok(command
+            .args(["--name", &number.to_string(), "--log-level", "error", "--data-dir"])
+            .arg(self.folder.path().join(number.to_string()))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &cluster.join(",")])
@@ -115,23 +130,24 @@ impl Etcd {
             .spawn()?)
     }
 
-    /// Whom each member takes for the leader.
-    fn leaders(&self) -> Outcome<Vec<(String, String)>> {
-        let ask = |member: &Member| -> Outcome<(String, String)> {
+    /// What each member takes for itself, the leader and the term.
+    fn states(&self) -> Outcome<Vec<[String; 3]>> {
+        let ask = |member: &Member| -> Outcome<[String; 3]> {
             let status = post(&mut connect(member.client, PATIENCE)?, "/v3/maintenance/status", &json!({}))?;
             let text = |value: &serde_json::Value| value.as_str().unwrap_or("0").to_owned();
-            Ok((text(&status["header"]["member_id"]), text(&status["leader"])))
+            Ok([&status["header"]["member_id"], &status["leader"], &status["raftTerm"]].map(text))
         };
         self.members.iter().map(ask).collect()
     }
 
-    /// Waits until all have the same leader, who is one of them.
+    /// Waits until all have the same leader, who is one of them, in one term: who was cut off and comes back has a later one, and
+    /// makes the others elect anew.
     fn await_whole(&self) -> Outcome<usize> {
         let deadline = Instant::now() + SOON;
         loop {
-            if let Ok(leaders) = self.leaders()
-                && leaders.iter().all(|(_, leader)| *leader == leaders[0].1)
-                && let Some(leader) = leaders.iter().position(|(member, leader)| member == leader)
+            if let Ok(states) = self.states()
+                && states.iter().all(|state| state[1..] == states[0][1..])
+                && let Some(leader) = states.iter().position(|[member, leader, _]| member == leader)
             {
                 return Ok(leader);
             }
@@ -149,13 +165,13 @@ fn free_addresses(count: usize) -> Outcome<Vec<SocketAddr>> {
     Ok(listeners?.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
 }
 
-impl Service for Etcd {
+impl Service for Etcd<'_> {
     fn words(&self) -> Words {
         Words::Gateway
     }
 
     fn patience(&self) -> Duration {
-        if self.setting == Setting::Shortest { Duration::from_millis(50) } else { PATIENCE }
+        if self.setting == Setting::Shortest { LITTLE_PATIENCE } else { PATIENCE }
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -166,14 +182,28 @@ impl Service for Etcd {
         self.await_whole()
     }
 
-    fn kill(&mut self, number: usize) -> Outcome<()> {
+    fn harm(&mut self, number: usize, harm: Harm) -> Outcome<()> {
+        match &self.network {
+            Some(network) if harm == Harm::CutOff => return network.cut_off(number),
+            Some(network) => network.silence(number)?,
+            None => {}
+        }
         Ok(self.members[number].process.kill()?)
     }
 
-    fn restart(&mut self, number: usize) -> Outcome<()> {
-        self.members[number].process.wait()?;
+    fn heal(&mut self, number: usize, harm: Harm) -> Outcome<()> {
+        match &mut self.network {
+            Some(network) if harm == Harm::CutOff => {
+                network.put_back(number)?;
+                return self.await_whole().map(drop);
+            }
+            _ => drop(self.members[number].process.wait()?),
+        }
+        if let Some(network) = &mut self.network {
+            network.start_anew(number)?;
+        }
         let peers: Vec<_> = self.members.iter().map(|member| member.peer).collect();
         self.members[number].process = self.spawn(number, self.members[number].client, &peers)?;
-        self.await_whole().map(|_| ())
+        self.await_whole().map(drop)
     }
 }

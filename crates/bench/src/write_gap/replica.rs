@@ -1,21 +1,59 @@
 //! A replica of our service: a member of a group, in one thread, that waits for its group and its clients at once.
 //!
-//! A line `put KEY VALUE` is an update; `ok` says that a majority holds it and that it is applied here.
+//! `put KEY VALUE` and `forget PREFIX` are updates; `ok` says that a majority holds it and that it is applied here. `keys PREFIX`
+//! is answered with what is here. While its part of the group may not go on, and while it is out of the group, it refuses
+//! updates; when the group has gone on without it, it comes in anew.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
 use comb_group::{Config, Event, Group, GroupOptions, Level, NodeId};
+use comb_membership::regroup::Timing;
 use comb_net::{Agent, EndpointOptions};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::group_side::{names, say};
+use super::REPLICAS;
+use crate::group_side::{host_name, names, say};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Who asks for much reads it.
+const LONGEST_WRITE: Duration = Duration::from_secs(5);
+
+/// What a replica is told.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) own: u32,
+    /// Each has a host of its own, or all have one.
+    pub(super) is_on_host: bool,
+    /// The group is there already.
+    pub(super) is_back: bool,
+    /// Where clients come.
+    pub(super) listen: IpAddr,
+    /// How often it asks the others whether they are there. All other times are in proportion.
+    pub(super) ping_ms: u64,
+}
+
+impl Told {
+    fn options(self) -> GroupOptions {
+        let count = u32::try_from(REPLICAS).expect("few");
+        let names = if self.is_on_host { names(self.own, count, count) } else { names(self.own, 1, 1) };
+        let mut config = Config::default();
+        let ping = Duration::from_millis(self.ping_ms);
+        let share = ping.div_duration_f64(config.watching.ping);
+        let Timing { resend, activate, patience } = config.regroup;
+        let [resend, activate, patience] = [resend, activate, patience].map(|time| time.mul_f64(share));
+        (config.watching.ping, config.regroup) = (ping, Timing { resend, activate, patience });
+        let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
+        GroupOptions { names, config, endpoint }
+    }
+}
 
 struct Client {
     stream: TcpStream,
@@ -24,45 +62,78 @@ struct Client {
     is_gone: bool,
 }
 
-struct Replica {
+impl Client {
+    fn answer(&mut self, line: &str) {
+        self.is_gone |= self.stream.write_all(format!("{line}\n").as_bytes()).is_err();
+    }
+
+    /// More than a socket may take at once.
+    fn answer_at_length(&mut self, line: &str) -> std::io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(LONGEST_WRITE))?;
+        self.answer(line);
+        self.stream.set_nonblocking(true)
+    }
+
+    /// It goes to another replica.
+    fn refuse(&mut self) {
+        self.answer("sorry");
+    }
+}
+
+struct Replica<'a> {
     group: Group,
-    listener: TcpListener,
+    listener: &'a TcpListener,
     clients: BTreeMap<u64, Client>,
     next_client: u64,
     /// Whose write has which number.
     waiting: BTreeMap<u64, u64>,
     values: BTreeMap<String, String>,
+    /// Its part of the group may not go on.
+    is_stuck: bool,
+    /// The group has gone on without it.
+    is_out: bool,
 }
 
-/// Runs a replica until it is killed: `new 0 of 3`, or `join 0 of 3` for one that comes back.
+/// Runs a replica until it is killed.
 pub(crate) fn run(room: &Path, told: &str) -> Outcome<()> {
-    let [how, number, "of", count] = told.split(' ').collect::<Vec<_>>()[..] else {
-        return Err("which replica of how many?".into());
-    };
+    let told: Told = serde_json::from_str(told)?;
     // It does not outlive who started it.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
-    let (own, nodes) = (NodeId(number.parse()?), (0..count.parse()?).map(NodeId).collect::<Vec<_>>());
-    let agent = Agent::connect(&room.join("agent"), &names(own.0, 1, 1).process(own))?;
-    let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
-    let options = GroupOptions { names: names(own.0, 1, 1), config: Config::default(), endpoint };
-    let group = match how {
-        "new" => Group::configured(&agent, own, &nodes, options)?,
-        _ => Group::joining(&agent, own, &nodes, options)?,
-    };
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (own, nodes) = (NodeId(told.own), (0..).take(REPLICAS).map(NodeId).collect::<Vec<_>>());
+    let agent = if told.is_on_host { host_name(told.own) } else { "agent".to_owned() };
+    let agent = Agent::connect(&room.join(agent), &told.options().names.process(own))?;
+    let listener = TcpListener::bind((told.listen, 0))?;
     listener.set_nonblocking(true)?;
-    say(&serde_json::json!({ "address": listener.local_addr()? }))?;
-    let (clients, waiting, values) = Default::default();
-    let mut replica = Replica { group, listener, clients, next_client: 0, waiting, values };
+    let mut group = match told.is_back {
+        false => Group::configured(&agent, own, &nodes, told.options())?,
+        true => Group::joining(&agent, own, &nodes, told.options())?,
+    };
+    say(&json!({ "address": listener.local_addr()? }))?;
     loop {
-        replica.turn()?;
+        Replica::new(group, &listener).run()?;
+        say(&json!({ "view": [], "epoch": 0 }))?;
+        group = Group::joining(&agent, own, &nodes, told.options())?;
     }
 }
 
-impl Replica {
+impl<'a> Replica<'a> {
+    fn new(group: Group, listener: &'a TcpListener) -> Self {
+        let (clients, waiting, values) = Default::default();
+        Self { group, listener, clients, next_client: 0, waiting, values, is_stuck: false, is_out: false }
+    }
+
+    /// Returns when the group has gone on without it.
+    fn run(mut self) -> Outcome<()> {
+        while !self.is_out {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
     fn turn(&mut self) -> Outcome<()> {
         self.hear_clients();
         self.group.poll();
@@ -78,27 +149,39 @@ impl Replica {
     fn take(&mut self, event: Event) -> Outcome<()> {
         match event {
             Event::Delivered(delivery) => {
-                let text = String::from_utf8_lossy(&delivery.body);
-                if let Some((key, value)) = text.split_once(' ') {
-                    self.values.insert(key.to_owned(), value.to_owned());
-                }
+                self.apply(&String::from_utf8_lossy(&delivery.body));
             }
             Event::Reached { number, .. } => {
                 let client = self.waiting.remove(&number).and_then(|client| self.clients.get_mut(&client));
-                if let Some(client) = client {
-                    client.is_gone |= client.stream.write_all(b"ok\n").is_err();
-                }
+                client.into_iter().for_each(|client| client.answer("ok"));
             }
             Event::WantsState => self.group.give_state(&serde_json::to_vec(&self.values)?),
             Event::Restore { state, .. } => self.values = serde_json::from_slice(&state)?,
             Event::View(view) => {
+                self.is_stuck = false;
                 let members: Vec<_> = view.nodes().map(|node| node.0).collect();
-                say(&serde_json::json!({ "view": members }))?;
+                say(&json!({ "view": members, "epoch": view.epoch.0 }))?;
             }
-            Event::Excluded { .. } => return Err("the group went on without this replica".into()),
+            // What was not acknowledged yet may be, later; but who waits for it can go where it is sooner.
+            Event::Stuck(_) => {
+                self.is_stuck = true;
+                let waiting = std::mem::take(&mut self.waiting);
+                for client in waiting.values() {
+                    self.clients.get_mut(client).into_iter().for_each(Client::refuse);
+                }
+            }
+            Event::Excluded { .. } => self.is_out = true,
             _ => {}
         }
         Ok(())
+    }
+
+    fn apply(&mut self, update: &str) {
+        match update.split(' ').collect::<Vec<_>>()[..] {
+            ["put", key, value] => drop(self.values.insert(key.to_owned(), value.to_owned())),
+            ["forget", prefix] => self.values.retain(|key, _| !key.starts_with(prefix)),
+            _ => {}
+        }
     }
 
     fn hear_clients(&mut self) {
@@ -117,11 +200,19 @@ impl Replica {
             }
             while let Some(end) = client.begun.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = client.begun.drain(..=end).collect();
-                let put = line.strip_prefix(b"put ").and_then(|put| put.strip_suffix(b"\n"));
-                let submitted = put.map(|put| self.group.submit(Level::Majority, put));
-                match submitted {
-                    Some(Ok(number)) => drop(self.waiting.insert(number, name)),
-                    _ => client.is_gone |= client.stream.write_all(b"sorry\n").is_err(),
+                let line = String::from_utf8_lossy(&line[..end]);
+                if let Some(prefix) = line.strip_prefix("keys ") {
+                    let keys: Vec<_> = self.values.keys().filter(|key| key.starts_with(prefix)).collect();
+                    client.is_gone |= client.answer_at_length(&json!(keys).to_string()).is_err();
+                    continue;
+                }
+                if self.is_stuck {
+                    client.refuse();
+                    continue;
+                }
+                match self.group.submit(Level::Majority, line.as_bytes()) {
+                    Ok(number) => drop(self.waiting.insert(number, name)),
+                    Err(_) => client.refuse(),
                 }
             }
         }
@@ -134,7 +225,7 @@ impl Replica {
         if endpoint.arm() {
             let events = endpoint.event_descriptor().expect("made with events");
             let mut sources =
-                vec![PollFd::new(&events, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+                vec![PollFd::new(&events, PollFlags::IN), PollFd::new(self.listener, PollFlags::IN)];
             sources.extend(self.clients.values().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
             // Which it was, the next turn sees; an interruption only makes it early.
             let _ = poll(&mut sources, Some(&Timespec::try_from(until)?));

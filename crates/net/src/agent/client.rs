@@ -257,9 +257,13 @@ impl Agent {
         self.endpoint_with(name, EndpointOptions::default())
     }
 
-    /// Makes an endpoint.
+    /// Makes an endpoint. If this process has just dropped one of that name, and what it said last to another host is still under
+    /// way, waits for that: a second at most.
     pub fn endpoint_with(&self, name: &str, options: EndpointOptions) -> Result<Endpoint, RequestError> {
         options.geometry.check()?;
+        while self.connection.shared.partings.has_endpoint(name) {
+            std::thread::sleep(parting::INTERVAL);
+        }
         let (shared, bell) = EndpointShared::create(name, options)?;
         let shared = Arc::new(shared.with_bell(bell));
         let request = |request| Request::CreateEndpoint {
@@ -385,7 +389,7 @@ impl Shared {
 
     /// Sees closed channels off; then the agent is told.
     pub(crate) fn see_off(&self, unsettled: Vec<Box<dyn Transport>>, last_word: Option<Request>) {
-        self.partings.add(unsettled, last_word);
+        self.partings.add(unsettled, last_word, None);
     }
 
     /// Forgets an endpoint, but not what its channels still have to say.
@@ -396,7 +400,7 @@ impl Shared {
         if unsettled.is_empty() {
             self.tell(&last_word, &[]);
         } else {
-            self.see_off(unsettled, Some(last_word));
+            self.partings.add(unsettled, Some(last_word), Some(endpoint.name().to_owned()));
         }
     }
 
@@ -511,9 +515,7 @@ impl Shared {
     }
 
     fn drive_partings(&self) {
-        for last_word in self.partings.drive() {
-            self.tell(&last_word, &[]);
-        }
+        self.partings.drive(|last_word| self.tell(last_word, &[]));
     }
 
     /// The last endpoint is gone, and what it said last is to arrive.

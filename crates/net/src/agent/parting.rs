@@ -18,6 +18,8 @@ struct Parting {
     transports: Vec<Box<dyn Transport>>,
     /// For the agent, which tells the other host: not before the messages are there.
     last_word: Option<Request>,
+    /// The name of their endpoint, if that is gone too: for the agent it is taken until then.
+    endpoint: Option<String>,
     until: Instant,
 }
 
@@ -43,8 +45,13 @@ impl Partings {
         self.wake.as_fd()
     }
 
-    pub(super) fn add(&self, transports: Vec<Box<dyn Transport>>, last_word: Option<Request>) {
-        self.list().push(Parting { transports, last_word, until: Instant::now() + LIMIT });
+    pub(super) fn add(
+        &self,
+        transports: Vec<Box<dyn Transport>>,
+        last_word: Option<Request>,
+        endpoint: Option<String>,
+    ) {
+        self.list().push(Parting { transports, last_word, endpoint, until: Instant::now() + LIMIT });
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -52,20 +59,25 @@ impl Partings {
         self.list().is_empty()
     }
 
-    /// Sends what is due. Returns the last words of those that are done.
-    pub(super) fn drive(&self) -> Vec<Request> {
+    /// Whether an endpoint of this name is gone, and the agent was not told yet.
+    pub(super) fn has_endpoint(&self, name: &str) -> bool {
+        // Where nobody drives them any more, nobody waits for them either.
+        let latest = Instant::now() - LIMIT;
+        self.list().iter().any(|it| it.endpoint.as_deref() == Some(name) && it.until > latest)
+    }
+
+    /// Sends what is due, and tells the last words of those that are done: before anybody sees that they are.
+    pub(super) fn drive(&self, tell: impl Fn(&Request)) {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let now = Instant::now();
-        let mut last_words = Vec::new();
         self.list().retain_mut(|parting| {
             parting.transports.retain_mut(|transport| !transport.settle());
             let done = parting.transports.is_empty() || parting.until <= now;
             if done {
-                last_words.extend(parting.last_word.take());
+                parting.last_word.iter().for_each(&tell);
             }
             !done
         });
-        last_words
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Parting>> {
