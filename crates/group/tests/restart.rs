@@ -303,12 +303,20 @@ fn a_log_is_read_as_it_was_written_and_replaced_as_a_whole() {
     drop(log);
     let mut log = LogRedb::open(&path).expect("a log");
     assert_eq!(log.read().expect("whole"), [&b"one"[..], b"", b"three"]);
+    log.append(b"replaced before it is synchronised").expect("room");
     log.replace(&[b"snapshot".to_vec(), b"rest".to_vec()]).expect("room");
     log.append(b"behind").expect("room");
     log.sync().expect("a disk");
+    log.append(b"later").expect("room");
+    log.sync().expect("a disk");
     drop(log);
     let mut log = LogRedb::open(&path).expect("a log");
-    assert_eq!(log.read().expect("whole"), [&b"snapshot"[..], b"rest", b"behind"]);
+    assert_eq!(log.read().expect("whole"), [&b"snapshot"[..], b"rest", b"behind", b"later"]);
+    log.replace(&[]).expect("room");
+    log.sync().expect("a disk");
+    drop(log);
+    let mut log = LogRedb::open(&path).expect("a log");
+    assert_eq!(log.read().expect("whole"), [] as [Vec<u8>; 0]);
 }
 
 #[test]
