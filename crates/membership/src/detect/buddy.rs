@@ -502,7 +502,9 @@ mod tests {
         run(&mut deaf, 40, |_| true);
         run(&mut deaf, 100, |_| false);
         assert_eq!(deaf.patience, MOST_PATIENCE);
-        assert!(deaf.limit() <= deaf.config.interval * MOST_PINGS);
+        let mut slow = deaf.clone();
+        (0..200).for_each(|_| slow.staleness.saw(slow.config.interval * 20));
+        assert_eq!(slow.limit(), slow.config.interval * MOST_PINGS);
         run(&mut deaf, 1, |_| true);
         run(&mut deaf, 1, |_| true);
         assert!(deaf.patience > 1 && deaf.patience < MOST_PATIENCE, "{}", deaf.patience);

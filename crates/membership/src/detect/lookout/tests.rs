@@ -63,10 +63,24 @@ fn evidence_grows_old_when_it_says() {
     let evidence = Evidence::new(SUBJECT, Kind::LinkDown, Source::PlugIn(0));
     lookout.handle(now, Input::Evidence(evidence)).expect("our own");
     assert_eq!(lookout.condition(SUBJECT), Condition::Suspected);
-    let due = lookout.next_timeout().expect("it grows old");
-    assert!(due < now.saturating_add(LONG / 2));
+    let due = now.saturating_add(Duration::from_secs(30));
+    assert_eq!(lookout.next_timeout(), Some(due));
     lookout.handle(due, Input::Timeout).expect("our own");
     assert_eq!(lookout.condition(SUBJECT), Condition::Alive);
+}
+
+#[test]
+fn an_answer_to_ourselves_ends_what_speaks_against_the_way() {
+    let mut lookout = lookout(true);
+    watch(&mut lookout);
+    let evidence = Evidence::new(SUBJECT, Kind::LinkDown, Source::PlugIn(0));
+    lookout.handle(Time::ZERO, Input::Evidence(evidence)).expect("our own");
+    let answer = wire::encode(Protocol::Detect, &(1_u32, SUBJECT));
+    lookout.handle(Time::ZERO, Input::Message { from: SUBJECT.node, bytes: &answer }).expect("honest");
+    let changes: Vec<_> = core::iter::from_fn(|| lookout.poll_event(Time::ZERO)).collect();
+    let is_last =
+        |condition| changes.last() == Some(&Event::Condition(Change { subject: SUBJECT, condition }));
+    assert!(is_last(Condition::Alive), "{changes:?}");
 }
 
 #[test]
