@@ -332,9 +332,10 @@ fn what_another_life_writes_comes_behind_what_was_there() {
 /// What redb finds nothing wrong with, because it was written by its rules.
 #[test]
 fn a_record_that_another_program_has_changed_or_removed_is_found_missing() {
+    type Records<'a> = redb::Table<'a, u64, &'static [u8]>;
     const RECORDS: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("comb log 1");
     let folder = Folder::new();
-    let change = |name: &str, change: &dyn Fn(&mut redb::Table<'_, u64, &[u8]>)| {
+    let change = |name: &str, change: &dyn Fn(&mut Records<'_>)| {
         let path = folder.file(name);
         drop(log_with(&path, &[b"one", b"two", b"three"]));
         let database = redb::Database::open(&path).expect("a database");

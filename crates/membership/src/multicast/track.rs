@@ -37,7 +37,7 @@ impl Track {
 
     /// Somebody has everything up to `high`, or knows of it.
     pub(super) fn exists(&mut self, high: u64, round: u64) {
-        if high < self.next || high <= self.high() {
+        if high <= self.high() {
             return;
         }
         match self.marks.back_mut() {

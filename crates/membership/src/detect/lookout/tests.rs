@@ -19,8 +19,8 @@ fn watch(lookout: &mut Lookout) {
     lookout.handle(Time::ZERO, input).expect("our own");
 }
 
-fn hear(lookout: &mut Lookout, event: state::Event) -> Condition {
-    lookout.heard_of_state(Time::ZERO, &event);
+fn hear(lookout: &mut Lookout, event: &state::Event) -> Condition {
+    lookout.heard_of_state(Time::ZERO, event);
     lookout.condition(SUBJECT)
 }
 
@@ -38,7 +38,7 @@ fn what_gossip_says_counts() {
         (Fenced(SUBJECT), Condition::Fenced),
         (Refuted(SUBJECT), Condition::Fenced),
     ] {
-        assert_eq!(hear(&mut lookout, event.clone()), condition, "{event:?}");
+        assert_eq!(hear(&mut lookout, &event), condition, "{event:?}");
     }
 }
 
@@ -47,9 +47,9 @@ fn whom_buddies_watch_gossip_alone_does_not_suspect_but_it_may_know_that_it_fail
     let mut lookout = lookout(true);
     watch(&mut lookout);
     for event in [state::Event::Suspected(SUBJECT), state::Event::Lost(SUBJECT)] {
-        assert_eq!(hear(&mut lookout, event), Condition::Alive);
+        assert_eq!(hear(&mut lookout, &event), Condition::Alive);
     }
-    assert_eq!(hear(&mut lookout, state::Event::Failed(SUBJECT)), Condition::Failed);
+    assert_eq!(hear(&mut lookout, &state::Event::Failed(SUBJECT)), Condition::Failed);
 }
 
 #[test]
