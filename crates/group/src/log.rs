@@ -130,3 +130,81 @@ fn write_batch(log: &mut dyn Log, first: Vec<Work>, work: &Receiver<Vec<Work>>) 
     log.sync()?;
     Ok(last)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Fails at one record, and would take those behind it. Says what it has.
+    struct Gap(Sender<Vec<u8>>);
+
+    impl Log for Gap {
+        fn read(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
+            Ok(Vec::new())
+        }
+
+        fn append(&mut self, record: &[u8]) -> Result<(), LogError> {
+            if record == b"bad" {
+                return Err(LogError::Full { path: "gap".into() });
+            }
+            self.0.send(record.to_vec()).map_err(|_| LogError::Full { path: "gap".into() })
+        }
+
+        fn replace(&mut self, _: &[Vec<u8>]) -> Result<(), LogError> {
+            Ok(())
+        }
+
+        fn sync(&mut self) -> Result<(), LogError> {
+            Ok(())
+        }
+    }
+
+    fn append(writer: &mut Writer, number: u64, record: &[u8]) {
+        writer.write(vec![Work::Append { number, record: record.to_vec() }]);
+    }
+
+    fn until<T>(mut so: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(found) = so() {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "it never comes to be so");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn it_is_busy_until_all_is_written_and_says_each_number_once() {
+        let (tell, _told) = mpsc::channel();
+        let mut writer = Writer::start(Box::new(Gap(tell)));
+        assert!(!writer.is_busy());
+        append(&mut writer, 7, b"good");
+        assert!(writer.is_busy(), "it was not asked how far it is");
+        assert_eq!(until(|| writer.written().expect("a good log")), 7);
+        assert!(!writer.is_busy());
+        assert!(matches!(writer.written(), Ok(None)), "no news");
+    }
+
+    #[test]
+    fn nothing_is_written_behind_a_gap() {
+        let (tell, told) = mpsc::channel();
+        let mut writer = Writer::start(Box::new(Gap(tell)));
+        append(&mut writer, 1, b"good");
+        append(&mut writer, 2, b"bad");
+        until(|| writer.written().err());
+        append(&mut writer, 3, b"behind");
+        // Its thread has ended, or else nobody ever does away with the log.
+        let mut written = Vec::new();
+        let end = loop {
+            match told.recv_timeout(SOON) {
+                Ok(record) => written.push(record),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!((end, &written[..]), (mpsc::RecvTimeoutError::Disconnected, &[b"good".to_vec()][..]));
+    }
+}

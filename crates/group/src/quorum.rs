@@ -115,3 +115,49 @@ fn ask(
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_membership::{Incarnation, NodeId};
+    use std::time::Instant;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Says what it is asked, and answers when it is told to.
+    struct Told(Sender<ViewEpoch>, Receiver<bool>);
+
+    impl Quorum for Told {
+        fn acquire(&mut self, epoch: ViewEpoch, _: Member) -> Result<bool, QuorumError> {
+            self.0.send(epoch)?;
+            Ok(self.1.recv_timeout(SOON)?)
+        }
+    }
+
+    fn answer(asker: &mut Asker) -> (ViewEpoch, bool) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(answer) = asker.answered() {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "it never answers");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn each_epoch_is_asked_for_once_and_the_last_is_waited_for() {
+        let ((tell, asked), (answers, told)) = (mpsc::channel(), mpsc::channel());
+        let mut asker = Asker::start(Box::new(Told(tell, told)));
+        let member = Member { node: NodeId(1), incarnation: Incarnation(1) };
+        assert!(!asker.is_busy());
+        [1, 1, 2, 2].iter().for_each(|&epoch| asker.ask(ViewEpoch(epoch), member));
+        answers.send(false).expect("it waits");
+        assert_eq!(answer(&mut asker), (ViewEpoch(1), false));
+        assert!(asker.is_busy(), "that was not the last");
+        answers.send(true).expect("it waits");
+        assert_eq!(answer(&mut asker), (ViewEpoch(2), true));
+        assert!(!asker.is_busy());
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [ViewEpoch(1), ViewEpoch(2)]);
+    }
+}

@@ -231,7 +231,7 @@ fn the_other_one_of_two_goes_on_by_the_quorum_file() {
 
 fn log_with(path: &Path, records: &[&[u8]]) -> LogRedb {
     let mut log = LogRedb::open(path).expect("a log");
-    log.read().expect("nothing");
+    log.read().expect("whole");
     for record in records {
         log.append(record).expect("room");
         log.sync().expect("a disk");
@@ -248,12 +248,52 @@ fn a_log_is_read_as_it_was_written_and_replaced_as_a_whole() {
     drop(log);
     let mut log = LogRedb::open(&path).expect("a log");
     assert_eq!(log.read().expect("whole"), [&b"one"[..], b"", b"three"]);
+    log.append(b"replaced before it is synchronised").expect("room");
     log.replace(&[b"snapshot".to_vec(), b"rest".to_vec()]).expect("room");
     log.append(b"behind").expect("room");
     log.sync().expect("a disk");
+    log.append(b"later").expect("room");
+    log.sync().expect("a disk");
     drop(log);
     let mut log = LogRedb::open(&path).expect("a log");
-    assert_eq!(log.read().expect("whole"), [&b"snapshot"[..], b"rest", b"behind"]);
+    assert_eq!(log.read().expect("whole"), [&b"snapshot"[..], b"rest", b"behind", b"later"]);
+    log.replace(&[]).expect("room");
+    log.sync().expect("a disk");
+    drop(log);
+    let mut log = LogRedb::open(&path).expect("a log");
+    assert_eq!(log.read().expect("whole"), [] as [Vec<u8>; 0]);
+}
+
+#[test]
+fn what_another_life_writes_comes_behind_what_was_there() {
+    let folder = Folder::new();
+    let path = folder.file("log");
+    drop(log_with(&path, &[b"one", b"two"]));
+    drop(log_with(&path, &[b"three"]));
+    let mut log = LogRedb::open(&path).expect("a log");
+    assert_eq!(log.read().expect("whole"), [&b"one"[..], b"two", b"three"]);
+}
+
+/// What redb finds nothing wrong with, because it was written by its rules.
+#[test]
+fn a_record_that_another_program_has_changed_or_removed_is_found_missing() {
+    type Records<'a> = redb::Table<'a, u64, &'static [u8]>;
+    const RECORDS: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("comb log 1");
+    let folder = Folder::new();
+    let change = |name: &str, change: &dyn Fn(&mut Records<'_>)| {
+        let path = folder.file(name);
+        drop(log_with(&path, &[b"one", b"two", b"three"]));
+        let database = redb::Database::open(&path).expect("a database");
+        let transaction = database.begin_write().expect("a transaction");
+        change(&mut transaction.open_table(RECORDS).expect("its table"));
+        transaction.commit().expect("a disk");
+        drop(database);
+        LogRedb::open(&path).and_then(|mut log| log.read()).expect_err("it is spoiled").to_string()
+    };
+    let changed = change("changed", &|table| drop(table.insert(1, &b"12345678owt"[..]).expect("room")));
+    assert!(changed.contains("record 1 is not what was written"), "{changed}");
+    let removed = change("removed", &|table| drop(table.remove(1).expect("it is there")));
+    assert!(removed.contains("a record is missing before 2"), "{removed}");
 }
 
 /// One bit turned over anywhere in the file: the log is as it was, or it is refused; it never reads as another. Where redb's own

@@ -327,7 +327,6 @@ impl Multicast {
         let fit = self.config.longest_message.saturating_sub(MOST_OVERHEAD_BYTES) / MOST_CLAIM_BYTES;
         let digests = members.div_ceil(u32::try_from(fit.max(1)).unwrap_or(u32::MAX));
         self.rounds = digests * rounds(members, self.config.fanout, self.config.loss, self.config.epsilon);
-        self.tracks.entry(self.me).or_insert_with(|| Track::from(self.next));
         self.view = view;
     }
 

@@ -188,5 +188,73 @@ fn a_member_whose_disk_is_full_halts_and_the_others_go_on() {
     });
     assert!(matches!(groups[1].failure(), Some(LogError::Full { .. })));
     assert_eq!(groups[1].submit(Level::Majority, b"more"), Err(SubmitError::Out));
+    (0..10).for_each(|_| groups[1].poll());
+    assert_eq!(groups[1].next_event(), None, "it says nothing any more");
     until(&mut groups, |groups| nodes(&groups[0]) == [0, 2] && nodes(&groups[2]) == [0, 2]);
+}
+
+#[test]
+fn the_dice_of_members_differ_and_their_numbers_end() {
+    let checked = |own| {
+        let mut options = options();
+        options.config.watching.most_nodes = 3;
+        options.check(NodeId(own)).map(|()| options.config.watching.seed)
+    };
+    let seeds = [0, 1, 2].map(|own| checked(own).expect("a number of a node"));
+    assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2] && seeds[0] != seeds[2], "{seeds:?}");
+    assert!(matches!(checked(3), Err(GroupError::TooGreat { most: 3, .. })));
+}
+
+#[test]
+fn the_first_view_is_the_same_however_its_members_are_named() {
+    let first = |members: &[u32]| {
+        let members: Vec<_> = members.iter().map(|&node| NodeId(node)).collect();
+        let stack = Group::first_stack(NodeId(1), &members, &options()).expect("a member");
+        stack.view().cloned()
+    };
+    assert_eq!(first(&[2, 0, 1, 0]), first(&[0, 1, 2]));
+}
+
+/// Members without logs wait for no disk, whatever they are told.
+#[test]
+fn who_has_no_log_waits_for_none() {
+    let agent = InProcess::start();
+    let mut options = options();
+    options.config.order.has_log = true;
+    let connect = |own| agent.connect(&options.names.process(NodeId(own))).expect("an agent");
+    let first = Group::configured(&connect(0), NodeId(0), &[NodeId(0)], options.clone()).expect("a member");
+    let second = Group::joining(&connect(1), NodeId(1), &[NodeId(0)], options.clone()).expect("a node");
+    let (mut groups, mut delivered) = ([first, second], [0; 2]);
+    let mut is_submitted = false;
+    until(&mut groups, |groups| {
+        is_submitted |= nodes(&groups[1]) == [0, 1] && groups[1].submit(Level::All, b"x").is_ok();
+        for (group, delivered) in groups.iter_mut().zip(&mut delivered) {
+            while let Some(event) = group.next_event() {
+                match event {
+                    Event::WantsState => group.give_state(&[]),
+                    Event::Delivered(_) => *delivered += 1,
+                    _ => {}
+                }
+            }
+        }
+        delivered.iter().all(|delivered| *delivered > 0)
+    });
+    assert!(is_submitted);
+}
+
+#[test]
+fn of_many_broken_rules_the_last_few_are_kept_and_all_are_counted() {
+    let agent = InProcess::start();
+    let mut groups = [configured(&agent, 0, 2)];
+    let names = options().names;
+    let liar = agent.connect(&names.process(NodeId(1))).expect("an agent");
+    let mut liar = Mesh::join(&liar, NodeId(1), names, EndpointOptions::default()).expect("an endpoint");
+    let mut arrivals = Arrivals::default();
+    let refused = |groups: &[Group]| groups[0].stack().refused().map(|(_, times)| times).sum::<u64>();
+    until(&mut groups, |groups| {
+        liar.send(NodeId(0), &b"no message".as_slice().into());
+        liar.poll(&mut arrivals);
+        refused(groups) > 2 * MOST_BROKEN as u64
+    });
+    assert_eq!(std::iter::from_fn(|| groups[0].next_broken_rule()).count(), MOST_BROKEN);
 }

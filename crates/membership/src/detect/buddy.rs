@@ -497,6 +497,121 @@ mod tests {
     }
 
     #[test]
+    fn patience_has_an_end_and_goes_as_it_came() {
+        let mut deaf = buddy(0, 20);
+        run(&mut deaf, 40, |_| true);
+        run(&mut deaf, 100, |_| false);
+        assert_eq!(deaf.patience, MOST_PATIENCE);
+        let mut slow = deaf.clone();
+        (0..200).for_each(|_| slow.staleness.saw(slow.config.interval * 20));
+        assert_eq!(slow.limit(), slow.config.interval * MOST_PINGS);
+        run(&mut deaf, 1, |_| true);
+        run(&mut deaf, 1, |_| true);
+        assert!(deaf.patience > 1 && deaf.patience < MOST_PATIENCE, "{}", deaf.patience);
+        run(&mut deaf, 20, |_| true);
+        assert_eq!(deaf.patience, 1);
+        let late = deaf.next_ping.saturating_add(Duration::from_secs(60));
+        for _ in 0..3 {
+            deaf.handle(late, Input::Alive(member(0))).expect("no peer is concerned");
+            assert_eq!(deaf.patience, 2, "it stood still once");
+        }
+        for pause in 1..9 {
+            let later = late.saturating_add(Duration::from_secs(60) * pause);
+            deaf.handle(later, Input::Alive(member(0))).expect("no peer is concerned");
+        }
+        assert_eq!(deaf.patience, MOST_PATIENCE);
+    }
+
+    #[test]
+    fn how_long_is_too_long_is_learned_and_never_shorter_than_a_few_pings() {
+        let mut buddy = buddy(0, 20);
+        let before = buddy.limit();
+        assert_eq!(before, buddy.config.interval * FEWEST_PINGS * 2);
+        run(&mut buddy, 200, |_| true);
+        assert_eq!(buddy.limit(), buddy.config.interval * FEWEST_PINGS, "all have answered at once");
+    }
+
+    #[test]
+    fn nobody_is_pinged_before_the_time() {
+        let mut buddy = buddy(0, 20);
+        run(&mut buddy, 1, |_| true);
+        buddy.handle(Time::ZERO, Input::Timeout).expect("no peer is concerned");
+        assert_eq!(buddy.poll_transmit(), None);
+    }
+
+    #[test]
+    fn the_ring_is_of_others_and_has_each_once() {
+        let next = |node| Member { incarnation: Incarnation(2), ..member(node) };
+        let mut buddy = buddy(0, 3);
+        assert!(buddy.is_in_ring(member(1)) && !buddy.is_in_ring(member(3)) && !buddy.is_in_ring(next(1)));
+        set_members(&mut buddy, &[member(0), member(1), next(1)], None, Duration::ZERO);
+        assert_eq!(buddy.ring.len(), 2);
+        set_members(&mut buddy, &[member(0)], None, Duration::ZERO);
+        assert!(!buddy.is_in_ring(member(0)), "nobody pings it");
+    }
+
+    #[test]
+    fn another_life_begins_anew_and_of_who_has_left_nothing_is_kept() {
+        let mut buddy = buddy(0, 4);
+        run(&mut buddy, 200, |_| true);
+        assert_ne!(run(&mut buddy, 6, |node| node != NodeId(1)), []);
+        assert!(!buddy.suspicions.is_empty());
+        let mut members = members(4);
+        members[1].incarnation = Incarnation(2);
+        let now = buddy.next_ping;
+        let input = Input::Members { members: &members, hub: None, grace: Duration::ZERO };
+        buddy.handle(now, input).expect("no peer is concerned");
+        assert!(buddy.suspicions.is_empty());
+        assert_eq!(run(&mut buddy, 3, |node| node != NodeId(1)), [], "it has just come");
+        // What its former life still had to say is not about this one.
+        let late = wire::encode(Protocol::Detect, &Message::Ack(member(1)));
+        buddy.handle(buddy.next_ping, Input::Message { from: NodeId(1), bytes: &late }).expect("honest");
+        let is_answered = |event| matches!(event, Event::Answered(who) if who.node == NodeId(1));
+        assert!(!core::iter::from_fn(|| buddy.poll_event()).any(is_answered));
+    }
+
+    #[test]
+    fn the_other_observers_are_told_and_nobody_else() {
+        let mut buddy = buddy(0, 20);
+        let subject = buddy.watched().next().expect("it watches some");
+        let mut told = BTreeSet::new();
+        for _ in 0..30 {
+            let now = buddy.next_ping;
+            buddy.handle(now, Input::Timeout).expect("no peer is concerned");
+            while let Some(transmit) = buddy.poll_transmit() {
+                match wire::decode(NodeId(0), Protocol::Detect, &transmit.bytes).expect("ours") {
+                    Message::Ping(who) if who != subject => {
+                        let bytes = wire::encode(Protocol::Detect, &Message::Ack(who));
+                        buddy.handle(now, Input::Message { from: who.node, bytes: &bytes }).expect("honest");
+                    }
+                    Message::Suspicion(about) => {
+                        told.insert((about, transmit.to));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let others = buddy.observers(subject.node).filter(|node| *node != NodeId(0));
+        assert_eq!(told, others.map(|node| (subject, node)).collect());
+    }
+
+    #[test]
+    fn suspicions_count_for_a_while_and_only_of_one_member() {
+        let agreed = |suspicions: &[(u64, u32, u32)]| {
+            let mut buddy = buddy(0, 5);
+            for &(millis, subject, by) in suspicions {
+                buddy.suspect(Time::from_millis(millis), member(subject), NodeId(by));
+            }
+            core::iter::from_fn(|| buddy.poll_event()).count()
+        };
+        assert_eq!(agreed(&[(1, 1, 2), (2, 1, 3)]), 1);
+        assert_eq!(agreed(&[(1, 1, 2), (2, 1, 2)]), 0, "the same says it twice");
+        assert_eq!(agreed(&[(1, 1, 2), (2, 4, 3)]), 0, "of two members");
+        assert_eq!(agreed(&[(1, 1, 2), (1001, 1, 3)]), 0, "the first is over");
+        assert_eq!(agreed(&[(1, 9, 2), (2, 9, 3)]), 0, "it is no member");
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let mut buddy = buddy(0, 5);
         let mut rule = |from, message| {
@@ -508,6 +623,7 @@ mod tests {
         assert_eq!(rule(1, Message::Ack(member(2))), "an answer for another node");
         assert_eq!(rule(1, Message::Suspicion(member(1))), "a node that suspects itself");
         assert_eq!(rule(1, Message::Suspicion(member(1 << 16))), "a node that cannot be");
+        assert_eq!(rule(1 << 16, Message::Ping(member(0))), "a node that cannot be");
     }
 
     proptest! {

@@ -203,3 +203,6 @@ impl Lookout {
         self.verdict.handle(now, input);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,6 +298,32 @@ mod tests {
     }
 
     #[test]
+    fn whom_others_hear_no_word_about_the_way_makes_a_failure_of() {
+        let sure = Evidence {
+            confidence: Confidence::per_mille(1000),
+            ..Evidence::new(SUBJECT, Kind::LinkDown, Source::PlugIn(1))
+        };
+        let inputs = [(1, Input::Evidence(sure)), (2, Input::Heard(SUBJECT)), (3, evidence(Kind::NoAnswer))];
+        assert_eq!(conditions(inputs), [Failed, Unreachable, Unreachable]);
+        let inputs = [(1, evidence(Kind::Silence)), (2, Input::Answered(SUBJECT))];
+        assert_eq!(conditions(inputs), [Suspected, Alive]);
+    }
+
+    #[test]
+    fn an_end_does_not_grow_old_and_a_link_is_no_answer() {
+        let mut verdict = Verdict::new();
+        verdict.handle(Time::ZERO, evidence(Kind::ProcessExit));
+        assert_eq!(verdict.next_timeout(), None);
+        verdict.handle(Time::ZERO, evidence(Kind::LinkDown));
+        assert!(!verdict.gets_no_answer(SUBJECT));
+        verdict.handle(Time::ZERO, evidence(Kind::NoAnswer));
+        assert!(verdict.gets_no_answer(SUBJECT));
+        let due = verdict.next_timeout().expect("the rest does");
+        verdict.handle(due, Input::Timeout);
+        assert_eq!((verdict.condition(SUBJECT), verdict.gets_no_answer(SUBJECT)), (Failed, false));
+    }
+
+    #[test]
     fn a_later_life_takes_the_place_of_those_before_it() {
         let mut verdict = Verdict::new();
         for life in 1..100 {

@@ -229,6 +229,194 @@ fn the_bounds_hold() {
     assert!(missed.filter(|event| matches!(event, Event::Missed { .. })).count() > 30);
 }
 
+/// One of three, with what it has sent and told taken out.
+fn one(config: &Config) -> Multicast {
+    Multicast::new(config.clone(), member(0), view(3), Dice::new(1))
+}
+
+fn hear(one: &mut Multicast, from: u32, message: &Message<'_>) {
+    one.handle(Time::ZERO, Input::Message { from: NodeId(from), bytes: &write(message) }).expect("honest");
+}
+
+fn data(sender: u32, number: u64) -> Message<'static> {
+    Message::Data { sender: member(sender), number, body: b"x" }
+}
+
+fn claims(sender: u32, next: u64, extra: &[Range], high: u64) -> Message<'static> {
+    Message::Digest {
+        claims: alloc::vec![Claim { sender: member(sender), next, extra: extra.to_vec(), high }],
+    }
+}
+
+/// What it says to whom, in words.
+fn said(one: &mut Multicast) -> Vec<(To, String)> {
+    core::iter::from_fn(|| one.poll_transmit())
+        .map(|cast| (cast.to, Multicast::describe(&cast.bytes)))
+        .collect()
+}
+
+fn told(one: &mut Multicast) -> Vec<Event> {
+    core::iter::from_fn(|| one.poll_event()).collect()
+}
+
+fn delivered(sender: u32, number: u64) -> Event {
+    Event::Delivered { from: member(sender), number, body: b"x".to_vec() }
+}
+
+#[test]
+fn who_has_some_is_asked_for_them_and_sent_what_it_lacks_and_nothing_else() {
+    let mut one = one(&Config::default());
+    for number in [1, 2, 4, 5, 7] {
+        hear(&mut one, 1, &data(1, number));
+    }
+    let to = |message: &str| (To::One(NodeId(2)), message.to_owned());
+    // It lacks 1 to 3 and 5; it has 4, and 6 to 9 but for 8.
+    hear(&mut one, 2, &claims(1, 1, &[(4, 4), (6, 7), (9, 9)], 9));
+    let asks = to("I lack [(6, 6), (8, 9)] of node 1");
+    assert_eq!(
+        said(&mut one),
+        [asks, to("message 1 of node 1"), to("message 2 of node 1"), to("message 5 of node 1")]
+    );
+    // It knows that there are nine, and has none of what is lacking here.
+    hear(&mut one, 2, &claims(1, 3, &[(4, 5), (7, 7)], 9));
+    assert_eq!(said(&mut one), []);
+    hear(&mut one, 2, &claims(1, 4, &[(7, 7)], 9));
+    assert_eq!(said(&mut one)[0], to("I lack [(3, 3)] of node 1"));
+    hear(&mut one, 2, &Message::Ask { sender: member(1), ranges: alloc::vec![(2, 3), (7, 9)] });
+    assert_eq!(said(&mut one), [to("message 2 of node 1"), to("message 7 of node 1")]);
+    assert_eq!(one.counts().repaired, 7);
+}
+
+#[test]
+fn no_more_is_sent_for_one_message_than_may_be_and_no_more_asked_for_than_is_answered() {
+    let config = Config { repairs_most: 3, ..Config::default() };
+    let mut one = one(&config);
+    (1..=20).for_each(|number| hear(&mut one, 1, &data(1, 2 * number)));
+    hear(&mut one, 2, &Message::Ask { sender: member(1), ranges: alloc::vec![(1, 9), (10, 40)] });
+    assert_eq!(said(&mut one).len(), 3);
+    hear(&mut one, 2, &claims(1, 1, &[], 0));
+    assert_eq!(said(&mut one).len(), 3);
+    let ask = Message::Ask { sender: member(1), ranges: alloc::vec![(1, 1); MOST_RANGES + 1] };
+    assert!(one.handle(Time::ZERO, Input::Message { from: NodeId(2), bytes: &write(&ask) }).is_err());
+    hear(&mut one, 2, &claims(1, 41, &[], 40));
+    let (_, words) = said(&mut one).remove(0);
+    assert_eq!(words.matches('(').count(), MOST_RANGES, "{words}");
+    let digest = one.digest();
+    let Ok(Message::Digest { claims }) = read(NodeId(0), &digest) else { panic!("a digest") };
+    assert!(claims.iter().all(|claim| claim.extra.len() <= MOST_RANGES));
+}
+
+/// In which digests a group is spoken of that is too large for one.
+#[test]
+fn each_sender_is_spoken_of_in_turn_and_a_member_of_itself_in_every_digest() {
+    const MEMBERS: u32 = 30;
+    let config = Config { longest_message: 480, ..Config::default() };
+    let mut one = Multicast::new(config.clone(), member(3), view(MEMBERS), Dice::new(1));
+    // Eight fit one, besides itself and the envelope.
+    let once = rounds(MEMBERS, config.fanout, config.loss, config.epsilon);
+    assert_eq!(one.rounds(), 3 * once, "a message is gossiped until it was spoken of often enough");
+    let mut spoken = BTreeMap::<u32, u32>::new();
+    for turn in 0..30 {
+        if turn == 15 {
+            // These need more room.
+            for (sender, number) in (4..16).flat_map(|sender| (1..10).map(move |number| (sender, number))) {
+                hear(&mut one, sender, &data(sender, (1 << 60) + 3 * number));
+            }
+        }
+        let digest = one.digest();
+        assert!(digest.len() <= config.longest_message);
+        let Ok(Message::Digest { claims }) = read(NodeId(0), &digest) else { panic!("a digest") };
+        let senders: Vec<_> = claims.iter().map(|claim| claim.sender.node.0).collect();
+        assert_eq!((senders[0], senders.len()), (3, senders.iter().collect::<BTreeSet<_>>().len()));
+        assert!(senders.len() <= 9, "{senders:?}");
+        senders.into_iter().for_each(|sender| *spoken.entry(sender).or_default() += 1);
+    }
+    assert_eq!((spoken.len(), spoken[&3]), (MEMBERS as usize, 30));
+    let others = || spoken.iter().filter(|(sender, _)| **sender != 3).map(|(_, times)| *times);
+    assert!(others().max() <= others().min().map(|least| least + 1), "{spoken:?}");
+}
+
+/// One claim is spoken of, however little fits.
+#[test]
+fn a_digest_that_has_room_for_nothing_still_goes_on() {
+    let mut one =
+        Multicast::new(Config { longest_message: 60, ..Config::default() }, member(0), view(3), Dice::new(1));
+    let spoken: BTreeSet<_> = (0..6)
+        .flat_map(|_| match read(NodeId(0), &one.digest()) {
+            Ok(Message::Digest { claims }) => claims.iter().map(|claim| claim.sender.node.0).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    assert_eq!(spoken.len(), 3);
+}
+
+#[test]
+fn of_who_comes_what_is_heard_first_counts_first_and_of_who_leaves_nothing_stays() {
+    let mut one = one(&Config::default());
+    hear(&mut one, 1, &data(1, 1));
+    hear(&mut one, 2, &data(2, 1));
+    one.send(Time::ZERO, b"own").expect("room");
+    let (_, _) = (told(&mut one), said(&mut one));
+    let five = view(5);
+    let without =
+        View { members: five.members.iter().copied().filter(|it| it.node.0 != 2).collect(), ..five.clone() };
+    one.handle(Time::ZERO, Input::Members(without)).expect("our own");
+    assert_eq!(one.kept(), 2, "that of who has left is forgotten");
+    // Heard from itself, and from another.
+    hear(&mut one, 3, &data(3, 7));
+    hear(&mut one, 1, &claims(4, 8, &[], 7));
+    hear(&mut one, 4, &data(4, 8));
+    assert_eq!(told(&mut one), [delivered(3, 7), delivered(4, 8)]);
+    assert_eq!(said(&mut one), [], "what was before is not asked for");
+    hear(&mut one, 3, &data(3, 7));
+    assert_eq!(one.counts(), Counts { doubled: 1, ..Counts::default() });
+    // Late words of who has left.
+    hear(&mut one, 1, &data(2, 2));
+    hear(&mut one, 1, &claims(2, 4, &[], 3));
+    assert_eq!((told(&mut one), said(&mut one).len(), one.counts().strangers), (Vec::new(), 0, 2));
+    // It comes back as the same, and what it says now is new.
+    one.handle(Time::ZERO, Input::Members(five)).expect("our own");
+    hear(&mut one, 2, &data(2, 5));
+    assert_eq!(told(&mut one), [delivered(2, 5)]);
+    hear(&mut one, 1, &claims(2, 6, &[], 5));
+    assert_eq!(said(&mut one), []);
+}
+
+#[test]
+fn who_is_alone_sends_nothing_and_waits_for_nothing() {
+    let mut one = Multicast::new(Config::default(), member(0), view(1), Dice::new(1));
+    one.send(Time::ZERO, b"to nobody").expect("room");
+    assert_eq!((said(&mut one), one.next_timeout()), (Vec::new(), None));
+}
+
+#[test]
+fn rounds_are_seldom_while_nothing_is_open_and_soon_when_something_is() {
+    let config = Config::default();
+    let mut one = one(&config);
+    let waits = |one: &Multicast| one.next_timeout().expect("it has others").since(Time::ZERO);
+    one.handle(Time::ZERO, Input::Timeout).expect("our own");
+    assert!(waits(&one) >= config.interval * IDLE_ROUNDS / 2);
+    let (mut sends, mut hears, mut lacks) = (one.clone(), one.clone(), one.clone());
+    sends.send(Time::ZERO, b"x").expect("room");
+    hear(&mut hears, 1, &data(1, 1));
+    hear(&mut lacks, 1, &claims(2, 2, &[], 1));
+    for (what, busy) in [("sends", &sends), ("hears", &hears), ("lacks", &lacks)] {
+        assert!(waits(busy) <= config.interval * 3 / 2, "{what}");
+    }
+}
+
+#[test]
+fn what_is_crowded_out_is_the_oldest() {
+    let mut one = one(&Config { kept_most: 2, ..Config::default() });
+    hear(&mut one, 1, &data(1, 1));
+    for number in 2..=3 {
+        let now = one.next_timeout().expect("it has others");
+        one.handle(now, Input::Timeout).expect("our own");
+        hear(&mut one, 1, &data(1, number));
+    }
+    assert_eq!(one.kept.keys().map(|(_, number)| *number).collect::<Vec<_>>(), [2, 3]);
+}
+
 fn lied(message: &Message<'_>, from: u32) -> Result<(), &'static str> {
     let mut one = Multicast::new(Config::default(), member(0), view(3), Dice::new(1));
     let good = write(&Message::Data { sender: member(1), number: 1, body: b"good" });

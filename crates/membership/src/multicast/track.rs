@@ -37,7 +37,7 @@ impl Track {
 
     /// Somebody has everything up to `high`, or knows of it.
     pub(super) fn exists(&mut self, high: u64, round: u64) {
-        if high < self.next || high <= self.high() {
+        if high <= self.high() {
             return;
         }
         match self.marks.back_mut() {
@@ -131,6 +131,14 @@ mod tests {
         assert_eq!(track.extra(9), [(3, 4), (7, 7)]);
         assert_eq!((track.lacks(1), track.extra(1)), (vec![(2, 2)], vec![(3, 4)]));
         assert!(!track.receive(3, 0) && !track.receive(1, 0), "each comes once");
+        let mut track = Track::from(1);
+        assert!(track.receive(2, 0));
+        track.exists(5, 0);
+        assert_eq!(track.lacks(1), [(1, 1)]);
+        for number in [1, 3, 4, 5] {
+            assert!(track.receive(number, number));
+        }
+        assert!(track.marks.is_empty() && track.high() == 5, "nothing is open");
     }
 
     #[test]

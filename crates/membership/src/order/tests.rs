@@ -15,5 +15,6 @@ mod levels;
 pub(crate) mod lies;
 mod model;
 mod persistence;
+mod sequencer;
 
 use cluster::Cluster;

@@ -117,13 +117,14 @@ fn one_alone_delivers_what_it_submits_when_it_is_polled() {
 #[test]
 fn a_founder_and_configured_members_hear_that_their_view_has_settled() {
     let is_settled = |event: &Event| matches!(event, Event::Settled(_));
+    let is_view = |event: &Event| matches!(event, Event::View(_));
     let group = Group::configured(3, &Config::default());
-    assert!((0..3).all(|node| group.told(node, is_settled)));
+    assert!((0..3).all(|node| group.told(node, is_settled) && group.told(node, is_view)));
     let join = join::Config { contacts: vec![NodeId(0)], may_found: true, ..join::Config::default() };
     let stack = Stack::joining(Config { join, ..Config::default() }, member(0), Time::ZERO);
     let mut group = Group { now: Time::ZERO, stacks: [(0, stack)].into(), events: BTreeMap::new() };
     group.pass(Duration::from_secs(5));
-    assert!(group.told(0, |event| matches!(event, Event::View(_))) && group.told(0, is_settled));
+    assert!(group.told(0, is_view) && group.told(0, is_settled));
 }
 
 #[test]
@@ -171,6 +172,9 @@ fn who_comes_back_takes_the_place_of_its_former_life() {
     group.pass(Duration::from_secs(2));
     assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(epoch));
     assert_eq!(group.stacks[&0].condition(second), Condition::Alive);
+    assert_eq!(group.stacks[&2].lookout.watched().count(), 2);
+    let is_written = |event: &Event| matches!(event, Event::Persist { .. } | Event::Replace { .. });
+    assert!((0..3).all(|node| !group.told(node, is_written)), "nobody has a log");
 }
 
 #[test]
@@ -209,6 +213,10 @@ fn who_is_no_member_any_more_gets_no_answers() {
         casts.iter().filter(|cast| cast.to == To::One(NodeId(from))).count()
     };
     assert_eq!([answers(&mut group, 1), answers(&mut group, 2)], [1, 1]);
+    let member_of_none = Stack::joining(Config::default(), member(0), group.now);
+    let of_some = group.stacks.insert(0, member_of_none).expect("it is there");
+    assert_eq!(answers(&mut group, 1), 0, "it is in no view");
+    group.stacks.insert(0, of_some);
     group.stacks.remove(&2);
     for node in [0, 1] {
         group.input(node, Input::Noticed(NodeId(2), Kind::ProcessExit));
@@ -290,4 +298,169 @@ fn one_that_is_left_alone_goes_on_when_the_last_proof_has_come() {
     }
     group.pass(Duration::from_secs(1));
     assert_eq!(group.stacks[&0].view().map(|view| view.members.clone()), Some(vec![member(0)]));
+}
+
+#[test]
+fn the_least_watches_all_and_the_others_a_few_and_nobody_those_who_have_left() {
+    let mut group = Group::configured(8, &Config::default());
+    let watched = |group: &Group, node: u32| group.stacks[&node].lookout.watched().count();
+    assert_eq!([watched(&group, 0), watched(&group, 7)], [7, 3]);
+    group.stacks.remove(&3);
+    group.input(0, Input::Noticed(NodeId(3), Kind::ProcessExit));
+    group.pass(Duration::from_secs(1));
+    assert_eq!([watched(&group, 0), watched(&group, 7)], [6, 3]);
+}
+
+#[test]
+fn who_is_left_out_after_a_doubt_stays_doubted() {
+    let mut group = Group::configured(3, &Config::default());
+    group.stacks.remove(&2);
+    (0..2).for_each(|node| group.input(node, Input::Noticed(NodeId(2), Kind::LinkDown)));
+    let end = group.now.saturating_add(Duration::from_secs(20));
+    while group.stacks[&0].view().is_some_and(|view| view.contains(NodeId(2))) {
+        group.pass(Duration::from_millis(1));
+        assert!(group.now < end, "it is never left out");
+    }
+    assert_ne!(group.stacks[&0].condition(member(2)), Condition::Alive);
+}
+
+#[test]
+fn the_driver_hears_what_detectors_make_of_a_node_and_what_nodes_say_of_themselves() {
+    let mut group = Group::configured(3, &Config::default());
+    group.input(0, Input::Noticed(NodeId(1), Kind::LinkDown));
+    let is_doubted = |event: &Event| matches!(event, Event::Condition(it) if it.subject == member(1));
+    assert!(group.told(0, is_doubted));
+    let now = group.now;
+    let writer = group.stacks.get_mut(&1).expect("it is there");
+    writer.write(now, "role", Some(b"home".to_vec())).expect("short");
+    group.pass(Duration::from_secs(5));
+    let entry = Event::Entry { owner: member(1), key: "role".into(), value: Some(b"home".to_vec()) };
+    assert!(group.told(0, |event| *event == entry));
+}
+
+/// What each part is to do in time is due when it says, whatever the others wait for.
+#[test]
+fn what_any_part_waits_for_is_due_and_is_done() {
+    let mut config = Config::default();
+    let long = Duration::from_secs(1000);
+    (config.watching.ping, config.watching.gossip) = (long, long);
+    config.join.contacts = vec![NodeId(1)];
+    let does = |mut stack: Stack, part: &dyn Fn(&Stack) -> Option<Time>| {
+        while stack.poll_transmit(Time::ZERO).is_some() {}
+        let due = part(&stack).expect("it waits for something");
+        assert!(due < Time::from_millis(100_000) && stack.next_timeout() == Some(due), "{due:?}");
+        stack.handle(due, Input::Timeout).expect("our own");
+        assert!(stack.poll_transmit(due).is_some(), "nothing is done");
+        assert_ne!(part(&stack), Some(due));
+    };
+    does(Stack::joining(config.clone(), member(0), Time::ZERO), &|stack| stack.join.next_timeout());
+    let members: Vec<_> = (0..3).map(member).collect();
+    let first = View { epoch: ViewEpoch(1), tie_breaker: NodeId(0), members };
+    let stack = Stack::configured(config, member(1), first, Time::ZERO);
+    let mut lacks = stack.clone();
+    lacks.snapshots.take(Time::ZERO, NodeId(2));
+    does(lacks, &|stack| stack.snapshots.next_timeout());
+    let mut sends = stack.clone();
+    sends.submit(Time::ZERO, Level::Majority, b"x").expect("room");
+    does(sends, &|stack| stack.order().and_then(Order::next_timeout));
+    let mut doubts = stack;
+    doubts.handle(Time::ZERO, Input::Noticed(NodeId(2), Kind::ProcessExit)).expect("our own");
+    does(doubts, &|stack| stack.regroup().and_then(Regroup::next_timeout));
+}
+
+#[test]
+fn a_snapshot_is_asked_of_holders_first_and_of_the_next_when_one_gives_nothing() {
+    let mut group = Group::configured(4, &Config::default());
+    let now = group.now;
+    let stack = group.stacks.get_mut(&0).expect("it is there");
+    stack.holders = vec![NodeId(2), NodeId(0)];
+    // What another gave before counts for none.
+    stack.handed_over(now, snapshot::Event::Progress);
+    let mut asks = |gives: bool| {
+        if gives {
+            stack.handed_over(now, snapshot::Event::Progress);
+        }
+        stack.look_for_snapshot(now);
+        stack.snapshots.giver().map(|giver| giver.0)
+    };
+    let givers = [false, true, false, false, true, false].map(&mut asks);
+    assert_eq!(givers, [Some(2), Some(2), Some(1), Some(3), Some(3), Some(2)]);
+    let mut alone = Group::configured(1, &Config::default());
+    let alone = alone.stacks.get_mut(&0).expect("it is there");
+    alone.look_for_snapshot(now);
+    assert_eq!(alone.snapshots.giver(), None);
+}
+
+fn second_view(group: &Group) -> View {
+    View { epoch: ViewEpoch(2), ..group.stacks[&0].view().expect("it is in one").clone() }
+}
+
+/// A view may let in a life of which a later one has been given the state.
+#[test]
+fn a_joiner_begins_with_the_state_that_it_was_given_unless_that_is_from_beyond_the_cut() {
+    let group = Group::configured(3, &Config::default());
+    for (cut, restored) in [(4, 0), (5, 5), (6, 5)] {
+        let mut joiner = Stack::joining(Config::default(), member(2), Time::ZERO);
+        joiner.taken(Time::ZERO, order::Snapshot { position: 5, ..order::Snapshot::default() });
+        let (view, holders) = (second_view(&group), vec![NodeId(1)]);
+        joiner.joined(Time::ZERO, join::Event::Joined { view, cut, holders });
+        let begins = joiner.poll_event();
+        assert!(
+            matches!(begins, Some(Event::Restore { position, .. }) if position == restored),
+            "{begins:?}"
+        );
+        assert_eq!((joiner.holders, joiner.given), (vec![NodeId(1)], None));
+    }
+}
+
+#[test]
+fn a_program_hears_of_a_view_that_let_it_in_and_ended_before_it_was_installed() {
+    let group = Group::configured(3, &Config::default());
+    let mut joiner = Stack::joining(Config::default(), member(2), Time::ZERO);
+    let first = second_view(&group);
+    let second = View { epoch: ViewEpoch(3), ..first.clone() };
+    let holders = vec![NodeId(1)];
+    joiner.joined(Time::ZERO, join::Event::Joined { view: first.clone(), cut: 0, holders: Vec::new() });
+    let decided = regroup::Event::Decided { view: second.clone(), cut: 0, holders: holders.clone() };
+    joiner.regrouped(Time::ZERO, decided);
+    assert_eq!(joiner.holders, holders);
+    joiner.installed(Time::ZERO, second.clone());
+    let views: Vec<_> = core::iter::from_fn(|| joiner.poll_event())
+        .filter_map(|event| if let Event::View(view) = event { Some(view) } else { None })
+        .collect();
+    assert_eq!(views, [first, second]);
+}
+
+#[test]
+fn what_was_delivered_before_a_state_was_taken_is_told_before_it() {
+    let mut group = Group::configured(1, &Config::default());
+    let now = group.now;
+    let stack = group.stacks.get_mut(&0).expect("it is there");
+    let order = &mut stack.inside.as_mut().expect("it is in").order;
+    order.submit(now, Level::Majority, b"x").expect("room");
+    assert_eq!(order.poll_transmit(), None);
+    stack.taken(now, order::Snapshot { position: 1, ..order::Snapshot::default() });
+    assert_eq!(stack.poll_event(), None, "it has all of that");
+    stack.taken(now, order::Snapshot { position: 9, ..order::Snapshot::default() });
+    let told: Vec<_> = core::iter::from_fn(|| stack.poll_event()).collect();
+    let places = told.iter().map(|event| match event {
+        Event::Delivered(update) => update.position,
+        Event::Restore { position, .. } => *position,
+        _ => 0,
+    });
+    assert_eq!(places.filter(|place| *place > 0).collect::<Vec<_>>(), [1, 9]);
+}
+
+#[test]
+fn a_state_from_beyond_the_cut_is_not_the_programs() {
+    let mut group = Group::configured(3, &Config::default());
+    let (view, now) = (second_view(&group), group.now);
+    let stack = group.stacks.get_mut(&0).expect("it is there");
+    stack.tell_order(now, order::Input::Freeze);
+    stack.tell_order(now, order::Input::Change { view, cut: 5, holders: vec![NodeId(1)] });
+    for (position, is_taken) in [(6, false), (5, true)] {
+        stack.taken(now, order::Snapshot { position, ..order::Snapshot::default() });
+        let is_restored = |event: Event| matches!(event, Event::Restore { .. });
+        assert_eq!(core::iter::from_fn(|| stack.poll_event()).any(is_restored), is_taken);
+    }
 }
