@@ -301,8 +301,8 @@ impl Group {
         }
         for &End { node, ref cause, last_word } in self.arrivals.ended() {
             let input = match (last_word.map(from_word), cause) {
-                (Some((incarnation, installed)), _) => {
-                    Input::Ended { life: Member { node, incarnation }, installed }
+                (Some((incarnation, agreed)), _) => {
+                    Input::Ended { life: Member { node, incarnation }, agreed }
                 }
                 // It may live all the same: the detectors will say.
                 (None, Cause::Silent(_) | Cause::Breach(_)) => Input::Noticed(node, Kind::LinkDown),
@@ -415,12 +415,12 @@ impl Group {
         }
     }
 
-    /// Before anybody can know that it has installed a view, a member leaves word that it has.
+    /// Before anybody can know that it has agreed to a view, a member leaves word that it has.
     fn leave_word(&mut self) {
-        let installed = self.stack.view().map_or(ViewEpoch(0), |view| view.epoch);
-        if self.left != Some(installed) {
-            self.left = Some(installed);
-            self.mesh.leave_word(to_word(self.stack.me().incarnation, installed));
+        let agreed = self.stack.agreed();
+        if self.left != Some(agreed) {
+            self.left = Some(agreed);
+            self.mesh.leave_word(to_word(self.stack.me().incarnation, agreed));
         }
     }
 
@@ -448,15 +448,15 @@ impl Group {
     }
 }
 
-/// What a member leaves for those who outlive it: which life it was, and the epoch of the last view that it had installed.
-fn to_word(life: Incarnation, installed: ViewEpoch) -> u128 {
-    u128::from(life.0) << 64 | u128::from(installed.0)
+/// What a member leaves for those who outlive it: which life it was, and the epoch of the last view that it had agreed to.
+fn to_word(life: Incarnation, agreed: ViewEpoch) -> u128 {
+    u128::from(life.0) << 64 | u128::from(agreed.0)
 }
 
 fn from_word(word: u128) -> (Incarnation, ViewEpoch) {
     #[expect(clippy::cast_possible_truncation, reason = "one half after the other")]
-    let [installed, life] = [word as u64, (word >> 64) as u64];
-    (Incarnation(life), ViewEpoch(installed))
+    let [agreed, life] = [word as u64, (word >> 64) as u64];
+    (Incarnation(life), ViewEpoch(agreed))
 }
 
 #[cfg(test)]

@@ -53,8 +53,8 @@ pub enum Strength {
     Failed,
     /// Its host's agent ended it. It will never speak again, nothing that it says from now on is taken, and it does not count.
     ///
-    /// Say this only of a member that had not installed a view after the one that this machine is in: the agent knows the
-    /// epoch that it last wrote. Of another, say [`Strength::Failed`]. (See [`crate::quorum::judge`].)
+    /// Say this only of a member that had not agreed to a view after the one that this machine is in: see [`Regroup::agreed`]. Of
+    /// another, say [`Strength::Failed`]. (See [`crate::quorum::judge`].)
     Fenced,
 }
 
@@ -346,6 +346,12 @@ impl Regroup {
         self.history.iter().map(|decision| &decision.proposal.view).chain([&self.view])
     }
 
+    /// The epoch of the last view that this member has agreed to, be it decided or not. If all that are not there had agreed to nothing
+    /// later than a view, then nobody has decided its successor without those that are.
+    pub fn agreed(&self) -> ViewEpoch {
+        self.accepted.as_ref().map_or(self.view.epoch, |(_, proposal)| proposal.view.epoch)
+    }
+
     /// How far it is installed.
     pub fn stage(&self) -> Stage {
         self.stage
@@ -408,7 +414,7 @@ impl Regroup {
         if self.evidence.get(&member.node) != Some(&Strength::Fenced) {
             self.evidence.insert(member.node, strength);
             if strength == Strength::Fenced {
-                self.promise_again();
+                self.proven(member.node);
             }
         }
         self.raise();

@@ -96,13 +96,13 @@ pub enum Input<'a> {
     Timeout,
     /// The driver has seen something of whoever is the member at this node, which its own detectors cannot see.
     Noticed(NodeId, Kind),
-    /// The kernel says that this life of a node has ended, and what it left says of which epoch the last view was that it had
-    /// installed (none: 0). Then it is *fenced*, and need not be there to go on without it: see [`Strength::Fenced`].
+    /// The kernel says that this life of a node has ended, and what it left says what [`Stack::agreed`] was. Then it is *fenced*, and
+    /// need not be there to go on without it: see [`Strength::Fenced`].
     Ended {
         /// Whose.
         life: Member,
-        /// Of its last view.
-        installed: ViewEpoch,
+        /// The epoch of the last view that it had agreed to.
+        agreed: ViewEpoch,
     },
     /// The answer to [`Event::Acquire`].
     Acquired {
@@ -221,7 +221,7 @@ pub struct Stack {
     is_out: bool,
     /// How often each peer broke a rule.
     refused: BTreeMap<NodeId, u64>,
-    /// Lives that have ended, the newest last, and the epoch of the last view that each had installed.
+    /// Lives that have ended, the newest last, and the epoch of the last view that each had agreed to.
     ends: VecDeque<(Member, ViewEpoch)>,
     writing: Writing,
     /// Whether a taker waits for the unfinished snapshot.
@@ -322,8 +322,8 @@ impl Stack {
                 self.persisted(now, number);
                 return Ok(());
             }
-            Input::Ended { life, installed } => {
-                self.ended(now, life, installed);
+            Input::Ended { life, agreed } => {
+                self.ended(now, life, agreed);
                 return Ok(());
             }
             _ => {}
@@ -388,6 +388,12 @@ impl Stack {
     /// The view that this member works in; none before the first.
     pub fn view(&self) -> Option<&View> {
         self.inside.as_ref().map(|inside| inside.order.view())
+    }
+
+    /// The epoch of the last view that this member has agreed to, be it decided or not. The driver leaves word of it before it sends
+    /// anything, for those who outlive this process: see [`Input::Ended`].
+    pub fn agreed(&self) -> ViewEpoch {
+        self.regroup().map_or(ViewEpoch(0), Regroup::agreed)
     }
 
     /// Ordered update, to look at.
@@ -640,12 +646,12 @@ impl Stack {
         self.tell_regroup(now, regroup::Input::Suspect(subject, strength));
     }
 
-    fn ended(&mut self, now: Time, life: Member, installed: ViewEpoch) {
+    fn ended(&mut self, now: Time, life: Member, agreed: ViewEpoch) {
         self.ends.retain(|(other, _)| *other != life);
         if self.ends.len() == regroup::MOST_MEMBERS {
             self.ends.pop_front();
         }
-        self.ends.push_back((life, installed));
+        self.ends.push_back((life, agreed));
         let mut evidence = Vec::from([Evidence::new(life, Kind::Fenced, DRIVER)]);
         // It may have gone on in the seat of a former life, which cannot act without it.
         let seat = self.regroup().and_then(|regroup| regroup.view().member(life.node));
@@ -659,11 +665,11 @@ impl Stack {
         self.tell_condition(now, Change { subject: life, condition: Condition::Fenced });
     }
 
-    /// Whether a life has ended before it had installed a view later than ours. With logs nobody is proven dead for good: the next
+    /// Whether a life has ended before it had agreed to a view later than ours. With logs nobody is proven dead for good: the next
     /// life goes on with what this one has promised.
     fn is_proven(&self, life: Member) -> bool {
         let epoch = self.regroup().map(|regroup| regroup.view().epoch);
-        let is_over = |&(ended, installed): &(Member, ViewEpoch)| ended == life && Some(installed) <= epoch;
+        let is_over = |&(ended, agreed): &(Member, ViewEpoch)| ended == life && Some(agreed) <= epoch;
         !self.config.needs_quorum && !self.config.order.has_log && self.ends.iter().any(is_over)
     }
 

@@ -202,8 +202,12 @@ impl Regroup {
         self.send(ballot.node, Body::Promise { ballot, promise });
     }
 
-    /// Somebody is proven dead: the promise that was given last says so now, unless it was used already.
-    pub(super) fn promise_again(&mut self) {
+    /// Somebody is proven dead: it is not there any more, though it may have promised. And the promise that this member gave last says
+    /// so now, unless it was used already.
+    pub(super) fn proven(&mut self, dead: NodeId) {
+        if let Some(campaign) = self.campaign.as_mut().filter(|campaign| campaign.proposed.is_none()) {
+            campaign.promises.remove(&dead);
+        }
         let is_past = self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == self.promised);
         if self.frozen && self.promised != Ballot::NONE && !is_past {
             self.owed = Some(self.promised);

@@ -183,9 +183,9 @@ impl Model for Bounds {
                 state.timeouts += 1;
             }
             Action::Crash(node) => {
-                // What the contract of a proof asks for: it has not installed a later view.
+                // What the contract of a proof asks for: it has not agreed to a later view.
                 let machine = state.machines[node.0 as usize].take()?;
-                if machine.view.epoch > ViewEpoch(1) && machine.stage >= Stage::Installed {
+                if machine.agreed() > ViewEpoch(1) {
                     return None;
                 }
             }

@@ -19,7 +19,7 @@ use comb_sim::{Dice, DiskConditions, Failure, Fault, Weather, World};
 use comb_types::{Incarnation, NodeId, Time};
 
 use self::judge::{Judge, Seen};
-use self::member::{Command, GroupMember};
+use self::member::{Command, GroupMember, Words};
 use super::{Options, Report, Scenario, Watch};
 use crate::detect::Kind;
 use crate::order::Level;
@@ -62,6 +62,7 @@ struct Stage {
     /// Of whose deaths it has told, and whom.
     dead: BTreeSet<NodeId>,
     told: BTreeSet<(Member, Member)>,
+    words: Words,
     /// Wrong words, in a million looks.
     whims_per_million: u32,
     halted: u32,
@@ -73,7 +74,11 @@ impl Stage {
     fn new(seed: u64, nodes: u32, has_log: bool) -> Self {
         let founders = (0..nodes).map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
         let first = View { epoch: ViewEpoch(1), members: founders.collect(), tie_breaker: NodeId(0) };
-        let mut world = World::new(seed, move |mut boot| GroupMember::boot(&mut boot, &first, has_log));
+        let words = Words::default();
+        let mut world = {
+            let words = words.clone();
+            World::new(seed, move |mut boot| GroupMember::boot(&mut boot, &first, has_log, words.clone()))
+        };
         let dice = world.dice().fork();
         world.add_nodes(nodes);
         (0..nodes).for_each(|node| world.start(NodeId(node)));
@@ -88,6 +93,7 @@ impl Stage {
             has_kernel,
             dead: BTreeSet::new(),
             told: BTreeSet::new(),
+            words,
             whims_per_million: 0,
             halted: 0,
             decided: BTreeMap::new(),
@@ -194,11 +200,11 @@ impl Stage {
             }
             let life = |node: NodeId, incarnation| Member { node, incarnation };
             let ended = life(subject, self.world.truth().node(subject).incarnation);
-            let installed = self.seen.borrow().installed(ended);
+            let agreed = self.words.borrow().get(&ended).map_or(ViewEpoch(0), |&epoch| epoch);
             for observer in (0..self.nodes).map(NodeId).filter(|&observer| observer != subject) {
                 if is_news && self.has_kernel && self.world.truth().network.connects(subject, observer, now) {
                     let at = now.saturating_add(self.dice.between(Duration::ZERO..LATEST));
-                    self.world.command_at(at, observer, Command::Ended { life: ended, installed });
+                    self.world.command_at(at, observer, Command::Ended { life: ended, agreed });
                     self.told.insert((life(observer, self.world.truth().node(observer).incarnation), ended));
                 }
                 if self.dice.happens(self.whims_per_million) {
@@ -211,7 +217,7 @@ impl Stage {
     /// Whether a quorum is left of the newest view that was decided, and, if nobody has installed it, of the one before. If not, nothing
     /// more need be agreed.
     fn may_go_on(&self) -> bool {
-        let seen = self.seen.borrow();
+        let (seen, words) = (self.seen.borrow(), self.words.borrow());
         let Some(newest) = self.decided.values().next_back() else { return false };
         let truth = self.world.truth();
         let is_left = |member: &&Member| !truth.is_dead(member.node, member.incarnation);
@@ -221,7 +227,7 @@ impl Stage {
             let are_in = left.iter().all(|&member| seen.installed(member) == view.epoch);
             let is_fenced = |ended: &&Member| {
                 let is_told = left.iter().all(|&member| self.told.contains(&(member, **ended)));
-                are_in && is_told && seen.installed(**ended) <= view.epoch
+                are_in && is_told && words.get(*ended) <= Some(&view.epoch)
             };
             let fenced = view.members.iter().filter(is_fenced).map(|member| member.node).collect();
             let left = left.iter().map(|member| member.node).collect();

@@ -168,7 +168,7 @@ fn who_comes_back_takes_the_place_of_its_former_life() {
     assert_eq!(group.stacks[&2].view(), Some(view));
     let epoch = view.epoch;
     // The kernel's word about the former life comes late, and says nothing of this one.
-    group.input(0, Input::Ended { life: member(2), installed: ViewEpoch(1) });
+    group.input(0, Input::Ended { life: member(2), agreed: ViewEpoch(1) });
     group.pass(Duration::from_secs(2));
     assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(epoch));
     assert_eq!(group.stacks[&0].condition(second), Condition::Alive);
@@ -236,13 +236,13 @@ fn who_is_in_the_view_that_follows_a_doubt_is_doubted_no_more() {
 }
 
 /// The first two of five hear of the end of each of the others, one after the other.
-fn left_of_five(config: &Config, installed: u64) -> Group {
+fn left_of_five(config: &Config, agreed: u64) -> Group {
     let mut group = Group::configured(5, config);
     group.stacks.retain(|node, _| *node < 2);
     for ended in 2..5 {
         for node in [0, 1] {
-            let installed = ViewEpoch(installed);
-            group.input(node, Input::Ended { life: member(ended), installed });
+            let agreed = ViewEpoch(agreed);
+            group.input(node, Input::Ended { life: member(ended), agreed });
         }
     }
     group.pass(Duration::from_secs(5));
@@ -268,7 +268,7 @@ fn those_that_are_left_wait_where_nothing_may_be_lost() {
 }
 
 #[test]
-fn who_had_gone_on_to_a_later_view_still_counts() {
+fn who_had_agreed_to_a_later_view_still_counts() {
     let mut group = left_of_five(&Config::default(), 2);
     let is_stuck = |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));
     assert!(group.told(0, is_stuck));
@@ -276,11 +276,29 @@ fn who_had_gone_on_to_a_later_view_still_counts() {
     // That it had not is heard later.
     for ended in 2..5 {
         for node in [0, 1] {
-            group.input(node, Input::Ended { life: member(ended), installed: ViewEpoch(1) });
+            group.input(node, Input::Ended { life: member(ended), agreed: ViewEpoch(1) });
         }
     }
     group.pass(Duration::from_secs(5));
     assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(2));
+}
+
+/// It has the promise of another, and a quorum of promises never comes.
+#[test]
+fn who_has_promised_and_died_is_not_there_any_more() {
+    let mut group = Group::configured(5, &Config::default());
+    group.stacks.retain(|node, _| *node < 2);
+    for silent in 2..5 {
+        (0..2).for_each(|node| group.input(node, Input::Noticed(NodeId(silent), Kind::LinkDown)));
+    }
+    group.pass(Duration::from_secs(5));
+    assert!(group.told(0, |event| matches!(event, Event::Stuck(_))));
+    group.stacks.remove(&1);
+    for ended in 1..5 {
+        group.input(0, Input::Ended { life: member(ended), agreed: ViewEpoch(1) });
+    }
+    group.pass(Duration::from_secs(5));
+    assert_eq!(group.stacks[&0].view().map(|view| view.members.clone()), Some(vec![member(0)]));
 }
 
 /// The kernel's word comes piece by piece, and late.
@@ -294,7 +312,7 @@ fn one_that_is_left_alone_goes_on_when_the_last_proof_has_come() {
     group.pass(Duration::from_secs(3));
     assert!(group.told(0, |event| matches!(event, Event::Stuck(_))));
     for ended in [1, 2] {
-        group.input(0, Input::Ended { life: member(ended), installed: ViewEpoch(1) });
+        group.input(0, Input::Ended { life: member(ended), agreed: ViewEpoch(1) });
     }
     group.pass(Duration::from_secs(1));
     assert_eq!(group.stacks[&0].view().map(|view| view.members.clone()), Some(vec![member(0)]));

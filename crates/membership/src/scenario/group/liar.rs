@@ -12,7 +12,7 @@ use comb_sim::{Actor, Boot, Checker, Dice, Effects, Failure, Input as Happening,
 use comb_types::{Incarnation, NodeId, Time};
 
 use super::judge::{Judge, Seen};
-use super::member::{Command, Event, GroupMember};
+use super::member::{Command, Event, GroupMember, Words};
 use crate::detect::Kind;
 use crate::order::Level;
 use crate::stack::Stack;
@@ -38,7 +38,12 @@ impl Node {
         let nodes = u32::try_from(first.members.len()).expect("few");
         let is_liar = boot.node.0 == nodes - 1;
         let liar = is_liar.then(|| Dice::new(boot.seed));
-        Self { member: GroupMember::boot(boot, first, false), liar, nodes, last_heard: Vec::new() }
+        Self {
+            member: GroupMember::boot(boot, first, false, Words::default()),
+            liar,
+            nodes,
+            last_heard: Vec::new(),
+        }
     }
 
     fn lie(&mut self, effects: &mut Effects<'_, Event>) {

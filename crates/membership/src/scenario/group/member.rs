@@ -1,6 +1,8 @@
 //! The program of a node: a whole member, and an application whose state is a hash of all that it was told.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use comb_sim::{Actor, Boot, Disk, Effects, Input as Happening, Ticket};
@@ -19,7 +21,7 @@ use crate::view::{Member, View, ViewEpoch};
 pub(super) enum Command {
     Submit { level: Level, body: Vec<u8> },
     Noticed(NodeId, Kind),
-    Ended { life: Member, installed: ViewEpoch },
+    Ended { life: Member, agreed: ViewEpoch },
 }
 
 /// What a node tells the checkers.
@@ -80,9 +82,13 @@ fn open_log(disk: &mut Disk) -> (Option<DiskLog>, Vec<Vec<u8>>, bool) {
     }
 }
 
+/// What each life has left for those who outlive it: see [`Stack::agreed`].
+pub(super) type Words = Rc<RefCell<BTreeMap<Member, ViewEpoch>>>;
+
 pub(super) struct GroupMember {
     me: Member,
     stack: Stack,
+    words: Words,
     /// The application's.
     state: u64,
     log: Option<DiskLog>,
@@ -95,7 +101,7 @@ pub(super) struct GroupMember {
 
 impl GroupMember {
     /// In its first life a node is a configured member; later ones must join, or go on from their logs if they have any.
-    pub(super) fn boot(boot: &mut Boot<'_>, first: &View, has_log: bool) -> Self {
+    pub(super) fn boot(boot: &mut Boot<'_>, first: &View, has_log: bool, words: Words) -> Self {
         let me = Member { node: boot.node, incarnation: boot.incarnation };
         let join = join::Config { contacts: first.nodes().collect(), ..join::Config::default() };
         let mut config = Config { join, ..Config::default() };
@@ -119,7 +125,7 @@ impl GroupMember {
             () => (!records.is_empty()).then_some(Event::Resumed),
         };
         let stack = stack.unwrap_or_else(|_| Stack::joining(config, me, now));
-        Self { me: stack.me(), stack, state: 0, log, written: None, syncs: VecDeque::new(), started }
+        Self { me: stack.me(), stack, words, state: 0, log, written: None, syncs: VecDeque::new(), started }
     }
 
     pub(super) fn stack(&self) -> &Stack {
@@ -134,6 +140,7 @@ impl GroupMember {
 
     fn poll(&mut self, effects: &mut Effects<'_, Event>) {
         loop {
+            self.words.borrow_mut().insert(self.me, self.stack.agreed());
             let mut is_done = true;
             while let Some(cast) = self.stack.poll_transmit(effects.now()) {
                 is_done = false;
@@ -243,8 +250,8 @@ impl Actor for GroupMember {
             Happening::Command(Command::Noticed(node, kind)) => {
                 self.feed(Input::Noticed(node, kind), effects);
             }
-            Happening::Command(Command::Ended { life, installed }) => {
-                self.feed(Input::Ended { life, installed }, effects);
+            Happening::Command(Command::Ended { life, agreed }) => {
+                self.feed(Input::Ended { life, agreed }, effects);
             }
             Happening::Command(Command::Submit { level, body }) => {
                 if let Ok(number) = self.stack.submit(effects.now(), level, &body) {
