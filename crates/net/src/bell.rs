@@ -1,7 +1,8 @@
 //! The bell: how a sender tells a receiver that looks elsewhere, or sleeps, that something came.
 //!
 //! An endpoint owns one board of shared memory that all its peers may write: an attention word, a futex word, and a
-//! flag for each of its channels. Everything on it is a hint. The rings are the truth: an endpoint looks at all its
+//! flag for each of its channels; and, for those who outlive its process, its last word, twice, so that a wild store makes it none (a peer
+//! that means to forge it can). Everything else on it is a hint. The rings are the truth: an endpoint looks at all its
 //! rings now and then whatever the board says, and never sleeps longer than [`LONGEST_SLEEP`] in one go. A peer that
 //! scribbles on the board costs the endpoint time, never a message.
 
