@@ -247,7 +247,7 @@ impl Mesh {
             match polled {
                 Ok(_) => break,
                 Err(ended) => {
-                    if let Some(node) = self.forget(ended.channel) {
+                    if let Some(node) = self.forget(&ended) {
                         arrivals.ended.push(End::of(node, ended));
                     }
                 }
@@ -372,7 +372,7 @@ impl Mesh {
             Err(error) => {
                 self.lost += 1;
                 if let PostError::Ended(ended) = error {
-                    let node = self.forget(channel);
+                    let node = self.forget(&ended);
                     self.ended.extend(node.map(|node| End::of(node, ended)));
                 }
                 true
@@ -392,8 +392,10 @@ impl Mesh {
         }
     }
 
-    /// A channel has ended. If it was the last to its node, says which.
-    fn forget(&mut self, channel: ChannelKey) -> Option<NodeId> {
+    /// A channel has ended. If it was the last to its node, says which. One that only gave the channel up may have done so for another that
+    /// we have asked for: if that does not come either, its silence will tell.
+    fn forget(&mut self, ended: &ChannelEnded) -> Option<NodeId> {
+        let channel = ended.channel;
         let node = self.nodes.remove(&channel)?;
         let other = self.nodes.iter().find(|(_, peer)| **peer == node).map(|(&channel, _)| channel);
         let peer = self.peers.get_mut(&node)?;
@@ -402,7 +404,8 @@ impl Mesh {
             peer.unsent.clear();
             (peer.channel, peer.since) = (other, Some(Instant::now()));
         }
-        other.is_none().then_some(node)
+        let may_come = peer.opening.is_some() && !matches!(ended.cause, Cause::Exited(_));
+        (other.is_none() && !may_come).then_some(node)
     }
 }
 

@@ -388,19 +388,19 @@ impl Shared {
     }
 
     /// Sees closed channels off; then the agent is told.
-    pub(crate) fn see_off(&self, unsettled: Vec<Box<dyn Transport>>, last_word: Option<Request>) {
-        self.partings.add(unsettled, last_word, None);
+    pub(crate) fn see_off(&self, unsettled: Vec<Box<dyn Transport>>, request: Option<Request>) {
+        self.partings.add(unsettled, request, None);
     }
 
     /// Forgets an endpoint, but not what its channels still have to say.
     pub(crate) fn forget_endpoint(&self, endpoint: &Arc<EndpointShared>, unsettled: Vec<Box<dyn Transport>>) {
         // By identity: while the agent is coming back, its number may just be changing.
         lock(&self.book).endpoints.retain(|_, known| !Arc::ptr_eq(known, endpoint));
-        let last_word = Request::CloseEndpoint { endpoint: endpoint.id() };
+        let request = Request::CloseEndpoint { endpoint: endpoint.id() };
         if unsettled.is_empty() {
-            self.tell(&last_word, &[]);
+            self.tell(&request, &[]);
         } else {
-            self.partings.add(unsettled, Some(last_word), Some(endpoint.name().to_owned()));
+            self.partings.add(unsettled, Some(request), Some(endpoint.name().to_owned()));
         }
     }
 
@@ -515,7 +515,7 @@ impl Shared {
     }
 
     fn drive_partings(&self) {
-        self.partings.drive(|last_word| self.tell(last_word, &[]));
+        self.partings.drive(|request| self.tell(request, &[]));
     }
 
     /// The last endpoint is gone, and what it said last is to arrive.

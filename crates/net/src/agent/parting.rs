@@ -1,5 +1,5 @@
 //! Channels to other hosts that were closed while the peer had not yet acknowledged everything. Their endpoint is done
-//! with them; the process's watcher sees them off, so that last words that the network loses are said again.
+//! with them; the process's watcher sees them off, so that what they said last and the network loses is said again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(1);
 struct Parting {
     transports: Vec<Box<dyn Transport>>,
     /// For the agent, which tells the other host: not before the messages are there.
-    last_word: Option<Request>,
+    request: Option<Request>,
     /// The name of their endpoint, if that is gone too: for the agent it is taken until then.
     endpoint: Option<String>,
     until: Instant,
@@ -48,10 +48,10 @@ impl Partings {
     pub(super) fn add(
         &self,
         transports: Vec<Box<dyn Transport>>,
-        last_word: Option<Request>,
+        request: Option<Request>,
         endpoint: Option<String>,
     ) {
-        self.list().push(Parting { transports, last_word, endpoint, until: Instant::now() + LIMIT });
+        self.list().push(Parting { transports, request, endpoint, until: Instant::now() + LIMIT });
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -66,7 +66,7 @@ impl Partings {
         self.list().iter().any(|it| it.endpoint.as_deref() == Some(name) && it.until > latest)
     }
 
-    /// Sends what is due, and tells the last words of those that are done: before anybody sees that they are.
+    /// Sends what is due, and tells the agent of those that are done: before anybody sees that they are.
     pub(super) fn drive(&self, tell: impl Fn(&Request)) {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl Partings {
             parting.transports.retain_mut(|transport| !transport.settle());
             let done = parting.transports.is_empty() || parting.until <= now;
             if done {
-                parting.last_word.iter().for_each(&tell);
+                parting.request.iter().for_each(&tell);
             }
             !done
         });
