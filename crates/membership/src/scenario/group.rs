@@ -278,6 +278,7 @@ fn storm(options: Options, watch: Watch, has_log: bool) -> Result<Report, Failur
     let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
     let mut stage = Stage::new(options.seed, nodes, has_log);
     stage.seen.borrow_mut().may_doubt = true;
+    stage.seen.borrow_mut().may_fence = stage.has_kernel && !has_log;
     if let Some(watch) = watch {
         stage.world.watch(watch);
     }

@@ -44,6 +44,8 @@ pub(super) struct Seen {
     pub(super) forgot: u64,
     /// Whether the group can still agree at the end, so that everything must have come to its end.
     pub(super) must_settle: bool,
+    /// Whether there are fenced members: not where they have logs, and come back.
+    pub(super) may_fence: bool,
     /// Views of fewer than a quorum, whose others had all ended; and updates that were lost with these.
     pub(super) remainders: u64,
     pub(super) lost: u64,
@@ -96,7 +98,7 @@ impl Seen {
     /// delivered is lost, and so is what they had been promised; nobody else's is.
     fn lose_with_the_dead(&mut self, truth: &Truth<'_>, before: &View, view: &View, delivered: u64) {
         let stay = before.nodes().filter(|&node| before.member(node) == view.member(node)).collect();
-        if judge(before, &stay, &Basis::default()).is_quorum() {
+        if !self.may_fence || judge(before, &stay, &Basis::default()).is_quorum() {
             return;
         }
         self.remainders += 1;
