@@ -27,6 +27,10 @@ const WHILE_WRITING: Duration = Duration::from_micros(100);
 /// Nor when the quorum resource has answered.
 const WHILE_ASKING: Duration = Duration::from_millis(5);
 
+/// In a view of so many, each has a channel to each, on whatever host. In a larger one, only within the host: a channel to another host is a
+/// socket to be looked at, and 32 members that look at 24 each do nothing else.
+const FEW: usize = 8;
+
 /// Of members that were configured: whoever comes later has a greater one.
 const FIRST_LIFE: Incarnation = Incarnation(1);
 
@@ -404,7 +408,8 @@ impl Group {
                 (event, _) => {
                     // Whoever has a channel to a member hears of its end from the kernel. One of the two opens it.
                     if let Event::View(view) = &event {
-                        self.mesh.reach(view.nodes().filter(|&node| node < self.own));
+                        let others = view.nodes().filter(|&node| node < self.own);
+                        self.mesh.reach(others, view.members.len() <= FEW);
                     }
                     self.events.push_back(event);
                 }

@@ -187,9 +187,11 @@ impl Mesh {
         self.endpoint.leave_word(word);
     }
 
-    /// From now on has a channel to each of these as soon as it can: so their ends will be told.
-    pub fn reach(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        self.wanted = nodes.filter(|&node| !self.reaches(node)).collect();
+    /// From now on has a channel to each of these as soon as it can, or to those of them that are on this host: so their ends will be
+    /// told.
+    pub fn reach(&mut self, nodes: impl Iterator<Item = NodeId>, on_other_hosts: bool) {
+        let is_meant = |node: &NodeId| on_other_hosts || !self.names.elsewhere.contains_key(node);
+        self.wanted = nodes.filter(|node| is_meant(node) && !self.reaches(*node)).collect();
     }
 
     /// Whether there is a channel to a node.
