@@ -226,9 +226,7 @@ impl Mesh {
         arrivals.clear();
         self.accept();
         self.finish_openings();
-        for node in self.wanted.clone() {
-            self.open(node);
-        }
+        self.reach_on();
         loop {
             let (nodes, names) = (&mut self.nodes, &self.names);
             let mut strangers = Vec::new();
@@ -340,6 +338,16 @@ impl Mesh {
                 self.opening.insert(to);
             }
             Err(_) => peer.failed_opening = Some(now),
+        }
+    }
+
+    /// One after the other: who comes in would hold up all that others say to it.
+    fn reach_on(&mut self) {
+        for node in self.wanted.clone() {
+            if !self.opening.is_empty() {
+                return;
+            }
+            self.open(node);
         }
     }
 
