@@ -25,7 +25,7 @@ pub use group::{Beginning, Group, GroupError, GroupOptions, ResumeError};
 pub use log::{Log, LogError};
 #[cfg(feature = "redb")]
 pub use log_redb::LogRedb;
-pub use mesh::{Arrivals, Mesh, MeshError, Names};
+pub use mesh::{Arrivals, End, Mesh, MeshError, Names};
 pub use quorum::{Quorum, QuorumError};
 #[cfg(feature = "etcd")]
 pub use quorum_etcd::{QuorumEtcd, QuorumEtcdError};
