@@ -414,7 +414,8 @@ impl Mesh {
             peer.unsent.clear();
             (peer.channel, peer.since) = (other, Some(Instant::now()));
         }
-        let may_come = peer.opening.is_some() && !matches!(ended.cause, Cause::Exited(_));
+        let is_certain = matches!(ended.cause, Cause::Exited(_)) || ended.last_word.is_some();
+        let may_come = peer.opening.is_some() && !is_certain;
         (other.is_none() && !may_come).then_some(node)
     }
 }
