@@ -323,6 +323,26 @@ fn all_that_are_not_fenced_go_on_however_few() {
     assert_eq!(group.settled_views(1), [[0, 1]]);
 }
 
+/// Those who have accepted may be all that a decision rests on: who reads only their last words must know that there may be one.
+#[test]
+fn who_has_accepted_has_agreed_though_nothing_is_decided() {
+    let mut group = Group::settled(3);
+    let agreed = |group: &Group| {
+        let machine = &group.machines[&NodeId(1)];
+        (machine.accepted.is_some(), machine.agreed(), machine.view().epoch)
+    };
+    group.crash(2);
+    group.everybody_suspects(2, Strength::Failed);
+    assert_eq!(agreed(&group), (false, ViewEpoch(1), ViewEpoch(1)));
+    while !agreed(&group).0 {
+        let (from, transmit) = group.network.pop_front().expect("it is asked to accept");
+        group.input(transmit.to.0, Input::Message { from, bytes: &transmit.bytes });
+    }
+    assert_eq!(agreed(&group), (true, ViewEpoch(2), ViewEpoch(1)));
+    group.deliver();
+    assert_eq!(agreed(&group), (false, ViewEpoch(2), ViewEpoch(2)));
+}
+
 #[test]
 fn a_broken_link_is_pruned_at_the_end_that_complains() {
     let mut group = Group::settled(4);
