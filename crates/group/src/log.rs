@@ -36,6 +36,9 @@ pub enum LogError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The log's own code has panicked: its message says where.
+    #[error("the log's code has panicked")]
+    Panicked,
     /// What was written is there no more.
     #[error(
         "the log {path} is spoiled: {what}. What this node has promised is forgotten: remove the log, and let it join"
@@ -90,8 +93,12 @@ impl Writer {
     /// Up to which number everything is on the disk, if that is news.
     pub(crate) fn written(&mut self) -> Result<Option<u64>, LogError> {
         let before = self.answered;
-        while let Ok(answer) = self.written.try_recv() {
-            self.answered = answer?;
+        loop {
+            match self.written.try_recv() {
+                Ok(answer) => self.answered = answer?,
+                Err(TryRecvError::Disconnected) if self.is_busy() => return Err(LogError::Panicked),
+                Err(_) => break,
+            }
         }
         Ok((self.answered > before).then_some(self.answered))
     }
@@ -150,6 +157,7 @@ mod tests {
             if record == b"bad" {
                 return Err(LogError::Full { path: "gap".into() });
             }
+            assert_ne!(record, b"panic", "as it was asked to");
             self.0.send(record.to_vec()).map_err(|_| LogError::Full { path: "gap".into() })
         }
 
@@ -187,6 +195,14 @@ mod tests {
         assert_eq!(until(|| writer.written().expect("a good log")), 7);
         assert!(!writer.is_busy());
         assert!(matches!(writer.written(), Ok(None)), "no news");
+    }
+
+    #[test]
+    fn a_log_whose_code_panics_is_a_failure_and_not_one_that_takes_for_ever() {
+        let (tell, _told) = mpsc::channel();
+        let mut writer = Writer::start(Box::new(Gap(tell)));
+        append(&mut writer, 1, b"panic");
+        assert!(matches!(until(|| writer.written().err()), LogError::Panicked));
     }
 
     #[test]

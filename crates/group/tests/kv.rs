@@ -206,7 +206,16 @@ impl Service {
 /// What was done to each key.
 type History = Vec<Vec<Operation<u64>>>;
 
-/// Writes and reads until it is told to stop.
+/// What the client knows to have been there after its operation.
+fn last_seen(operation: &Operation<u64>) -> Option<u64> {
+    match operation.action {
+        Action::Write(value) | Action::Exchange { new: value, done: Some(true), .. } => Some(value),
+        Action::Read(seen) => seen,
+        Action::Exchange { .. } => None,
+    }
+}
+
+/// Writes, exchanges and reads until it is told to stop.
 fn use_it(number: u32, mut client: Client, seed: u64, began: Instant, over: &AtomicBool) -> History {
     let now = || Time::ZERO.saturating_add(began.elapsed());
     let mut dice = Dice::new(seed.wrapping_add(u64::from(number)));
@@ -217,10 +226,16 @@ fn use_it(number: u32, mut client: Client, seed: u64, began: Instant, over: &Ato
         let key = dice.below(KEYS);
         // No value is written twice.
         let value = u64::from(number) << 32 | request;
-        let writes = dice.happens(400_000);
+        let (writes, exchanges) = (dice.happens(400_000), dice.happens(400_000));
+        // Of what this client saw there last, which may still be there.
+        let old = history[key as usize].iter().rev().find_map(last_seen).filter(|_| exchanges);
         // Some are asked again until they are answered, and are done once all the same; others are asked once.
         let is_numbered = dice.happens(900_000);
-        let text = if writes { format!("put {key} {value}") } else { format!("get {key}") };
+        let text = match old {
+            _ if !writes => format!("get {key}"),
+            None => format!("put {key} {value}"),
+            Some(old) => format!("cas {key} {old} {value}"),
+        };
         let asked = now();
         let answer = if is_numbered {
             Some(client.insist(&format!("client-{number}:{request} {text}")))
@@ -229,9 +244,12 @@ fn use_it(number: u32, mut client: Client, seed: u64, began: Instant, over: &Ato
         };
         let answered = now();
         let ended = answer.is_some().then_some(answered);
+        let exchange = |done| old.map(|old| Action::Exchange { old, new: value, done });
         let action = match (writes, answer.as_deref()) {
             (_, Some(refused)) if refused.starts_with("sorry") => continue,
-            (true, None | Some("ok")) => Action::Write(value),
+            (true, None) => exchange(None).unwrap_or(Action::Write(value)),
+            (true, Some("ok")) => exchange(Some(true)).unwrap_or(Action::Write(value)),
+            (true, Some("not")) => exchange(Some(false)).expect("a put is always done"),
             (false, None) => continue,
             (false, Some("none")) => Action::Read(None),
             (false, Some(read)) => {
@@ -295,9 +313,15 @@ fn what_clients_saw_could_have_happened_one_after_the_other_whatever_happens_to_
     let histories = histories.into_inner().expect("no panic");
     for key in 0..KEYS as usize {
         let operations: Vec<_> = histories.iter().flat_map(|history| history[key].clone()).collect();
-        let writes = operations.iter().filter(|done| matches!(done.action, Action::Write(_))).count();
-        eprintln!("key {key}: {} operations, {writes} of them writes", operations.len());
-        assert!(writes > 20, "too little was done for a judgement");
+        let count = |what: fn(&Action<u64>) -> bool| operations.iter().filter(|o| what(&o.action)).count();
+        let writes = count(|action| matches!(action, Action::Write(_)));
+        let [exchanged, not] = [
+            count(|action| matches!(action, Action::Exchange { done: Some(true), .. })),
+            count(|action| matches!(action, Action::Exchange { done: Some(false), .. })),
+        ];
+        let all = operations.len();
+        eprintln!("key {key}: {all} operations, {writes} writes, {exchanged} exchanges, {not} in vain");
+        assert!(writes.min(exchanged).min(not) > 10, "too little was done for a judgement");
         assert!(is_linearizable(&operations), "seed {seed}: key {key} has no order");
     }
 }

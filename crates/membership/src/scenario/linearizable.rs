@@ -16,6 +16,15 @@ pub enum Action<V> {
     Write(V),
     /// It read, and got this; none if there was nothing.
     Read(Option<V>),
+    /// It wrote one value in the place of another, if that was there.
+    Exchange {
+        /// What had to be there.
+        old: V,
+        /// What is there then.
+        new: V,
+        /// Whether that was so; none if it was not answered.
+        done: Option<bool>,
+    },
 }
 
 /// One operation of one client on one register.
@@ -56,7 +65,9 @@ impl<V: Copy + Eq + Hash> Search<'_, V> {
             let after = match self.operations[index].action {
                 Action::Write(written) => Some(written),
                 Action::Read(seen) if seen == value => value,
-                Action::Read(_) => continue,
+                Action::Exchange { old, new, done: None | Some(true) } if value == Some(old) => Some(new),
+                Action::Exchange { old, done: None | Some(false), .. } if value != Some(old) => value,
+                Action::Read(_) | Action::Exchange { .. } => continue,
             };
             self.flip(index);
             if self.tried.insert((self.done.clone(), after)) && self.goes_on(after) {
@@ -116,6 +127,25 @@ mod tests {
         assert!(with(&[read(1, 1, 2), read(2, 3, 4)]));
         assert!(!with(&[read(1, 11, 12), read(2, 13, 14)]));
         assert!(!with(&[read(1, 1, 2), read(2, 3, 4), read(1, 5, 6)]));
+    }
+
+    #[test]
+    fn an_exchange_is_done_where_the_old_value_stands_and_nowhere_else() {
+        let exchange = |old, new, done, began| {
+            let ended = done.is_some().then_some(began + 1);
+            operation(Action::Exchange { old, new, done }, began, ended)
+        };
+        let first = write(1, 0, 1);
+        let with = |rest: &[Operation<u32>]| is_linearizable(&[&[first], rest].concat());
+        assert!(with(&[exchange(1, 2, Some(true), 2), read(2, 4, 5)]));
+        assert!(with(&[exchange(7, 2, Some(false), 2), read(1, 4, 5)]));
+        assert!(!with(&[exchange(7, 2, Some(true), 2)]), "there was no seven");
+        assert!(!with(&[exchange(1, 2, Some(false), 2)]), "there was a one");
+        assert!(!with(&[exchange(1, 2, Some(true), 2), read(1, 4, 5)]), "it was exchanged");
+        assert!(!with(&[exchange(1, 2, Some(true), 2), exchange(1, 3, Some(true), 2)]), "once, not twice");
+        assert!(with(&[exchange(1, 2, None, 2), read(1, 4, 5)]), "it was never answered");
+        assert!(with(&[exchange(1, 2, None, 2), read(2, 4, 5)]));
+        assert!(!with(&[exchange(7, 2, None, 2), read(2, 4, 5)]));
     }
 
     #[test]
