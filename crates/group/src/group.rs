@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use comb_membership::circles::{CircleError, Circles, Terms};
 use comb_membership::detect::Kind;
 use comb_membership::order::{Level, SubmitError};
 use comb_membership::stack::{Config, Event, Input, Stack};
@@ -286,6 +287,35 @@ impl Group {
             return Err(SubmitError::Out);
         }
         self.stack.submit(self.now(), level, body)
+    }
+
+    /// Wants to belong to a circle, a lightweight group on this one, which is founded on these terms if it is not there. It does
+    /// when [`circles::Event::Changed`] says so. See [`circles`].
+    pub fn join_circle(&mut self, name: &str, terms: Terms) -> Result<(), CircleError> {
+        self.is_working()?;
+        self.stack.join_circle(self.now(), name, terms)
+    }
+
+    /// Wants to leave a circle. It has when [`circles::Event::Changed`] says so.
+    pub fn leave_circle(&mut self, name: &str) -> Result<(), CircleError> {
+        self.is_working()?;
+        self.stack.leave_circle(self.now(), name)
+    }
+
+    /// Says something in a circle, on its terms: to all in it (`printers`, say), to the one at a node (`printers/3`), or to the whole
+    /// group (`everyone`). The number is that of the update where the circle is atomic, and [`Event::Reached`] tells of it.
+    pub fn say(&mut self, address: &str, body: &[u8]) -> Result<u64, CircleError> {
+        self.is_working()?;
+        self.stack.say(self.now(), address, body)
+    }
+
+    fn is_working(&self) -> Result<(), CircleError> {
+        if self.failure.is_some() { Err(CircleError::Out) } else { Ok(()) }
+    }
+
+    /// The circles, to look at.
+    pub fn circles(&self) -> &Circles {
+        self.stack.circles()
     }
 
     /// Takes in what has come, does what is due, and sends. Call [`Group::next_event`] until there is none.

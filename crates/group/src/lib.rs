@@ -14,6 +14,7 @@ mod quorum;
 mod quorum_etcd;
 mod quorum_file;
 
+pub use comb_membership::circles;
 pub use comb_membership::detect::{Change, Condition};
 pub use comb_membership::order::{Delivery, Level, SubmitError};
 pub use comb_membership::regroup::Stage;

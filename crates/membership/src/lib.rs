@@ -8,7 +8,7 @@
 //! | [`join`] | how does a node come in? | MSCS §7.7.1 |
 //! | [`order`] | what was agreed, in which order? | MSCS §7.8 |
 //! | [`multicast`] | how does a message reach thousands, almost certainly? | Galaxy §8.5.2 |
-//! | [`groups`] | how do thousands of small groups live on one? | Galaxy §8.5, §8.8 |
+//! | [`circles`] | how do thousands of small groups live on one? | Galaxy §8.5, §8.8 |
 //! | [`snapshot`] | how does a member get the state that it lacks? | |
 //! | [`stack`] | how do views and ordered update make one member? | |
 //! | [`mscs`] | what did the classic way cost? | MSCS, ch. 7 |
@@ -23,8 +23,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod circles;
 pub mod detect;
-pub mod groups;
 pub mod join;
 pub mod mscs;
 pub mod multicast;

@@ -5,7 +5,7 @@
 //! as make it improbable enough that somebody lacks it (see [`rounds`]), a message is forgotten.
 //!
 //! What was improbable happens, some time. A member that learns of a message and has not got it in so many rounds says so:
-//! [`Event::Missed`]. The layer above may then ask for it, or for a whole state, by its own means.
+//! [`Event::Missed`]. The layer above ([`crate::circles`]) then asks for it in its own way.
 //!
 //! Messages are delivered when they come, in no order, each once in a life of its sender.
 
@@ -203,8 +203,17 @@ pub struct Multicast {
 }
 
 impl Multicast {
-    /// A member of a group. Panics if it is not in the view.
+    /// A member of a group that begins to multicast, as all of its members do. Panics if it is not in the view.
     pub fn new(config: Config, me: Member, view: View, dice: Dice) -> Self {
+        let founders = view.members.clone();
+        let mut multicast = Self::joining(config, me, view, dice);
+        // All of them count from the first.
+        multicast.tracks = founders.into_iter().map(|member| (member, Track::from(1))).collect();
+        multicast
+    }
+
+    /// A member that comes to others, who have multicast before. Panics if it is not in the view.
+    pub fn joining(config: Config, me: Member, view: View, dice: Dice) -> Self {
         let mut multicast = Self {
             config,
             me,
@@ -215,15 +224,13 @@ impl Multicast {
             round: 1,
             round_at: None,
             next: 1,
-            tracks: BTreeMap::new(),
+            tracks: [(me, Track::from(1))].into(),
             kept: BTreeMap::new(),
             claim_from: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             counts: Counts::default(),
         };
-        // All founders count from the first.
-        multicast.tracks = view.members.iter().map(|&member| (member, Track::from(1))).collect();
         multicast.set_members(view);
         multicast
     }
@@ -239,12 +246,12 @@ impl Multicast {
         }
         let number = self.next;
         self.next += 1;
-        let message = write(&Message::Data { sender: self.me, number, body });
-        self.keep(self.me, number, message.clone());
         if let Some(track) = self.tracks.get_mut(&self.me) {
             track.receive(number, self.round);
         }
         if self.view.members.len() > 1 {
+            let message = write(&Message::Data { sender: self.me, number, body });
+            self.keep(self.me, number, message.clone());
             self.transmits.push_back(Cast { to: To::Others, bytes: message });
         }
         self.set_round(now);
@@ -297,6 +304,16 @@ impl Multicast {
         self.rounds
     }
 
+    /// Whether an own message is still gossiped of.
+    pub fn is_open(&self, number: u64) -> bool {
+        self.kept.contains_key(&(self.me, number))
+    }
+
+    /// The first message of a sender that has not come and was not given up; none if nothing is known of it.
+    pub fn expects(&self, sender: Member) -> Option<u64> {
+        self.tracks.get(&sender).map(Track::next)
+    }
+
     /// Messages that are kept for others.
     pub fn kept(&self) -> usize {
         self.kept.len()
@@ -321,7 +338,8 @@ impl Multicast {
         assert!(view.members.contains(&self.me), "only members multicast");
         let is_member = |member: &Member| view.members.contains(member);
         self.tracks.retain(|member, _| is_member(member));
-        self.kept.retain(|(member, _), _| is_member(member));
+        // Who is alone holds no rounds, and need not tell anybody.
+        self.kept.retain(|(member, _), _| view.members.len() > 1 && is_member(member));
         let members = u32::try_from(view.members.len()).unwrap_or(u32::MAX);
         // Each sender is spoken of in one digest of so many.
         let fit = self.config.longest_message.saturating_sub(MOST_OVERHEAD_BYTES) / MOST_CLAIM_BYTES;

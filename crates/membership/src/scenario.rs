@@ -10,6 +10,7 @@ use comb_sim::{Actor, Line, Time, World};
 
 pub use comb_sim::Failure;
 
+pub mod circles;
 pub mod gossip;
 pub mod group;
 pub mod linearizable;
@@ -77,5 +78,6 @@ pub const ALL: &[Scenario] = &[
     group::SCENARIO,
     group::silence::SCENARIO,
     group::WITH_LOGS,
+    circles::SCENARIO,
     mscs::SCENARIO,
 ];

@@ -1,5 +1,5 @@
-//! The whole of a member as one machine, for drivers: how it comes in, who seems to have failed, views, ordered update, and the
-//! state that those get who lack too much.
+//! The whole of a member as one machine, for drivers: how it comes in, who seems to have failed, views, ordered update, the
+//! circles on top of it, and the state that those get who lack too much.
 //!
 //! What each part has to tell the others is done here; what is left for the driver is [`Event`]. After inputs, poll
 //! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
@@ -14,11 +14,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use comb_types::{NodeId, Time};
+use comb_types::{Dice, NodeId, Time};
 
+use crate::circles::{self, CircleError, Circles, Terms, Way};
 use crate::detect::lookout::{self, Lookout};
 use crate::detect::{Change, Condition, Evidence, Kind, Source, buddy};
 use crate::join::{self, Join};
+use crate::multicast::Multicast;
 use crate::order::{self, Delivery, Level, Order, SubmitError};
 use crate::regroup::{self, Regroup, Strength, Stuck, Timing};
 use crate::snapshot::{self, Snapshots};
@@ -63,7 +65,7 @@ impl Default for Watching {
 }
 
 /// How a member works.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Config {
     /// Of watching the others.
     pub watching: Watching,
@@ -77,6 +79,8 @@ pub struct Config {
     pub snapshot: snapshot::Config,
     /// Of the log, if there is one: see [`order::Config::has_log`].
     pub log: LogConfig,
+    /// Of circles. All members have the same.
+    pub circles: circles::Config,
     /// Whether those that are left wait if they are no quorum, though the kernel says that all others have ended. Else they go on
     /// (see [`Strength::Fenced`]), and what only the others held is lost, even if it had been promised to them.
     pub needs_quorum: bool,
@@ -161,6 +165,8 @@ pub enum Event {
         /// What it is now; none if it was removed.
         value: Option<Vec<u8>>,
     },
+    /// What this member is told of its circles.
+    Circle(circles::Event),
     /// A member does not keep up; nobody waits for it.
     Lagging(NodeId),
     /// It does again.
@@ -190,6 +196,14 @@ pub enum Event {
     },
 }
 
+/// What an update is for: its first byte.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Purpose {
+    Program = 0,
+    Circles = 1,
+}
+
 /// What a node has while it is in a group.
 #[derive(Clone, Debug)]
 struct Inside {
@@ -217,7 +231,11 @@ pub struct Stack {
     /// Whose turn to be asked for a snapshot it is, and whether the last one has given any of it.
     turn: usize,
     is_given_some: bool,
+    /// The program's, before [`Circles`] have seen them.
     events: VecDeque<Event>,
+    circles: Circles,
+    /// The circles as of the last [`Event::WantsState`].
+    circles_then: Vec<u8>,
     is_out: bool,
     /// How often each peer broke a rule.
     refused: BTreeMap<NodeId, u64>,
@@ -258,6 +276,8 @@ impl Stack {
         let buddy = buddy::Config { interval: ping, most_nodes, ..buddy::Config::new(me, seed ^ 1) };
         Self {
             me,
+            circles: Circles::new(config.circles.clone(), me, Dice::new(seed ^ 2)),
+            circles_then: Vec::new(),
             lookout: Lookout::new(state, Some(buddy), now),
             join,
             snapshots: Snapshots::new(config.snapshot),
@@ -280,12 +300,59 @@ impl Stack {
 
     /// Takes an update to be sent, and says its number. [`Event::Reached`] tells when it is as far as `level`.
     pub fn submit(&mut self, now: Time, level: Level, body: &[u8]) -> Result<u64, SubmitError> {
+        self.submit_for(now, level, Purpose::Program, body)
+    }
+
+    fn submit_for(
+        &mut self,
+        now: Time,
+        level: Level,
+        purpose: Purpose,
+        body: &[u8],
+    ) -> Result<u64, SubmitError> {
         match &mut self.inside {
             Some(inside) if !self.is_out && !inside.regroup.is_back() => {
-                inside.order.submit(now, level, body)
+                inside.order.submit(now, level, &[&[purpose as u8], body].concat())
             }
             _ => Err(SubmitError::Out),
         }
+    }
+
+    /// Wants to belong to a circle, which is founded on these terms if it is not there. It does when
+    /// [`circles::Event::Changed`] says so.
+    pub fn join_circle(&mut self, now: Time, name: &str, terms: Terms) -> Result<(), CircleError> {
+        let update = Circles::join(name, terms)?;
+        self.submit_for(now, Level::Majority, Purpose::Circles, &update)?;
+        Ok(())
+    }
+
+    /// Wants to leave a circle. It has when [`circles::Event::Changed`] says so.
+    pub fn leave_circle(&mut self, now: Time, name: &str) -> Result<(), CircleError> {
+        let update = Circles::leave(name)?;
+        self.submit_for(now, Level::Majority, Purpose::Circles, &update)?;
+        Ok(())
+    }
+
+    /// Says something in a circle, on its terms: to all (`printers`, say), or to the one at a node (`printers/3`). The number is
+    /// that of the update, where the circle is atomic, and [`Event::Reached`] tells of it.
+    pub fn say(&mut self, now: Time, address: &str, body: &[u8]) -> Result<u64, CircleError> {
+        if self.is_out || self.inside.is_none() {
+            return Err(CircleError::Out);
+        }
+        self.circles.at(now);
+        match self.circles.say(address, body)? {
+            Way::Sent(number) => Ok(number),
+            Way::Submit { level, update, ticket } => {
+                let number = self.submit_for(now, level, Purpose::Circles, &update)?;
+                self.circles.submitted(ticket, number);
+                Ok(number)
+            }
+        }
+    }
+
+    /// The circles, to look at.
+    pub fn circles(&self) -> &Circles {
+        &self.circles
     }
 
     /// Takes one input. An error names a peer that broke a rule, and nothing has changed.
@@ -293,6 +360,7 @@ impl Stack {
         if self.is_out {
             return Ok(());
         }
+        self.circles.at(now);
         let outcome = self.take(now, input);
         if let Err(error) = &outcome {
             self.refuse(error.from);
@@ -308,7 +376,7 @@ impl Stack {
             Input::State(_) if self.is_unwanted_state() => return Ok(()),
             Input::State(state) => {
                 if let Some(mut snapshot) = self.unfinished.take() {
-                    snapshot.state = state.to_vec();
+                    snapshot.state = Circles::with_table(&self.circles_then, state);
                     self.compact(&snapshot);
                     if core::mem::take(&mut self.is_giving) {
                         let bytes =
@@ -365,12 +433,52 @@ impl Stack {
             // What was committed by making the last batch.
             self.connect(now);
         }
-        cast
+        // Those who are meant are those of the view, which there is if there is anybody to talk to.
+        cast.or_else(|| self.circles.poll_transmit().filter(|_| self.inside.is_some()))
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        loop {
+            if let Some(event) = self.circles.poll_event() {
+                return Some(Event::Circle(event));
+            }
+            let event = self.events.pop_front()?;
+            let told = self.tell_circles(event);
+            if told.is_some() {
+                return told;
+            }
+        }
+    }
+
+    /// Circles are told of the same as the program, in the same order; what is theirs alone the program is not told of.
+    fn tell_circles(&mut self, mut event: Event) -> Option<Event> {
+        match &mut event {
+            Event::Delivered(delivery) => {
+                let purpose = delivery.body.first().copied();
+                if purpose == Some(Purpose::Program as u8) {
+                    delivery.body.cut_first();
+                    self.circles.passed(delivery.position);
+                    return Some(event);
+                }
+                let is_circles = purpose == Some(Purpose::Circles as u8);
+                let from = delivery.sender.node;
+                let outcome = match is_circles {
+                    true => self.circles.delivered(delivery, &delivery.body[1..]),
+                    false => Err(PeerError::new(from, "an update for nobody")),
+                };
+                if outcome.is_err() {
+                    self.refuse(from);
+                }
+                return None;
+            }
+            Event::View(view) => self.circles.follow(view),
+            Event::Reached { number, .. } => self.circles.reached(*number),
+            Event::Restore { position, state } => *state = self.circles.restore(*position, state),
+            Event::WantsState => self.circles_then = self.circles.snapshot(),
+            _ => {}
+        }
+        Some(event)
     }
 
     /// When to call [`Stack::handle`] if nothing comes before.
@@ -381,7 +489,12 @@ impl Stack {
         let inside = self.inside.as_ref();
         let order = inside.and_then(|inside| inside.order.next_timeout());
         let regroup = inside.and_then(|inside| inside.regroup.next_timeout());
-        let outside = [self.join.next_timeout(), self.snapshots.next_timeout(), self.lookout.next_timeout()];
+        let outside = [
+            self.join.next_timeout(),
+            self.snapshots.next_timeout(),
+            self.lookout.next_timeout(),
+            self.circles.next_timeout(),
+        ];
         [order, regroup].into_iter().chain(outside).flatten().min()
     }
 
@@ -443,6 +556,8 @@ impl Stack {
             Ok(Protocol::Order) => Order::describe(bytes),
             Ok(Protocol::Join) => join::describe(from, bytes),
             Ok(Protocol::Snapshot) => snapshot::describe(from, bytes),
+            Ok(Protocol::Circles) => circles::describe(from, bytes),
+            Ok(Protocol::Multicast) => Multicast::describe(bytes),
             Ok(other) => alloc::format!("{other:?}, {} bytes", bytes.len()),
             Err(error) => String::from(error.rule),
         }
@@ -465,13 +580,19 @@ impl Stack {
             Protocol::Detect | Protocol::State => {
                 self.lookout.handle(now, lookout::Input::Message { from, bytes })
             }
-            _ => Err(PeerError::new(from, "a message of a protocol that a member does not speak")),
+            Protocol::Circles | Protocol::Multicast => self.circles.message(from, bytes),
+            Protocol::Mscs => {
+                Err(PeerError::new(from, "a message of a protocol that a member does not speak"))
+            }
         }
     }
 
     fn timeout(&mut self, now: Time) -> Result<(), PeerError> {
         let is_due = |wanted: Option<Time>| wanted.is_some_and(|wanted| wanted <= now);
         self.snapshots.timeout(now);
+        if is_due(self.circles.next_timeout()) {
+            self.circles.timeout();
+        }
         if is_due(self.lookout.next_timeout()) {
             self.lookout.handle(now, lookout::Input::Timeout)?;
         }
@@ -562,7 +683,9 @@ impl Stack {
             }
             snapshot::Event::Taken { from, bytes } => {
                 match postcard::take_from_bytes::<order::Snapshot>(&bytes) {
-                    Ok((snapshot, [])) if snapshot.is_sound() => self.taken(now, snapshot),
+                    Ok((snapshot, [])) if snapshot.is_sound() && Circles::is_sound(&snapshot.state) => {
+                        self.taken(now, snapshot);
+                    }
                     // It is as good as none: it is asked for again, of another.
                     _ => self.refuse(from),
                 }

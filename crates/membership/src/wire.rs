@@ -28,8 +28,8 @@ pub enum Protocol {
     Order = 5,
     /// [`crate::multicast`].
     Multicast = 6,
-    /// [`crate::groups`].
-    Groups = 7,
+    /// [`crate::circles`].
+    Circles = 7,
     /// [`crate::mscs`].
     Mscs = 8,
     /// [`crate::snapshot`].
@@ -44,7 +44,7 @@ impl Protocol {
         Self::Join,
         Self::Order,
         Self::Multicast,
-        Self::Groups,
+        Self::Circles,
         Self::Mscs,
         Self::Snapshot,
     ];

@@ -21,6 +21,13 @@ impl Body {
     }
 }
 
+impl Body {
+    /// Without its first byte.
+    pub(crate) fn cut_first(&mut self) {
+        self.place.start = self.place.end.min(self.place.start + 1);
+    }
+}
+
 impl From<&[u8]> for Body {
     fn from(bytes: &[u8]) -> Self {
         Self { message: bytes.into(), place: 0..bytes.len() }

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_exchange_is_done_where_the_old_value_stands_and_nowhere_else() {
-        let exchange = |old, new, done, began| {
+        let exchange = |old, new, done: Option<bool>, began| {
             let ended = done.is_some().then_some(began + 1);
             operation(Action::Exchange { old, new, done }, began, ended)
         };

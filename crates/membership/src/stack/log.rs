@@ -10,6 +10,7 @@ use comb_types::{Incarnation, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Event, Inside, Stack};
+use crate::circles::Circles;
 use crate::join::{self, Join};
 use crate::order::{self, LogError, Order};
 use crate::regroup::{self, Mark, Memory, Regroup};
@@ -104,6 +105,9 @@ impl Stack {
                         order.replay_cut(next.cut());
                     }
                     (memory, since) = (Some(next), None);
+                }
+                Record::Snapshot(snapshot) if !Circles::is_sound(&snapshot.state) => {
+                    return Err(LogError::Unreadable);
                 }
                 Record::Snapshot(snapshot) => {
                     state.clone_from(&snapshot.state);

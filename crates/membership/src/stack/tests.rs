@@ -455,7 +455,7 @@ fn what_was_delivered_before_a_state_was_taken_is_told_before_it() {
     let now = group.now;
     let stack = group.stacks.get_mut(&0).expect("it is there");
     let order = &mut stack.inside.as_mut().expect("it is in").order;
-    order.submit(now, Level::Majority, b"x").expect("room");
+    order.submit(now, Level::Majority, &[Purpose::Program as u8]).expect("room");
     assert_eq!(order.poll_transmit(), None);
     stack.taken(now, order::Snapshot { position: 1, ..order::Snapshot::default() });
     assert_eq!(stack.poll_event(), None, "it has all of that");
@@ -481,4 +481,56 @@ fn a_state_from_beyond_the_cut_is_not_the_programs() {
         let is_restored = |event: Event| matches!(event, Event::Restore { .. });
         assert_eq!(core::iter::from_fn(|| stack.poll_event()).any(is_restored), is_taken);
     }
+}
+
+/// The first byte of an update says for whom it is.
+#[test]
+fn an_update_for_nobody_is_told_to_nobody_and_counted_as_its_senders() {
+    let mut group = Group::configured(3, &Config::default());
+    for body in [&b""[..], b"\x07", b"\x01 no update of circles"] {
+        let order =
+            &mut group.stacks.get_mut(&1).expect("it is there").inside.as_mut().expect("it is in").order;
+        order.submit(group.now, Level::Majority, body).expect("room");
+    }
+    let now = group.now;
+    group.stacks.get_mut(&1).expect("it is there").submit(now, Level::Majority, b"good").expect("room");
+    group.deliver();
+    for node in 0..3 {
+        let told = group.events[&node].iter().filter_map(|event| match event {
+            Event::Delivered(update) => Some(update.body.to_vec()),
+            _ => None,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [b"good"]);
+        assert_eq!(group.stacks[&node].refused().collect::<Vec<_>>(), [(NodeId(1), 3)]);
+    }
+}
+
+#[test]
+fn who_comes_in_has_the_circles_and_the_programs_state_as_of_one_position() {
+    let mut group = Group::configured(2, &Config::default());
+    let now = group.now;
+    let stack = |group: &mut Group, node: u32| group.stacks.remove(&node).expect("it is there");
+    let mut first = stack(&mut group, 0);
+    first.join_circle(now, "red", Terms::lossy()).expect("room");
+    group.stacks.insert(0, first);
+    group.deliver();
+    // The program is asked, and before it answers the table is another.
+    let mut first = stack(&mut group, 0);
+    first.is_giving = true;
+    first.connect(now);
+    assert_eq!(first.poll_event(), Some(Event::WantsState));
+    first.join_circle(now, "blue", Terms::lossy()).expect("room");
+    group.stacks.insert(0, first);
+    group.deliver();
+    let mut first = stack(&mut group, 0);
+    assert_eq!(first.circles().len(), 2);
+    let position = first.unfinished.as_ref().expect("it was asked for").position;
+    let state = Circles::with_table(&first.circles_then, b"the program's");
+    let mut joiner = Stack::joining(Config::default(), member(7), now);
+    joiner.events.push_back(Event::Restore { position, state });
+    let restored = Event::Restore { position, state: b"the program's".to_vec() };
+    assert_eq!(joiner.poll_event(), Some(restored));
+    assert_eq!(joiner.circles().names().collect::<Vec<_>>(), [circles::EVERYONE, "red"]);
+    first.handle(now, Input::State(b"the program's")).expect("our own input");
+    assert!(first.unfinished.is_none());
 }

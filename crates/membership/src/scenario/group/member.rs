@@ -227,6 +227,7 @@ impl GroupMember {
             stack::Event::Settled(_)
             | stack::Event::Stuck(_)
             | stack::Event::Entry { .. }
+            | stack::Event::Circle(_)
             | stack::Event::Lagging(_)
             | stack::Event::CaughtUp(_) => {}
             stack::Event::Persist { number, bytes } => {

@@ -1,0 +1,764 @@
+//! How do thousands of small groups live on one, each with the promises that it wants? (Galaxy §8.5, §8.8)
+//!
+//! A *circle* is a lightweight group: a name, the members of the base group that belong to it, and the [`Terms`] on which they talk.
+//! Circles have no detectors, no quorums and no view changes of their own. Which there are is a table that all members of the base
+//! group have, and that changes by its ordered updates and with its views: so all have the same one at the same position.
+//!
+//! What is said in a circle travels as its terms want it: through the base group's order, by the base group's [`crate::multicast`], or
+//! straight from member to member. One name space has it all: `printers` is everybody in that circle, `printers/3` the one of them
+//! at node 3, and [`EVERYONE`] the base group itself.
+//!
+//! The machine stands between ordered update and the program: it is told, in their order, of the same events as the program.
+
+mod message;
+mod recovery;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use comb_types::{Dice, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::multicast::{self, Multicast};
+use crate::order::{Delivery, Level, SubmitError};
+use crate::transmit::{Cast, To};
+use crate::view::{Member, View};
+use crate::wire::{PeerError, Protocol, encode};
+pub use message::describe;
+use message::{Carried, Message};
+use recovery::{Held, Recovery};
+use table::{CircleId, Names, Table, Update};
+
+/// The circle to which all members of the base group belong, and nobody else. It is [`Terms::default`].
+pub const EVERYONE: &str = "everyone";
+/// The longest name, in bytes.
+pub const LONGEST_NAME: usize = 64;
+/// There are no more at one time.
+pub const MOST_CIRCLES: usize = 1 << 16;
+/// The most that is added to what is said.
+const MOST_OVERHEAD_BYTES: usize = 48;
+
+/// How sure it is that what is said in a circle is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Reliability {
+    /// It is sent to each once. What the network loses, or a slow reader has no room for, is lost.
+    Lossy,
+    /// It spreads by gossip in the base group, and reaches everybody almost certainly, whatever becomes of its sender: see
+    /// [`crate::multicast`]. What did not come is asked for again, and if nobody has it any more, [`Event::Missed`] says so.
+    Epidemic,
+    /// All get it, or nobody does, in the order of all updates of the base group; [`crate::stack::Event::Reached`] tells its
+    /// sender. All of the base group's members carry it, so this is for what is rare.
+    Atomic(Level),
+}
+
+/// In which order what is said in a circle is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Ordering {
+    /// As it comes.
+    None,
+    /// As each sender said it. (Of what is [`Reliability::Lossy`], what was overtaken is lost, and nothing comes twice.)
+    Fifo,
+    /// The same at all. Only what is [`Reliability::Atomic`] can be, and that always is.
+    Total,
+}
+
+/// How much each member may say in a circle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// How much may be under way: not [`Reached`](crate::stack::Event::Reached), or still gossiped of. (Of what is
+    /// [`Reliability::Lossy`], nobody knows.)
+    pub outstanding: u32,
+    /// In a second; a tenth of it at once. None: no limit.
+    pub per_second: Option<u32>,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self { outstanding: 256, per_second: None }
+    }
+}
+
+/// On what terms a circle talks. Whoever founds it chooses; who comes later must ask for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Terms {
+    /// How sure it is to be heard.
+    pub reliability: Reliability,
+    /// In which order.
+    pub ordering: Ordering,
+    /// How much.
+    pub flow: Flow,
+}
+
+impl Default for Terms {
+    /// What the base group itself does.
+    fn default() -> Self {
+        Self::atomic(Level::Majority)
+    }
+}
+
+impl Terms {
+    /// One order, all or none.
+    pub fn atomic(level: Level) -> Self {
+        Self { reliability: Reliability::Atomic(level), ordering: Ordering::Total, flow: Flow::default() }
+    }
+
+    /// By gossip, in each sender's order.
+    pub fn epidemic() -> Self {
+        Self { reliability: Reliability::Epidemic, ordering: Ordering::Fifo, flow: Flow::default() }
+    }
+
+    /// Once, as it comes.
+    pub fn lossy() -> Self {
+        Self { reliability: Reliability::Lossy, ordering: Ordering::None, flow: Flow::default() }
+    }
+
+    /// Whether there can be such a circle.
+    pub fn is_sound(&self) -> bool {
+        let is_atomic = matches!(self.reliability, Reliability::Atomic(_));
+        is_atomic == (self.ordering == Ordering::Total)
+            && self.flow.outstanding > 0
+            && self.flow.per_second != Some(0)
+    }
+}
+
+/// How it works.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Config {
+    /// Of what spreads by gossip. All members have the same.
+    pub multicast: multicast::Config,
+}
+
+/// Why something was not said, or a circle not joined or left. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CircleError {
+    /// A name is of 1 to 64 bytes without a stroke, and not `everyone`.
+    #[error(
+        "that cannot be the name of a circle: 1 to {LONGEST_NAME} bytes without '/', and not {EVERYONE:?}"
+    )]
+    Name,
+    /// Terms that contradict themselves: see [`Terms::is_sound`].
+    #[error("no circle has such terms: a total order goes with atomic messages, and limits are not 0")]
+    Terms,
+    /// An address is a circle's name, or that, a stroke, and the number of a node.
+    #[error("that is no address: say CIRCLE, or CIRCLE/NODE")]
+    Address,
+    /// Join it first, and wait for [`Event::Changed`].
+    #[error("this member does not belong to that circle")]
+    NotAMember,
+    /// The node is not in the circle.
+    #[error("{0} does not belong to that circle")]
+    Nobody(NodeId),
+    /// It will never fit a message.
+    #[error("the message is too long")]
+    TooLong,
+    /// Too much of this member's is under way in this circle, or in the base group.
+    #[error("too many messages are under way")]
+    Full,
+    /// The circle's terms allow so many in a second and no more.
+    #[error("the circle's terms allow no more for {0:?}")]
+    TooFast(Duration),
+    /// This member is not in the base group.
+    #[error("this member is not in the group")]
+    Out,
+}
+
+impl From<SubmitError> for CircleError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::TooLong => Self::TooLong,
+            SubmitError::Full => Self::Full,
+            SubmitError::Out => Self::Out,
+        }
+    }
+}
+
+impl From<multicast::SendError> for CircleError {
+    fn from(error: multicast::SendError) -> Self {
+        match error {
+            multicast::SendError::TooLong => Self::TooLong,
+            multicast::SendError::Full => Self::Full,
+        }
+    }
+}
+
+/// Why the group did not let a member into a circle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// It is there on other terms: these.
+    OtherTerms(Terms),
+    /// There are [`MOST_CIRCLES`].
+    TooMany,
+}
+
+/// What a member is told of its circles.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// A circle that this member belongs to, or has just left, has other members. All its members are told the same in the same order.
+    Changed {
+        /// Which circle.
+        circle: String,
+        /// Counts the circle's views: the position of the last update before it. Two changes by one change of the base
+        /// view are one.
+        since: u64,
+        /// By node. Without this member if it has left.
+        members: Vec<Member>,
+    },
+    /// Somebody said something in a circle that this member belongs to. Only members are heard.
+    Told {
+        /// Which circle.
+        circle: String,
+        /// Who said it.
+        from: Member,
+        /// Whether it was said to this member alone.
+        is_to_one: bool,
+        /// Its place in the order of all, if it has one.
+        position: Option<u64>,
+        /// What.
+        body: Vec<u8>,
+    },
+    /// This member was not let in.
+    Refused {
+        /// Which circle.
+        circle: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// What somebody said in circles that talk by gossip will never come, or not all of it: nobody who was asked has it any more.
+    Missed {
+        /// Who said it.
+        from: Member,
+        /// The first of its messages of that kind.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+}
+
+/// What happened that nobody was told of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Counts {
+    /// Updates that their sender may not send.
+    pub refused: u64,
+    /// Messages of those who are no members of the base group, or not yet, or not any more.
+    pub strangers: u64,
+    /// Messages that gossip had given up.
+    pub given_up: u64,
+    /// Those of them that were got from others.
+    pub recovered: u64,
+    /// What was overtaken, or came twice, in lossy circles in order.
+    pub overtaken: u64,
+}
+
+/// What this member says in a circle.
+#[derive(Clone, Debug, Default)]
+struct Own {
+    /// Of what is lossy.
+    number: u64,
+    /// Under way: numbers of updates, or of multicast messages.
+    open: VecDeque<u64>,
+    /// When all that was said is within what may be said in a second.
+    paid: Option<Time>,
+}
+
+/// What is to be done so that something is said.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// It is under way.
+    Sent(u64),
+    /// This is to be submitted, and [`Circles::submitted`] be told of its number.
+    Submit { level: Level, update: Vec<u8>, ticket: Ticket },
+}
+
+/// In which circle something is said, and until when that is paid for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(CircleId, Option<Time>);
+
+/// The circles, as one member of the base group has them.
+#[derive(Clone, Debug)]
+pub struct Circles {
+    config: Config,
+    me: Member,
+    dice: Dice,
+    table: Table,
+    names: Names,
+    /// Everything up to this was told.
+    position: u64,
+    view: Option<View>,
+    now: Time,
+    own: BTreeMap<CircleId, Own>,
+    /// In which circle an own update says something.
+    submitted: BTreeMap<u64, CircleId>,
+    /// Of lossy circles in order: the last that was heard of each.
+    heard: BTreeMap<(CircleId, Member), u64>,
+    multicast: Option<Multicast>,
+    /// What came by gossip and is not told yet.
+    held: BTreeMap<(Member, u64), Held>,
+    recovery: Recovery,
+    transmits: VecDeque<Cast>,
+    events: VecDeque<Event>,
+    counts: Counts,
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len()) && !name.contains('/') && name != EVERYONE
+}
+
+/// A circle's name, and one of its nodes.
+fn parse(address: &str) -> Result<(&str, Option<NodeId>), CircleError> {
+    let Some((name, node)) = address.split_once('/') else { return Ok((address, None)) };
+    let number = node.parse().ok().filter(|_| !node.starts_with('+'));
+    Ok((name, Some(NodeId(number.ok_or(CircleError::Address)?))))
+}
+
+impl Circles {
+    pub(crate) fn new(config: Config, me: Member, dice: Dice) -> Self {
+        let table = Table::default();
+        Self {
+            config,
+            me,
+            dice,
+            names: Names::of(&table),
+            table,
+            position: 0,
+            view: None,
+            now: Time::ZERO,
+            own: BTreeMap::new(),
+            submitted: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            multicast: None,
+            held: BTreeMap::new(),
+            recovery: Recovery::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// It is now.
+    pub(crate) fn at(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// The members of a circle, by node; nobody if there is none of that name.
+    pub fn members(&self, circle: &str) -> impl Iterator<Item = Member> + '_ {
+        let circle = self.names.find(circle).and_then(|id| self.table.get(id));
+        circle.into_iter().flat_map(|circle| circle.members.iter().copied())
+    }
+
+    /// The terms of a circle, if there is one of that name.
+    pub fn terms(&self, circle: &str) -> Option<Terms> {
+        Some(self.table.get(self.names.find(circle)?)?.terms)
+    }
+
+    /// The names of all circles, [`EVERYONE`] among them.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.table.iter().map(|(_, circle)| &circle.name[..])
+    }
+
+    /// How many there are, without [`EVERYONE`].
+    pub fn len(&self) -> usize {
+        self.table.len() - 1
+    }
+
+    /// Whether there are none but [`EVERYONE`].
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What happened that nobody was told of.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The update that founds a circle, or lets this member in.
+    pub(crate) fn join(name: &str, terms: Terms) -> Result<Vec<u8>, CircleError> {
+        match () {
+            () if !is_name(name) => Err(CircleError::Name),
+            () if !terms.is_sound() => Err(CircleError::Terms),
+            () => Ok(encode(Protocol::Circles, &Update::Join { name, terms })),
+        }
+    }
+
+    /// The update by which this member leaves a circle.
+    pub(crate) fn leave(name: &str) -> Result<Vec<u8>, CircleError> {
+        if !is_name(name) {
+            return Err(CircleError::Name);
+        }
+        Ok(encode(Protocol::Circles, &Update::Leave { name }))
+    }
+
+    /// Says something to a circle, or to one member of it.
+    pub(crate) fn say(&mut self, address: &str, body: &[u8]) -> Result<Way, CircleError> {
+        let (name, to) = parse(address)?;
+        let id = self.names.find(name).ok_or(CircleError::NotAMember)?;
+        let circle = self.table.get(id).filter(|circle| circle.members.contains(&self.me));
+        let circle = circle.ok_or(CircleError::NotAMember)?;
+        if let Some(to) = to.filter(|to| !circle.members.iter().any(|member| member.node == *to)) {
+            return Err(CircleError::Nobody(to));
+        }
+        let (terms, is_heard) = (circle.terms, to.is_none_or(|to| to == self.me.node));
+        let nodes = circle.members.iter().map(|member| member.node).filter(|&node| node != self.me.node);
+        let meant: Vec<_> = nodes.filter(|&node| to.is_none_or(|to| to == node)).collect();
+        let paid = self.pay(id, terms.flow)?;
+        let way = match terms.reliability {
+            Reliability::Atomic(level) => {
+                let update = encode(Protocol::Circles, &Update::Say { circle: id, to, body });
+                Way::Submit { level, update, ticket: Ticket(id, paid) }
+            }
+            Reliability::Epidemic => {
+                let carried = Carried { circle: id, to, since: self.position, body };
+                let bytes = postcard::to_allocvec(&carried).expect("our own messages can be written");
+                let multicast = self.multicast.as_mut().ok_or(CircleError::Out)?;
+                let number = multicast.send(self.now, &bytes)?;
+                self.recovery.keep(self.me, number, bytes);
+                self.own.entry(id).or_default().open.push_back(number);
+                Way::Sent(number)
+            }
+            Reliability::Lossy => {
+                if body.len() + MOST_OVERHEAD_BYTES > self.config.multicast.longest_message {
+                    return Err(CircleError::TooLong);
+                }
+                let number = self.own.get(&id).map_or(1, |own| own.number + 1);
+                let said = Message::Say { circle: id, number, is_to_one: to.is_some(), body };
+                let bytes: Arc<[u8]> = encode(Protocol::Circles, &said).into();
+                let cast = |node| Cast { to: To::One(node), bytes: bytes.clone() };
+                self.transmits.extend(meant.into_iter().map(cast));
+                self.own.entry(id).or_default().number = number;
+                Way::Sent(number)
+            }
+        };
+        if let Way::Sent(_) = way {
+            self.own.entry(id).or_default().paid = paid;
+            // Who is in a circle hears itself, as in the base group.
+            let circle = self.table.get(id).filter(|_| is_heard);
+            self.events.extend(circle.map(|circle| circle.told(self.me, to.is_some(), None, body)));
+        }
+        Ok(way)
+    }
+
+    /// Whether the circle's terms let this member say one thing more, and when that will be within its rate.
+    fn pay(&mut self, id: CircleId, flow: Flow) -> Result<Option<Time>, CircleError> {
+        let now = self.now;
+        let own = self.own.entry(id).or_default();
+        if let Some(multicast) = &self.multicast {
+            // Updates are told of by number when they are as far as they were to come.
+            own.open.retain(|number| self.submitted.get(number) == Some(&id) || multicast.is_open(*number));
+        }
+        if own.open.len() >= flow.outstanding as usize {
+            return Err(CircleError::Full);
+        }
+        let Some(per_second) = flow.per_second else { return Ok(None) };
+        let one = Duration::from_secs(1) / per_second;
+        let before = own.paid.filter(|paid| *paid > now).unwrap_or(now);
+        let at_once = one * (per_second / 10);
+        if before.since(now) > at_once {
+            return Err(CircleError::TooFast(before.since(now).saturating_sub(at_once)));
+        }
+        Ok(Some(before.saturating_add(one)))
+    }
+
+    /// What was to be submitted has this number.
+    pub(crate) fn submitted(&mut self, Ticket(id, paid): Ticket, number: u64) {
+        self.submitted.insert(number, id);
+        let own = self.own.entry(id).or_default();
+        own.open.push_back(number);
+        own.paid = paid;
+    }
+
+    /// An own update is as far as it was to come.
+    pub(crate) fn reached(&mut self, number: u64) {
+        if let Some(id) = self.submitted.remove(&number)
+            && let Some(own) = self.own.get_mut(&id)
+        {
+            own.open.retain(|open| *open != number);
+        }
+    }
+
+    /// The order of all has come to this position, with something of the program's.
+    pub(crate) fn passed(&mut self, position: u64) {
+        self.position = position;
+        self.release();
+    }
+
+    /// The order of all has delivered this, of ours. The error is of an update that its sender may not send; every member says it.
+    pub(crate) fn delivered(&mut self, delivery: &Delivery, update: &[u8]) -> Result<(), PeerError> {
+        self.position = delivery.position;
+        let from = delivery.sender;
+        let update = crate::wire::decode_borrowed(from.node, Protocol::Circles, update);
+        let had_epidemic = self.table.has_epidemic;
+        let applied = update.and_then(|update: Update<'_>| {
+            if let Update::Join { terms, .. } = &update
+                && !terms.is_sound()
+            {
+                return Err(PeerError::new(from.node, "a circle on terms that cannot be"));
+            }
+            self.table.apply(&mut self.names, (self.me, from), delivery.position, &update)
+        });
+        self.counts.refused += u64::from(applied.is_err());
+        self.events.extend(applied?);
+        if self.table.has_epidemic && !had_epidemic {
+            self.gossip(true);
+        }
+        self.forget_gone();
+        self.release();
+        Ok(())
+    }
+
+    /// The base group has another view, and everything of the one before was delivered.
+    pub(crate) fn follow(&mut self, view: &View) {
+        self.events.extend(self.table.follow(&mut self.names, self.me, self.position, view));
+        self.view = Some(view.clone());
+        if !view.members.contains(&self.me) {
+            self.multicast = None;
+        } else if let Some(multicast) = &mut self.multicast {
+            let told = multicast.handle(self.now, multicast::Input::Members(view.clone()));
+            debug_assert!(told.is_ok(), "only a peer's message is refused");
+        } else if self.table.has_epidemic {
+            self.gossip(false);
+        }
+        self.heard.retain(|(_, member), _| view.members.contains(member));
+        self.forget_gone();
+        self.take_from_multicast();
+    }
+
+    /// From now on there is gossip: for all members at once, or for this one, which has come to others that have said much already.
+    fn gossip(&mut self, is_founded: bool) {
+        let Some(view) = self.view.clone().filter(|view| view.members.contains(&self.me)) else { return };
+        let (config, dice) = (self.config.multicast.clone(), self.dice.fork());
+        self.multicast = Some(match is_founded {
+            true => Multicast::new(config, self.me, view, dice),
+            false => Multicast::joining(config, self.me, view, dice),
+        });
+    }
+
+    /// Nothing is kept for circles that are no more.
+    fn forget_gone(&mut self) {
+        let table = &self.table;
+        let me = self.me;
+        self.own.retain(|id, _| table.get(*id).is_some_and(|circle| circle.members.contains(&me)));
+        self.heard.retain(|(id, _), _| table.get(*id).is_some());
+        let own = &self.own;
+        self.submitted.retain(|_, id| own.contains_key(id));
+    }
+
+    /// The table, for a snapshot as of everything that was told, and behind it the program's state.
+    pub(crate) fn with_table(table: &[u8], state: &[u8]) -> Vec<u8> {
+        postcard::to_allocvec(&(table, state)).expect("our own snapshot can be written")
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        postcard::to_allocvec(&self.table).expect("our own table can be written")
+    }
+
+    /// Whether this can be what [`Self::with_table`] made.
+    pub(crate) fn is_sound(snapshot: &[u8]) -> bool {
+        split(snapshot).is_some()
+    }
+
+    /// The state of a snapshot; the table is this one from now on.
+    pub(crate) fn restore(&mut self, position: u64, snapshot: &[u8]) -> Vec<u8> {
+        let (table, state) = split(snapshot).unwrap_or_default();
+        (self.names, self.table) = (Names::of(&table), table);
+        self.position = position;
+        if self.table.has_epidemic && self.multicast.is_none() {
+            self.gossip(false);
+        }
+        self.forget_gone();
+        let mine = self.table.iter().filter(|(_, circle)| circle.name != EVERYONE);
+        let changes = mine.filter_map(|(id, _)| self.table.change(id, self.me, position, false));
+        self.events.extend(changes);
+        self.release();
+        state.to_vec()
+    }
+
+    /// A message of [`Protocol::Circles`] or [`Protocol::Multicast`].
+    pub(crate) fn message(&mut self, from: NodeId, bytes: &[u8]) -> Result<(), PeerError> {
+        let sender = self.view.as_ref().and_then(|view| view.member(from));
+        let Some(sender) = sender.filter(|sender| *sender != self.me) else {
+            // Either of us may not have been told yet of a view.
+            self.counts.strangers += 1;
+            return Ok(());
+        };
+        if crate::wire::protocol(from, bytes)? == Protocol::Multicast {
+            // Who is not told yet that there is gossip will hear of it again.
+            let Some(multicast) = &mut self.multicast else { return Ok(()) };
+            let outcome = multicast.handle(self.now, multicast::Input::Message { from, bytes });
+            self.take_from_multicast();
+            return outcome;
+        }
+        match message::read(from, bytes)? {
+            Message::Say { circle, number, is_to_one, body } => {
+                self.heard(sender, circle, number, is_to_one, body)
+            }
+            Message::Recover { sender, first, last } => {
+                if first > last {
+                    return Err(PeerError::new(from, "a request that asks for nothing"));
+                }
+                self.transmits.extend(self.recovery.answer(from, sender, first, last));
+                Ok(())
+            }
+            Message::Recovered { sender, number, body } => {
+                if self.recovery.has_come(sender, number) {
+                    self.counts.recovered += 1;
+                    self.came(sender, number, body)?;
+                    self.release();
+                }
+                Ok(())
+            }
+            Message::NoMore { sender, first, last } => {
+                self.recovery.has_no_more(self.now, from, sender, first, last);
+                self.go_on_recovering();
+                Ok(())
+            }
+        }
+    }
+
+    /// In a lossy circle.
+    fn heard(
+        &mut self,
+        from: Member,
+        id: CircleId,
+        number: u64,
+        is_to_one: bool,
+        body: &[u8],
+    ) -> Result<(), PeerError> {
+        // It may be founded already, and this member not be told; and who has left may not know it.
+        let Some(circle) = self.table.get(id) else { return Ok(()) };
+        if circle.terms.reliability != Reliability::Lossy {
+            return Err(PeerError::new(from.node, "a message that is not on its circle's terms"));
+        }
+        if !circle.members.contains(&from) || !circle.members.contains(&self.me) {
+            return Ok(());
+        }
+        if circle.terms.ordering == Ordering::Fifo {
+            let last = self.heard.entry((id, from)).or_default();
+            if number <= *last {
+                self.counts.overtaken += 1;
+                return Ok(());
+            }
+            *last = number;
+        }
+        self.events.push_back(circle.told(from, is_to_one, None, body));
+        Ok(())
+    }
+
+    fn take_from_multicast(&mut self) {
+        while let Some(event) = self.multicast.as_mut().and_then(Multicast::poll_event) {
+            match event {
+                multicast::Event::Delivered { from, number, body } => {
+                    let came = self.came(from, number, &body);
+                    self.counts.refused += u64::from(came.is_err());
+                }
+                multicast::Event::Missed { from, first, last } => {
+                    self.counts.given_up += (last - first).saturating_add(1);
+                    self.events.extend(self.recovery.begin(self.now, from, first, last));
+                }
+            }
+        }
+        self.go_on_recovering();
+        self.release();
+    }
+
+    /// Asks the next for what is lacked, or gives it up.
+    fn go_on_recovering(&mut self) {
+        let Some(view) = &self.view else { return };
+        let others: Vec<_> = view.nodes().filter(|&node| node != self.me.node).collect();
+        let (transmits, missed) = self.recovery.go_on(self.now, &others, &mut self.dice);
+        self.transmits.extend(transmits);
+        let is_news = !missed.is_empty();
+        self.events.extend(missed);
+        if is_news {
+            self.release();
+        }
+    }
+
+    /// A message came by gossip, or for one that gossip had given up.
+    fn came(&mut self, from: Member, number: u64, bytes: &[u8]) -> Result<(), PeerError> {
+        let Ok((carried, [])) = postcard::take_from_bytes::<Carried<'_>>(bytes) else {
+            return Err(PeerError::new(from.node, "a message that cannot be read"));
+        };
+        let Carried { circle, to, since, body } = carried;
+        self.recovery.keep(from, number, bytes.to_vec());
+        self.held.insert((from, number), Held { circle, to, since, body: body.to_vec() });
+        Ok(())
+    }
+
+    /// Tells what came by gossip, as soon as it is known who is in its circle, and what was before it.
+    fn release(&mut self) {
+        let ready: Vec<_> = self.held.iter().filter(|(name, held)| self.is_ready(**name, held)).collect();
+        let ready: Vec<_> = ready.into_iter().map(|(&name, _)| name).collect();
+        for (from, number) in ready {
+            let Some(Held { circle, to, body, .. }) = self.held.remove(&(from, number)) else { continue };
+            let circle = self.table.get(circle).filter(|circle| {
+                circle.terms.reliability == Reliability::Epidemic
+                    && circle.members.contains(&from)
+                    && circle.members.contains(&self.me)
+            });
+            if let Some(circle) = circle
+                && to.is_none_or(|to| to == self.me.node)
+            {
+                self.events.push_back(circle.told(from, to.is_some(), None, &body));
+            }
+        }
+        while self.held.len() > recovery::MOST_HELD
+            && let Some(((from, number), _)) = self.held.pop_first()
+        {
+            self.events.push_back(Event::Missed { from, first: number, last: number });
+        }
+    }
+
+    fn is_ready(&self, (from, number): (Member, u64), held: &Held) -> bool {
+        if held.since > self.position {
+            return false;
+        }
+        let is_fifo = |circle: &table::Circle| circle.terms.ordering == Ordering::Fifo;
+        if !self.table.get(held.circle).is_some_and(is_fifo) {
+            return true;
+        }
+        let next = self.multicast.as_ref().and_then(|multicast| multicast.expects(from));
+        number < next.unwrap_or(u64::MAX)
+            && self.recovery.first_lacked(from).is_none_or(|first| number < first)
+    }
+
+    /// The time has come that [`Self::next_timeout`] said.
+    pub(crate) fn timeout(&mut self) {
+        if let Some(multicast) = &mut self.multicast
+            && multicast.next_timeout().is_some_and(|at| at <= self.now)
+        {
+            let told = multicast.handle(self.now, multicast::Input::Timeout);
+            debug_assert!(told.is_ok(), "only a peer's message is refused");
+            self.take_from_multicast();
+        }
+        self.go_on_recovering();
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let multicast = self.multicast.as_ref().and_then(Multicast::next_timeout);
+        [multicast, self.recovery.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// The next message to be sent. `To::Others` are those of the base group's view.
+    pub(crate) fn poll_transmit(&mut self) -> Option<Cast> {
+        self.transmits.pop_front().or_else(|| self.multicast.as_mut().and_then(Multicast::poll_transmit))
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+/// The table and the program's state. Nothing is no circles and no state.
+fn split(snapshot: &[u8]) -> Option<(Table, &[u8])> {
+    if snapshot.is_empty() {
+        return Some(Default::default());
+    }
+    let ((table, state), rest): ((&[u8], &[u8]), _) = postcard::take_from_bytes(snapshot).ok()?;
+    let (table, behind): (Table, _) = postcard::take_from_bytes(table).ok()?;
+    (rest.is_empty() && behind.is_empty() && table.is_sound()).then_some((table, state))
+}
