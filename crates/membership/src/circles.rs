@@ -29,7 +29,7 @@ use crate::multicast::{self, Multicast};
 use crate::order::{Delivery, Level, SubmitError};
 use crate::transmit::{Cast, To};
 use crate::view::{Member, View};
-use crate::wire::{PeerError, Protocol, encode};
+use crate::wire::{PeerError, Protocol, decode_borrowed, encode};
 pub use message::describe;
 use message::{Carried, Message};
 use recovery::{Held, Recovery};
@@ -294,6 +294,8 @@ pub struct Circles {
     own: BTreeMap<CircleId, Own>,
     /// In which circle an own update says something.
     submitted: BTreeMap<u64, CircleId>,
+    /// Since when this member belongs to a circle.
+    since: BTreeMap<CircleId, u64>,
     /// Of lossy circles in order: the last that was heard of each.
     heard: BTreeMap<(CircleId, Member), u64>,
     multicast: Option<Multicast>,
@@ -330,6 +332,7 @@ impl Circles {
             now: Time::ZERO,
             own: BTreeMap::new(),
             submitted: BTreeMap::new(),
+            since: BTreeMap::new(),
             heard: BTreeMap::new(),
             multicast: None,
             held: BTreeMap::new(),
@@ -490,24 +493,36 @@ impl Circles {
     pub(crate) fn delivered(&mut self, delivery: &Delivery, update: &[u8]) -> Result<(), PeerError> {
         self.position = delivery.position;
         let from = delivery.sender;
-        let update = crate::wire::decode_borrowed(from.node, Protocol::Circles, update);
         let had_epidemic = self.table.has_epidemic;
-        let applied = update.and_then(|update: Update<'_>| {
-            if let Update::Join { terms, .. } = &update
-                && !terms.is_sound()
-            {
-                return Err(PeerError::new(from.node, "a circle on terms that cannot be"));
-            }
-            self.table.apply(&mut self.names, (self.me, from), delivery.position, &update)
-        });
+        let applied = self.apply(from, delivery.position, update);
         self.counts.refused += u64::from(applied.is_err());
-        self.events.extend(applied?);
+        applied?;
         if self.table.has_epidemic && !had_epidemic {
             self.gossip(true);
         }
-        self.forget_gone();
         self.release();
         Ok(())
+    }
+
+    fn apply(&mut self, from: Member, position: u64, update: &[u8]) -> Result<(), PeerError> {
+        let update: Update<'_> = decode_borrowed(from.node, Protocol::Circles, update)?;
+        if matches!(&update, Update::Join { terms, .. } if !terms.is_sound()) {
+            return Err(PeerError::new(from.node, "a circle on terms that cannot be"));
+        }
+        self.events.extend(self.table.apply(&mut self.names, (self.me, from), position, &update)?);
+        match update {
+            Update::Join { name, .. } if from == self.me => {
+                let id = self.names.find(name).filter(|id| self.is_in(*id));
+                self.since.extend(id.filter(|id| !self.since.contains_key(id)).map(|id| (id, position)));
+            }
+            Update::Leave { .. } => self.forget_gone(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_in(&self, id: CircleId) -> bool {
+        self.table.get(id).is_some_and(|circle| circle.members.contains(&self.me))
     }
 
     /// The base group has another view, and everything of the one before was delivered.
@@ -539,9 +554,10 @@ impl Circles {
 
     /// Nothing is kept for circles that are no more.
     fn forget_gone(&mut self) {
-        let table = &self.table;
-        let me = self.me;
-        self.own.retain(|id, _| table.get(*id).is_some_and(|circle| circle.members.contains(&me)));
+        let (table, me) = (&self.table, self.me);
+        let is_mine = |id: &CircleId| table.get(*id).is_some_and(|circle| circle.members.contains(&me));
+        self.own.retain(|id, _| is_mine(id));
+        self.since.retain(|id, _| is_mine(id));
         self.heard.retain(|(id, _), _| table.get(*id).is_some());
         let own = &self.own;
         self.submitted.retain(|_, id| own.contains_key(id));
@@ -570,6 +586,9 @@ impl Circles {
             self.gossip(false);
         }
         self.forget_gone();
+        for id in self.table.iter().map(|(id, _)| id).filter(|id| self.is_in(*id)).collect::<Vec<_>>() {
+            self.since.entry(id).or_insert(position);
+        }
         let mine = self.table.iter().filter(|(_, circle)| circle.name != EVERYONE);
         let changes = mine.filter_map(|(id, _)| self.table.change(id, self.me, position, false));
         self.events.extend(changes);
@@ -694,9 +713,12 @@ impl Circles {
         let ready: Vec<_> = self.held.iter().filter(|(name, held)| self.is_ready(**name, held)).collect();
         let ready: Vec<_> = ready.into_iter().map(|(&name, _)| name).collect();
         for (from, number) in ready {
-            let Some(Held { circle, to, body, .. }) = self.held.remove(&(from, number)) else { continue };
+            let Some(Held { circle, to, since, body }) = self.held.remove(&(from, number)) else { continue };
+            // What was said before this member was in the circle was not said to it.
+            let is_meant = self.since.get(&circle).is_some_and(|joined| *joined <= since);
             let circle = self.table.get(circle).filter(|circle| {
-                circle.terms.reliability == Reliability::Epidemic
+                is_meant
+                    && circle.terms.reliability == Reliability::Epidemic
                     && circle.members.contains(&from)
                     && circle.members.contains(&self.me)
             });

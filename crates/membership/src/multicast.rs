@@ -112,7 +112,7 @@ pub enum Input<'a> {
     },
     /// The time of [`Multicast::next_timeout`] has come.
     Timeout,
-    /// These are the members now. Of those that come, the first message that is heard of is the first that counts.
+    /// These are the members now.
     Members(View),
 }
 
@@ -212,12 +212,13 @@ impl Multicast {
         multicast
     }
 
-    /// A member that comes to others, who have multicast before. Panics if it is not in the view.
+    /// A member that comes to others, who have multicast before. What they say is told from the first message on that it hears of,
+    /// and with what is still gossiped of before that. Panics if it is not in the view.
     pub fn joining(config: Config, me: Member, view: View, dice: Dice) -> Self {
         let mut multicast = Self {
             config,
             me,
-            view: View::founded_by(me),
+            view: view.clone(),
             dice,
             rounds: 0,
             // So that "so many rounds ago" is never.
@@ -338,6 +339,9 @@ impl Multicast {
         assert!(view.members.contains(&self.me), "only members multicast");
         let is_member = |member: &Member| view.members.contains(member);
         self.tracks.retain(|member, _| is_member(member));
+        // Whoever comes begins with its first message.
+        let come = view.members.iter().filter(|member| !self.view.members.contains(member));
+        self.tracks.extend(come.map(|&member| (member, Track::from(1))));
         // Who is alone holds no rounds, and need not tell anybody.
         self.kept.retain(|(member, _), _| view.members.len() > 1 && is_member(member));
         let members = u32::try_from(view.members.len()).unwrap_or(u32::MAX);
@@ -459,7 +463,8 @@ impl Multicast {
             self.counts.strangers += 1;
             return Ok(());
         }
-        let track = self.tracks.entry(sender).or_insert_with(|| Track::from(number));
+        let most = self.config.open_most;
+        let track = self.tracks.entry(sender).or_insert_with(|| Track::joining(number, most));
         if !track.receive(number, self.round) {
             self.counts.doubled += 1;
             return Ok(());
@@ -493,8 +498,8 @@ impl Multicast {
                 self.counts.strangers += 1;
                 continue;
             }
-            // Who comes into a group does not want what was said before.
-            let track = self.tracks.entry(claim.sender).or_insert_with(|| Track::from(claim.high + 1));
+            let (heard, most) = (claim.high + 1, self.config.open_most);
+            let track = self.tracks.entry(claim.sender).or_insert_with(|| Track::joining(heard, most));
             track.exists(claim.high, self.round);
             let asked: Vec<_> = track
                 .lacks(MOST_RANGES)

@@ -471,6 +471,38 @@ fn what_is_said_by_gossip_waits_until_it_is_known_who_is_in_the_circle() {
 }
 
 #[test]
+fn who_comes_to_a_circle_hears_what_is_said_to_it_and_nothing_from_before() {
+    let mut base = Base::new(3);
+    base.change(view(2, [0, 1]));
+    base.join(0, "red", Terms::epidemic());
+    base.say(0, "red", b"before anybody else").unwrap();
+    base.join(1, "red", Terms::epidemic());
+    base.say(0, "red", b"before you").unwrap();
+    let position = base.position;
+    let snapshot = Circles::with_table(&base.all[0].snapshot(), b"");
+    base.all[2] = Circles::new(Config::default(), member(2), Dice::new(2));
+    base.all[2].restore(position, &snapshot);
+    base.change(view(3, 0..3));
+    base.join(2, "red", Terms::epidemic());
+    // All of what is said now is lost where it is sent: of the newcomer's words others hear first by digests, and it of theirs.
+    base.loss = Box::new(|_, _, bytes| is_gossip(bytes) && bytes[2] == 0);
+    for (node, word) in [(0, "a"), (1, "b"), (2, "c")] {
+        base.say(node, "red", word.as_bytes()).unwrap();
+    }
+    base.run(Duration::from_millis(50));
+    base.loss = nothing_is_lost();
+    base.run(Duration::from_secs(1));
+    let words = |node, base: &mut Base| {
+        let mut heard: Vec<_> = base.heard(node).into_iter().map(|(_, word)| word).collect();
+        heard.sort();
+        heard
+    };
+    assert_eq!(words(2, &mut base), [b"a", b"b"]);
+    assert_eq!(words(1, &mut base), [&b"a"[..], b"before you", b"c"]);
+    assert_eq!(words(0, &mut base), [b"b", b"c"]);
+}
+
+#[test]
 fn no_more_is_under_way_than_the_terms_allow() {
     let mut base = Base::new(2);
     let flow = Flow { outstanding: 2, per_second: None };

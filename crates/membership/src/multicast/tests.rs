@@ -351,7 +351,7 @@ fn a_digest_that_has_room_for_nothing_still_goes_on() {
 }
 
 #[test]
-fn of_who_comes_what_is_heard_first_counts_first_and_of_who_leaves_nothing_stays() {
+fn of_who_comes_the_first_message_counts_and_of_who_leaves_nothing_stays() {
     let mut one = one(&Config::default());
     hear(&mut one, 1, &data(1, 1));
     hear(&mut one, 2, &data(2, 1));
@@ -359,27 +359,40 @@ fn of_who_comes_what_is_heard_first_counts_first_and_of_who_leaves_nothing_stays
     let (_, _) = (told(&mut one), said(&mut one));
     let five = view(5);
     let without =
-        View { members: five.members.iter().copied().filter(|it| it.node.0 != 2).collect(), ..five.clone() };
+        View { members: five.members.iter().copied().filter(|it| it.node.0 != 2).collect(), ..five };
     one.handle(Time::ZERO, Input::Members(without)).expect("our own");
     assert_eq!(one.kept(), 2, "that of who has left is forgotten");
-    // Heard from itself, and from another.
-    hear(&mut one, 3, &data(3, 7));
-    hear(&mut one, 1, &claims(4, 8, &[], 7));
-    hear(&mut one, 4, &data(4, 8));
-    assert_eq!(told(&mut one), [delivered(3, 7), delivered(4, 8)]);
-    assert_eq!(said(&mut one), [], "what was before is not asked for");
-    hear(&mut one, 3, &data(3, 7));
+    // Heard from itself, and from another: what was lost of it is asked for.
+    hear(&mut one, 3, &data(3, 2));
+    hear(&mut one, 1, &claims(4, 3, &[], 2));
+    assert_eq!(told(&mut one), [delivered(3, 2)]);
+    assert_eq!(said(&mut one), [(To::One(NodeId(1)), "I lack [(1, 2)] of node 4".to_owned())]);
+    assert_eq!((one.expects(member(3)), one.expects(member(4))), (Some(1), Some(1)));
+    hear(&mut one, 3, &data(3, 2));
     assert_eq!(one.counts(), Counts { doubled: 1, ..Counts::default() });
     // Late words of who has left.
     hear(&mut one, 1, &data(2, 2));
     hear(&mut one, 1, &claims(2, 4, &[], 3));
     assert_eq!((told(&mut one), said(&mut one).len(), one.counts().strangers), (Vec::new(), 0, 2));
-    // It comes back as the same, and what it says now is new.
-    one.handle(Time::ZERO, Input::Members(five)).expect("our own");
-    hear(&mut one, 2, &data(2, 5));
-    assert_eq!(told(&mut one), [delivered(2, 5)]);
-    hear(&mut one, 1, &claims(2, 6, &[], 5));
-    assert_eq!(said(&mut one), []);
+}
+
+#[test]
+fn who_comes_to_others_gets_what_is_still_gossiped_of_and_misses_nothing_from_before() {
+    let config = Config { open_most: 10, ..Config::default() };
+    let mut one = Multicast::joining(config, member(0), view(3), Dice::new(1));
+    hear(&mut one, 1, &data(1, 70));
+    hear(&mut one, 1, &claims(2, 81, &[], 80));
+    assert_eq!(told(&mut one), [delivered(1, 70)]);
+    assert_eq!(said(&mut one), [(To::One(NodeId(1)), "I lack [(71, 80)] of node 2".to_owned())]);
+    hear(&mut one, 2, &data(2, 79));
+    assert_eq!(told(&mut one), [delivered(2, 79)]);
+    hear(&mut one, 2, &data(2, 82));
+    while one.expects(member(2)) != Some(83) {
+        let due = one.next_timeout().expect("it has others");
+        one.handle(due, Input::Timeout).expect("our own");
+    }
+    let missed = Event::Missed { from: member(2), first: 81, last: 81 };
+    assert_eq!(told(&mut one), [delivered(2, 82), missed], "only what was said after it came");
 }
 
 #[test]

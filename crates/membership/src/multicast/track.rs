@@ -14,12 +14,21 @@ pub(super) struct Track {
     beyond: BTreeSet<u64>,
     /// How far the sender was known to have come, and in which round that was first known. Rising in both.
     marks: VecDeque<(u64, u64)>,
+    /// What is before this may have been said before this member was there: it is welcome, and not missed.
+    counts_from: u64,
 }
 
 impl Track {
     /// The first that counts is `next`.
     pub(super) fn from(next: u64) -> Self {
-        Self { next, beyond: BTreeSet::new(), marks: VecDeque::new() }
+        Self { next, beyond: BTreeSet::new(), marks: VecDeque::new(), counts_from: next }
+    }
+
+    /// For one who has come to a sender that had said so much when it was first heard of. The last of it may have been said to this
+    /// member already.
+    pub(super) fn joining(first_heard: u64, most: u64) -> Self {
+        let next = first_heard.saturating_sub(most).max(1);
+        Self { counts_from: first_heard, ..Self::from(next) }
     }
 
     pub(super) fn next(&self) -> u64 {
@@ -101,8 +110,17 @@ impl Track {
     }
 
     /// Gives up the first gap, as far as it was known in `known_by` or before; and, in any case, so much of it that no more
-    /// than `most` numbers are open.
+    /// than `most` numbers are open. Says what of it is missed.
     pub(super) fn give_up(&mut self, known_by: u64, most: u64) -> Option<Range> {
+        loop {
+            let (first, last) = self.give_up_first(known_by, most)?;
+            if last >= self.counts_from {
+                return Some((first.max(self.counts_from), last));
+            }
+        }
+    }
+
+    fn give_up_first(&mut self, known_by: u64, most: u64) -> Option<Range> {
         let (first, last) = *self.lacks(1).first()?;
         let old = self.marks.iter().take_while(|mark| mark.1 <= known_by).last().map_or(0, |mark| mark.0);
         let until = last.min(old.max(self.high().saturating_sub(most)));
@@ -152,6 +170,19 @@ mod tests {
         assert_eq!(track.give_up(20, 100), Some((3, 4)));
         assert_eq!((track.next(), track.lacks(9)), (6, vec![]));
         assert!(!track.receive(3, 21), "what was given up is not delivered later");
+    }
+
+    #[test]
+    fn what_was_said_before_it_came_is_welcome_and_not_missed() {
+        let mut track = Track::joining(500, 10);
+        assert_eq!(track.next(), 490);
+        track.exists(502, 1);
+        assert!(track.receive(495, 1) && track.receive(501, 1));
+        assert_eq!(track.lacks(9), [(490, 494), (496, 500), (502, 502)]);
+        assert_eq!(track.give_up(1, 100), Some((500, 500)), "and nothing before");
+        assert_eq!(track.give_up(1, 100), Some((502, 502)));
+        assert_eq!((track.give_up(9, 100), track.next()), (None, 503));
+        assert_eq!(Track::joining(3, 10).next(), 1);
     }
 
     #[test]
