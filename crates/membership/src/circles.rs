@@ -2,7 +2,9 @@
 //!
 //! A *circle* is a lightweight group: a name, the members of the base group that belong to it, and the [`Terms`] on which they talk.
 //! Circles have no detectors, no quorums and no view changes of their own. Which there are is a table that all members of the base
-//! group have, and that changes by its ordered updates and with its views: so all have the same one at the same position.
+//! group have, and that changes by its ordered updates alone: so all have the same one at the same position. (Of who has left the base group
+//! the first member of the next view tells, by an update too. Were it done with the view, who comes in later, and is not told of
+//! that view, would have another table.)
 //!
 //! What is said in a circle travels as its terms want it: through the base group's order, by the base group's [`crate::multicast`], or
 //! straight from member to member. One name space has it all: `printers` is everybody in that circle, `printers/3` the one of them
@@ -33,7 +35,7 @@ use crate::wire::{PeerError, Protocol, decode_borrowed, encode};
 pub use message::describe;
 use message::{Carried, Message};
 use recovery::{Held, Recovery};
-use table::{CircleId, Names, Table, Update};
+use table::{BASE, CircleId, Names, Said, Table, Update, told};
 
 /// The circle to which all members of the base group belong, and nobody else. It is [`Terms::default`].
 pub const EVERYONE: &str = "everyone";
@@ -287,6 +289,8 @@ pub struct Circles {
     dice: Dice,
     table: Table,
     names: Names,
+    /// Whether this member is to tell the circles who has left the base group.
+    is_to_tell: bool,
     /// Everything up to this was told.
     position: u64,
     view: Option<View>,
@@ -327,6 +331,7 @@ impl Circles {
             dice,
             names: Names::of(&table),
             table,
+            is_to_tell: false,
             position: 0,
             view: None,
             now: Time::ZERO,
@@ -349,24 +354,29 @@ impl Circles {
     }
 
     /// The members of a circle, by node; nobody if there is none of that name.
-    pub fn members(&self, circle: &str) -> impl Iterator<Item = Member> + '_ {
+    pub fn members(&self, circle: &str) -> impl Iterator<Item = Member> + use<'_> {
+        let base =
+            self.view.as_ref().filter(|_| circle == EVERYONE).into_iter().flat_map(|view| &view.members);
         let circle = self.names.find(circle).and_then(|id| self.table.get(id));
-        circle.into_iter().flat_map(|circle| circle.members.iter().copied())
+        base.chain(circle.into_iter().flat_map(|circle| &circle.members)).copied()
     }
 
     /// The terms of a circle, if there is one of that name.
     pub fn terms(&self, circle: &str) -> Option<Terms> {
+        if circle == EVERYONE {
+            return Some(Terms::default());
+        }
         Some(self.table.get(self.names.find(circle)?)?.terms)
     }
 
-    /// The names of all circles, [`EVERYONE`] among them.
+    /// The names of all circles, but [`EVERYONE`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.table.iter().map(|(_, circle)| &circle.name[..])
     }
 
     /// How many there are, without [`EVERYONE`].
     pub fn len(&self) -> usize {
-        self.table.len() - 1
+        self.table.len()
     }
 
     /// Whether there are none but [`EVERYONE`].
@@ -399,15 +409,22 @@ impl Circles {
     /// Says something to a circle, or to one member of it.
     pub(crate) fn say(&mut self, address: &str, body: &[u8]) -> Result<Way, CircleError> {
         let (name, to) = parse(address)?;
-        let id = self.names.find(name).ok_or(CircleError::NotAMember)?;
-        let circle = self.table.get(id).filter(|circle| circle.members.contains(&self.me));
-        let circle = circle.ok_or(CircleError::NotAMember)?;
-        if let Some(to) = to.filter(|to| !circle.members.iter().any(|member| member.node == *to)) {
-            return Err(CircleError::Nobody(to));
+        let is_base = name == EVERYONE;
+        let id = if is_base { Some(BASE) } else { self.names.find(name) }.ok_or(CircleError::NotAMember)?;
+        let mut is_member = false;
+        let mut meant = Vec::new();
+        for member in self.members(name) {
+            is_member |= member == self.me;
+            if to.is_none_or(|to| to == member.node) {
+                meant.push(member.node);
+            }
         }
-        let (terms, is_heard) = (circle.terms, to.is_none_or(|to| to == self.me.node));
-        let nodes = circle.members.iter().map(|member| member.node).filter(|&node| node != self.me.node);
-        let meant: Vec<_> = nodes.filter(|&node| to.is_none_or(|to| to == node)).collect();
+        match to {
+            _ if !is_member => return Err(CircleError::NotAMember),
+            Some(to) if meant.is_empty() => return Err(CircleError::Nobody(to)),
+            _ => {}
+        }
+        let terms = self.terms(name).ok_or(CircleError::NotAMember)?;
         let paid = self.pay(id, terms.flow)?;
         let way = match terms.reliability {
             Reliability::Atomic(level) => {
@@ -431,7 +448,8 @@ impl Circles {
                 let said = Message::Say { circle: id, number, is_to_one: to.is_some(), body };
                 let bytes: Arc<[u8]> = encode(Protocol::Circles, &said).into();
                 let cast = |node| Cast { to: To::One(node), bytes: bytes.clone() };
-                self.transmits.extend(meant.into_iter().map(cast));
+                let others = meant.iter().copied().filter(|&node| node != self.me.node);
+                self.transmits.extend(others.map(cast));
                 self.own.entry(id).or_default().number = number;
                 Way::Sent(number)
             }
@@ -439,8 +457,9 @@ impl Circles {
         if let Way::Sent(_) = way {
             self.own.entry(id).or_default().paid = paid;
             // Who is in a circle hears itself, as in the base group.
-            let circle = self.table.get(id).filter(|_| is_heard);
-            self.events.extend(circle.map(|circle| circle.told(self.me, to.is_some(), None, body)));
+            if meant.contains(&self.me.node) {
+                self.events.push_back(told(name, self.me, to.is_some(), None, body));
+            }
         }
         Ok(way)
     }
@@ -492,9 +511,8 @@ impl Circles {
     /// The order of all has delivered this, of ours. The error is of an update that its sender may not send; every member says it.
     pub(crate) fn delivered(&mut self, delivery: &Delivery, update: &[u8]) -> Result<(), PeerError> {
         self.position = delivery.position;
-        let from = delivery.sender;
         let had_epidemic = self.table.has_epidemic;
-        let applied = self.apply(from, delivery.position, update);
+        let applied = self.apply(delivery, update);
         self.counts.refused += u64::from(applied.is_err());
         applied?;
         if self.table.has_epidemic && !had_epidemic {
@@ -504,31 +522,31 @@ impl Circles {
         Ok(())
     }
 
-    fn apply(&mut self, from: Member, position: u64, update: &[u8]) -> Result<(), PeerError> {
-        let update: Update<'_> = decode_borrowed(from.node, Protocol::Circles, update)?;
-        if matches!(&update, Update::Join { terms, .. } if !terms.is_sound()) {
-            return Err(PeerError::new(from.node, "a circle on terms that cannot be"));
-        }
-        self.events.extend(self.table.apply(&mut self.names, (self.me, from), position, &update)?);
-        match update {
+    fn apply(&mut self, delivery: &Delivery, update: &[u8]) -> Result<(), PeerError> {
+        let &Delivery { position, epoch, sender: from, .. } = delivery;
+        let update = decode_borrowed(from.node, Protocol::Circles, update)?;
+        let said = Said { from, position, epoch, update };
+        self.events.extend(self.table.apply(&mut self.names, self.me, &said)?);
+        match said.update {
             Update::Join { name, .. } if from == self.me => {
                 let id = self.names.find(name).filter(|id| self.is_in(*id));
                 self.since.extend(id.filter(|id| !self.since.contains_key(id)).map(|id| (id, position)));
             }
-            Update::Leave { .. } => self.forget_gone(),
+            Update::Leave { .. } | Update::Base { .. } => self.forget_gone(),
             _ => {}
         }
         Ok(())
     }
 
     fn is_in(&self, id: CircleId) -> bool {
-        self.table.get(id).is_some_and(|circle| circle.members.contains(&self.me))
+        id == BASE || self.table.get(id).is_some_and(|circle| circle.members.contains(&self.me))
     }
 
     /// The base group has another view, and everything of the one before was delivered.
     pub(crate) fn follow(&mut self, view: &View) {
-        self.events.extend(self.table.follow(&mut self.names, self.me, self.position, view));
         self.view = Some(view.clone());
+        // Once it has told of this view, or if somebody else is to, nothing more is to be told of an earlier one.
+        self.is_to_tell = view.members.first() == Some(&self.me) && self.table.has_others_than(&view.members);
         if !view.members.contains(&self.me) {
             self.multicast = None;
         } else if let Some(multicast) = &mut self.multicast {
@@ -538,8 +556,19 @@ impl Circles {
             self.gossip(false);
         }
         self.heard.retain(|(_, member), _| view.members.contains(member));
-        self.forget_gone();
         self.take_from_multicast();
+    }
+
+    /// The update that tells the circles who has left the base group, if that is for this member to do. It is, until
+    /// [`Self::has_told`].
+    pub(crate) fn to_tell(&self) -> Option<Vec<u8>> {
+        let view = self.view.as_ref().filter(|_| self.is_to_tell)?;
+        let update = Update::Base { epoch: view.epoch, members: view.members.clone() };
+        Some(encode(Protocol::Circles, &update))
+    }
+
+    pub(crate) fn has_told(&mut self) {
+        self.is_to_tell = false;
     }
 
     /// From now on there is gossip: for all members at once, or for this one, which has come to others that have said much already.
@@ -555,7 +584,8 @@ impl Circles {
     /// Nothing is kept for circles that are no more.
     fn forget_gone(&mut self) {
         let (table, me) = (&self.table, self.me);
-        let is_mine = |id: &CircleId| table.get(*id).is_some_and(|circle| circle.members.contains(&me));
+        let is_mine =
+            |id: &CircleId| *id == BASE || table.get(*id).is_some_and(|circle| circle.members.contains(&me));
         self.own.retain(|id, _| is_mine(id));
         self.since.retain(|id, _| is_mine(id));
         self.heard.retain(|(id, _), _| table.get(*id).is_some());
@@ -589,8 +619,7 @@ impl Circles {
         for id in self.table.iter().map(|(id, _)| id).filter(|id| self.is_in(*id)).collect::<Vec<_>>() {
             self.since.entry(id).or_insert(position);
         }
-        let mine = self.table.iter().filter(|(_, circle)| circle.name != EVERYONE);
-        let changes = mine.filter_map(|(id, _)| self.table.change(id, self.me, position, false));
+        let changes = self.table.iter().filter_map(|(id, _)| self.table.change(id, self.me, position, false));
         self.events.extend(changes);
         self.release();
         state.to_vec()
@@ -663,7 +692,7 @@ impl Circles {
             }
             *last = number;
         }
-        self.events.push_back(circle.told(from, is_to_one, None, body));
+        self.events.push_back(told(&circle.name, from, is_to_one, None, body));
         Ok(())
     }
 
@@ -725,7 +754,7 @@ impl Circles {
             if let Some(circle) = circle
                 && to.is_none_or(|to| to == self.me.node)
             {
-                self.events.push_back(circle.told(from, to.is_some(), None, &body));
+                self.events.push_back(told(&circle.name, from, to.is_some(), None, &body));
             }
         }
         while self.held.len() > recovery::MOST_HELD

@@ -365,6 +365,12 @@ impl Stack {
         if let Err(error) = &outcome {
             self.refuse(error.from);
         }
+        // Whoever has room for no more updates tries again.
+        if let Some(update) = self.circles.to_tell()
+            && self.submit_for(now, Level::Majority, Purpose::Circles, &update).is_ok()
+        {
+            self.circles.has_told();
+        }
         self.connect(now);
         outcome
     }

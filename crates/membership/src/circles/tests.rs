@@ -65,6 +65,13 @@ impl Base {
             circles.follow(&self.view);
         }
         self.settle();
+        for node in self.view.nodes().collect::<Vec<_>>() {
+            let circles = &mut self.all[node.0 as usize];
+            if let Some(update) = circles.to_tell() {
+                circles.has_told();
+                self.submit(node.0 as usize, &update);
+            }
+        }
     }
 
     fn submit(&mut self, node: usize, update: &[u8]) {
@@ -222,12 +229,58 @@ fn who_leaves_the_base_group_leaves_all_circles_and_empty_ones_go() {
     base.events(0);
     let first = base.all[0].names.find("red");
     base.change(view(2, [0, 2]));
-    assert_eq!(base.events(0), [changed("red", 3, &[0])]);
-    assert_eq!(base.all[0].names().collect::<Vec<_>>(), [EVERYONE, "red"]);
+    assert_eq!(base.events(0), [changed("red", 4, &[0])]);
+    assert_eq!(base.all[0].names().collect::<Vec<_>>(), ["red"]);
     base.leave(0, "red");
     assert!(base.all[0].is_empty() && base.all[0].members("red").count() == 0);
     base.join(0, "red", Terms::lossy());
     assert_ne!(base.all[0].names.find("red"), first, "it is another, and may have other terms");
+}
+
+/// A joiner is not told of views before its first, and hears of what was said in them. If the table changed by views, this one would
+/// be in a circle that for the others is another.
+#[test]
+fn who_comes_in_later_has_the_same_table_though_it_was_not_told_of_every_view() {
+    let mut base = Base::new(4);
+    base.join(1, "red", Terms::default());
+    let (position, snapshot) = (base.position, Circles::with_table(&base.all[0].snapshot(), b""));
+    // All that follows comes to the joiner, but no view.
+    base.all[3] = Circles::new(Config::default(), member(3), Dice::new(3));
+    base.all[3].restore(position, &snapshot);
+    base.view = view(2, [0, 2, 3]);
+    for node in [0, 2] {
+        base.all[node].follow(&view(2, [0, 2]));
+    }
+    let update = base.all[0].to_tell().expect("it is the first, and one has left");
+    base.all[0].has_told();
+    base.submit(0, &update);
+    base.join(2, "red", Terms::lossy());
+    base.change(view(3, [0, 2, 3]));
+    let tables: BTreeSet<_> = [0, 2, 3].map(|node| base.all[node].snapshot()).into();
+    assert_eq!(tables.len(), 1);
+    assert_eq!(base.all[3].terms("red"), Some(Terms::lossy()), "it was founded anew");
+}
+
+#[test]
+fn who_has_left_is_told_by_the_first_and_for_the_view_in_which_that_is_said_alone() {
+    let mut base = Base::new(3);
+    base.join(2, "red", Terms::default());
+    let tell = |base: &mut Base, from: u32, meant: u64, epoch: u64, members: &[u32]| {
+        let members = members.iter().map(|&node| member(node)).collect();
+        let update = encode(Protocol::Circles, &Update::Base { epoch: ViewEpoch(meant), members });
+        let (sender, epoch, body) = (member(from), ViewEpoch(epoch), Body::from(&update[..]));
+        let delivery = Delivery { position: 9, epoch, sender, number: 1, body };
+        let told = base.all[0].delivered(&delivery, &update);
+        (told.map_err(|error| error.from.0), base.all[0].len())
+    };
+    assert_eq!(tell(&mut base, 1, 2, 2, &[0, 1]), (Err(1), 1), "it is not the first");
+    assert_eq!(tell(&mut base, 1, 2, 2, &[1, 0]), (Err(1), 1), "nor so");
+    assert_eq!(tell(&mut base, 0, 2, 2, &[]), (Err(0), 1));
+    assert_eq!(tell(&mut base, 0, 2, 3, &[0, 1]), (Ok(()), 1), "that view is over");
+    assert_eq!(tell(&mut base, 0, 2, 2, &[0, 1]), (Ok(()), 0));
+    // There is nothing to be told where nobody is concerned.
+    base.all[0].follow(&view(2, [0, 1]));
+    assert_eq!(base.all[0].to_tell(), None);
 }
 
 #[test]
@@ -339,14 +392,14 @@ fn who_wants_other_terms_is_told_which_there_are_and_there_is_a_limit() {
     let reason = Refusal::OtherTerms(Terms::lossy());
     assert_eq!(base.events(1), [Event::Refused { circle: "red".into(), reason }]);
     assert_eq!(base.all[1].members("red").collect::<Vec<_>>(), [member(0)]);
-    for number in base.all[0].table.len()..MOST_CIRCLES {
+    for number in base.all[0].len()..MOST_CIRCLES {
         base.join(0, &std::format!("{number}"), Terms::lossy());
     }
     base.events(1);
     base.join(1, "one too many", Terms::lossy());
     let reason = Refusal::TooMany;
     assert_eq!(base.events(1), [Event::Refused { circle: "one too many".into(), reason }]);
-    assert_eq!(base.all[0].table.len(), MOST_CIRCLES);
+    assert_eq!(base.all[0].len(), MOST_CIRCLES);
 }
 
 /// What a lossy circle does with messages that come in this order.
@@ -570,8 +623,7 @@ fn thousands_of_circles_cost_nothing_while_nothing_happens_and_each_is_told_of_i
     let dead = NODES - 1;
     let was_in = |circle: &String| base.all[0].members(circle).any(|member| member.node.0 == dead);
     let names: BTreeSet<_> = base.all[0].names().map(std::string::String::from).collect();
-    let concerned: BTreeSet<_> =
-        names.iter().filter(|name| *name != EVERYONE && was_in(name)).cloned().collect();
+    let concerned: BTreeSet<_> = names.iter().filter(|name| was_in(name)).cloned().collect();
     let left: Vec<BTreeSet<_>> = (0..dead)
         .map(|node| {
             let is_mine = |name: &&String| base.all[0].members(name).any(|member| member.node.0 == node);
@@ -630,17 +682,18 @@ fn what_is_no_snapshot_is_known_for_one() {
         terms: Terms::default(),
         members: nodes.iter().map(|&node| member(node)).collect(),
     };
+    let never = Terms { flow: Flow { outstanding: 0, per_second: None }, ..Terms::lossy() };
     let is_sound = |circles: &[(u64, table::Circle)]| {
         let circles: BTreeMap<_, _> = circles.iter().cloned().collect();
         let table = postcard::to_allocvec(&(circles, false)).expect("plain data");
         Circles::is_sound(&Circles::with_table(&table, b""))
     };
-    let base = (0, circle(EVERYONE, &[]));
-    assert!(is_sound(&[base.clone(), (4, circle("red", &[1]))]));
-    assert!(!is_sound(&[(4, circle("red", &[1]))]), "nobody is everyone");
-    assert!(!is_sound(&[base.clone(), (4, circle("red", &[]))]), "an empty circle");
-    assert!(!is_sound(&[base.clone(), (4, circle(EVERYONE, &[1]))]));
-    assert!(!is_sound(&[base, (4, circle("red", &[1])), (5, circle("red", &[1]))]), "one name for two");
+    assert!(is_sound(&[(4, circle("red", &[1]))]));
+    assert!(!is_sound(&[(0, circle("red", &[1]))]), "that is everyone's number");
+    assert!(!is_sound(&[(4, circle(EVERYONE, &[1]))]), "and that its name");
+    assert!(!is_sound(&[(4, circle("red", &[]))]), "an empty circle");
+    assert!(!is_sound(&[(4, table::Circle { terms: never, ..circle("red", &[1]) })]));
+    assert!(!is_sound(&[(4, circle("red", &[1])), (5, circle("red", &[1]))]), "one name for two");
 }
 
 proptest! {

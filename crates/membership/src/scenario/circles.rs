@@ -113,7 +113,8 @@ impl CircleMember {
             Command::SayLastWords => {
                 let is_mine =
                     |name: &&str| self.stack.circles().members(name).any(|member| member == self.me);
-                let mine: Vec<_> = self.stack.circles().names().filter(is_mine).map(str::to_owned).collect();
+                let names = self.stack.circles().names().chain([EVERYONE]);
+                let mine: Vec<_> = names.filter(is_mine).map(str::to_owned).collect();
                 for name in mine {
                     self.last_word = self.last_word.wrapping_add(1);
                     self.say(&name, self.last_word, effects);

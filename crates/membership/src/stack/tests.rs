@@ -530,7 +530,7 @@ fn who_comes_in_has_the_circles_and_the_programs_state_as_of_one_position() {
     joiner.events.push_back(Event::Restore { position, state });
     let restored = Event::Restore { position, state: b"the program's".to_vec() };
     assert_eq!(joiner.poll_event(), Some(restored));
-    assert_eq!(joiner.circles().names().collect::<Vec<_>>(), [circles::EVERYONE, "red"]);
+    assert_eq!(joiner.circles().names().collect::<Vec<_>>(), ["red"]);
     first.handle(now, Input::State(b"the program's")).expect("our own input");
     assert!(first.unfinished.is_none());
 }

@@ -116,7 +116,11 @@ impl Seen {
             true => life.view.as_ref().map(|view| &view.members),
             false => life.members.get(circle),
         };
-        let is_among = members.is_some_and(|members| members.contains(&me) && members.contains(from));
+        let is_among = match members {
+            Some(members) => members.contains(&me) && members.contains(from),
+            // Who comes in hears what is said to everyone before it is told of its first view.
+            None => circle == EVERYONE,
+        };
         rule(is_among, || format!("{me:?} hears {from:?} in {circle}, which is {members:?}"))?;
         let is_first = word.heard_by.insert(me);
         let may_double = *circle == "lossy";
