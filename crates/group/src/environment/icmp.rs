@@ -15,6 +15,9 @@ const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 /// Errors come when they come.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
+/// Who sends more than this at once wastes its own time.
+const MOST_AT_ONCE: usize = 64;
+
 /// When there was no error for so long, all is well. (A host that does not answer to its address makes one every three seconds.)
 const WELL_AFTER: Duration = Duration::from_secs(5);
 
@@ -32,7 +35,10 @@ pub struct Icmp {
 
 #[derive(Debug)]
 struct Host {
+    address: SocketAddr,
     socket: UdpSocket,
+    /// Not where there is no way to the address yet.
+    is_connected: bool,
     nodes: Vec<NodeId>,
     /// What a refusal says; none if it says that the host is there.
     refused: Option<Confidence>,
@@ -85,9 +91,8 @@ impl Icmp {
         };
         socket.set_nonblocking(true)?;
         comb_net::icmp::hear_unreachable(&socket)?;
-        // Where there is no way at all now, there may be one later: then the socket is connected.
-        let _ = socket.connect(address);
-        self.hosts.push(Host { socket, nodes: nodes.into_iter().collect(), refused, failed_at: None });
+        let nodes = nodes.into_iter().collect();
+        self.hosts.push(Host { address, socket, is_connected: false, nodes, refused, failed_at: None });
         Ok(())
     }
 
@@ -113,13 +118,21 @@ impl Host {
         let error = self.socket.take_error();
         let mut nothing = [0; 1];
         // The packets that came back, and whatever else came: nobody wants it.
-        while recv(&self.socket, &mut nothing, RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).is_ok() {}
-        while recv(&self.socket, &mut nothing, RecvFlags::DONTWAIT).is_ok() {}
+        for kind in [RecvFlags::ERRQUEUE, RecvFlags::empty()] {
+            let mut thrown_away = 0;
+            while thrown_away < MOST_AT_ONCE
+                && recv(&self.socket, &mut nothing, kind | RecvFlags::DONTWAIT).is_ok()
+            {
+                thrown_away += 1;
+            }
+        }
         error.ok().flatten().map_or(Said::Nothing, |error| said(&error))
     }
 
-    fn probe(&self) -> Said {
-        match self.socket.send(&[]) {
+    fn probe(&mut self) -> Said {
+        let connected = if self.is_connected { Ok(()) } else { self.socket.connect(self.address) };
+        self.is_connected = connected.is_ok();
+        match connected.and_then(|()| self.socket.send(&[])) {
             Ok(_) => Said::Nothing,
             Err(error) => said(&error),
         }
