@@ -89,7 +89,7 @@ fn supply(argument: &str) -> Option<Supply> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let supplies: Option<Vec<_>> = std::env::args().skip(1).map(|argument| supply(&argument)).collect();
     let supplies = supplies.filter(|all| !all.is_empty()).ok_or("usage: ups FILE=NODE,NODE… …")?;
-    Ok(three::watch(Supplies { supplies, ..Supplies::default() })?)
+    three::watch(Supplies { supplies, ..Supplies::default() })
 }
 
 #[cfg(test)]

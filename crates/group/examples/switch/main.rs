@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (port, node) = port.split_once('=').ok_or(usage)?;
         switch.ports.insert(port.parse()?, NodeId(node.parse()?));
     }
-    Ok(three::watch(switch)?)
+    three::watch(switch)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, kind: u8) -> Option<&'a [u8]> {
         let (&[tag, length], rest) = self.0.split_first_chunk()?;
         let (length, rest) = match length {
-            0..0x80 => (usize::from(length), rest),
+            0..=0x7f => (usize::from(length), rest),
             0x81 => rest.split_first().map(|(&length, rest)| (usize::from(length), rest))?,
             0x82 => {
                 rest.split_first_chunk().map(|(&two, rest)| (usize::from(u16::from_be_bytes(two)), rest))?
@@ -97,7 +97,7 @@ pub(crate) mod tests {
     fn piece(kind: u8, content: &[u8]) -> Vec<u8> {
         let length = content.len();
         let length = match u8::try_from(length) {
-            Ok(short @ 0..0x80) => vec![short],
+            Ok(short @ 0..=0x7f) => vec![short],
             Ok(longer) => vec![0x81, longer],
             Err(_) => [&[0x82][..], &u16::try_from(length).expect("a packet").to_be_bytes()].concat(),
         };
