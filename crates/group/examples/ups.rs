@@ -5,7 +5,12 @@
 //! $ while upsc left@localhost > /tmp/left.new; do mv /tmp/left.new /tmp/left; sleep 5; done &
 //! $ cargo run -p comb-group --example ups -- /tmp/left=1 /tmp/right=2     # a file, and the nodes that it feeds
 //! view 1: [NodeId(0), NodeId(1), NodeId(2)]
+//! node 1: Suspected
+//! node 1: Alive
+//! view 2: [NodeId(0), NodeId(1), NodeId(2)]
 //! ```
+//!
+//! The left one runs low. Node 1 is asked, and answers: so it stays.
 //!
 //! Without a supply at hand: `echo "ups.status: OB LB" > /tmp/left`.
 

@@ -14,7 +14,8 @@ const BETWEEN_SAYINGS: Duration = Duration::from_secs(5);
 /// node that is no member concerns nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Notice {
-    /// This speaks for its failure. It counts for half a minute, or until it is said to be over; said again, it counts on.
+    /// This speaks for its failure. It counts for half a minute, or until it is said to be over; said again, it counts on. (The end of a
+    /// process counts until it is said to be over.)
     Seen {
         /// Whose.
         node: NodeId,

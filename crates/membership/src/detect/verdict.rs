@@ -137,7 +137,9 @@ impl Verdict {
 
     /// Whether we ourselves get no answers from it, whatever else is so.
     pub fn gets_no_answer(&self, member: Member) -> bool {
-        self.cases.get(&member).is_some_and(|case| case.counting().any(|it| it.kind == Kind::NoAnswer))
+        // What a plug-in says of answers are not answers of ours.
+        let is_ours = |it: Evidence| it.kind == Kind::NoAnswer && !it.source.is_plug_in();
+        self.cases.get(&member).is_some_and(|case| case.counting().any(is_ours))
     }
 
     /// The lives against which anything speaks, or has until they denied it. Whoever knows when these were heard of last says so by [`Input::Heard`].
@@ -199,20 +201,18 @@ impl Case {
             return Condition::Fenced;
         }
         let is_heard = self.heard_at.is_some_and(|at| now.since(at) < HEARD_LASTING);
-        let doubt = doubt(self.counting().filter(|evidence| !(is_heard && evidence.kind.is_of_the_way())));
-        match doubt {
+        let of_the_way = || self.counting().filter(|evidence| evidence.kind.is_of_the_way());
+        let of_itself = |evidence: &Evidence| !(is_heard && evidence.kind.is_of_the_way());
+        match doubt(self.counting().filter(of_itself)) {
             FAILED_PER_MILLE.. => Condition::Failed,
-            _ if is_heard && self.counting().any(|evidence| evidence.kind.is_of_the_way()) => {
-                Condition::Unreachable
-            }
+            _ if is_heard && doubt(of_the_way()) >= SUSPECTED_PER_MILLE => Condition::Unreachable,
             SUSPECTED_PER_MILLE.. => Condition::Suspected,
             _ => Condition::Alive,
         }
     }
 
-    /// What was seen of a process itself does not grow old, nor what all agreed on.
     fn ends_at(&self) -> Option<Time> {
-        let passing = self.evidence.iter().filter(|piece| piece.evidence.kind.passes());
+        let passing = self.evidence.iter().filter(|piece| piece.evidence.passes());
         let evidence = passing.map(|piece| piece.said_at.saturating_add(LASTING));
         let is_of_the_way = self.counting().any(|evidence| evidence.kind.is_of_the_way());
         let heard = self.heard_at.filter(|_| is_of_the_way).map(|at| at.saturating_add(HEARD_LASTING));
@@ -220,7 +220,7 @@ impl Case {
     }
 
     fn expire(&mut self, now: Time) {
-        self.evidence.retain(|piece| !piece.evidence.kind.passes() || now.since(piece.said_at) < LASTING);
+        self.evidence.retain(|piece| !piece.evidence.passes() || now.since(piece.said_at) < LASTING);
         self.heard_at = self.heard_at.filter(|&at| now.since(at) < HEARD_LASTING);
     }
 }
@@ -250,9 +250,15 @@ fn doubt(counting: impl Iterator<Item = Evidence>) -> u32 {
     1000 - u32::try_from(all_wrong / 1000).unwrap_or(1000)
 }
 
-impl Kind {
-    const fn passes(self) -> bool {
-        !matches!(self, Self::ProcessExit | Self::Fenced | Self::Gossip)
+impl Evidence {
+    /// What was seen of a process itself does not grow old, nor what all agreed on. What a plug-in says that all agreed on does.
+    fn passes(&self) -> bool {
+        let stays = match self.kind {
+            Kind::ProcessExit => true,
+            Kind::Gossip => !self.source.is_plug_in(),
+            _ => self.is_final(),
+        };
+        !stays
     }
 }
 
@@ -430,8 +436,22 @@ mod tests {
 
     #[test]
     fn what_is_not_at_all_likely_is_no_suspicion() {
-        let inputs = [(1, plug_in(1, Kind::LinkDown, 99)), (2, plug_in(1, Kind::LinkDown, 100))];
-        assert_eq!(conditions(inputs), [Alive, Suspected]);
+        let [less, more] = [99, 100].map(|per_mille| plug_in(1, Kind::LinkDown, per_mille));
+        assert_eq!(conditions([(1, less), (2, more)]), [Alive, Suspected]);
+        let heard = Input::Heard(SUBJECT);
+        assert_eq!(conditions([(1, less), (2, heard), (3, more)]), [Alive, Alive, Unreachable]);
+    }
+
+    #[test]
+    fn no_plug_in_speaks_for_our_own_detectors() {
+        let mut verdict = Verdict::new();
+        for kind in [Kind::NoAnswer, Kind::Gossip, Kind::Fenced] {
+            verdict.handle(Time::ZERO, plug_in(1, kind, 900));
+        }
+        assert_eq!((verdict.condition(SUBJECT), verdict.gets_no_answer(SUBJECT)), (Suspected, false));
+        let due = verdict.next_timeout().expect("all of it grows old");
+        verdict.handle(due, Input::Timeout);
+        assert_eq!((verdict.condition(SUBJECT), verdict.next_timeout()), (Alive, None));
     }
 
     #[test]
