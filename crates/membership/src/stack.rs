@@ -19,7 +19,7 @@ use comb_types::{Dice, NodeId, Time};
 
 use crate::circles::{self, CircleError, Circles, Terms, Way};
 use crate::detect::lookout::{self, Lookout};
-use crate::detect::{Change, Condition, Evidence, Kind, Notice, Source, buddy};
+use crate::detect::{Change, Condition, Evidence, Kind, Notice, Source};
 use crate::join::{self, Join};
 use crate::multicast::Multicast;
 use crate::order::{self, Delivery, Level, Order, SubmitError};
@@ -249,9 +249,8 @@ impl Stack {
     }
 
     fn new(config: Config, me: Member, join: Join, contacts: Vec<NodeId>, now: Time) -> Self {
-        let watching = &config.watching;
-        let state = watching.gossip(state::Config::new(me, contacts, watching.seed));
-        let buddy = watching.pings(buddy::Config::new(me, watching.seed ^ 1));
+        let state = config.watching.gossip(me, contacts);
+        let buddy = config.watching.pings(me);
         Self {
             me,
             circles: Circles::new(config.circles.clone(), me, Dice::new(seed ^ 2)),

@@ -1,9 +1,13 @@
 //! How closely a member watches the others, and with what certainty.
 
+use alloc::vec::Vec;
 use core::time::Duration;
+
+use comb_types::NodeId;
 
 use crate::detect::buddy;
 use crate::state::{self, Distance};
+use crate::view::Member;
 
 /// More than this would only cost pings.
 const MOST_BUDDIES: usize = 16;
@@ -105,7 +109,7 @@ impl Watching {
         }
     }
 
-    pub(super) fn gossip(&self, config: state::Config) -> state::Config {
+    pub(super) fn gossip(&self, me: Member, contacts: Vec<NodeId>) -> state::Config {
         state::Config {
             interval: self.gossip,
             most_nodes: self.most_nodes,
@@ -115,18 +119,18 @@ impl Watching {
             distance: self.distance.clone(),
             // Views tell it sooner, and 32 processes that all tell the same at once hold each other up.
             is_urgent: false,
-            ..config
+            ..state::Config::new(me, contacts, self.seed)
         }
     }
 
-    pub(super) fn pings(&self, config: buddy::Config) -> buddy::Config {
+    pub(super) fn pings(&self, me: Member) -> buddy::Config {
         buddy::Config {
             interval: self.ping,
             most_nodes: self.most_nodes,
             false_suspicions_per_billion: self.false_suspicions_per_billion,
             observers: self.buddies,
             quorum: self.buddies_that_agree,
-            ..config
+            ..buddy::Config::new(me, self.seed ^ 1)
         }
     }
 }
