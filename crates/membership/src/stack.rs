@@ -249,6 +249,7 @@ impl Stack {
     }
 
     fn new(config: Config, me: Member, join: Join, contacts: Vec<NodeId>, now: Time) -> Self {
+        let seed = config.watching.seed;
         let state = config.watching.gossip(me, contacts);
         let buddy = config.watching.pings(me);
         Self {
@@ -375,13 +376,11 @@ impl Stack {
         }
         let Some(Inside { regroup, .. }) = &mut self.inside else { return Ok(()) };
         match input {
-            Input::Noticed(node, kind) => match regroup.view().member(node) {
-                Some(member) => {
-                    let evidence = Evidence::new(member, kind, DRIVER);
-                    self.lookout.handle(now, lookout::Input::Evidence(evidence))
-                }
-                None => Ok(()),
-            },
+            Input::Noticed(node, kind) => {
+                let confidence = kind.usual_confidence();
+                self.noticed(now, DRIVER, Notice::Seen { node, kind, confidence });
+                Ok(())
+            }
             Input::Environment { plug_in, notice } => {
                 self.noticed(now, Source::PlugIn(plug_in), notice);
                 Ok(())
@@ -396,19 +395,6 @@ impl Stack {
             | Input::Persisted { .. }
             | Input::Ended { .. } => Ok(()),
         }
-    }
-
-    fn noticed(&mut self, now: Time, source: Source, notice: Notice) {
-        let (Notice::Seen { node, .. } | Notice::Over { node, .. }) = notice;
-        let member = self.regroup().and_then(|regroup| regroup.view().member(node));
-        let Some(subject) = member.filter(|member| member.node != self.me.node) else { return };
-        let input = match notice {
-            Notice::Seen { kind, confidence, .. } => {
-                lookout::Input::Evidence(Evidence { subject, kind, confidence, source })
-            }
-            Notice::Over { kind, .. } => lookout::Input::Over { subject, kind, source },
-        };
-        self.tell_lookout(now, input);
     }
 
     /// The next message to be sent. `To::Others` are those of [`Stack::view`].

@@ -26,7 +26,7 @@ pub(crate) fn watch(plug_in: impl Environment + Send + 'static) -> Result<(), Bo
         while let Some(event) = members[0].next_event() {
             match event {
                 Event::View(view) => {
-                    println!("view {}: {:?}", view.epoch.0, view.nodes().collect::<Vec<_>>())
+                    println!("view {}: {:?}", view.epoch.0, view.nodes().collect::<Vec<_>>());
                 }
                 Event::Condition(change) => println!("{}: {:?}", change.subject.node, change.condition),
                 _ => {}

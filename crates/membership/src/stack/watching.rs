@@ -1,11 +1,12 @@
-//! How closely a member watches the others, and with what certainty.
+//! How closely a member watches the others, and with what certainty; and what is seen of them from outside.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use comb_types::NodeId;
+use comb_types::{NodeId, Time};
 
-use crate::detect::buddy;
+use super::Stack;
+use crate::detect::{Evidence, Notice, Source, buddy, lookout};
 use crate::state::{self, Distance};
 use crate::view::Member;
 
@@ -93,7 +94,7 @@ pub enum WatchingError {
 }
 
 impl Watching {
-    /// Whether it can be done. [`super::Stack`] supposes that.
+    /// Whether it can be done. [`Stack`] supposes that.
     pub fn check(&self) -> Result<(), WatchingError> {
         let shortest = Duration::from_millis(1);
         match () {
@@ -132,5 +133,21 @@ impl Watching {
             quorum: self.buddies_that_agree,
             ..buddy::Config::new(me, self.seed ^ 1)
         }
+    }
+}
+
+impl Stack {
+    /// What is said of a node concerns the life that is a member. Nobody has to tell this member of itself.
+    pub(super) fn noticed(&mut self, now: Time, source: Source, notice: Notice) {
+        let (Notice::Seen { node, .. } | Notice::Over { node, .. }) = notice;
+        let member = self.regroup().and_then(|regroup| regroup.view().member(node));
+        let Some(subject) = member.filter(|member| member.node != self.me.node) else { return };
+        let input = match notice {
+            Notice::Seen { kind, confidence, .. } => {
+                lookout::Input::Evidence(Evidence { subject, kind, confidence, source })
+            }
+            Notice::Over { kind, .. } => lookout::Input::Over { subject, kind, source },
+        };
+        self.tell_lookout(now, input);
     }
 }
