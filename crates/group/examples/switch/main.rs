@@ -61,18 +61,18 @@ impl Switch {
     }
 
     fn heard(&mut self, trap: Trap) {
-        let over = |notices: &mut Notices, node: NodeId| notices.over(node, Kind::LinkDown);
-        match trap {
+        let behind = |port| self.ports.get(&port).copied();
+        let over: Vec<NodeId> = match trap {
             Trap::LinkDown(port) => {
-                if let Some(&node) = self.ports.get(&port) {
+                if let Some(node) = behind(port) {
                     self.notices.seen(node, Kind::LinkDown, Kind::LinkDown.usual_confidence());
                 }
+                return;
             }
-            Trap::LinkUp(port) => {
-                self.ports.get(&port).into_iter().for_each(|&node| over(&mut self.notices, node))
-            }
-            Trap::Start => self.ports.values().for_each(|&node| over(&mut self.notices, node)),
-        }
+            Trap::LinkUp(port) => behind(port).into_iter().collect(),
+            Trap::Start => self.ports.values().copied().collect(),
+        };
+        over.into_iter().for_each(|node| self.notices.over(node, Kind::LinkDown));
     }
 }
 
