@@ -88,6 +88,23 @@ fn a_plug_in_that_is_always_wrong_and_never_sure_costs_two_views_and_no_member()
     assert_eq!(members(&group, 0), [0, 1]);
 }
 
+/// A plug-in of one of five members is certain of what is not so. The others are a quorum, and go on.
+#[test]
+fn a_plug_in_that_is_certain_and_wrong_costs_a_minority() {
+    for (liar, accused) in [(0, &[3, 4][..]), (4, &[1, 2, 3]), (0, &[1, 2, 3, 4])] {
+        let mut group = Group::configured(5, &config());
+        group.now = Time::from_millis(5000);
+        for &node in accused {
+            group.input(liar, seen(node, Kind::PowerFailure, 1000));
+        }
+        group.pass(Duration::from_secs(10));
+        let stays = |node: &u32| !group.told(*node, |event| matches!(event, Event::Excluded { .. }));
+        let left: Vec<_> = (0..5).filter(stays).collect();
+        assert!(left.len() >= 3, "{liar}: {left:?}");
+        assert!(left.iter().all(|&node| members(&group, node) == left), "{liar}: {left:?}");
+    }
+}
+
 /// What a plug-in is certain of is no proof: a part that is no quorum does not go on for it.
 #[test]
 fn no_plug_in_makes_a_quorum_of_a_minority() {
