@@ -305,13 +305,13 @@ impl Group {
     }
 
     /// Wants to belong to a circle, a lightweight group on this one, which is founded on these terms if it is not there. It does
-    /// when [`circles::Event::Changed`] says so. See [`circles`].
+    /// when [`crate::circles::Event::Changed`] says so. See [`crate::circles`].
     pub fn join_circle(&mut self, name: &str, terms: Terms) -> Result<(), CircleError> {
         self.is_working()?;
         self.stack.join_circle(self.now(), name, terms)
     }
 
-    /// Wants to leave a circle. It has when [`circles::Event::Changed`] says so.
+    /// Wants to leave a circle. It has when [`crate::circles::Event::Changed`] says so.
     pub fn leave_circle(&mut self, name: &str) -> Result<(), CircleError> {
         self.is_working()?;
         self.stack.leave_circle(self.now(), name)
