@@ -6,12 +6,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use comb_membership::circles::{CircleError, Circles, Terms};
 use comb_membership::detect::Kind;
 use comb_membership::order::{Level, SubmitError};
-use comb_membership::stack::{Config, Event, Input, Stack};
+use comb_membership::stack::{Config, Event, Input, Stack, WatchingError};
 use comb_membership::state::WriteError;
 use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
 use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
 
+use crate::environment::{Environment, PlugIns};
 use crate::log::{Log, LogError, Work, Writer};
 use crate::mesh::{Arrivals, End, Mesh, MeshError, Names};
 use crate::quorum::{Asker, Quorum, QuorumError};
@@ -56,6 +57,7 @@ impl GroupOptions {
     /// The dice of different members must differ.
     fn check(&mut self, own: NodeId) -> Result<(), GroupError> {
         let watching = &mut self.config.watching;
+        watching.check()?;
         if own.0 >= watching.most_nodes {
             return Err(GroupError::TooGreat { own, most: watching.most_nodes });
         }
@@ -78,6 +80,9 @@ pub enum GroupError {
         /// The limit.
         most: u32,
     },
+    /// Nobody can watch others as the options say.
+    #[error(transparent)]
+    Watching(#[from] WatchingError),
     /// The network refused.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -126,6 +131,7 @@ pub struct Group {
     events: VecDeque<Event>,
     writer: Option<Writer>,
     asker: Option<Asker>,
+    plug_ins: PlugIns,
     /// Why it has halted.
     failure: Option<LogError>,
     /// The epoch that it has left word of last.
@@ -215,6 +221,14 @@ impl Group {
         self
     }
 
+    /// With one more plug-in of the environment, which is polled when the member is. What it says of a node counts as evidence, as
+    /// sure as it is: see [`crate::environment`].
+    #[must_use]
+    pub fn with_environment(mut self, environment: impl Environment + Send + 'static) -> Self {
+        self.plug_ins.add(Box::new(environment));
+        self
+    }
+
     /// Why this member has halted, if its log has failed: what it said it would keep it may not keep. It has left its peers, and does
     /// nothing any more. Start it again when the disk is well.
     pub fn failure(&self) -> Option<&LogError> {
@@ -243,6 +257,7 @@ impl Group {
             events: VecDeque::new(),
             writer,
             asker: None,
+            plug_ins: PlugIns::default(),
             failure: None,
             left: None,
         };
@@ -290,13 +305,13 @@ impl Group {
     }
 
     /// Wants to belong to a circle, a lightweight group on this one, which is founded on these terms if it is not there. It does
-    /// when [`circles::Event::Changed`] says so. See [`circles`].
+    /// when [`crate::circles::Event::Changed`] says so. See [`crate::circles`].
     pub fn join_circle(&mut self, name: &str, terms: Terms) -> Result<(), CircleError> {
         self.is_working()?;
         self.stack.join_circle(self.now(), name, terms)
     }
 
-    /// Wants to leave a circle. It has when [`circles::Event::Changed`] says so.
+    /// Wants to leave a circle. It has when [`crate::circles::Event::Changed`] says so.
     pub fn leave_circle(&mut self, name: &str) -> Result<(), CircleError> {
         self.is_working()?;
         self.stack.leave_circle(self.now(), name)
@@ -344,6 +359,9 @@ impl Group {
             };
             let _ = self.stack.handle(now, input);
         }
+        for (plug_in, notice) in self.plug_ins.poll(now) {
+            let _ = self.stack.handle(now, Input::Environment { plug_in, notice });
+        }
         if self.stack.next_timeout().is_some_and(|due| due <= now) {
             let _ = self.stack.handle(now, Input::Timeout);
         }
@@ -369,7 +387,8 @@ impl Group {
 
     /// How long an event loop may wait if nothing comes: then call [`Group::poll`].
     pub fn nothing_is_due_for(&self) -> Duration {
-        let due = self.stack.next_timeout().map_or(LONGEST_SLEEP, |due| due.since(self.now()));
+        let due = [self.stack.next_timeout(), self.plug_ins.next_timeout()].into_iter().flatten().min();
+        let due = due.map_or(LONGEST_SLEEP, |due| due.since(self.now()));
         let outside = match () {
             () if self.writer.as_ref().is_some_and(Writer::is_busy) => WHILE_WRITING,
             () if self.asker.as_ref().is_some_and(Asker::is_busy) => WHILE_ASKING,

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
+pub mod environment;
 mod grant;
 mod group;
 mod log;
@@ -18,8 +19,8 @@ pub use comb_membership::circles;
 pub use comb_membership::detect::{Change, Condition};
 pub use comb_membership::order::{Delivery, Level, SubmitError};
 pub use comb_membership::regroup::Stage;
-pub use comb_membership::stack::{Config, Event, LogConfig, Watching};
-pub use comb_membership::state::WriteError;
+pub use comb_membership::stack::{Config, Event, LogConfig, Watching, WatchingError};
+pub use comb_membership::state::{Distance, WriteError};
 pub use comb_membership::{Member, View, ViewEpoch};
 pub use comb_types::NodeId;
 pub use group::{Beginning, Group, GroupError, GroupOptions, ResumeError};

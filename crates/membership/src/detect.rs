@@ -10,7 +10,7 @@ pub mod lookout;
 pub(crate) mod staleness;
 pub mod verdict;
 
-pub use environment::Environment;
+pub use environment::{Environment, Notice};
 pub use lookout::Lookout;
 pub use verdict::{Change, Verdict};
 
@@ -38,6 +38,9 @@ pub enum Condition {
 pub struct Confidence(u16);
 
 impl Confidence {
+    /// There is no doubt.
+    pub const CERTAIN: Self = Self(1000);
+
     /// At most 1000.
     pub const fn per_mille(per_mille: u16) -> Self {
         assert!(per_mille <= 1000, "nothing is more than certain");
@@ -82,7 +85,7 @@ impl Kind {
             Self::PowerFailure => 950,
             Self::Buddies | Self::Gossip => 995,
             Self::ProcessExit => 999,
-            Self::Fenced => 1000,
+            Self::Fenced => Confidence::CERTAIN.0,
         })
     }
 
@@ -104,8 +107,14 @@ pub enum Source {
     Ourselves,
     /// Another node says so.
     Node(NodeId),
-    /// A plug-in of the environment, as our driver counts them.
+    /// A plug-in of the environment, as our driver counts them; its own word is the first, 0.
     PlugIn(u32),
+}
+
+impl Source {
+    const fn is_plug_in(self) -> bool {
+        matches!(self, Self::PlugIn(_))
+    }
 }
 
 /// Something that speaks for a failure of a life of a node.
@@ -125,5 +134,10 @@ impl Evidence {
     /// With the usual confidence.
     pub const fn new(subject: Member, kind: Kind, source: Source) -> Self {
         Self { subject, kind, confidence: kind.usual_confidence(), source }
+    }
+
+    /// Whether nothing that is heard of this life later can be true. Who is not certain of an end says no more than that it is likely.
+    fn is_final(&self) -> bool {
+        self.kind == Kind::Fenced && self.confidence == Confidence::CERTAIN
     }
 }

@@ -8,6 +8,7 @@
 mod log;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -18,7 +19,7 @@ use comb_types::{Dice, NodeId, Time};
 
 use crate::circles::{self, CircleError, Circles, Terms, Way};
 use crate::detect::lookout::{self, Lookout};
-use crate::detect::{Change, Condition, Evidence, Kind, Source, buddy};
+use crate::detect::{Change, Condition, Evidence, Kind, Notice, Source};
 use crate::join::{self, Join};
 use crate::multicast::Multicast;
 use crate::order::{self, Delivery, Level, Order, SubmitError};
@@ -30,39 +31,10 @@ use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{self, PeerError, Protocol};
 pub use log::LogConfig;
 use log::Writing;
+pub use watching::{Watching, WatchingError};
 
 /// Who tells what no detector of ours has seen.
 const DRIVER: Source = Source::PlugIn(0);
-
-/// How a member watches the others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Watching {
-    /// From one ping to the next. A member that is silent for four or more of them is suspected: how many, is learned from how
-    /// regularly the others answer.
-    pub ping: Duration,
-    /// From one round of gossip to the next.
-    pub gossip: Duration,
-    /// How much longer members of a first view may be silent: they are started one after the other.
-    pub starting: Duration,
-    /// No node has this number or a greater one.
-    pub most_nodes: u32,
-    /// For the dice.
-    pub seed: u64,
-}
-
-impl Default for Watching {
-    /// Whoever is pinged ten times a second spends less than a thousandth of its core on it, and its silence is known after half a
-    /// second.
-    fn default() -> Self {
-        Self {
-            ping: Duration::from_millis(100),
-            gossip: Duration::from_secs(1),
-            starting: Duration::from_secs(10),
-            most_nodes: 1 << 16,
-            seed: 0,
-        }
-    }
-}
 
 /// How a member works.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -100,6 +72,14 @@ pub enum Input<'a> {
     Timeout,
     /// The driver has seen something of whoever is the member at this node, which its own detectors cannot see.
     Noticed(NodeId, Kind),
+    /// A plug-in of the driver says something of whoever is the member at a node, or takes it back. Of others, and of this member itself,
+    /// nothing is heard.
+    Environment {
+        /// Which, from 1 on.
+        plug_in: u32,
+        /// What it says.
+        notice: Notice,
+    },
     /// The kernel says that this life of a node has ended, and what it left says what [`Stack::agreed`] was. Then it is *fenced*, and
     /// need not be there to go on without it: see [`Strength::Fenced`].
     Ended {
@@ -269,11 +249,9 @@ impl Stack {
     }
 
     fn new(config: Config, me: Member, join: Join, contacts: Vec<NodeId>, now: Time) -> Self {
-        let Watching { ping, gossip, most_nodes, seed, .. } = config.watching;
-        let state = state::Config::new(me, contacts, seed);
-        // Views tell it sooner, and 32 processes that all tell the same at once hold each other up.
-        let state = state::Config { interval: gossip, most_nodes, is_urgent: false, ..state };
-        let buddy = buddy::Config { interval: ping, most_nodes, ..buddy::Config::new(me, seed ^ 1) };
+        let seed = config.watching.seed;
+        let state = config.watching.gossip(me, contacts);
+        let buddy = config.watching.pings(me);
         Self {
             me,
             circles: Circles::new(config.circles.clone(), me, Dice::new(seed ^ 2)),
@@ -404,13 +382,15 @@ impl Stack {
         }
         let Some(Inside { regroup, .. }) = &mut self.inside else { return Ok(()) };
         match input {
-            Input::Noticed(node, kind) => match regroup.view().member(node) {
-                Some(member) => {
-                    let evidence = Evidence::new(member, kind, DRIVER);
-                    self.lookout.handle(now, lookout::Input::Evidence(evidence))
-                }
-                None => Ok(()),
-            },
+            Input::Noticed(node, kind) => {
+                let confidence = kind.usual_confidence();
+                self.noticed(now, DRIVER, Notice::Seen { node, kind, confidence });
+                Ok(())
+            }
+            Input::Environment { plug_in, notice } => {
+                self.noticed(now, Source::PlugIn(plug_in), notice);
+                Ok(())
+            }
             Input::Acquired { epoch, granted } => {
                 regroup.handle(now, regroup::Input::Acquired { epoch, granted })
             }

@@ -14,6 +14,7 @@
 //! | `receive` | what a message changes |
 //! | `hearsay` | what no peer is believed alone |
 //! | `spread` | what is sent to whom, and how often |
+//! | `distance` | who is near |
 //! | `doubt` | from a version that does not rise to a failure |
 //! | `beat` | the same for zones as a whole |
 
@@ -30,6 +31,7 @@ use crate::view::Member;
 use crate::wire::PeerError;
 
 mod beat;
+mod distance;
 mod doubt;
 mod entries;
 mod hearsay;
@@ -41,14 +43,12 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+pub use distance::Distance;
 use hearsay::Hearsay;
 use message::News;
 use near::Near;
 use spread::{Pace, Rumour};
 use standing::{Standing, Zones};
-
-/// How far two nodes are from each other. Of two that it may gossip with, a node mostly takes the nearer.
-pub type Distance = fn(NodeId, NodeId) -> u32;
 
 /// How one node gossips. All nodes of a farm need the same zones and the same limit on node numbers; all else may differ.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ pub struct Config {
     /// Whether whoever hears first how a node stands tells others at once. Not where something faster has told them: then all hear
     /// of it in the next rounds.
     pub is_urgent: bool,
-    /// See there.
+    /// Gossip goes more often to near nodes.
     pub distance: Distance,
 }
 
@@ -105,8 +105,7 @@ impl Config {
             longest_silence: Duration::from_secs(30),
             tombstone_versions: 3600,
             is_urgent: true,
-            // Numbers are given out host by host and rack by rack, so near numbers are near nodes.
-            distance: |a, b| u32::BITS - (a.0 ^ b.0).leading_zeros(),
+            distance: Distance::default(),
         }
     }
 }

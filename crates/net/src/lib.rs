@@ -41,6 +41,7 @@ mod gate;
 pub mod global;
 #[cfg(feature = "hosts")]
 pub mod hosts;
+pub mod icmp;
 pub mod kinds;
 mod life;
 pub mod lossy;

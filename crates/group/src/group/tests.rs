@@ -258,3 +258,31 @@ fn of_many_broken_rules_the_last_few_are_kept_and_all_are_counted() {
     });
     assert_eq!(std::iter::from_fn(|| groups[0].next_broken_rule()).count(), MOST_BROKEN);
 }
+
+/// A device that is to be looked at soon.
+struct Due(Time);
+
+impl Environment for Due {
+    fn poll_notice(&mut self, _now: Time) -> Option<comb_membership::detect::Notice> {
+        None
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn a_plug_in_is_polled_when_it_is_due() {
+    let agent = InProcess::start();
+    let mut options = options();
+    (options.config.watching.ping, options.config.watching.gossip) =
+        (Duration::from_secs(100_000), Duration::from_secs(100_000));
+    let agent = agent.connect(&options.names.process(NodeId(0))).expect("an agent");
+    let mut group = Group::configured(&agent, NodeId(0), &[NodeId(0)], options).expect("an endpoint");
+    group.poll();
+    let soon = group.now().saturating_add(Duration::from_millis(20));
+    let mut group = group.with_environment(Due(Time::MAX)).with_environment(Due(soon));
+    group.poll();
+    assert!(group.nothing_is_due_for() <= Duration::from_millis(20));
+}

@@ -42,13 +42,25 @@ pub struct Config {
     pub interval: Duration,
     /// No node has this number or a greater one.
     pub most_nodes: u32,
+    /// Of all gaps between two answers, how many may be so long that they raise a suspicion.
+    pub false_suspicions_per_billion: u32,
 }
 
 impl Config {
     /// Three watch, two must agree, four pings a second.
     pub fn new(me: Member, seed: u64) -> Self {
         let interval = Duration::from_millis(250);
-        Self { me, seed, observers: 3, quorum: 2, interval, most_nodes: 1 << 16 }
+        // One in a million: two observers must err at once.
+        let false_suspicions_per_billion = 1000;
+        Self {
+            me,
+            seed,
+            observers: 3,
+            quorum: 2,
+            interval,
+            most_nodes: 1 << 16,
+            false_suspicions_per_billion,
+        }
     }
 }
 
@@ -134,8 +146,7 @@ impl Buddy {
     pub fn new(config: Config, now: Time) -> Self {
         let mut dice = Dice::new(config.seed);
         let first = now.saturating_add(dice.between(Duration::ZERO..config.interval));
-        // One false suspicion in a million gaps: two observers must err at once.
-        let staleness = Staleness::new(config.interval, 1000);
+        let staleness = Staleness::new(config.interval, config.false_suspicions_per_billion);
         Self {
             config,
             dice,
@@ -383,6 +394,21 @@ mod tests {
         events.retain(|event| matches!(event, Event::Evidence(_)));
         events.dedup();
         events
+    }
+
+    #[test]
+    fn who_may_err_less_often_waits_longer() {
+        let limit = |false_suspicions_per_billion| {
+            let config = Config { false_suspicions_per_billion, ..Config::new(member(0), 1) };
+            let mut buddy = Buddy::new(config, Time::ZERO);
+            set_members(&mut buddy, &members(4), None, Duration::ZERO);
+            for _ in 0..100 {
+                run(&mut buddy, 5, |_| false);
+                run(&mut buddy, 1, |_| true);
+            }
+            buddy.limit()
+        };
+        assert!(limit(10_000_000) < limit(1000) && limit(1000) < limit(1));
     }
 
     #[test]

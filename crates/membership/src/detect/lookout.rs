@@ -36,6 +36,15 @@ pub enum Input<'a> {
     },
     /// Something outside of the protocols was seen.
     Evidence(Evidence),
+    /// It is so no more: see [`verdict::Input::Over`].
+    Over {
+        /// Of whom.
+        subject: Member,
+        /// What it was.
+        kind: Kind,
+        /// Who had seen it.
+        source: Source,
+    },
     /// It takes part in something that those who cannot reach it could not.
     Alive(Member),
     /// The time of [`Lookout::next_timeout`] has come.
@@ -83,6 +92,9 @@ impl Lookout {
                 }
             }
             Input::Evidence(evidence) => self.verdict.handle(now, verdict::Input::Evidence(evidence)),
+            Input::Over { subject, kind, source } => {
+                self.verdict.handle(now, verdict::Input::Over { subject, kind, source });
+            }
             Input::Alive(member) => {
                 self.verdict.handle(now, verdict::Input::Answered(member));
                 if let Some(buddy) = &mut self.buddy {

@@ -9,6 +9,9 @@ use comb_types::Incarnation;
 
 use super::*;
 
+mod environment;
+mod watching;
+
 fn member(node: u32) -> Member {
     Member { node: NodeId(node), incarnation: Incarnation(1) }
 }
@@ -17,6 +20,8 @@ struct Group {
     now: Time,
     stacks: BTreeMap<u32, Stack>,
     events: BTreeMap<u32, Vec<Event>>,
+    /// Messages of gossip, from whom to whom.
+    gossip: BTreeMap<(u32, u32), u32>,
 }
 
 impl Group {
@@ -25,7 +30,8 @@ impl Group {
         let members: Vec<_> = (0..count).map(member).collect();
         let first = View { epoch: ViewEpoch(1), tie_breaker: NodeId(0), members };
         let stack = |node| (node, Stack::configured(config.clone(), member(node), first.clone(), now));
-        let mut group = Self { now, stacks: (0..count).map(stack).collect(), events: BTreeMap::new() };
+        let stacks = (0..count).map(stack).collect();
+        let mut group = Self { now, stacks, events: BTreeMap::new(), gossip: BTreeMap::new() };
         group.deliver();
         group
     }
@@ -60,6 +66,9 @@ impl Group {
                 return;
             }
             for (from, to, bytes) in under_way {
+                if wire::protocol(NodeId(from), &bytes) == Ok(Protocol::State) {
+                    *self.gossip.entry((from, to.0)).or_default() += 1;
+                }
                 if let Some(stack) = self.stacks.get_mut(&to.0) {
                     let message = Input::Message { from: NodeId(from), bytes: &bytes };
                     stack.handle(self.now, message).expect("all are honest");
@@ -122,7 +131,8 @@ fn a_founder_and_configured_members_hear_that_their_view_has_settled() {
     assert!((0..3).all(|node| group.told(node, is_settled) && group.told(node, is_view)));
     let join = join::Config { contacts: vec![NodeId(0)], may_found: true, ..join::Config::default() };
     let stack = Stack::joining(Config { join, ..Config::default() }, member(0), Time::ZERO);
-    let mut group = Group { now: Time::ZERO, stacks: [(0, stack)].into(), events: BTreeMap::new() };
+    let (events, gossip) = (BTreeMap::new(), BTreeMap::new());
+    let mut group = Group { now: Time::ZERO, stacks: [(0, stack)].into(), events, gossip };
     group.pass(Duration::from_secs(5));
     assert!(group.told(0, is_view) && group.told(0, is_settled));
 }

@@ -239,7 +239,7 @@ impl State {
     /// Mostly the nearer of two. Not always: else those far away would hear everything last.
     fn nearer(&mut self, one: NodeId, other: NodeId) -> NodeId {
         let me = self.config.me.node;
-        let distance = |node| (self.config.distance)(me, node);
+        let distance = |node| self.config.distance.between(me, node);
         let (nearer, farther) = if distance(one) <= distance(other) { (one, other) } else { (other, one) };
         if self.dice.below(4) == 0 { farther } else { nearer }
     }
