@@ -447,8 +447,9 @@ impl Group {
     }
 
     /// What the log and the quorum resource are to do is for their threads, and the rest for the program.
-    fn sort_events(&mut self) {
-        let mut work = Vec::new();
+    /// Whether there is a new view: then there may be more to be sent.
+    fn sort_events(&mut self) -> bool {
+        let (mut work, mut has_view) = (Vec::new(), false);
         while let Some(event) = self.stack.poll_event() {
             match (event, &mut self.asker) {
                 (Event::Persist { number, bytes: record }, _) => work.push(Work::Append { number, record }),
@@ -457,6 +458,7 @@ impl Group {
                 (event, _) => {
                     // Whoever has a channel to a member hears of its end from the kernel. One of the two opens it.
                     if let Event::View(view) = &event {
+                        has_view = true;
                         let others = view.nodes().filter(|&node| node < self.own);
                         self.mesh.reach(others, view.members.len() <= FEW);
                     }
@@ -467,6 +469,7 @@ impl Group {
         if let Some(writer) = &mut self.writer {
             writer.write(work);
         }
+        has_view
     }
 
     /// Before anybody can know that it has agreed to a view, a member leaves word that it has.
@@ -479,6 +482,13 @@ impl Group {
     }
 
     fn send(&mut self) {
+        self.transmit();
+        while self.sort_events() {
+            self.transmit();
+        }
+    }
+
+    fn transmit(&mut self) {
         self.leave_word();
         let now = self.now();
         while let Some(cast) = self.stack.poll_transmit(now) {
@@ -498,7 +508,6 @@ impl Group {
                 }
             }
         }
-        self.sort_events();
     }
 }
 

@@ -353,6 +353,10 @@ impl Circles {
         self.now = now;
     }
 
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
     /// The members of a circle, by node; nobody if there is none of that name.
     pub fn members(&self, circle: &str) -> impl Iterator<Item = Member> + use<'_> {
         let base =

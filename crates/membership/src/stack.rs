@@ -2,10 +2,11 @@
 //! circles on top of it, and the state that those get who lack too much.
 //!
 //! What each part has to tell the others is done here; what is left for the driver is [`Event`]. After inputs, poll
-//! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]. Many inputs may come before that: one
-//! batch, or one acknowledgement, then stands for all of them.
+//! [`Stack::poll_transmit`] until there is nothing more, and then [`Stack::poll_event`]; behind [`Event::View`] there may be more to be sent.
+//! Many inputs may come before that: one batch, or one acknowledgement, then stands for all of them.
 
 mod log;
+mod purpose;
 #[cfg(test)]
 mod tests;
 mod watching;
@@ -17,7 +18,7 @@ use core::time::Duration;
 
 use comb_types::{Dice, NodeId, Time};
 
-use crate::circles::{self, CircleError, Circles, Terms, Way};
+use crate::circles::{self, Circles};
 use crate::detect::lookout::{self, Lookout};
 use crate::detect::{Change, Condition, Evidence, Kind, Notice, Source};
 use crate::join::{self, Join};
@@ -31,6 +32,7 @@ use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{self, PeerError, Protocol};
 pub use log::LogConfig;
 use log::Writing;
+use purpose::Purpose;
 pub use watching::{Watching, WatchingError};
 
 /// Who tells what no detector of ours has seen.
@@ -176,14 +178,6 @@ pub enum Event {
     },
 }
 
-/// What an update is for: its first byte.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Purpose {
-    Program = 0,
-    Circles = 1,
-}
-
 /// What a node has while it is in a group.
 #[derive(Clone, Debug)]
 struct Inside {
@@ -296,43 +290,6 @@ impl Stack {
         }
     }
 
-    /// Wants to belong to a circle, which is founded on these terms if it is not there. It does when
-    /// [`circles::Event::Changed`] says so.
-    pub fn join_circle(&mut self, now: Time, name: &str, terms: Terms) -> Result<(), CircleError> {
-        let update = Circles::join(name, terms)?;
-        self.submit_for(now, Level::Majority, Purpose::Circles, &update)?;
-        Ok(())
-    }
-
-    /// Wants to leave a circle. It has when [`circles::Event::Changed`] says so.
-    pub fn leave_circle(&mut self, now: Time, name: &str) -> Result<(), CircleError> {
-        let update = Circles::leave(name)?;
-        self.submit_for(now, Level::Majority, Purpose::Circles, &update)?;
-        Ok(())
-    }
-
-    /// Says something in a circle, on its terms: to all (`printers`, say), or to the one at a node (`printers/3`). The number is
-    /// that of the update, where the circle is atomic, and [`Event::Reached`] tells of it.
-    pub fn say(&mut self, now: Time, address: &str, body: &[u8]) -> Result<u64, CircleError> {
-        if self.is_out || self.inside.is_none() {
-            return Err(CircleError::Out);
-        }
-        self.circles.at(now);
-        match self.circles.say(address, body)? {
-            Way::Sent(number) => Ok(number),
-            Way::Submit { level, update, ticket } => {
-                let number = self.submit_for(now, level, Purpose::Circles, &update)?;
-                self.circles.submitted(ticket, number);
-                Ok(number)
-            }
-        }
-    }
-
-    /// The circles, to look at.
-    pub fn circles(&self) -> &Circles {
-        &self.circles
-    }
-
     /// Takes one input. An error names a peer that broke a rule, and nothing has changed.
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), PeerError> {
         if self.is_out {
@@ -343,12 +300,7 @@ impl Stack {
         if let Err(error) = &outcome {
             self.refuse(error.from);
         }
-        // Whoever has room for no more updates tries again.
-        if let Some(update) = self.circles.to_tell()
-            && self.submit_for(now, Level::Majority, Purpose::Circles, &update).is_ok()
-        {
-            self.circles.has_told();
-        }
+        self.tell_who_has_left(now);
         self.connect(now);
         outcome
     }
@@ -435,36 +387,6 @@ impl Stack {
                 return told;
             }
         }
-    }
-
-    /// Circles are told of the same as the program, in the same order; what is theirs alone the program is not told of.
-    fn tell_circles(&mut self, mut event: Event) -> Option<Event> {
-        match &mut event {
-            Event::Delivered(delivery) => {
-                let purpose = delivery.body.first().copied();
-                if purpose == Some(Purpose::Program as u8) {
-                    delivery.body.cut_first();
-                    self.circles.passed(delivery.position);
-                    return Some(event);
-                }
-                let is_circles = purpose == Some(Purpose::Circles as u8);
-                let from = delivery.sender.node;
-                let outcome = match is_circles {
-                    true => self.circles.delivered(delivery, &delivery.body[1..]),
-                    false => Err(PeerError::new(from, "an update for nobody")),
-                };
-                if outcome.is_err() {
-                    self.refuse(from);
-                }
-                return None;
-            }
-            Event::View(view) => self.circles.follow(view),
-            Event::Reached { number, .. } => self.circles.reached(*number),
-            Event::Restore { position, state } => *state = self.circles.restore(*position, state),
-            Event::WantsState => self.circles_then = self.circles.snapshot(),
-            _ => {}
-        }
-        Some(event)
     }
 
     /// When to call [`Stack::handle`] if nothing comes before.

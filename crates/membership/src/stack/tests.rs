@@ -8,6 +8,7 @@ use std::vec::Vec;
 use comb_types::Incarnation;
 
 use super::*;
+use crate::circles::Terms;
 
 mod environment;
 mod watching;
