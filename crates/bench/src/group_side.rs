@@ -35,6 +35,8 @@ pub(crate) enum Task {
         least: usize,
         most: usize,
     },
+    /// Say what was sent so far.
+    Count,
     /// From now on, wait so long before each look at what has come.
     Delay {
         milliseconds: f64,
@@ -69,6 +71,15 @@ pub(crate) enum Happened {
     View(usize),
 }
 
+/// What a member has sent.
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// But for what is sent whatever happens: pings, gossip, heartbeats.
+    pub(crate) messages: u64,
+    /// Of these, questions that somebody waits for to be answered. Ours has none.
+    pub(crate) calls: u64,
+}
+
 /// A member of a measured group.
 pub(crate) trait Way {
     /// Whether all members are there.
@@ -79,6 +90,8 @@ pub(crate) trait Way {
     fn poll(&mut self, happened: &mut Vec<Happened>);
     /// Waits until something comes.
     fn wait(&mut self, limit: Duration);
+    /// Since it began.
+    fn counts(&self) -> Counts;
 }
 
 /// Ours.
@@ -124,6 +137,10 @@ impl Way for OurWay {
 
     fn wait(&mut self, limit: Duration) {
         self.0.wait(limit);
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { messages: self.0.messages_sent(), calls: 0 }
     }
 }
 
@@ -175,6 +192,7 @@ impl<W: Way> Side<W> {
             match self.tasks.try_recv() {
                 Ok(Task::Load { seconds, bytes, outstanding }) => self.load(seconds, bytes, outstanding)?,
                 Ok(Task::AwaitView { least, most }) => self.await_view(least..=most)?,
+                Ok(Task::Count) => say(&serde_json::to_value(self.way.counts())?)?,
                 Ok(Task::Delay { milliseconds }) => self.delay = Duration::from_secs_f64(milliseconds / 1e3),
                 Ok(Task::End) | Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 Err(mpsc::TryRecvError::Empty) => self.turn(|_| {}),

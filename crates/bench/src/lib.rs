@@ -3,10 +3,12 @@
 mod bare;
 mod between_hosts;
 mod classic_group;
+mod classic_side;
 mod coming_in;
 mod cores;
 mod curves;
 mod endpoint_way;
+mod farm;
 mod figure;
 mod group_side;
 mod hot_spot;

@@ -13,7 +13,6 @@ pub use comb_sim::Failure;
 pub mod circles;
 pub mod gossip;
 pub mod group;
-pub mod linearizable;
 pub mod mscs;
 mod one_order;
 pub mod order;
