@@ -10,6 +10,7 @@ mod curves;
 mod endpoint_way;
 mod farm;
 mod figure;
+mod gossip_peers;
 mod group_side;
 mod hot_spot;
 mod idle;

@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::between_hosts;
 use crate::coming_in;
 use crate::farm::{self, Farm, View};
+use crate::gossip_peers;
 use crate::group_side::{Counts, Task, monotonic_ns};
 use crate::net::median;
 use crate::report::{Goal, Row, print};
@@ -51,6 +52,8 @@ replica on an error or after a second; ours in memory, etcd on a disk as it come
 Of a host: each replica is in a network namespace of its own, with an agent; a dead host is one whose cables are cut before all in it is
 killed, and who is cut off is still reached by clients. No kernel says anything of either. One fault of each kind here, with --full ten.
 4 hosts: as many agents on this machine, sealed UDP over its loopback between their processes; a silent host is one whose processes are stopped.
+31 processes: those that are left of the 32 when one was killed.
+foca, chitchat (--full): libraries, in comb-sim's world as ours is. serf (--full): agents of this machine on loopback, in real time.
 Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -222,6 +225,9 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     bench.corosync()?;
     bench.write_gap();
     bench.detection_and_classic_death()?;
+    if full {
+        gossip_peers::compare(&mut bench)?;
+    }
     bench.write_gap_of_hosts();
     if !json {
         eprint!("\r{:60}\r", "");
@@ -233,7 +239,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     Ok(())
 }
 
-struct Bench {
+pub(crate) struct Bench {
     rows: Vec<Row>,
     started: Instant,
     full: bool,
@@ -241,7 +247,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn says(&self, what: &str) {
+    pub(crate) fn says(&self, what: &str) {
         if !self.json {
             eprint!("\r{what:60}");
         }
@@ -265,26 +271,33 @@ impl Bench {
     }
 
     /// Ours beside somebody else's, for the record: how many times better.
-    fn beside(
+    fn beside(&mut self, claim: &str, both: (Option<f64>, Option<f64>), unit: &'static str, peer: &str) {
+        let is_missing = both.1.is_none() && peer != NOBODY;
+        let note = if is_missing { "not measured: make setup-bench" } else { "" };
+        self.for_the_record(claim, both, unit, peer, note.to_owned());
+    }
+
+    /// The same, where more is to be said.
+    pub(crate) fn for_the_record(
         &mut self,
         claim: &str,
         (ours, theirs): (Option<f64>, Option<f64>),
         unit: &'static str,
         peer: &str,
+        note: String,
     ) {
-        let ratio =
-            ours.zip(theirs).map(|(ours, theirs)| if unit == "1/s" { ours / theirs } else { theirs / ours });
-        let is_missing = theirs.is_none() && peer != NOBODY;
-        let note = if is_missing { "not measured: make setup-bench" } else { "" };
+        let both = ours.zip(theirs);
+        let ratio = both.map(|(ours, theirs)| if unit == "1/s" { ours / theirs } else { theirs / ours });
         self.rows.push(Row {
             claim: claim.to_owned(),
             ours,
             unit,
             peer: peer.to_owned(),
             theirs,
-            ratio,
+            // Nothing beside nothing, or beside never.
+            ratio: ratio.filter(|ratio| ratio.is_finite()),
             goal: Goal::None,
-            note: note.to_owned(),
+            note,
         });
     }
 
@@ -337,7 +350,7 @@ impl Bench {
         self.set(DEATH, Some(last), "ms", 20.0, false);
         members.tell(&Task::Delay { milliseconds: 3.0 })?;
         let delayed = members.load(MEMBERS as usize - 1, OUTSTANDING)?;
-        self.set("with 3 ms of delay at each member", Some(delayed.per_second), "1/s", 1_000.0, true);
+        self.set("31 processes, 3 ms of delay at each", Some(delayed.per_second), "1/s", 1_000.0, true);
         members.end()
     }
 
@@ -349,7 +362,7 @@ impl Bench {
         let death = Some(measured.death_ms);
         self.set("4 hosts: kill -9 of a member: all others have the next view", death, "ms", 2000.0, false);
         let silence = Some(measured.silence_ms);
-        self.set("4 hosts: one falls silent: all others have the next view", silence, "ms", 2000.0, false);
+        self.set(SILENCE, silence, "ms", 2000.0, false);
         Ok(())
     }
 
@@ -405,6 +418,7 @@ impl Bench {
             members.end()?;
             (Some(all.per_second), one.p50_us, Some(death))
         };
+        let silence = self.found(SILENCE);
         self.says("corosync");
         let lines = peer_lines(&["corosync", &nodes.to_string()]);
         let of = |what: &str| {
@@ -412,14 +426,22 @@ impl Bench {
             lines.iter().find(is_it).and_then(|line| line["value"].as_f64())
         };
         let peer = format!("corosync, {nodes} nodes");
-        let claim = |what: &str| format!("{nodes} processes: {what}");
-        let theirs = of("ordered_messages_per_second");
-        self.beside(&claim("ordered updates of 64 B, all together"), (rate, theirs), "1/s", &peer);
-        let theirs =
-            of("ordered_latency_p50_us").or_else(|| of("ordered_latency_p50_seconds").map(|s| s * 1e6));
-        self.beside(&claim("one update"), (latency, theirs), "µs", &peer);
-        let theirs = of("process_death_seconds").map(|seconds| seconds * 1e3);
-        self.beside(&claim("a process's death"), (death, theirs), "ms", &peer);
+        // What went wrong after some numbers were had is said of the others.
+        let reasons = lines.iter().filter(|line| line["nodes"] == nodes || line["nodes"].is_null());
+        let reason = reasons.filter_map(|line| line["missing"].as_str()).next_back();
+        let reason = reason.unwrap_or("not measured: make setup-bench");
+        let mut row = |what: &str, ours: Option<f64>, theirs: Option<f64>, unit| {
+            let note = if theirs.is_none() { reason } else { "" };
+            let claim = format!("{nodes} processes: {what}");
+            self.for_the_record(&claim, (ours, theirs), unit, &peer, note.to_owned());
+        };
+        row("ordered updates of 64 B, all together", rate, of("ordered_messages_per_second"), "1/s");
+        row("one update", latency, of("ordered_latency_p50_us"), "µs");
+        row("a process's death", death, of("process_death_seconds").map(|seconds| seconds * 1e3), "ms");
+        let claim = format!("4 hosts: a host's death, by silence alone; of corosync, one of {nodes}");
+        let theirs = of("node_death_seconds").map(|seconds| seconds * 1e3);
+        let note = if theirs.is_none() { reason } else { "its timeout grows with the nodes" };
+        self.for_the_record(&claim, (silence, theirs), "ms", &peer, note.to_owned());
         Ok(())
     }
 
@@ -526,10 +548,11 @@ const NOBODY: &str = "–";
 const RATE: &str = "32 processes: ordered updates of 64 B, all together";
 const LATENCY: &str = "one sender, one outstanding: until a majority holds it, p50";
 const JOIN: &str = "the 32nd process comes in: everybody has the view with it";
+const SILENCE: &str = "4 hosts: one falls silent: all others have the next view";
 const DEATH: &str = "kill -9 of a member: all others have the next view";
 
 /// What a peer's program prints. Nothing, where it is not there.
-fn peer_lines(arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn peer_lines(arguments: &[&str]) -> Vec<Value> {
     let Some(folder) = crate::program::peers_folder() else { return Vec::new() };
     let output = Command::new(folder.join("membership.sh")).args(arguments).stdin(Stdio::null()).output();
     let Ok(output) = output else { return Vec::new() };
