@@ -99,16 +99,15 @@ pub(crate) fn compare_hosts(full: bool) -> Vec<Gap> {
     rows
 }
 
-/// One fault of each kind on hosts, to our service alone: what it must not lose, that every replica comes back, and that what users saw
-/// meanwhile, who write, exchange and read everywhere, could have happened one after the other.
+/// One fault of each kind, of processes and of hosts, to our service alone: what it must not lose, that every replica comes back, and that
+/// what users saw meanwhile, who write, exchange and read everywhere, could have happened one after the other.
 pub(crate) fn go_through_each() -> Outcome<()> {
-    on_hosts(|network| {
-        let mut service = Replicas::start_on(network, Times::SHORT)?;
-        for (number, fault) in Fault::OF_HOSTS.into_iter().enumerate() {
-            judge_through(&mut service, fault, number)?;
-        }
-        Ok(())
-    })
+    let each = |service: &mut dyn Service, faults: &[Fault]| {
+        let mut numbered = faults.iter().enumerate();
+        numbered.try_for_each(|(number, fault)| judge_through(service, *fault, number))
+    };
+    each(&mut Replicas::start(Times::DEFAULT)?, &Fault::OF_PROCESSES)?;
+    on_hosts(|network| each(&mut Replicas::start_on(network, Times::SHORT)?, &Fault::OF_HOSTS))
 }
 
 fn judge_through(service: &mut dyn Service, fault: Fault, number: usize) -> Outcome<()> {
