@@ -51,9 +51,10 @@ const MOST_ATTEMPTS: usize = 10;
 /// A replica that has come back takes what it missed.
 const CATCHING_UP: Duration = Duration::from_secs(10);
 
-/// Who use the service through a fault, for a judge.
-const USERS: usize = 4;
-const LEAST_REQUESTS: u64 = 200;
+/// Who use the service through a fault, for a judge. Besides them a reader stays at each replica, whatever becomes of it: one that was cut
+/// off must not tell it what is no more.
+const USERS: usize = 3;
+const LEAST_REQUESTS: u64 = 400;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -103,24 +104,34 @@ pub(crate) fn compare_hosts(full: bool) -> Vec<Gap> {
 /// what users saw meanwhile, who write, exchange and read everywhere, could have happened one after the other.
 pub(crate) fn go_through_each() -> Outcome<()> {
     let each = |service: &mut dyn Service, faults: &[Fault]| {
-        let mut numbered = faults.iter().enumerate();
-        numbered.try_for_each(|(number, fault)| judge_through(service, *fault, number))
+        let mut numbered = faults.iter().zip(0..);
+        numbered.try_for_each(|(fault, number)| judge_through(service, *fault, number))
     };
     each(&mut Replicas::start(Times::DEFAULT)?, &Fault::OF_PROCESSES)?;
     on_hosts(|network| each(&mut Replicas::start_on(network, Times::SHORT)?, &Fault::OF_HOSTS))
 }
 
-fn judge_through(service: &mut dyn Service, fault: Fault, number: usize) -> Outcome<()> {
+fn judge_through(service: &mut dyn Service, fault: Fault, fault_number: u64) -> Outcome<()> {
     let (over, histories, began) = (AtomicBool::new(false), Mutex::new(Vec::new()), Instant::now());
     let addresses = Arc::new(service.addresses());
     let gone_through = std::thread::scope(|scope| {
-        for user in 0..USERS {
-            let (over, histories, client) = (&over, &histories, users::Client::new(&addresses, user));
+        for user in 0..USERS + REPLICAS {
+            let stays_at = user.checked_sub(USERS).map(|at| Arc::new(vec![addresses[at]]));
+            let (only_reads, least_requests) =
+                (stays_at.is_some(), if user < USERS { LEAST_REQUESTS } else { 0 });
+            let client = users::Client::new(&stays_at.unwrap_or(Arc::clone(&addresses)), user);
+            let (over, histories, number) = (&over, &histories, u32::try_from(user).expect("few"));
+            let prefix = format!("fault-{fault_number}-");
+            let user = users::User {
+                number,
+                seed: fault_number,
+                began,
+                prefix,
+                least_requests,
+                only_reads,
+                most_rest_us: 10_000,
+            };
             scope.spawn(move || {
-                let (seed, prefix) = (number as u64, format!("fault-{number}-"));
-                let (least_requests, most_rest_us) = (LEAST_REQUESTS, 10_000);
-                let number = u32::try_from(user).expect("few");
-                let user = users::User { number, seed, began, prefix, least_requests, most_rest_us };
                 let history = user.use_it(client, over);
                 histories.lock().expect("no panic").push(history);
             });
@@ -130,7 +141,7 @@ fn judge_through(service: &mut dyn Service, fault: Fault, number: usize) -> Outc
         gone_through
     });
     gone_through?;
-    users::judge(&histories.into_inner()?, 3, &fault.in_words());
+    users::judge(&histories.into_inner()?, 1, &fault.in_words());
     Ok(())
 }
 

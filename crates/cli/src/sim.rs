@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::Args;
-use comb_membership::scenario::{ALL, Options, Report, Scenario, Watch, gossip};
+use comb_membership::scenario::{ALL, Line, Options, Report, Scenario, Watch, gossip};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
@@ -79,7 +79,7 @@ impl Sim {
             let [scenario] = chosen[..] else {
                 return Err(Failure::new("--watch shows one scenario: name it"));
             };
-            let ended = self.run_one(scenario, self.seed, Some(Box::new(|line| println!("{line}"))));
+            let ended = self.run_one(scenario, self.seed, Some(Box::new(show)));
             return self.finish(std::slice::from_ref(&ended));
         }
         self.run_all(&chosen)
@@ -152,7 +152,7 @@ impl Sim {
             let fails = |end: &&Ended| end.scenario == scenario.name && end.outcome.is_err();
             if let Some(end) = ended.iter().find(fails) {
                 println!("\n{}, seed {}:", end.scenario, end.seed);
-                self.run_one(scenario, end.seed, Some(Box::new(|line| println!("{line}"))));
+                self.run_one(scenario, end.seed, Some(Box::new(show)));
             }
         }
     }
@@ -211,6 +211,13 @@ impl Sim {
             object.extend(fields);
         }
         object
+    }
+}
+
+/// A line of a run's log. Whoever reads it may have seen enough.
+fn show(line: &Line) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(1);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Replicas that are killed, and replicas on hosts that die and are cut off; a client that writes, and four users who write, exchange and
-//! read: whoever is made good comes back, nobody lacks what was acknowledged, and what users saw is in one order.
+//! Replicas that are killed, and replicas on hosts that die and are cut off; a client that writes, and users who write, exchange and read,
+//! some of them at one replica whatever becomes of it: whoever is made good comes back, nobody lacks what was acknowledged, and what users saw is in one order.
 //! (`crates/bench/src/write_gap.rs` does it and looks.)
 
 use std::process::Command;

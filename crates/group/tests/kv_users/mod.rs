@@ -85,14 +85,24 @@ pub(crate) struct User {
     pub(crate) prefix: String,
     /// A slow machine has its faults with fewer requests, and would have nothing to judge.
     pub(crate) least_requests: u64,
+    /// It asks each question once, and only reads.
+    pub(crate) only_reads: bool,
     /// Between requests it rests, so long at most.
     pub(crate) most_rest_us: u32,
 }
 
 impl Default for User {
     fn default() -> Self {
-        let (number, seed, prefix) = (0, 1, String::new());
-        Self { number, seed, began: Instant::now(), prefix, least_requests: 300, most_rest_us: 2000 }
+        let (number, seed, prefix, only_reads) = (0, 1, String::new(), false);
+        Self {
+            number,
+            seed,
+            began: Instant::now(),
+            prefix,
+            least_requests: 300,
+            only_reads,
+            most_rest_us: 2000,
+        }
     }
 }
 
@@ -108,7 +118,7 @@ fn last_seen(operation: &Operation<u64>) -> Option<u64> {
 impl User {
     /// Uses it until it is told to stop.
     pub(crate) fn use_it(&self, mut client: Client, over: &AtomicBool) -> History {
-        let &Self { number, seed, began, least_requests, most_rest_us, .. } = self;
+        let &Self { number, seed, began, least_requests, only_reads, most_rest_us, .. } = self;
         let prefix = &self.prefix;
         let now = || Time::ZERO.saturating_add(began.elapsed());
         let mut dice = Dice::new(seed.wrapping_add(u64::from(number)));
@@ -119,11 +129,11 @@ impl User {
             let key = dice.below(KEYS);
             // No value is written twice.
             let value = u64::from(number) << 32 | request;
-            let (writes, exchanges) = (dice.happens(400_000), dice.happens(400_000));
+            let (writes, exchanges) = (dice.happens(400_000) && !only_reads, dice.happens(400_000));
             // Of what this client saw there last, which may still be there.
             let old = history[key as usize].iter().rev().find_map(last_seen).filter(|_| exchanges);
             // Some are asked again until they are answered, and are done once all the same; others are asked once.
-            let is_numbered = dice.happens(900_000);
+            let is_numbered = dice.happens(900_000) && !only_reads;
             let text = match old {
                 _ if !writes => format!("get {prefix}{key}"),
                 None => format!("put {prefix}{key} {value}"),
