@@ -36,7 +36,7 @@ const SECONDS: f64 = 2.0;
 /// Whatever a member was told, it has something to say by then, or nobody would ever know.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// A measurement that begins later would not end in time.
-const LAST_BEGINS: Duration = Duration::from_secs(25);
+const LAST_BEGINS: Duration = Duration::from_secs(40);
 /// Nodes of a world.
 const SMALL: u32 = 64;
 const LARGE: u32 = 1000;
