@@ -50,7 +50,7 @@ const PLOT_WIDTH: u32 = 880;
 const LEGEND_LETTERS: usize = 40;
 const LEGEND_LINE: i32 = 19;
 /// As many as the fullest figure has lines.
-const COLOURS: [RGBColor; 8] = [
+pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0x1f, 0x5a, 0xa6),
     RGBColor(0xc2, 0x3b, 0x22),
     RGBColor(0x2e, 0x8b, 0x57),

@@ -389,6 +389,7 @@ fn drawings(measured: &Measured) -> Vec<Drawing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::COLOURS;
 
     #[test]
     fn what_mostly_does_not_end_has_no_median() {
@@ -413,6 +414,8 @@ mod tests {
             measured.add(&format!("one dead, messages {who} processes"), 32, Some(1.0));
         }
         for drawing in drawings(&measured) {
+            let name = drawing.figure.name;
+            assert!(drawing.curves.len() <= COLOURS.len(), "{name}: two lines of one colour");
             for curve in drawing.curves {
                 assert!(!curve.points.is_empty(), "{}: {}", drawing.figure.name, curve.label);
             }
