@@ -20,8 +20,11 @@ Usage: cargo xtask TASK
   test                         check, then every test, comb-net also without newer mechanisms and features, thousands of
                                simulated storms, model checks, loom, fuzz and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
-  sim --seed N [NAME]          one run of a scenario, or of each, with its log if a name is given (comb sim)
-  sim --soak [--seeds N]       a thousand nodes for ten virtual hours, and N storms of each scenario (10000): hours
+  sim --seed N                 one run of each scenario (comb sim), and the log of each that fails
+  sim --seed N NAME […]        one run of that scenario with its log; --nodes N, --soak, --loss PERCENT as it was
+  sim --soak [--seed N] [--seeds N]
+                               a thousand nodes for ten virtual hours, other long runs, and N storms of each scenario
+                               (10000) from seed N on (1): an hour or two
   model                        model checks of the protocol crates (tests named model_…)
   loom                         every interleaving of the protocols' atomic operations (comb-net, tests named loom_…)
   miri                         undefined behaviour in shared memory (comb-net, tests named miri_…); needs nightly

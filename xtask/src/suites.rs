@@ -76,21 +76,64 @@ pub(crate) fn storms(report: &mut Report) {
 
 /// Seeds of a soak, unless told otherwise.
 const SOAK_SEEDS: &str = "10000";
+const FIRST_SEED: &str = "1";
 
 /// What `sim` is asked for, as `comb sim` wants it, one call after the other.
 pub(crate) fn sim_arguments<'a>(arguments: &[&'a str]) -> Result<Vec<Vec<&'a str>>, String> {
-    let is_number = |text: &str| text.parse::<u64>().is_ok();
-    // A thousand nodes for an hour, and many storms.
-    let soak = |seeds| vec![vec!["gossip", "--soak", "--seeds", "10"], vec!["all", "--seeds", seeds]];
-    match arguments {
-        ["--seed", seed] if is_number(seed) => Ok(vec![vec!["all", "--seed", seed]]),
-        ["--seed", seed, name] | [name, "--seed", seed] if is_number(seed) && !name.starts_with('-') => {
-            Ok(vec![vec![name, "--seed", seed, "--watch"]])
-        }
-        ["--soak"] => Ok(soak(SOAK_SEEDS)),
-        ["--soak", "--seeds", seeds] if is_number(seeds) => Ok(soak(seeds)),
-        _ => Err("sim takes nothing, --seed N [NAME], or --soak [--seeds N]".to_owned()),
+    let (mut name, mut seed, mut seeds, mut nodes, mut loss, mut soaks) =
+        (None, None, None, None, None, false);
+    let mut rest = arguments.iter().copied();
+    while let Some(argument) = rest.next() {
+        let number = match argument {
+            "--soak" => {
+                soaks = true;
+                continue;
+            }
+            "--seed" => &mut seed,
+            "--seeds" => &mut seeds,
+            "--nodes" => &mut nodes,
+            "--loss" => &mut loss,
+            option if option.starts_with('-') => return Err(format!("sim has no option {option}")),
+            text if name.is_none() => {
+                name = Some(text);
+                continue;
+            }
+            more => return Err(format!("sim takes one scenario at a time, not {more} as well")),
+        };
+        let value = rest.next().filter(|text| text.parse::<u64>().is_ok());
+        *number = Some(value.ok_or_else(|| format!("{argument} needs a number"))?);
     }
+    match (name, seed) {
+        // One run and all that happens in it.
+        (Some(name), Some(seed)) if seeds.is_none() => {
+            let numbers = [("--seed", Some(seed)), ("--nodes", nodes), ("--loss", loss)];
+            let numbers = numbers.into_iter().filter_map(|(option, value)| Some([option, value?])).flatten();
+            let soak = soaks.then_some("--soak");
+            Ok(vec![[name].into_iter().chain(numbers).chain(soak).chain(["--watch"]).collect()])
+        }
+        (None, seed) if soaks && nodes.is_none() && loss.is_none() => {
+            Ok(soak(seed.unwrap_or(FIRST_SEED), seeds.unwrap_or(SOAK_SEEDS)))
+        }
+        // Which of them has failed is not said: what happens in those is shown.
+        (None, Some(seed)) if !soaks && seeds.is_none() && nodes.is_none() && loss.is_none() => {
+            Ok(vec![vec!["all", "--seed", seed, "--show-failures"]])
+        }
+        _ => Err("sim takes nothing; --seed N; --seed N NAME [--nodes N] [--soak] [--loss PERCENT]; or --soak [--seed N] \
+                  [--seeds N]"
+            .to_owned()),
+    }
+}
+
+/// A thousand nodes for an hour, of which a quarter of the messages is lost; a farm for an hour that loses three of four; a group
+/// under load for an hour in which nobody may be doubted; and many storms.
+fn soak<'a>(seed: &'a str, seeds: &'a str) -> Vec<Vec<&'a str>> {
+    let calls: [&[&str]; 4] = [
+        &["gossip", "--soak", "--seeds", "10"],
+        &["gossip", "--soak", "--nodes", "64", "--loss", "75", "--seeds", "5"],
+        &["silence", "--soak", "--nodes", "32", "--seeds", "5"],
+        &["all", "--seeds", seeds],
+    ];
+    calls.map(|call| [call, &["--seed", seed]].concat()).to_vec()
 }
 
 /// `comb sim`, from source.
@@ -237,15 +280,37 @@ mod tests {
 
     #[test]
     fn sim_understands_its_arguments() {
-        assert_eq!(sim_arguments(&["--seed", "7"]), Ok(vec![vec!["all", "--seed", "7"]]));
+        let words = |arguments: &str| {
+            let arguments: Vec<_> = arguments.split(' ').collect();
+            let calls = sim_arguments(&arguments);
+            calls.map(|calls| calls.iter().map(|call| call.join(" ")).collect::<Vec<_>>())
+        };
+        let one = |call: &str| Ok(vec![call.to_owned()]);
+        assert_eq!(words("--seed 7"), one("all --seed 7 --show-failures"));
+        assert_eq!(words("--seed 7 order"), one("order --seed 7 --watch"));
+        assert_eq!(words("order --seed 7"), words("--seed 7 order"));
         assert_eq!(
-            sim_arguments(&["--seed", "7", "order"]),
-            Ok(vec![vec!["order", "--seed", "7", "--watch"]])
+            words("--soak --seed 7 gossip --loss 75 --nodes 64"),
+            one("gossip --seed 7 --nodes 64 --loss 75 --soak --watch")
         );
-        assert_eq!(sim_arguments(&["order", "--seed", "7"]), sim_arguments(&["--seed", "7", "order"]));
-        assert_eq!(sim_arguments(&["--soak"]), sim_arguments(&["--soak", "--seeds", SOAK_SEEDS]));
-        for mistake in [&["--seed"][..], &["--seed", "x"], &["--soak", "order"], &["order"]] {
-            assert!(sim_arguments(mistake).is_err(), "{mistake:?}");
+        assert_eq!(words("--soak"), words("--soak --seeds 10000 --seed 1"));
+        let soak = words("--soak --seed 1000000").unwrap();
+        assert!(soak.iter().all(|call| call.ends_with("--seed 1000000")), "{soak:?}");
+        assert!(soak.contains(&"all --seeds 10000 --seed 1000000".to_owned()), "{soak:?}");
+        let hour = "silence --soak --nodes 32 --seeds";
+        assert!(soak.iter().any(|call| call.starts_with(hour)), "an hour under load: {soak:?}");
+        for mistake in [
+            "--seed",
+            "--seed x",
+            "--seed --soak",
+            "--soak order",
+            "order",
+            "order regroup --seed 7",
+            "--seed 7 --nodes 3",
+            "order --seed 7 --seeds 3",
+            "--watch",
+        ] {
+            assert!(words(mistake).is_err(), "{mistake}");
         }
     }
 

@@ -75,7 +75,9 @@ impl Way for CirclesWay {
                     let awaited = self.whole.iter().filter(is_concerned).copied().collect();
                     self.view = Some((view.members.len(), awaited));
                 }
-                Event::Circle(Circle::Changed { circle, members, .. }) => self.changed(&circle, members.len()),
+                Event::Circle(Circle::Changed { circle, members, .. }) => {
+                    self.changed(&circle, members.len())
+                }
                 Event::WantsState => self.group.give_state(b""),
                 _ => {}
             }

@@ -1,15 +1,15 @@
-//! The classic way over the same mesh: MSCS's heartbeats, regroup and global update, with its own timers.
+//! The classic way over the same mesh: MSCS's heartbeats, regroup, join and global update, with its own timers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_group::{Arrivals, Mesh, Names, NodeId};
-use comb_membership::mscs::{Event, Input, Mscs, NodeSet};
+use comb_membership::mscs::{self, Discovery, Event, Input, Kind, Mscs, NodeSet};
 use comb_membership::{Incarnation, Member};
 use comb_net::{Agent, EndpointOptions};
 use comb_types::Time;
 
-use crate::group_side::{Happened, Way};
+use crate::group_side::{Counts, Happened, Way};
 
 pub(crate) struct ClassicGroup {
     mesh: Mesh,
@@ -18,6 +18,8 @@ pub(crate) struct ClassicGroup {
     started: Instant,
     /// The update that is under way: there is one at a time.
     updates: u64,
+    /// Messages that are no heartbeats.
+    sent: u64,
 }
 
 impl ClassicGroup {
@@ -30,8 +32,14 @@ impl ClassicGroup {
         let mesh = Mesh::join(agent, own, names, EndpointOptions::default())?;
         let me = Member { node: own, incarnation: Incarnation(1) };
         let all: NodeSet = (0..members).map(NodeId).collect();
-        let (mscs, started) = (Mscs::member(Time::ZERO, me, all), Instant::now());
-        Ok(Self { mesh, mscs, arrivals: Arrivals::default(), started, updates: 0 })
+        // Who comes after the first members comes in to them, through the holder of the cluster's address.
+        let mscs = if own.0 < members {
+            Mscs::member(Time::ZERO, me, all)
+        } else {
+            let configured = (0..=own.0).map(NodeId).collect();
+            Mscs::joining(Time::ZERO, me, configured, Discovery::AskAddressHolder(NodeId(0)))
+        };
+        Ok(Self { mesh, mscs, arrivals: Arrivals::default(), started: Instant::now(), updates: 0, sent: 0 })
     }
 
     fn now(&self) -> Time {
@@ -40,6 +48,7 @@ impl ClassicGroup {
 
     fn send(&mut self) {
         while let Some(transmit) = self.mscs.poll_transmit() {
+            self.sent += u64::from(mscs::kind(&transmit.bytes) != Some(Kind::Heartbeat));
             let bytes: Arc<[u8]> = transmit.bytes.into();
             self.mesh.send(transmit.to, &bytes);
         }
@@ -47,9 +56,14 @@ impl ClassicGroup {
 }
 
 impl Way for ClassicGroup {
-    /// It has no moment at which all are known to be there; its heartbeats are slow enough to wait for all to start.
+    /// The first members have no moment at which all are known to be there; their heartbeats are slow enough to wait for all to
+    /// start.
     fn is_whole(&self) -> bool {
-        self.started.elapsed() > Duration::from_millis(500)
+        self.mscs.has_joined() && self.started.elapsed() > Duration::from_millis(500)
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { messages: self.sent, calls: self.mscs.calls_made() }
     }
 
     fn submit(&mut self, body: &[u8]) -> Option<u64> {
@@ -78,6 +92,7 @@ impl Way for ClassicGroup {
                 Event::Applied { .. } => happened.push(Happened::Delivered),
                 Event::Completed(_) => happened.push(Happened::Reached(self.updates)),
                 Event::Installed { members, .. } => happened.push(Happened::View(members.len() as usize)),
+                Event::Added(_) => happened.push(Happened::View(self.mscs.members().len() as usize)),
                 _ => {}
             }
         }

@@ -13,6 +13,8 @@ const TIMES: usize = 3;
 /// The group is under load for so long before one comes in, and for so long after.
 const BEFORE: Duration = Duration::from_millis(1500);
 const AFTER: Duration = Duration::from_millis(2500);
+/// Who is not in by then, idle again or not, will never be.
+const NEVER: Duration = Duration::from_secs(30);
 /// Of the load before, what the load meanwhile is compared with.
 const COMPARED_NS: u64 = 1_000_000_000;
 
@@ -20,14 +22,14 @@ const COMPARED_NS: u64 = 1_000_000_000;
 pub(crate) struct ComingIn {
     /// The median, in milliseconds.
     pub(crate) idle_ms: Option<f64>,
-    /// None if it was not in while there was load.
-    pub(crate) loaded_ms: Option<f64>,
-    /// Updates that a member got in a second meanwhile, over those before: the median of the members.
+    /// Of each try under load; none if it was not in while there was load.
+    pub(crate) loaded_ms: Vec<Option<f64>>,
+    /// Updates that a member got in a second meanwhile, over those before: the median of the members, and of the tries.
     pub(crate) share_under_load: Option<f64>,
 }
 
-/// Starts a group of so many processes, and lets one more in to it again and again.
-pub(crate) fn measure(members: u32) -> Outcome<ComingIn> {
+/// Starts a group of so many processes, and lets one more in to it again and again: so often while all send.
+pub(crate) fn measure(members: u32, loaded_tries: usize) -> Outcome<ComingIn> {
     let mut group = Members::start("ours", members)?;
     let mut idle = Vec::new();
     for _ in 0..TIMES {
@@ -35,9 +37,21 @@ pub(crate) fn measure(members: u32) -> Outcome<ComingIn> {
         idle.push(milliseconds(start, end));
         group.lose_last()?;
     }
-    let (loaded_ms, share_under_load) = group.let_in_loaded()?;
+    let (mut loaded_ms, mut shares) = (Vec::new(), Vec::new());
+    while loaded_ms.len() < loaded_tries {
+        let loaded = group.let_in_loaded()?;
+        let never_came = group.members.len() == members as usize;
+        shares.extend(loaded.and_then(|(_, share)| share));
+        loaded_ms.push(loaded.map(|(took_ms, _)| took_ms));
+        if never_came {
+            // It may still be half in: nothing that is measured after it would be of the group that it was.
+            loaded_ms.resize(loaded_tries, None);
+        } else if loaded_ms.len() < loaded_tries {
+            group.lose_last()?;
+        }
+    }
     group.end()?;
-    Ok(ComingIn { idle_ms: median(&idle), loaded_ms, share_under_load })
+    Ok(ComingIn { idle_ms: median(&idle), loaded_ms, share_under_load: median(&shares) })
 }
 
 impl Members {
@@ -45,7 +59,7 @@ impl Members {
     pub(crate) fn let_in_idle(&mut self) -> Outcome<(u64, u64)> {
         self.tell(&Task::AwaitView { least: self.members.len() + 1, most: usize::MAX })?;
         self.hear()?;
-        let came = self.start_another()?;
+        let came = self.start_another()?.ok_or("the last one never came in")?;
         let views = self.hear()?;
         self.members.push(came.member);
         Ok((came.start_ns, last_view(&views).ok_or("no view came")?.max(came.view_ns)))
@@ -58,30 +72,32 @@ impl Members {
         self.hear().map(|_| ())
     }
 
-    fn let_in_loaded(&mut self) -> Outcome<(Option<f64>, Option<f64>)> {
+    /// What it took, and the share of the updates that there were meanwhile; none if it was not in while there was load.
+    fn let_in_loaded(&mut self) -> Outcome<Option<(f64, Option<f64>)>> {
         self.tell_load(0, OUTSTANDING, (BEFORE + AFTER).as_secs_f64())?;
         std::thread::sleep(BEFORE);
         let came = self.start_another()?;
         let heard = self.hear()?;
+        let Some(came) = came else { return Ok(None) };
         self.members.push(came.member);
         let is_in_time = heard.iter().all(|line| line["view_ns"].is_u64());
-        let Some(last) = last_view(&heard).filter(|_| is_in_time) else { return Ok((None, None)) };
+        let Some(last) = last_view(&heard).filter(|_| is_in_time) else { return Ok(None) };
         let end = last.max(came.view_ns);
         let compared = came.start_ns.saturating_sub(COMPARED_NS);
         let share = |line: &Value| {
             Some(delivered(line, came.start_ns, end)? / delivered(line, compared, came.start_ns)?)
         };
         let shares: Vec<f64> = heard.iter().filter_map(share).collect();
-        Ok((Some(milliseconds(came.start_ns, end)), median(&shares)))
+        Ok(Some((milliseconds(came.start_ns, end), median(&shares))))
     }
 
-    /// Starts one after the configured ones, and waits until it is in.
-    fn start_another(&mut self) -> Outcome<Came> {
+    /// Starts one after the configured ones, and waits until it is in; none if it never is.
+    fn start_another(&mut self) -> Outcome<Option<Came>> {
         let count = self.members.len();
-        let mut member = start_member(self.room.path(), &format!("ours {count} of {count} on 1"))?;
-        let line = member.hear()?;
+        let mut member = start_member(self.room.path(), &format!("{} {count} of {count} on 1", self.way))?;
+        let Some(line) = member.hear_within(NEVER)? else { return Ok(None) };
         let said = |field: &str| line[field].as_u64().ok_or("it did not say when");
-        Ok(Came { start_ns: said("start_ns")?, view_ns: said("view_ns")?, member })
+        Ok(Some(Came { start_ns: said("start_ns")?, view_ns: said("view_ns")?, member }))
     }
 }
 

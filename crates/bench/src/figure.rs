@@ -49,7 +49,8 @@ const SIZE: (u32, u32) = (1200, 560);
 const PLOT_WIDTH: u32 = 880;
 const LEGEND_LETTERS: usize = 40;
 const LEGEND_LINE: i32 = 19;
-const COLOURS: [RGBColor; 7] = [
+/// As many as the fullest figure has lines.
+pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0x1f, 0x5a, 0xa6),
     RGBColor(0xc2, 0x3b, 0x22),
     RGBColor(0x2e, 0x8b, 0x57),
@@ -57,6 +58,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0xd9, 0x8e, 0x04),
     RGBColor(0x44, 0x44, 0x44),
     RGBColor(0x1b, 0xa1, 0xb8),
+    RGBColor(0xd1, 0x3f, 0x8d),
 ];
 
 impl Drawing {

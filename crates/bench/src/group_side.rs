@@ -13,6 +13,7 @@ use comb_net::{Agent, EndpointOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::circles_way::CirclesWay;
 use crate::classic_group::ClassicGroup;
 
 /// How often standard input is looked at while nothing comes from the group.
@@ -35,6 +36,8 @@ pub(crate) enum Task {
         least: usize,
         most: usize,
     },
+    /// Say what was sent so far.
+    Count,
     /// From now on, wait so long before each look at what has come.
     Delay {
         milliseconds: f64,
@@ -69,6 +72,15 @@ pub(crate) enum Happened {
     View(usize),
 }
 
+/// What a member has sent.
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// But for what is sent whatever happens: pings, gossip, heartbeats.
+    pub(crate) messages: u64,
+    /// Of these, questions that somebody waits for to be answered. Ours has none.
+    pub(crate) calls: u64,
+}
+
 /// A member of a measured group.
 pub(crate) trait Way {
     /// Whether all members are there.
@@ -79,24 +91,24 @@ pub(crate) trait Way {
     fn poll(&mut self, happened: &mut Vec<Happened>);
     /// Waits until something comes.
     fn wait(&mut self, limit: Duration);
+    /// Since it began.
+    fn counts(&self) -> Counts;
 }
 
 /// Ours.
 struct OurWay(Group);
 
-impl OurWay {
-    /// One of the configured first members, who are as many as `count`; or, after them, one that comes in.
-    fn new(agent: &Agent, own: NodeId, count: u32, names: Names) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut config = comb_group::Config::default();
-        // Channels within a machine take longer messages than a network's packets.
-        config.order.longest_message = 8 << 10;
-        // Every message wakes a process, and there are more than cores.
-        config.order.tell_after = Duration::from_millis(1);
-        let options = GroupOptions { names, config, endpoint: EndpointOptions::default() };
-        let members: Vec<_> = (0..count).map(NodeId).collect();
-        let group = if own.0 < count { Group::configured } else { Group::joining };
-        Ok(Self(group(agent, own, &members, options)?))
-    }
+/// One of the configured first members, who are as many as `count`; or, after them, one that comes in.
+fn ours(agent: &Agent, own: NodeId, count: u32, names: Names) -> Result<Group, Box<dyn std::error::Error>> {
+    let mut config = comb_group::Config::default();
+    // Channels within a machine take longer messages than a network's packets.
+    config.order.longest_message = 8 << 10;
+    // Every message wakes a process, and there are more than cores.
+    config.order.tell_after = Duration::from_millis(1);
+    let options = GroupOptions { names, config, endpoint: EndpointOptions::default() };
+    let members: Vec<_> = (0..count).map(NodeId).collect();
+    let group = if own.0 < count { Group::configured } else { Group::joining };
+    Ok(group(agent, own, &members, options)?)
 }
 
 impl Way for OurWay {
@@ -124,6 +136,10 @@ impl Way for OurWay {
 
     fn wait(&mut self, limit: Duration) {
         self.0.wait(limit);
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { messages: self.0.messages_sent(), calls: 0 }
     }
 }
 
@@ -155,9 +171,13 @@ pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Err
     });
     let start_ns = monotonic_ns();
     match way {
-        "ours" => Side::new(OurWay::new(&agent, own, count, names)?, tasks).run(start_ns),
+        "ours" => Side::new(OurWay(ours(&agent, own, count, names)?), tasks).run(start_ns),
+        "circles" => {
+            let group = ours(&agent, own, count, names)?;
+            Side::new(CirclesWay::new(group, own, count), tasks).run(start_ns)
+        }
         "classic" => Side::new(ClassicGroup::new(&agent, own, count, names)?, tasks).run(start_ns),
-        _ => Err("neither ours nor classic".into()),
+        _ => Err("neither ours nor classic, and no circles".into()),
     }
 }
 
@@ -175,6 +195,7 @@ impl<W: Way> Side<W> {
             match self.tasks.try_recv() {
                 Ok(Task::Load { seconds, bytes, outstanding }) => self.load(seconds, bytes, outstanding)?,
                 Ok(Task::AwaitView { least, most }) => self.await_view(least..=most)?,
+                Ok(Task::Count) => say(&serde_json::to_value(self.way.counts())?)?,
                 Ok(Task::Delay { milliseconds }) => self.delay = Duration::from_secs_f64(milliseconds / 1e3),
                 Ok(Task::End) | Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 Err(mpsc::TryRecvError::Empty) => self.turn(|_| {}),

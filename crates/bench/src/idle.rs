@@ -100,7 +100,7 @@ fn receive(endpoint: &mut Endpoint, stage: &Stage) -> Result<(), Box<dyn std::er
 }
 
 /// Resident in this process, shared pages by the share of it, files left out.
-fn held_bytes() -> std::io::Result<u64> {
+pub(crate) fn held_bytes() -> std::io::Result<u64> {
     Ok(proportional_bytes(&std::fs::read_to_string("/proc/self/smaps_rollup")?))
 }
 

@@ -2,12 +2,16 @@
 
 mod bare;
 mod between_hosts;
+mod circles_way;
 mod classic_group;
+mod classic_side;
 mod coming_in;
 mod cores;
 mod curves;
 mod endpoint_way;
+mod farm;
 mod figure;
+mod gossip_peers;
 mod group_side;
 mod hot_spot;
 mod idle;

@@ -15,11 +15,15 @@ use comb_membership::scenario::mscs::figures::{self, Parameters};
 use comb_membership::scenario::mscs::load::Load;
 use comb_membership::scenario::mscs::ours::{self, Timers};
 use comb_net::agent::Server;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::between_hosts;
+use crate::circles_way::CIRCLES;
 use crate::coming_in;
-use crate::group_side::{Task, monotonic_ns};
+use crate::farm::{self, Farm, View};
+use crate::gossip_peers;
+use crate::group_side::{Counts, Task, monotonic_ns};
 use crate::net::median;
 use crate::report::{Goal, Row, print};
 use crate::room::Room;
@@ -30,8 +34,12 @@ const UPDATE_BYTES: usize = 64;
 /// Updates of one sender that are under way when all send as fast as they can.
 pub(crate) const OUTSTANDING: usize = 256;
 const SECONDS: f64 = 2.0;
+/// So long nothing happens.
+const QUIET: Duration = Duration::from_secs(1);
+/// Whatever a member was told, it has something to say by then, or nobody would ever know.
+const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// A measurement that begins later would not end in time.
-const LAST_BEGINS: Duration = Duration::from_secs(25);
+const LAST_BEGINS: Duration = Duration::from_secs(40);
 /// Nodes of a world.
 const SMALL: u32 = 64;
 const LARGE: u32 = 1000;
@@ -47,6 +55,8 @@ replica on an error or after a second; ours in memory, etcd on a disk as it come
 Of a host: each replica is in a network namespace of its own, with an agent; a dead host is one whose cables are cut before all in it is
 killed, and who is cut off is still reached by clients. No kernel says anything of either. One fault of each kind here, with --full ten.
 4 hosts: as many agents on this machine, sealed UDP over its loopback between their processes; a silent host is one whose processes are stopped.
+31 processes: those that are left of the 32 when one was killed.
+foca, chitchat (--full): libraries, in comb-sim's world as ours is. serf (--full): agents of this machine on loopback, in real time.
 Virtual: comb-sim's world; messages take 100 to 200 µs. Not measured: real networks, members with work of their own.";
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -54,6 +64,8 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// The processes of one group.
 pub(crate) struct Members {
     pub(crate) members: Vec<Member>,
+    /// Whose protocols they speak.
+    pub(crate) way: &'static str,
     _agents: Vec<Server>,
     pub(crate) room: Room,
 }
@@ -84,9 +96,20 @@ impl Member {
     }
 
     pub(crate) fn hear(&mut self) -> Outcome<Value> {
+        self.hear_within(LONGEST_SILENCE)?.ok_or_else(|| "a member does not answer".into())
+    }
+
+    /// None if it says nothing for so long.
+    pub(crate) fn hear_within(&mut self, limit: Duration) -> Outcome<Option<Value>> {
+        if self.hear.buffer().is_empty() {
+            let mut sources = [PollFd::new(self.hear.get_ref(), PollFlags::IN)];
+            if poll(&mut sources, Some(&Timespec::try_from(limit)?))? == 0 {
+                return Ok(None);
+            }
+        }
         let mut line = String::new();
         self.hear.read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
+        Ok(Some(serde_json::from_str(&line)?))
     }
 }
 
@@ -102,18 +125,18 @@ pub(crate) struct Loaded {
 }
 
 impl Members {
-    pub(crate) fn start(way: &str, count: u32) -> Outcome<Self> {
+    pub(crate) fn start(way: &'static str, count: u32) -> Outcome<Self> {
         Self::start_on(way, count, 1)
     }
 
-    pub(crate) fn start_on(way: &str, count: u32, hosts: u32) -> Outcome<Self> {
+    pub(crate) fn start_on(way: &'static str, count: u32, hosts: u32) -> Outcome<Self> {
         let room = Room::create()?;
         let agents = between_hosts::agents(room.path(), hosts)?;
         let mut members = Vec::new();
         for number in 0..count {
             members.push(start_member(room.path(), &format!("{way} {number} of {count} on {hosts}"))?);
         }
-        let mut members = Self { members, _agents: agents, room };
+        let mut members = Self { members, way, _agents: agents, room };
         members.hear()?;
         Ok(members)
     }
@@ -163,6 +186,13 @@ impl Members {
         Ok(())
     }
 
+    /// What each has sent so far.
+    pub(crate) fn counts_of_each(&mut self) -> Outcome<Vec<Counts>> {
+        self.tell(&Task::Count)?;
+        let said = self.hear()?.into_iter();
+        Ok(said.map(serde_json::from_value).collect::<Result<_, _>>()?)
+    }
+
     /// Kills a member, and says how long it took until the last other one had the next view, in milliseconds.
     pub(crate) fn kill_one(&mut self) -> Outcome<f64> {
         self.tell(&Task::AwaitView { least: 0, most: self.members.len() - 1 })?;
@@ -192,12 +222,16 @@ pub(crate) fn start_member(room: &Path, told: &str) -> Outcome<Member> {
 pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut bench = Bench { rows: Vec::new(), started: Instant::now(), full, json };
     bench.ordered_update()?;
+    bench.circles()?;
     bench.between_hosts()?;
     bench.classic()?;
     bench.join()?;
     bench.corosync()?;
     bench.write_gap();
-    bench.detection()?;
+    bench.detection_and_classic_death()?;
+    if full {
+        gossip_peers::compare(&mut bench)?;
+    }
     bench.write_gap_of_hosts();
     if !json {
         eprint!("\r{:60}\r", "");
@@ -209,7 +243,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     Ok(())
 }
 
-struct Bench {
+pub(crate) struct Bench {
     rows: Vec<Row>,
     started: Instant,
     full: bool,
@@ -217,7 +251,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn says(&self, what: &str) {
+    pub(crate) fn says(&self, what: &str) {
         if !self.json {
             eprint!("\r{what:60}");
         }
@@ -241,27 +275,55 @@ impl Bench {
     }
 
     /// Ours beside somebody else's, for the record: how many times better.
-    fn beside(
+    fn beside(&mut self, claim: &str, both: (Option<f64>, Option<f64>), unit: &'static str, peer: &str) {
+        let is_missing = both.1.is_none() && peer != NOBODY;
+        let note = if is_missing { "not measured: make setup-bench" } else { "" };
+        self.for_the_record(claim, both, unit, peer, note.to_owned());
+    }
+
+    /// The same, where more is to be said.
+    pub(crate) fn for_the_record(
         &mut self,
         claim: &str,
         (ours, theirs): (Option<f64>, Option<f64>),
         unit: &'static str,
         peer: &str,
+        note: String,
     ) {
-        let ratio =
-            ours.zip(theirs).map(|(ours, theirs)| if unit == "1/s" { ours / theirs } else { theirs / ours });
-        let is_missing = theirs.is_none() && peer != NOBODY;
-        let note = if is_missing { "not measured: make setup-bench" } else { "" };
+        let both = ours.zip(theirs);
+        let ratio = both.map(|(ours, theirs)| if unit == "1/s" { ours / theirs } else { theirs / ours });
         self.rows.push(Row {
             claim: claim.to_owned(),
             ours,
             unit,
             peer: peer.to_owned(),
             theirs,
-            ratio,
+            // Nothing beside nothing, or beside never.
+            ratio: ratio.filter(|ratio| ratio.is_finite()),
             goal: Goal::None,
-            note: note.to_owned(),
+            note,
         });
+    }
+
+    /// What each try took, where one that was not in while there was load took for ever: the median, and whether all came in.
+    fn set_coming_in(&mut self, claim: &str, tries_ms: &[Option<f64>]) {
+        let in_time: Vec<f64> = tries_ms.iter().copied().flatten().collect();
+        self.set(claim, Some(in_time.len() as f64), "ms", tries_ms.len() as f64, true);
+        if let Some(row) = self.rows.last_mut() {
+            let all: Vec<f64> = tries_ms.iter().map(|took| took.unwrap_or(f64::INFINITY)).collect();
+            (row.ours, row.theirs) = (median(&all).filter(|took| took.is_finite()), None);
+            row.note = format!("{} of {} came in; the time has no goal", in_time.len(), tries_ms.len());
+        }
+    }
+
+    /// Until the last observer has learnt of a crash. One that somebody never learns of has failed the goal, whatever it is.
+    fn set_learning(&mut self, claim: &str, measured: &Measured, limit_s: f64) {
+        let last = measured.last_learns.map(|span| span.as_secs_f64());
+        self.set(claim, last, "s virtual", limit_s, false);
+        if let Some(row) = self.rows.last_mut().filter(|_| last.is_none()) {
+            row.ratio = Some(f64::INFINITY);
+            row.note = format!("{} crashes were not learnt of by all", measured.missed);
+        }
     }
 
     fn found(&self, claim: &str) -> Option<f64> {
@@ -292,7 +354,25 @@ impl Bench {
         self.set(DEATH, Some(last), "ms", 20.0, false);
         members.tell(&Task::Delay { milliseconds: 3.0 })?;
         let delayed = members.load(MEMBERS as usize - 1, OUTSTANDING)?;
-        self.set("with 3 ms of delay at each member", Some(delayed.per_second), "1/s", 1_000.0, true);
+        self.set("31 processes, 3 ms of delay at each", Some(delayed.per_second), "1/s", 1_000.0, true);
+        members.end()
+    }
+
+    /// Small groups on the large one: what they cost while nothing happens, and when somebody dies.
+    fn circles(&mut self) -> Outcome<()> {
+        self.says("ours: thousands of circles on 32 processes");
+        let mut members = Members::start("circles", MEMBERS)?;
+        // Each has answered when it had all of its circles, and others may have had something to say to the last.
+        std::thread::sleep(QUIET);
+        let sent = |counts: Vec<Counts>| counts.iter().map(|counts| counts.messages).sum::<u64>();
+        let before = sent(members.counts_of_each()?);
+        std::thread::sleep(QUIET);
+        let meanwhile = sent(members.counts_of_each()?) - before;
+        let claim = format!("{CIRCLES} circles on 32 processes: their messages in a second of quiet");
+        self.set(&claim, Some(meanwhile as f64), "", 0.0, false);
+        let last = members.kill_one()?;
+        let claim = "… kill -9 of a member: all have the view, and a notice for each circle that it was in";
+        self.set(claim, Some(last), "ms", 100.0, false);
         members.end()
     }
 
@@ -304,7 +384,7 @@ impl Bench {
         let death = Some(measured.death_ms);
         self.set("4 hosts: kill -9 of a member: all others have the next view", death, "ms", 2000.0, false);
         let silence = Some(measured.silence_ms);
-        self.set("4 hosts: one falls silent: all others have the next view", silence, "ms", 2000.0, false);
+        self.set(SILENCE, silence, "ms", 2000.0, false);
         Ok(())
     }
 
@@ -320,25 +400,27 @@ impl Bench {
         );
         let one = members.load(1, 1)?;
         self.beside("one update beside it", (self.found(LATENCY), one.p50_us), "µs", "MSCS's global update");
-        if self.full {
-            let last = members.kill_one()?;
-            self.beside("a death beside it", (self.found(DEATH), Some(last)), "ms", "MSCS's regroup");
-        }
         members.end()
     }
 
-    /// The last process comes in to all others. The classic way does so in the world only: its timers are the same there.
+    /// The last process comes in to all others.
     fn join(&mut self) -> Outcome<()> {
         self.says("ours: the last of 32 processes comes in");
-        let came = coming_in::measure(MEMBERS - 1)?;
+        let came = coming_in::measure(MEMBERS - 1, if self.full { 5 } else { 2 })?;
+        let mut group = Members::start("classic", MEMBERS - 1)?;
+        let (start, end) = group.let_in_idle()?;
+        group.end()?;
+        let classic_ms = end.saturating_sub(start) as f64 / 1e6;
         let parameters = Parameters { nodes: MEMBERS, load: Load::Idle, seed: 1 };
         let classic = figures::join(parameters)?.total.map(|total| total.as_secs_f64() * 1e3);
         self.set(JOIN, came.idle_ms, "ms", 50.0, false);
-        self.beside("… beside the classic way, virtual", (came.idle_ms, classic), "ms", "MSCS's join");
+        self.beside("… beside the classic way", (came.idle_ms, Some(classic_ms)), "ms", "MSCS's join");
+        let claim = "… beside it where a call takes 3-5 ms, virtual";
+        self.beside(claim, (came.idle_ms, classic), "ms", "MSCS's join");
         // One round more fetches the state.
         let rounds = ours::join(parameters, Timers::Own)?.rounds - 1;
         self.set("… rounds of the joiner, the state's apart, virtual", Some(rounds.into()), "", 4.0, false);
-        self.beside("… under full load", (came.loaded_ms, None), "ms", NOBODY);
+        self.set_coming_in("… under full load, in every try", &came.loaded_ms);
         let claim = "… updates a second meanwhile, over those before";
         self.beside(claim, (came.share_under_load, None), "", NOBODY);
         Ok(())
@@ -358,6 +440,7 @@ impl Bench {
             members.end()?;
             (Some(all.per_second), one.p50_us, Some(death))
         };
+        let silence = self.found(SILENCE);
         self.says("corosync");
         let lines = peer_lines(&["corosync", &nodes.to_string()]);
         let of = |what: &str| {
@@ -365,14 +448,22 @@ impl Bench {
             lines.iter().find(is_it).and_then(|line| line["value"].as_f64())
         };
         let peer = format!("corosync, {nodes} nodes");
-        let claim = |what: &str| format!("{nodes} processes: {what}");
-        let theirs = of("ordered_messages_per_second");
-        self.beside(&claim("ordered updates of 64 B, all together"), (rate, theirs), "1/s", &peer);
-        let theirs =
-            of("ordered_latency_p50_us").or_else(|| of("ordered_latency_p50_seconds").map(|s| s * 1e6));
-        self.beside(&claim("one update"), (latency, theirs), "µs", &peer);
-        let theirs = of("process_death_seconds").map(|seconds| seconds * 1e3);
-        self.beside(&claim("a process's death"), (death, theirs), "ms", &peer);
+        // What went wrong after some numbers were had is said of the others.
+        let reasons = lines.iter().filter(|line| line["nodes"] == nodes || line["nodes"].is_null());
+        let reason = reasons.filter_map(|line| line["missing"].as_str()).next_back();
+        let reason = reason.unwrap_or("not measured: make setup-bench");
+        let mut row = |what: &str, ours: Option<f64>, theirs: Option<f64>, unit| {
+            let note = if theirs.is_none() { reason } else { "" };
+            let claim = format!("{nodes} processes: {what}");
+            self.for_the_record(&claim, (ours, theirs), unit, &peer, note.to_owned());
+        };
+        row("ordered updates of 64 B, all together", rate, of("ordered_messages_per_second"), "1/s");
+        row("one update", latency, of("ordered_latency_p50_us"), "µs");
+        row("a process's death", death, of("process_death_seconds").map(|seconds| seconds * 1e3), "ms");
+        let claim = format!("4 hosts: a host's death, by silence alone; of corosync, one of {nodes}");
+        let theirs = of("node_death_seconds").map(|seconds| seconds * 1e3);
+        let note = if theirs.is_none() { reason } else { "its timeout grows with the nodes" };
+        self.for_the_record(&claim, (silence, theirs), "ms", &peer, note.to_owned());
         Ok(())
     }
 
@@ -396,26 +487,37 @@ impl Bench {
         }
     }
 
+    /// The classic way takes ten seconds to miss a member, most of them silence: the world has the processor meanwhile.
+    fn detection_and_classic_death(&mut self) -> Outcome<()> {
+        let classic = || {
+            let mut members = Members::start("classic", MEMBERS)?;
+            let last = members.kill_one()?;
+            members.end()?;
+            Ok(last)
+        };
+        std::thread::scope(|scope| {
+            let death =
+                scope.spawn(|| classic().map_err(|error: Box<dyn std::error::Error>| error.to_string()));
+            self.detection()?;
+            let death = death.join().map_err(|_| "the classic way's death was not measured")??;
+            self.beside("a death beside it", (self.found(DEATH), Some(death)), "ms", "MSCS's regroup");
+            Ok(())
+        })
+    }
+
     fn detection(&mut self) -> Outcome<()> {
-        let seconds = |span: Duration| Some(span.as_secs_f64());
         let small = self.farm("64 nodes", Trial::quiet(1, SMALL))?;
         let storm = Trial { lost_per_million: 750_000, ..Trial::quiet(1, SMALL) };
         let storm = self.farm("64 nodes, 75% loss", storm)?;
         self.set("64 nodes, 75% loss: false failures", Some(f64::from(storm.false_failures)), "", 0.0, false);
-        self.set("… last observer learns of a crash", seconds(storm.last_learns), "s virtual", 30.0, false);
+        self.set_learning("… last observer learns of a crash", &storm, 30.0);
         let half = Duration::from_secs(5);
         let stutter = Trial { stutter: Some((half, half)), crashes: 0, ..Trial::quiet(1, SMALL) };
         let stutter = self.farm("64 nodes, half of them stutter", stutter)?;
         let claim = "half of the nodes paused half of the time: healthy ones falsely failed";
         self.set(claim, Some(f64::from(stutter.false_failures)), "", 0.0, false);
         let large = self.farm("1,000 nodes", Trial::quiet(1, LARGE))?;
-        self.set(
-            "1,000 nodes: last observer learns of a crash",
-            seconds(large.last_learns),
-            "s virtual",
-            8.0,
-            false,
-        );
+        self.set_learning("1,000 nodes: last observer learns of a crash", &large, 8.0);
         self.set("… traffic of a node", Some(large.mean_bytes), "B/s", 5000.0, false);
         if self.started.elapsed() < LAST_BEGINS || self.full {
             let lasting = Duration::from_secs(if self.full { 3600 } else { 120 });
@@ -428,18 +530,22 @@ impl Bench {
         if !self.full {
             return Ok(());
         }
-        let began = Instant::now();
-        let largest = self.farm("10,000 nodes", Trial::quiet(1, LARGEST))?;
-        let real = began.elapsed().as_secs_f64();
+        self.says("10,000 nodes");
+        let Farm { measured: largest, real_s, resident_bytes_a_node, .. } =
+            farm::elsewhere(farm::WORLD, LARGEST)?;
+        self.set_learning("10,000 nodes: last observer learns of a crash", &largest, 12.0);
+        self.set("… two virtual minutes take", Some(real_s), "s", 60.0, false);
         self.set(
-            "10,000 nodes: last observer learns of a crash",
-            seconds(largest.last_learns),
-            "s virtual",
-            12.0,
+            "… the world's process holds, by the nodes in it",
+            Some(resident_bytes_a_node),
+            "B",
+            1e6,
             false,
         );
-        self.set("… two virtual minutes take", Some(real), "s", 60.0, false);
-        self.set("… memory of a node", Some(largest.memory_bytes), "B", 4e6, false);
+        self.set("… a node's state, as it counts itself", Some(largest.memory_bytes), "B", 4e6, false);
+        self.says("a process that knows 10,000 nodes");
+        let view: View = farm::elsewhere(farm::VIEW, LARGEST)?;
+        self.set("… a process with such a view, over one that is alone", Some(view.bytes), "B", 4e6, false);
         let rates = [small.mean_bytes, large.mean_bytes, largest.mean_bytes];
         let (least, most) =
             (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
@@ -464,10 +570,11 @@ const NOBODY: &str = "–";
 const RATE: &str = "32 processes: ordered updates of 64 B, all together";
 const LATENCY: &str = "one sender, one outstanding: until a majority holds it, p50";
 const JOIN: &str = "the 32nd process comes in: everybody has the view with it";
+const SILENCE: &str = "4 hosts: one falls silent: all others have the next view";
 const DEATH: &str = "kill -9 of a member: all others have the next view";
 
 /// What a peer's program prints. Nothing, where it is not there.
-fn peer_lines(arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn peer_lines(arguments: &[&str]) -> Vec<Value> {
     let Some(folder) = crate::program::peers_folder() else { return Vec::new() };
     let output = Command::new(folder.join("membership.sh")).args(arguments).stdin(Stdio::null()).output();
     let Ok(output) = output else { return Vec::new() };
@@ -475,4 +582,38 @@ fn peer_lines(arguments: &[&str]) -> Vec<Value> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(tell: impl FnOnce(&mut Bench)) -> (Option<bool>, String) {
+        let mut bench = Bench { rows: Vec::new(), started: Instant::now(), full: false, json: true };
+        tell(&mut bench);
+        let row = bench.rows.last().expect("it told of something");
+        (row.met(), row.note.clone())
+    }
+
+    /// Such a row said 0 s, and that this was met.
+    #[test]
+    fn a_crash_that_nobody_learnt_of_is_not_met() {
+        let learns = |lasting| {
+            let trial = Trial { lasting: Duration::from_secs(lasting), ..Trial::quiet(1, 8) };
+            let measured = gossip::measure(trial, None, None).expect("only counted");
+            met(|bench| bench.set_learning("a crash", &measured, 30.0))
+        };
+        assert_eq!(learns(60), (Some(true), String::new()));
+        let (met, why) = learns(4);
+        assert_eq!(met, Some(false), "two seconds are too short for anybody");
+        assert!(why.contains("not learnt of"), "{why}");
+    }
+
+    #[test]
+    fn one_join_of_several_that_was_not_done_is_not_met() {
+        let tries = |tries: &[Option<f64>]| met(|bench| bench.set_coming_in("a join", tries)).0;
+        assert_eq!(tries(&[Some(40.0), Some(2000.0)]), Some(true));
+        assert_eq!(tries(&[Some(40.0), None, Some(50.0)]), Some(false));
+        assert_eq!(tries(&[None]), Some(false));
+    }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use comb_membership::scenario::Failure;
 use comb_membership::scenario::mscs::figures::{self, Parameters};
@@ -29,6 +30,8 @@ const LARGE: usize = 2048;
 /// How long processes send.
 const RATE_S: f64 = 0.8;
 const LATENCY_S: f64 = 0.6;
+/// After which nobody has anything more to say of what was done before.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// All that was measured: what it is, of how many nodes, and its value.
 #[derive(Debug, Default)]
@@ -216,13 +219,32 @@ fn processes(measured: &mut Measured, count: u32) -> Outcome<()> {
     let (start, end) = group.let_in_idle()?;
     measured.add("join ours processes", count, Some(end.saturating_sub(start) as f64 / 1e9));
     update(measured, &mut group, "ours", count, OUTSTANDING)?;
-    if count > 2 {
-        measured.add("one dead, time ours processes", count, Some(group.kill_one()? / 1e3));
-    }
+    death(measured, &mut group, count)?;
     group.end()?;
-    let mut group = Members::start("classic", count)?;
+    let mut group = Members::start("classic", count - 1)?;
+    let (start, end) = group.let_in_idle()?;
+    measured.add("join classic processes", count, Some(end.saturating_sub(start) as f64 / 1e9));
     update(measured, &mut group, "classic", count, 1)?;
+    death(measured, &mut group, count)?;
     group.end()
+}
+
+/// Of a group of so many, unless the other of two would have to wait: how long until all others go on, and by how many messages.
+fn death(measured: &mut Measured, group: &mut Members, count: u32) -> Outcome<()> {
+    if count <= 2 {
+        return Ok(());
+    }
+    let who = group.way;
+    std::thread::sleep(QUIET);
+    let (before, victim) = (group.counts_of_each()?, group.members.len() / 2);
+    measured.add(&format!("one dead, failover {who} processes"), count, Some(group.kill_one()? / 1e3));
+    std::thread::sleep(QUIET);
+    let lost = before.get(victim).map_or(0, |counts| counts.messages);
+    let before: u64 = before.iter().map(|counts| counts.messages).sum();
+    let after: u64 = group.counts_of_each()?.iter().map(|counts| counts.messages).sum();
+    let messages = (after + lost).saturating_sub(before);
+    measured.add(&format!("one dead, messages {who} processes"), count, Some(messages as f64));
+    Ok(())
 }
 
 fn update(
@@ -262,6 +284,7 @@ fn drawings(measured: &Measured) -> Vec<Drawing> {
                 ("ours, idle", "join ours idle"),
                 ("ours, loaded", "join ours loaded"),
                 ("ours, processes", "join ours processes"),
+                ("classic, processes", "join classic processes"),
             ],
             &[
                 mark(31, 2.0, 4.0, "phase three alone, idle"),
@@ -298,6 +321,8 @@ fn drawings(measured: &Measured) -> Vec<Drawing> {
                 ("ours, one dead, idle", "one dead, messages ours idle"),
                 ("ours, one dead, loaded", "one dead, messages ours loaded"),
                 ("ours, two dead, idle", "two dead, messages ours idle"),
+                ("classic, processes, kill -9", "one dead, messages classic processes"),
+                ("ours, processes, kill -9", "one dead, messages ours processes"),
             ],
             &[
                 mark(32, 10_000.0, 10_000.0, "one failure: around 10,000"),
@@ -315,11 +340,12 @@ fn drawings(measured: &Measured) -> Vec<Drawing> {
                 ("ours, all notice, idle", "one dead, time ours, all notice idle"),
                 ("ours, one notices, loaded", "one dead, time ours loaded"),
                 ("ours, all notice, loaded", "one dead, time ours, all notice loaded"),
-                ("ours, processes, kill -9", "one dead, time ours processes"),
+                ("ours, processes, kill -9, until all go on", "one dead, failover ours processes"),
+                ("classic, processes, kill -9, until all go on", "one dead, failover classic processes"),
             ],
             &[
                 mark(32, 3.0, 3.0, "after one failure, on average"),
-                words("seven seconds of silence come before"),
+                words("seven seconds of silence come before; they are in the lines of kill -9"),
             ],
         ),
         drawing(
@@ -363,6 +389,7 @@ fn drawings(measured: &Measured) -> Vec<Drawing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::COLOURS;
 
     #[test]
     fn what_mostly_does_not_end_has_no_median() {
@@ -382,10 +409,13 @@ mod tests {
         for who in ["ours", "classic"] {
             measured.add(&format!("rate {who} processes"), 32, Some(1.0));
             measured.add(&format!("small, latency {who} processes"), 32, Some(1.0));
+            measured.add(&format!("join {who} processes"), 32, Some(1.0));
+            measured.add(&format!("one dead, failover {who} processes"), 32, Some(1.0));
+            measured.add(&format!("one dead, messages {who} processes"), 32, Some(1.0));
         }
-        measured.add("join ours processes", 32, Some(1.0));
-        measured.add("one dead, time ours processes", 32, Some(1.0));
         for drawing in drawings(&measured) {
+            let name = drawing.figure.name;
+            assert!(drawing.curves.len() <= COLOURS.len(), "{name}: two lines of one colour");
             for curve in drawing.curves {
                 assert!(!curve.points.is_empty(), "{}: {}", drawing.figure.name, curve.label);
             }

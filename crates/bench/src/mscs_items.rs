@@ -45,9 +45,11 @@ fn joins(m: &Measured) -> Vec<Item> {
             at("join classic idle"),
             "the paper: 2-4 s for phase three alone",
         ),
-        row("the 32nd joins, processes", None, "s")
-            .ours(at("join ours processes"))
-            .note("no waits but this machine's; the classic way joins in the world only"),
+        row("the 32nd joins, processes", None, "s").shorter(
+            at("join ours processes"),
+            at("join classic processes"),
+            "no waits but this machine's, and the classic way's heartbeats",
+        ),
         row("the 32nd joins, loaded", None, "s").shorter(
             at("join ours loaded"),
             at("join classic loaded"),
@@ -97,9 +99,16 @@ fn regroups(m: &Measured) -> Vec<Item> {
             at("one dead, time classic idle"),
             "as when a process dies to which each has a channel",
         ),
-        row("… processes, kill -9", None, "s")
-            .ours(at("one dead, time ours processes"))
-            .note("until the last survivor has the view"),
+        row("… processes, kill -9", None, "s").shorter(
+            at("one dead, failover ours processes"),
+            at("one dead, failover classic processes"),
+            "until the last survivor goes on; of the classic way's, 7 s of silence",
+        ),
+        row("messages after kill -9, processes", None, "").shorter(
+            at("one dead, messages ours processes"),
+            at("one dead, messages classic processes"),
+            "all but the detectors' and the heartbeats",
+        ),
         row_of("regroup after one failure, loaded", None, "s", "one dead, time", "loaded", silence),
         row("regroups, loaded, that keep every healthy member", None, "regroups")
             .ours(at("one dead, ended ours loaded"))

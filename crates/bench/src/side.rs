@@ -13,7 +13,7 @@ use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
-use crate::{curves, group_side, hot_spot, idle, layers, transports, write_gap};
+use crate::{classic_side, curves, farm, group_side, hot_spot, idle, layers, transports, write_gap};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -28,8 +28,14 @@ const STREAM_BYTES: [usize; 5] = [8, 56, 64, 1024, 4096];
 /// The sides that are a pair of processes.
 const PAIRS: [&str; 7] = ["bare", "comb", "trapping", "stream", "layers", "curves", "idle"];
 
+/// Of a farm, where nobody says how many.
+const NODES: u32 = 10_000;
+
 /// Runs the asking side. Prints JSON lines.
-pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+pub fn ask(name: &str, nodes: Option<u32>) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(outcome) = farm::side(name, nodes.unwrap_or(NODES)) {
+        return outcome;
+    }
     match name {
         "loopback" | "veth" => {
             for line in transports::run(name) {
@@ -46,13 +52,19 @@ pub fn ask(name: &str) -> Result<(), Box<dyn std::error::Error>> {
             }
             return Ok(());
         }
-        // For tests: it only must not fail.
+        // For tests: these only must not fail.
+        "classic" => {
+            println!("{}", classic_side::run(nodes.unwrap_or(5))?);
+            return Ok(());
+        }
         "faults_of_hosts" => return write_gap::go_through_each().map_err(|error| error as _),
         pair if PAIRS.contains(&pair) => {}
         _ => {
             return Err(format!(
-                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap, write_gap_hosts, faults_of_hosts",
-                PAIRS.join(", ")
+                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap, write_gap_hosts, faults_of_hosts, classic, {}, {}",
+                PAIRS.join(", "),
+                farm::WORLD,
+                farm::VIEW,
             )
             .into());
         }

@@ -16,15 +16,17 @@ mod replica;
 mod replicas;
 #[cfg(test)]
 mod tests;
+#[path = "../../group/tests/kv_users/mod.rs"]
+mod users;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use client::{Client, Words};
+use client::{Client, Round, Words};
 use etcd::{Etcd, Setting};
 pub(crate) use host_agent::run as run_host_agent;
 use network::Network;
@@ -48,6 +50,11 @@ const LONGEST_GAP: Duration = Duration::from_secs(30);
 const MOST_ATTEMPTS: usize = 10;
 /// A replica that has come back takes what it missed.
 const CATCHING_UP: Duration = Duration::from_secs(10);
+
+/// Who use the service through a fault, for a judge. Besides them a reader stays at each replica, whatever becomes of it: one that was cut
+/// off must not tell it what is no more.
+const USERS: usize = 3;
+const LEAST_REQUESTS: u64 = 400;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -93,9 +100,48 @@ pub(crate) fn compare_hosts(full: bool) -> Vec<Gap> {
     rows
 }
 
-/// One fault of each kind on hosts, to our service alone: what it must not lose, and that every replica comes back.
+/// One fault of each kind, of processes and of hosts, to our service alone: what it must not lose, that every replica comes back, and that
+/// what users saw meanwhile, who write, exchange and read everywhere, could have happened one after the other.
 pub(crate) fn go_through_each() -> Outcome<()> {
-    on_hosts(|network| all_gaps(&mut Replicas::start_on(network, Times::SHORT)?, &Fault::OF_HOSTS, 1))?;
+    let each = |service: &mut dyn Service, faults: &[Fault]| {
+        let mut numbered = faults.iter().zip(0..);
+        numbered.try_for_each(|(fault, number)| judge_through(service, *fault, number))
+    };
+    each(&mut Replicas::start(Times::DEFAULT)?, &Fault::OF_PROCESSES)?;
+    on_hosts(|network| each(&mut Replicas::start_on(network, Times::SHORT)?, &Fault::OF_HOSTS))
+}
+
+fn judge_through(service: &mut dyn Service, fault: Fault, fault_number: u64) -> Outcome<()> {
+    let (over, histories, began) = (AtomicBool::new(false), Mutex::new(Vec::new()), Instant::now());
+    let addresses = Arc::new(service.addresses());
+    let gone_through = std::thread::scope(|scope| {
+        for user in 0..USERS + REPLICAS {
+            let stays_at = user.checked_sub(USERS).map(|at| Arc::new(vec![addresses[at]]));
+            let (only_reads, least_requests) =
+                (stays_at.is_some(), if user < USERS { LEAST_REQUESTS } else { 0 });
+            let client = users::Client::new(&stays_at.unwrap_or(Arc::clone(&addresses)), user);
+            let (over, histories, number) = (&over, &histories, u32::try_from(user).expect("few"));
+            let prefix = format!("fault-{fault_number}-");
+            let user = users::User {
+                number,
+                seed: fault_number,
+                began,
+                prefix,
+                least_requests,
+                only_reads,
+                most_rest_us: 10_000,
+            };
+            scope.spawn(move || {
+                let history = user.use_it(client, over);
+                histories.lock().expect("no panic").push(history);
+            });
+        }
+        let gone_through = all_gaps(service, &[fault], 1);
+        over.store(true, Ordering::Relaxed);
+        gone_through
+    });
+    gone_through?;
+    users::judge(&histories.into_inner()?, 1, &fault.in_words());
     Ok(())
 }
 
@@ -239,15 +285,15 @@ fn all_gaps(service: &mut dyn Service, faults: &[Fault], count: usize) -> Gaps {
     Ok(all)
 }
 
-/// Of one fault; the number tells whose keys are whose. None if the client had gone elsewhere before: then nothing was done.
+/// Of one fault; the number tells whose writes are whose. None if the client had gone elsewhere before: then nothing was done.
 fn gap(service: &mut dyn Service, fault: Fault, number: u32) -> Outcome<Option<Duration>> {
     let leader = service.leader()?;
     let follower = (leader + 1) % REPLICAS;
     let victim = if fault.of_leader { leader } else { follower };
     let client_at = if fault.of_client { victim } else { follower };
     let (over, acknowledged) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let prefix = format!("{number}-");
-    let mut client = Client::new(service, client_at, prefix.clone());
+    let round = Round(number);
+    let mut client = Client::new(service, client_at, round);
     let place = client.place();
     let is_there = || place.load(Ordering::Relaxed) == client_at;
     let at = std::thread::scope(|scope| {
@@ -266,8 +312,7 @@ fn gap(service: &mut dyn Service, fault: Fault, number: u32) -> Outcome<Option<D
     if let (Some(harm), Some(_)) = (fault.harm, at) {
         service.heal(victim, harm)?;
     }
-    await_all_kept(service, &prefix, &keys)?;
-    service.words().forget(service.addresses()[service.leader()?], &prefix)?;
+    await_all_kept(service, round, &keys)?;
     let Some(at) = at else { return Ok(None) };
     if fault.harm.is_some() {
         std::thread::sleep(service.calm());
@@ -278,11 +323,11 @@ fn gap(service: &mut dyn Service, fault: Fault, number: u32) -> Outcome<Option<D
 }
 
 /// Every replica must have what any of them has acknowledged: soon, for one that was away.
-fn await_all_kept(service: &dyn Service, prefix: &str, keys: &[String]) -> Outcome<()> {
+fn await_all_kept(service: &dyn Service, round: Round, keys: &[String]) -> Outcome<()> {
     let deadline = Instant::now() + CATCHING_UP;
     for (number, address) in service.addresses().into_iter().enumerate() {
         loop {
-            let lacking = service.words().lacking(address, prefix, keys);
+            let lacking = service.words().lacking(address, round, keys);
             match lacking {
                 Ok(0) => break,
                 _ if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),

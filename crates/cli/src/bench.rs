@@ -49,13 +49,16 @@ pub(crate) struct BenchSide {
     /// The other process's folder and what else it tells, for the side that answers
     #[arg(long, num_args = 2)]
     answer: Vec<PathBuf>,
+    /// Of a farm
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: Option<u32>,
 }
 
 impl BenchSide {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
         let outcome = match &self.answer[..] {
             [room, told] => comb_bench::side::answer(&self.name, room, told),
-            _ => comb_bench::side::ask(&self.name),
+            _ => comb_bench::side::ask(&self.name, self.nodes),
         };
         outcome.map_err(|error| Failure::new(error.to_string()))?;
         Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::Args;
-use comb_membership::scenario::{ALL, Options, Report, Scenario, Watch};
+use comb_membership::scenario::{ALL, Line, Options, Report, Scenario, Watch, gossip};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
@@ -20,6 +20,7 @@ Examples:
   comb sim                                   what can be simulated
   comb sim regroup --seed 7 --watch          a group loses a member, message by message
   comb sim all --seeds 1000                  a thousand runs of each, each with its own faults
+  comb sim gossip --soak --nodes 64 --loss 75 an hour in which three messages of four are lost
 
 A run depends on its seed alone: the same seed gives the same trace. A failing run says the command that repeats it.")]
 pub(crate) struct Sim {
@@ -37,6 +38,12 @@ pub(crate) struct Sim {
     /// Show every message and event of the run
     #[arg(long, conflicts_with = "seeds")]
     watch: bool,
+    /// Of each scenario, repeat the first run that fails, and show every message and event of it
+    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    show_failures: bool,
+    /// Of a hundred messages so many are lost (gossip)
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..100))]
+    loss: Option<u32>,
     /// The long form: hours of virtual time
     #[arg(long)]
     soak: bool,
@@ -63,11 +70,16 @@ impl Sim {
             return Err(Failure::new(unknown(name)));
         }
         self.check_nodes(&chosen)?;
+        if let Some(other) = chosen.iter().find(|scenario| scenario.name != gossip::SCENARIO.name)
+            && self.loss.is_some()
+        {
+            return Err(Failure::new(format!("--loss is of gossip: {} rolls its own", other.name)));
+        }
         if self.watch {
             let [scenario] = chosen[..] else {
                 return Err(Failure::new("--watch shows one scenario: name it"));
             };
-            let ended = run_one(scenario, self.options(self.seed), Some(Box::new(|line| println!("{line}"))));
+            let ended = self.run_one(scenario, self.seed, Some(Box::new(show)));
             return self.finish(std::slice::from_ref(&ended));
         }
         self.run_all(&chosen)
@@ -107,7 +119,7 @@ impl Sim {
                 let (runs, next) = (&runs, &next);
                 scope.spawn(move || {
                     while let Some(&(scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let _ = done.send(run_one(scenario, self.options(seed), None));
+                        let _ = done.send(self.run_one(scenario, seed, None));
                     }
                 });
             }
@@ -123,7 +135,32 @@ impl Sim {
         self.finish(&ended)
     }
 
+    fn run_one(&self, scenario: &'static Scenario, seed: u64, watch: Watch) -> Ended {
+        let started = Instant::now();
+        let options = self.options(seed);
+        RUNNING.set(format!("this was {} with {options:?}", scenario.name));
+        let outcome = match self.loss {
+            None => (scenario.run)(options, watch),
+            Some(percent) => gossip::run_losing(options, Some(percent * 10_000), watch),
+        };
+        Ended { scenario: scenario.name, seed, outcome, real_seconds: started.elapsed().as_secs_f64() }
+    }
+
+    /// Repeats the first run of each scenario that failed, for its log.
+    fn show_first_failures(&self, ended: &[Ended]) {
+        for scenario in ALL {
+            let fails = |end: &&Ended| end.scenario == scenario.name && end.outcome.is_err();
+            if let Some(end) = ended.iter().find(fails) {
+                println!("\n{}, seed {}:", end.scenario, end.seed);
+                self.run_one(scenario, end.seed, Some(Box::new(show)));
+            }
+        }
+    }
+
     fn finish(&self, ended: &[Ended]) -> Outcome {
+        if self.show_failures {
+            self.show_first_failures(ended);
+        }
         let mut out = std::io::stdout().lock();
         if self.json {
             for end in ended {
@@ -146,7 +183,8 @@ impl Sim {
     fn again(&self, end: &Ended) -> String {
         let nodes = self.nodes.map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
         let soak = if self.soak { " --soak" } else { "" };
-        format!("comb sim {} --seed {}{nodes}{soak} --watch", end.scenario, end.seed)
+        let loss = self.loss.map_or(String::new(), |percent| format!(" --loss {percent}"));
+        format!("comb sim {} --seed {}{nodes}{soak}{loss} --watch", end.scenario, end.seed)
     }
 
     fn object(&self, end: &Ended) -> serde_json::Value {
@@ -176,6 +214,13 @@ impl Sim {
     }
 }
 
+/// A line of a run's log. Whoever reads it may have seen enough.
+fn show(line: &Line) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(1);
+    }
+}
+
 thread_local! {
     /// What this thread runs: an assertion that fails ends the program, and it is to be known where.
     static RUNNING: RefCell<String> = const { RefCell::new(String::new()) };
@@ -188,18 +233,6 @@ fn name_runs_that_panic() {
         usual(panic);
         RUNNING.with_borrow(|again| eprintln!("comb: {again}"));
     }));
-}
-
-fn run_one(scenario: &'static Scenario, options: Options, watch: Watch) -> Ended {
-    let started = Instant::now();
-    RUNNING.set(format!("this was {} with {options:?}", scenario.name));
-    let outcome = (scenario.run)(options, watch);
-    Ended {
-        scenario: scenario.name,
-        seed: options.seed,
-        outcome,
-        real_seconds: started.elapsed().as_secs_f64(),
-    }
 }
 
 fn list() -> Outcome {

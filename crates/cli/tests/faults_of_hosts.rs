@@ -1,5 +1,6 @@
-//! Replicas on hosts that die and are cut off, and a client that writes: whoever is made good comes back, and nobody lacks what was
-//! acknowledged. (`crates/bench/src/write_gap.rs` does it and looks.)
+//! Replicas that are killed, and replicas on hosts that die and are cut off; a client that writes, and users who write, exchange and read,
+//! some of them at one replica whatever becomes of it: whoever is made good comes back, nobody lacks what was acknowledged, and what users saw is in one order.
+//! (`crates/bench/src/write_gap.rs` does it and looks.)
 
 use std::process::Command;
 

@@ -1,32 +1,10 @@
-//! A key-value service: replicas, each a process and a member of one group, serve clients over TCP. An agent must run:
-//!
-//! ```console
-//! $ cargo build -p comb-group --features tokio --example kv
-//! $ comb up --cells 1
-//! 1 cell is up after 22 ms
-//! agent: process 14506, in /tmp/comb-1000
-//! $ kv() { target/debug/examples/kv /tmp/comb-1000/agent.sock "$@"; }
-//! $ kv 0 3 127.0.0.1:7400 new &          # number, how many, address; new: the group's first start
-//! $ kv 1 3 127.0.0.1:7401 new &
-//! $ kv 2 3 127.0.0.1:7402 new &
-//! $ exec 3<>/dev/tcp/127.0.0.1/7401      # a line asks, a line answers; or nc 127.0.0.1 7401
-//! $ echo put colour green >&3; head -1 <&3
-//! ok
-//! $ kv 0 3 127.0.0.1:7400 join &         # when replica 0 was killed: it gets the others' state
-//! ```
-//!
-//! Requests: `put KEY VALUE`, `get KEY`, `cas KEY OLD NEW`. All of them, reads too, are updates of the group, and are answered
-//! when they are applied here, in the one order of all. A replica cannot read its own state and call that the truth: it may
-//! have been left out a moment ago, and stopped, or cut off, have heard nothing of it; the others have gone on to
-//! write. An ordered read is after every write that was acknowledged before it was asked: the service is linearisable.
-//!
-//! Answers: `ok`, `is VALUE`, `none`, `not` (a `cas` whose OLD is not there); `sorry: …`, nothing was done; `lost: …`, or the end
-//! of the connection: it may have been done, or may yet be. Ask another replica again, with the same number: a request that
-//! begins with `CLIENT:NUMBER` is done once, however often it is sent, if the numbers of a client rise and each is
-//! answered before the next.
+//! A key-value service: replicas, each a process and a member of one group, serve clients over TCP, a line for a line. What to type,
+//! and what clients may say, is in `kv.md`. All requests, reads too, are updates of the group, and are answered when they are
+//! applied here, in the one order of all: a replica's own state may be old, and it would not know.
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::path::Path;
 
 use comb_group::asynchronous::AsyncGroup;
 use comb_group::{Config, Event, Group, GroupOptions, Level, Names, NodeId};
@@ -35,47 +13,42 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-/// What all replicas have in common.
+/// What all replicas have in common: values, and each client's last numbered request with its answer.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Store {
     values: BTreeMap<String, String>,
-    /// Each client's last numbered request, and its answer. (A service that is to last forgets clients, too, in the one order.)
     answered: BTreeMap<String, (u64, String)>,
 }
 
 impl Store {
-    /// What every replica does with a request. Nothing but the requests before it decides on the answer.
+    /// Nothing but the requests before it decides on the answer. One with a number is done once, however often it is asked.
     fn apply(&mut self, request: &str) -> String {
         let (id, rest) = request.split_once(' ').unwrap_or_default();
         let id = id.split_once(':').and_then(|(client, number)| Some((client, number.parse().ok()?)));
         let Some((client, number)) = id else { return self.act(request) };
         match self.answered.get(client) {
-            Some((last, answer)) if *last == number => answer.clone(),
-            Some((last, _)) if *last > number => format!("sorry: number {last} was answered already"),
-            _ => {
-                let answer = self.act(rest);
-                self.answered.insert(client.to_owned(), (number, answer.clone()));
-                answer
-            }
+            Some((last, answer)) if *last == number => return answer.clone(),
+            Some((last, _)) if *last > number => return format!("sorry: number {last} was answered already"),
+            _ => {}
         }
+        let answer = self.act(rest);
+        self.answered.insert(client.to_owned(), (number, answer.clone()));
+        answer
     }
 
     fn act(&mut self, request: &str) -> String {
-        match request.split(' ').collect::<Vec<_>>()[..] {
-            ["put", key, value] => {
-                self.values.insert(key.to_owned(), value.to_owned());
-                "ok".to_owned()
+        let (key, value) = match request.split(' ').collect::<Vec<_>>()[..] {
+            ["get", key] => {
+                return self.values.get(key).map_or("none".to_owned(), |value| format!("is {value}"));
             }
-            ["get", key] => self.values.get(key).map_or("none".to_owned(), |value| format!("is {value}")),
-            ["cas", key, old, new] => match self.values.get_mut(key) {
-                Some(value) if value == old => {
-                    new.clone_into(value);
-                    "ok".to_owned()
-                }
-                _ => "not".to_owned(),
-            },
-            _ => "sorry: put KEY VALUE, get KEY, or cas KEY OLD NEW".to_owned(),
-        }
+            ["cas", key, old, _] if self.values.get(key).is_none_or(|value| value != old) => {
+                return "not".to_owned();
+            }
+            ["put", key, value] | ["cas", key, _, value] => (key, value),
+            _ => return "sorry: put KEY VALUE, get KEY, or cas KEY OLD NEW".to_owned(),
+        };
+        self.values.insert(key.to_owned(), value.to_owned());
+        "ok".to_owned()
     }
 }
 
@@ -83,7 +56,7 @@ impl Store {
 type Request = (String, oneshot::Sender<String>);
 
 /// Serves as a member, until the group has gone on without it.
-async fn serve(mut group: AsyncGroup, requests: &mut mpsc::Receiver<Request>) -> std::io::Result<()> {
+async fn serve(mut group: AsyncGroup, requests: &mut mpsc::Receiver<Request>) -> Result<(), Box<dyn Error>> {
     let me = group.group().stack().me();
     let (mut store, mut waiting, mut is_stuck) = (Store::default(), BTreeMap::new(), false);
     loop {
@@ -95,16 +68,12 @@ async fn serve(mut group: AsyncGroup, requests: &mut mpsc::Receiver<Request>) ->
                         let _: Result<(), String> = oneshot::Sender::send(client, answer);
                     }
                 }
-                Event::WantsState => group.group().give_state(&postcard::to_stdvec(&store).expect("plain data")),
+                Event::WantsState => group.group().give_state(&postcard::to_stdvec(&store)?),
                 Event::Restore { state, .. } => {
-                    store = postcard::from_bytes(&state).unwrap_or_default();
+                    store = postcard::from_bytes(&state).map_err(|error| format!("the others' state: {error}"))?;
                     waiting.clear(); // Those that are in that state were answered elsewhere, in it.
                 }
-                Event::Stuck(reason) => {
-                    println!("stuck: {reason:?}");
-                    is_stuck = true;
-                    waiting.clear();
-                }
+                Event::Stuck(_) => (is_stuck, waiting) = (true, BTreeMap::new()),
                 Event::View(view) => {
                     println!("view {}: {:?}", view.epoch.0, view.nodes().map(|node| node.0).collect::<Vec<_>>());
                     is_stuck = false;
@@ -113,16 +82,11 @@ async fn serve(mut group: AsyncGroup, requests: &mut mpsc::Receiver<Request>) ->
                 _ => {}
             },
             Some((request, client)) = requests.recv() => {
-                let refusal = if is_stuck { "too few replicas are here".to_owned() } else {
-                    match group.group().submit(Level::Majority, request.as_bytes()) {
-                        Ok(number) => {
-                            waiting.insert(number, client);
-                            continue;
-                        }
-                        Err(error) => error.to_string(),
-                    }
-                };
-                let _ = client.send(format!("sorry: {refusal}"));
+                let mut submit = || group.group().submit(Level::Majority, request.as_bytes()).map_err(|error| error.to_string());
+                match if is_stuck { Err("too few replicas are here".to_owned()) } else { submit() } {
+                    Ok(number) => drop(waiting.insert(number, client)),
+                    Err(refusal) => drop(client.send(format!("sorry: {refusal}"))),
+                }
             }
         }
     }
@@ -142,19 +106,20 @@ async fn client(mut stream: TcpStream, requests: mpsc::Sender<Request>) -> std::
     Ok(())
 }
 
-/// Runs a replica for ever: `AGENT NUMBER COUNT ADDRESS new|join`.
-pub(crate) async fn replica(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+/// How a replica is a member. What a client was told is kept, or else nothing is told any more.
+pub(crate) fn options() -> GroupOptions {
+    let names = Names { process: "kv-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
+    let config = Config { needs_quorum: true, ..Config::default() };
+    GroupOptions { names, config, endpoint: EndpointOptions { events: true, ..EndpointOptions::default() } }
+}
+
+/// Runs a replica for ever, with arguments `AGENT NUMBER COUNT ADDRESS new|join`.
+pub(crate) async fn replica(arguments: &[String], options: GroupOptions) -> Result<(), Box<dyn Error>> {
     let [agent, number, count, address, how] = arguments else {
         return Err("usage: kv AGENT_SOCKET NUMBER COUNT ADDRESS new|join".into());
     };
     let (own, nodes) = (NodeId(number.parse()?), (0..count.parse()?).map(NodeId).collect::<Vec<_>>());
-    let names = Names { process: "kv-".to_owned(), endpoint: "group".to_owned(), ..Names::default() };
-    let endpoint = EndpointOptions { events: true, ..EndpointOptions::default() };
-    let agent = Agent::connect(agent.as_ref(), &names.process(own))?;
-    // What a client was told is kept, or else nothing is told any more.
-    let config = Config { needs_quorum: true, ..Config::default() };
-    let options = GroupOptions { names, config, endpoint };
-
+    let agent = Agent::connect(Path::new(agent), &options.names.process(own))?;
     let (sender, mut requests) = mpsc::channel(64);
     let listener = TcpListener::bind(address).await?;
     println!("replica {number} serves {}", listener.local_addr()?);
@@ -163,10 +128,8 @@ pub(crate) async fn replica(arguments: &[String]) -> Result<(), Box<dyn Error>> 
             tokio::spawn(client(stream, sender.clone()));
         }
     });
-    let mut group = match how.as_str() {
-        "new" => Group::configured(&agent, own, &nodes, options.clone())?,
-        _ => Group::joining(&agent, own, &nodes, options.clone())?,
-    };
+    let begin = if how == "new" { Group::configured } else { Group::joining };
+    let mut group = begin(&agent, own, &nodes, options.clone())?;
     loop {
         serve(AsyncGroup::new(group)?, &mut requests).await?;
         println!("the group has gone on without this replica, which comes in again");
@@ -176,5 +139,5 @@ pub(crate) async fn replica(arguments: &[String]) -> Result<(), Box<dyn Error>> 
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    replica(&std::env::args().skip(1).collect::<Vec<_>>()).await
+    replica(&std::env::args().skip(1).collect::<Vec<_>>(), options()).await
 }

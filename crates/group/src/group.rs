@@ -8,6 +8,7 @@ use comb_membership::detect::Kind;
 use comb_membership::order::{Level, SubmitError};
 use comb_membership::stack::{Config, Event, Input, Stack, WatchingError};
 use comb_membership::state::WriteError;
+use comb_membership::wire::{self, Protocol};
 use comb_membership::{Incarnation, Member, PeerError, To, View, ViewEpoch};
 use comb_net::{Agent, Cause, Endpoint, EndpointOptions};
 use comb_types::{NodeId, Time};
@@ -136,6 +137,8 @@ pub struct Group {
     failure: Option<LogError>,
     /// The epoch that it has left word of last.
     left: Option<ViewEpoch>,
+    /// Messages that it has sent, but for its detectors'.
+    sent: u64,
 }
 
 impl Group {
@@ -235,6 +238,11 @@ impl Group {
         self.failure.as_ref()
     }
 
+    /// How many messages this member has sent so far, but for those of its detectors, which are sent whatever happens.
+    pub fn messages_sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Why the quorum resource could not be asked, while that is so. It is asked again.
     pub fn quorum_error(&self) -> Option<&QuorumError> {
         self.asker.as_ref().and_then(Asker::error)
@@ -260,6 +268,7 @@ impl Group {
             plug_ins: PlugIns::default(),
             failure: None,
             left: None,
+            sent: 0,
         };
         group.send();
         Ok(group)
@@ -492,8 +501,13 @@ impl Group {
         self.leave_word();
         let now = self.now();
         while let Some(cast) = self.stack.poll_transmit(now) {
+            let is_detectors =
+                matches!(wire::protocol(self.own, &cast.bytes), Ok(Protocol::State | Protocol::Detect));
             match cast.to {
-                To::One(node) => self.mesh.send(node, &cast.bytes),
+                To::One(node) => {
+                    self.mesh.send(node, &cast.bytes);
+                    self.sent += u64::from(!is_detectors);
+                }
                 To::Others => {
                     let Some(order) = self.stack.order() else { continue };
                     let nodes: Vec<_> = order.view().nodes().collect();
@@ -504,6 +518,7 @@ impl Group {
                         nodes[first..].iter().chain(&nodes[..first]).filter(|&&node| node != self.own)
                     {
                         self.mesh.send(node, &cast.bytes);
+                        self.sent += u64::from(!is_detectors);
                     }
                 }
             }

@@ -1,32 +1,30 @@
 //! The key-value service of `examples/kv.rs`, as processes that are killed, stopped and started again by seed, while clients write
 //! and read: what these saw could have happened one after the other.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use comb_membership::scenario::linearizable::{Action, Operation, is_linearizable};
-use comb_membership::{Dice, Time};
+use comb_group::{Event, Group, NodeId};
+use comb_membership::Dice;
+use comb_net::Agent;
 use comb_net::agent::{Limits, SameUser, Server};
+use kv_users::{Client, User, judge};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[path = "../examples/kv.rs"]
 #[expect(dead_code, reason = "its `main` is not called here")]
 mod kv;
+mod kv_users;
 
 const REPLICAS: usize = 5;
 const CLIENTS: u32 = 4;
-const KEYS: u32 = 4;
 /// Each is two faults at once: five replicas go on without two.
 const ROUNDS: u32 = 8;
-/// Of each client: a slow machine has its faults with fewer, and would have nothing to judge.
-const LEAST_REQUESTS: u64 = 300;
-/// What a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(60);
 /// With it the test's own program is a replica, with arguments as the example has them.
 const REPLICA: &str = "COMB_KV_REPLICA";
@@ -42,7 +40,7 @@ fn replica_process() {
     });
     let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(kv::replica(&arguments)).expect("a replica runs for ever");
+    runtime.block_on(kv::replica(&arguments, kv::options())).expect("a replica runs for ever");
 }
 
 type Said = Arc<Mutex<Vec<(Duration, String)>>>;
@@ -104,63 +102,6 @@ impl Replica {
     }
 }
 
-/// A client: one connection, to the next replica when one fails.
-struct Client {
-    addresses: Arc<Vec<SocketAddr>>,
-    turn: usize,
-    connection: Option<BufReader<TcpStream>>,
-}
-
-impl Client {
-    fn new(addresses: &Arc<Vec<SocketAddr>>, turn: usize) -> Self {
-        Self { addresses: Arc::clone(addresses), turn, connection: None }
-    }
-
-    /// Asks one replica once. An error means that the request may have been done.
-    fn ask(&mut self, request: &str) -> std::io::Result<String> {
-        let answer = self.try_to_ask(request);
-        let is_served = answer.as_ref().is_ok_and(|answer| !answer.starts_with("sorry"));
-        if !is_served {
-            self.connection = None;
-            self.turn += 1;
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        answer
-    }
-
-    fn try_to_ask(&mut self, request: &str) -> std::io::Result<String> {
-        let address = self.addresses[self.turn % self.addresses.len()];
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => {
-                let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                none.insert(BufReader::new(stream))
-            }
-        };
-        connection.get_mut().write_all(format!("{request}\n").as_bytes())?;
-        let mut answer = String::new();
-        connection.read_line(&mut answer)?;
-        match answer.trim_end() {
-            lost if lost.is_empty() || lost.starts_with("lost") => {
-                Err(std::io::ErrorKind::ConnectionAborted.into())
-            }
-            answer => Ok(answer.to_owned()),
-        }
-    }
-
-    /// Asks until it is answered.
-    fn insist(&mut self, request: &str) -> String {
-        let deadline = Instant::now() + SOON;
-        loop {
-            match self.ask(request) {
-                Ok(answer) if !answer.starts_with("sorry") => return answer,
-                other => assert!(Instant::now() < deadline, "{request}: {other:?}"),
-            }
-        }
-    }
-}
-
 /// A service, and an agent for it.
 struct Service {
     replicas: Vec<Replica>,
@@ -203,67 +144,6 @@ impl Service {
     }
 }
 
-/// What was done to each key.
-type History = Vec<Vec<Operation<u64>>>;
-
-/// What the client knows to have been there after its operation.
-fn last_seen(operation: &Operation<u64>) -> Option<u64> {
-    match operation.action {
-        Action::Write(value) | Action::Exchange { new: value, done: Some(true), .. } => Some(value),
-        Action::Read(seen) => seen,
-        Action::Exchange { .. } => None,
-    }
-}
-
-/// Writes, exchanges and reads until it is told to stop.
-fn use_it(number: u32, mut client: Client, seed: u64, began: Instant, over: &AtomicBool) -> History {
-    let now = || Time::ZERO.saturating_add(began.elapsed());
-    let mut dice = Dice::new(seed.wrapping_add(u64::from(number)));
-    let mut history = vec![Vec::new(); KEYS as usize];
-    let mut request = 0_u64;
-    while !over.load(Ordering::Relaxed) || request < LEAST_REQUESTS {
-        request += 1;
-        let key = dice.below(KEYS);
-        // No value is written twice.
-        let value = u64::from(number) << 32 | request;
-        let (writes, exchanges) = (dice.happens(400_000), dice.happens(400_000));
-        // Of what this client saw there last, which may still be there.
-        let old = history[key as usize].iter().rev().find_map(last_seen).filter(|_| exchanges);
-        // Some are asked again until they are answered, and are done once all the same; others are asked once.
-        let is_numbered = dice.happens(900_000);
-        let text = match old {
-            _ if !writes => format!("get {key}"),
-            None => format!("put {key} {value}"),
-            Some(old) => format!("cas {key} {old} {value}"),
-        };
-        let asked = now();
-        let answer = if is_numbered {
-            Some(client.insist(&format!("client-{number}:{request} {text}")))
-        } else {
-            client.ask(&text).ok()
-        };
-        let answered = now();
-        let ended = answer.is_some().then_some(answered);
-        let exchange = |done| old.map(|old| Action::Exchange { old, new: value, done });
-        let action = match (writes, answer.as_deref()) {
-            (_, Some(refused)) if refused.starts_with("sorry") => continue,
-            (true, None) => exchange(None).unwrap_or(Action::Write(value)),
-            (true, Some("ok")) => exchange(Some(true)).unwrap_or(Action::Write(value)),
-            (true, Some("not")) => exchange(Some(false)).expect("a put is always done"),
-            (false, None) => continue,
-            (false, Some("none")) => Action::Read(None),
-            (false, Some(read)) => {
-                let value = read.strip_prefix("is ").and_then(|value| value.parse().ok());
-                Action::Read(Some(value.expect("a value that was written")))
-            }
-            (true, Some(other)) => panic!("{text}: {other}"),
-        };
-        history[key as usize].push(Operation { action, began: asked, ended });
-        std::thread::sleep(Duration::from_micros(u64::from(dice.below(2000))));
-    }
-    history
-}
-
 /// Kills one replica, stops another, and lets both come back.
 fn harm(service: &mut Service, dice: &mut Dice) {
     let count = u32::try_from(REPLICAS).expect("few");
@@ -296,7 +176,7 @@ fn what_clients_saw_could_have_happened_one_after_the_other_whatever_happens_to_
                 let client = Client::new(&addresses, number as usize);
                 let (over, histories) = (&over, &histories);
                 scope.spawn(move || {
-                    let history = use_it(number, client, seed, began, over);
+                    let history = User { number, seed, began, ..User::default() }.use_it(client, over);
                     histories.lock().expect("no panic").push(history);
                 })
             })
@@ -310,20 +190,7 @@ fn what_clients_saw_could_have_happened_one_after_the_other_whatever_happens_to_
         }
         over.store(true, Ordering::Relaxed);
     });
-    let histories = histories.into_inner().expect("no panic");
-    for key in 0..KEYS as usize {
-        let operations: Vec<_> = histories.iter().flat_map(|history| history[key].clone()).collect();
-        let count = |what: fn(&Action<u64>) -> bool| operations.iter().filter(|o| what(&o.action)).count();
-        let writes = count(|action| matches!(action, Action::Write(_)));
-        let [exchanged, not] = [
-            count(|action| matches!(action, Action::Exchange { done: Some(true), .. })),
-            count(|action| matches!(action, Action::Exchange { done: Some(false), .. })),
-        ];
-        let all = operations.len();
-        eprintln!("key {key}: {all} operations, {writes} writes, {exchanged} exchanges, {not} in vain");
-        assert!(writes.min(exchanged).min(not) > 10, "too little was done for a judgement");
-        assert!(is_linearizable(&operations), "seed {seed}: key {key} has no order");
-    }
+    judge(&histories.into_inner().expect("no panic"), 10, &format!("seed {seed}"));
 }
 
 #[test]
@@ -346,6 +213,45 @@ fn a_request_is_done_once_however_often_it_is_asked_and_a_value_is_exchanged_onl
     assert_eq!(client.insist("get colour"), "is blue");
     assert_eq!(client.insist("get color"), "none");
     assert!(client.ask("put colour").expect("an answer").starts_with("sorry"));
+}
+
+/// It took any bytes for an empty state before, and would have answered from that.
+#[test]
+fn a_replica_that_is_handed_a_state_that_is_none_ends_and_says_so() {
+    let folder = std::env::temp_dir().join(format!("comb-kv-garbage-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let server =
+        Server::bind(&folder.join("agent"), Box::new(SameUser), Limits::default()).expect("an agent");
+    let (own, options) = (NodeId(0), kv::options());
+    let agent = Agent::connect(&folder.join("agent"), &options.names.process(own)).expect("the agent");
+    let mut group = Group::configured(&agent, own, &[own], options).expect("a member");
+    let mut replica = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "replica_process", "--nocapture"])
+        .env(REPLICA, format!("{} 1 2 127.0.0.1:0 join", folder.join("agent").display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let deadline = Instant::now() + SOON;
+    let status = loop {
+        group.poll();
+        while let Some(event) = group.next_event() {
+            if let Event::WantsState = event {
+                group.give_state(&[0xff; 20]);
+            }
+        }
+        if let Some(status) = replica.try_wait().expect("it is ours") {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it goes on");
+        group.wait(Duration::from_millis(5));
+    };
+    let mut said = String::new();
+    replica.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    drop(server);
+    std::fs::remove_dir_all(&folder).expect("ours");
+    assert!(!status.success() && said.contains("the others' state"), "{status}: {said}");
 }
 
 /// Asks until the replica says that there are too few.

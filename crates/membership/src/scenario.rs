@@ -6,14 +6,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use comb_sim::{Actor, Line, Time, World};
+use comb_sim::{Actor, Time, World};
 
-pub use comb_sim::Failure;
+pub use comb_sim::{Failure, Line};
 
 pub mod circles;
 pub mod gossip;
 pub mod group;
-pub mod linearizable;
 pub mod mscs;
 mod one_order;
 pub mod order;

@@ -6,6 +6,7 @@ mod checker;
 mod clock;
 mod disk;
 mod fault;
+pub mod linearizable;
 mod log;
 mod network;
 mod schedule;

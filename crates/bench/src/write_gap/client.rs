@@ -16,7 +16,10 @@ use super::{Outcome, Service};
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
 /// How long a question that is no write may take.
 const SOON: Duration = Duration::from_secs(10);
-const VALUE: &str = "01234567890123456789012345678901234567890123456789012345";
+/// Keys are used again by the next round but so many, so that what the replicas hold does not grow.
+const ROUNDS: u32 = 8;
+/// A reader asks for so many keys before it reads the answers: as many as find room in a socket.
+const AT_A_TIME: usize = 200;
 
 /// How a client says what it wants.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +30,22 @@ pub(super) enum Words {
     Gateway,
 }
 
+/// What is written around one fault: keys that no round near has, with values that no other round has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round(pub(super) u32);
+
+impl Round {
+    /// What all of its keys begin with.
+    fn prefix(self) -> String {
+        format!("{}-", self.0 % ROUNDS)
+    }
+
+    /// 56 bytes.
+    fn value(self) -> String {
+        format!("{:056}", self.0)
+    }
+}
+
 pub(super) struct Client {
     words: Words,
     patience: Duration,
@@ -34,16 +53,16 @@ pub(super) struct Client {
     /// The replica that it is at.
     at: Arc<AtomicUsize>,
     connection: Option<BufReader<TcpStream>>,
-    /// What its keys begin with, and how many it has tried to write.
-    prefix: String,
+    round: Round,
+    /// How many keys it has tried to write.
     number: u64,
 }
 
 impl Client {
-    pub(super) fn new(service: &dyn Service, at: usize, prefix: String) -> Self {
+    pub(super) fn new(service: &dyn Service, at: usize, round: Round) -> Self {
         let (words, patience, addresses) = (service.words(), service.patience(), service.addresses());
         let at = Arc::new(AtomicUsize::new(at));
-        Self { words, patience, addresses, at, connection: None, prefix, number: 0 }
+        Self { words, patience, addresses, at, connection: None, round, number: 0 }
     }
 
     /// Where it is, for whoever watches it.
@@ -51,10 +70,10 @@ impl Client {
         Arc::clone(&self.at)
     }
 
-    /// Writes a key that nobody has written, and says which if that was acknowledged. If not, it may be written all the same.
+    /// Writes a key that nobody has written in this round, and says which if that was acknowledged. If not, it may be written all the same.
     pub(super) fn write(&mut self) -> Option<String> {
         self.number += 1;
-        let key = format!("{}{}", self.prefix, self.number);
+        let key = format!("{}{}", self.round.prefix(), self.number);
         if self.try_to_write(&key).is_ok() {
             return Some(key);
         }
@@ -70,10 +89,11 @@ impl Client {
             Some(connection) => connection,
             none => none.insert(connect(address, self.patience)?),
         };
+        let value = self.round.value();
         match self.words {
-            Words::Line => say(connection, &format!("put {key} {VALUE}")),
+            Words::Line => say(connection, &format!("put {key} {value}")),
             Words::Gateway => {
-                let body = json!({ "key": base64(key), "value": base64(VALUE) });
+                let body = json!({ "key": base64(key), "value": base64(&value) });
                 post(connection, "/v3/kv/put", &body).map(|_| ())
             }
         }
@@ -81,41 +101,34 @@ impl Client {
 }
 
 impl Words {
-    /// Of these keys, which begin so, those that a replica lacks.
-    pub(super) fn lacking(self, at: SocketAddr, prefix: &str, keys: &[String]) -> Outcome<usize> {
+    /// Of these keys of a round those that a replica lacks, or of which it has another round's value.
+    pub(super) fn lacking(self, at: SocketAddr, round: Round, keys: &[String]) -> Outcome<usize> {
         let mut connection = connect(at, SOON)?;
-        let held: BTreeSet<String> = match self {
-            Self::Line => {
-                connection.get_mut().write_all(format!("keys {prefix}\n").as_bytes())?;
-                let mut answer = String::new();
-                connection.read_line(&mut answer)?;
-                serde_json::from_str(&answer)?
+        let (prefix, value) = (round.prefix(), round.value());
+        if let Self::Line = self {
+            let (held, mut lacking) = (format!("is {value}\n"), 0);
+            for some in keys.chunks(AT_A_TIME) {
+                let questions: String = some.iter().map(|key| format!("get {key}\n")).collect();
+                connection.get_mut().write_all(questions.as_bytes())?;
+                for _ in some {
+                    let mut answer = String::new();
+                    connection.read_line(&mut answer)?;
+                    if !answer.starts_with("is ") && answer != "none\n" {
+                        return Err(format!("a replica answers {answer:?}").into());
+                    }
+                    lacking += usize::from(answer != held);
+                }
             }
-            Self::Gateway => {
-                let body =
-                    json!({ "key": base64(prefix), "range_end": base64(&behind(prefix)), "keys_only": true });
-                let answer = post(&mut connection, "/v3/kv/range", &body)?;
-                let keys = answer["kvs"].as_array().into_iter().flatten();
-                keys.filter_map(|pair| pair["key"].as_str()).map(str::to_owned).collect()
-            }
-        };
-        let is_held = |key: &&String| match self {
-            Self::Line => held.contains(*key),
-            Self::Gateway => held.contains(&base64(key)),
-        };
-        Ok(keys.len() - keys.iter().filter(is_held).count())
-    }
-
-    /// Removes all keys that begin so.
-    pub(super) fn forget(self, at: SocketAddr, prefix: &str) -> Outcome<()> {
-        let mut connection = connect(at, SOON)?;
-        match self {
-            Self::Line => Ok(say(&mut connection, &format!("forget {prefix}"))?),
-            Self::Gateway => {
-                let body = json!({ "key": base64(prefix), "range_end": base64(&behind(prefix)) });
-                Ok(post(&mut connection, "/v3/kv/deleterange", &body).map(|_| ())?)
-            }
+            return Ok(lacking);
         }
+        let body = json!({ "key": base64(&prefix), "range_end": base64(&behind(&prefix)) });
+        let answer = post(&mut connection, "/v3/kv/range", &body)?;
+        let pairs = answer["kvs"].as_array().into_iter().flatten();
+        let held: BTreeSet<&str> = pairs
+            .filter(|pair| pair["value"] == base64(&value))
+            .filter_map(|pair| pair["key"].as_str())
+            .collect();
+        Ok(keys.iter().filter(|key| !held.contains(base64(key).as_str())).count())
     }
 }
 

@@ -2,15 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::{Limits, SameUser, Server};
-use serde_json::Value;
 
 use super::network::Network;
-use super::replica::Told;
+use super::replica::{Said, Told, said};
 use super::{Harm, LITTLE_PATIENCE, Outcome, PATIENCE, REPLICAS, Service, Words, host_agent};
 use crate::room::Room;
 
@@ -118,18 +117,18 @@ impl<'a> Replicas<'a> {
         })
     }
 
-    /// A side of ours: the process, and what it says.
+    /// A side of ours: the process, and the lines that it says.
     fn spawn(
         &self,
         number: usize,
         side: &str,
         told: &str,
-    ) -> Outcome<(Child, impl Iterator<Item = Value> + use<>)> {
+    ) -> Outcome<(Child, impl Iterator<Item = String> + use<>)> {
         let mut command = self.command(number)?;
         command.args(["bench-side", side, "--answer"]).arg(self.room.path()).arg(told);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let said = said(process.stdout.take().expect("piped"));
-        Ok((process, said))
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        Ok((process, lines))
     }
 
     /// Returns when it can be asked; none where there is one for all.
@@ -137,8 +136,8 @@ impl<'a> Replicas<'a> {
         if let Place::Here { .. } = self.place {
             return Ok(None);
         }
-        let (process, mut said) = self.spawn(number, "host_agent", &number.to_string())?;
-        said.next().ok_or("an agent did not start")?;
+        let (process, mut lines) = self.spawn(number, "host_agent", &number.to_string())?;
+        lines.next().ok_or("an agent did not start")?;
         Ok(Some(process))
     }
 
@@ -148,16 +147,21 @@ impl<'a> Replicas<'a> {
         let ping_ms = u64::try_from(self.times.ping.as_millis())?;
         let own = u32::try_from(number)?;
         let told = Told { own, is_on_host, is_back, listen, ping_ms };
-        let (process, mut said) = self.spawn(number, "replica", &serde_json::to_string(&told)?)?;
+        let (process, lines) = self.spawn(number, "replica", &serde_json::to_string(&told)?)?;
+        let mut heard = lines.filter_map(|line| said(&line));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let mut replica = Replica { process, address: ([0; 4], 0).into(), seen: Arc::clone(&seen), agent };
-        let address = said.next().and_then(|said| said["address"].as_str()?.parse().ok());
-        replica.address = address.ok_or("a replica did not say where it serves")?;
+        let Some(Said::Serves(address)) = heard.next() else {
+            return Err("a replica did not say where it serves".into());
+        };
+        replica.address = address;
         std::thread::spawn(move || {
-            for said in said {
-                let members = said["view"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-                let view = (said["epoch"].as_u64().unwrap_or_default(), members.collect());
-                *seen.lock().expect("no panic") = view;
+            for said in heard {
+                *seen.lock().expect("no panic") = match said {
+                    Said::View(epoch, members) => (epoch, members),
+                    Said::Out => Seen::default(),
+                    Said::Serves(_) => continue,
+                };
             }
         });
         Ok(replica)
@@ -183,12 +187,6 @@ impl<'a> Replicas<'a> {
             |seen: &[Seen]| seen.iter().all(|view| view.1.len() == REPLICAS && view.0 == seen[0].0);
         self.await_views("not all are in one view", is_whole)
     }
-}
-
-/// The lines of JSON that a process says.
-fn said(out: ChildStdout) -> impl Iterator<Item = Value> {
-    let lines = BufReader::new(out).lines().map_while(Result::ok);
-    lines.filter_map(|line| serde_json::from_str(&line).ok())
 }
 
 impl Service for Replicas<'_> {

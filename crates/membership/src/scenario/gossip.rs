@@ -15,6 +15,10 @@ use crate::detect::{Condition, Evidence};
 use crate::state::{self, State};
 use crate::view::Member;
 
+mod heard;
+
+pub use heard::{Heard, Hearer, listen};
+
 /// See the module.
 pub const SCENARIO: Scenario = Scenario {
     name: "gossip",
@@ -62,7 +66,7 @@ impl Trial {
 }
 
 /// What was measured.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
     /// The same for two runs that did the same.
     pub trace_hash: u64,
@@ -70,10 +74,11 @@ pub struct Measured {
     pub steps: u64,
     /// Until all nodes knew all; none if they never did.
     pub acquainted: Option<Duration>,
-    /// From a crash until the first, and until the last, had learnt of it; the worst of all crashes.
-    pub first_learns: Duration,
-    /// And the last.
-    pub last_learns: Duration,
+    /// From a crash until the first observer had learnt of it, the worst of all crashes; none if nobody ever learnt of one of
+    /// them, or there was none.
+    pub first_learns: Option<Duration>,
+    /// Until the last had; none if one never did.
+    pub last_learns: Option<Duration>,
     /// Crashes of which not all nodes learnt.
     pub missed: u32,
     /// Healthy nodes that some node took for failed.
@@ -108,12 +113,16 @@ pub enum Command {
 impl Gossiper {
     /// A node of a farm in which each knows the first of all, the first of its zone, and its neighbours.
     pub fn new(boot: &Boot<'_>, buddies: bool) -> Self {
-        let node = boot.node.0;
-        let contacts = [0, node / 64 * 64, node.saturating_sub(1), node + 1];
         let me = Member { node: boot.node, incarnation: boot.incarnation };
-        let state = state::Config::new(me, contacts.map(NodeId).to_vec(), boot.seed);
-        let buddy = buddies.then(|| buddy::Config::new(me, boot.seed ^ 1));
-        Self { lookout: Lookout::new(state, buddy, boot.now), ring_changes: true }
+        Self::of(me, boot.seed, boot.now, buddies)
+    }
+
+    fn of(me: Member, seed: u64, now: Time, buddies: bool) -> Self {
+        let node = me.node.0;
+        let contacts = [0, node / 64 * 64, node.saturating_sub(1), node + 1];
+        let state = state::Config::new(me, contacts.map(NodeId).to_vec(), seed);
+        let buddy = buddies.then(|| buddy::Config::new(me, seed ^ 1));
+        Self { lookout: Lookout::new(state, buddy, now), ring_changes: true }
     }
 
     /// Its state service.
@@ -131,14 +140,14 @@ impl Gossiper {
         let _ = self.lookout.handle(now, input);
     }
 
-    fn poll(&mut self, effects: &mut Effects<'_, Event>) {
-        let now = effects.now();
+    /// Tells what there is to be known since the last input; what there is to be sent can be asked for then.
+    fn poll(&mut self, now: Time, mut tell: impl FnMut(Event)) {
         loop {
             while let Some(event) = self.lookout.poll_event(now) {
                 if let Event::State(event) = &event {
                     self.ring_changes |= changes_zone(event);
                 }
-                effects.tell(event);
+                tell(event);
             }
             if !std::mem::take(&mut self.ring_changes) {
                 break;
@@ -146,9 +155,6 @@ impl Gossiper {
             let members: Vec<_> = self.state().zone_members().collect();
             let input = lookout::Input::Members { members: &members, hub: None, grace: Duration::ZERO };
             self.feed(now, input);
-        }
-        while let Some(transmit) = self.lookout.poll_transmit() {
-            effects.send(transmit.to, transmit.bytes);
         }
     }
 }
@@ -171,7 +177,10 @@ impl Actor for Gossiper {
             }
             _ => self.feed(now, lookout::Input::Timeout),
         }
-        self.poll(effects);
+        self.poll(now, |event| effects.tell(event));
+        while let Some(transmit) = self.lookout.poll_transmit() {
+            effects.send(transmit.to, transmit.bytes);
+        }
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -329,9 +338,10 @@ pub fn farm(trial: Trial, limit: Option<Duration>) -> (World<Gossiper>, Rc<RefCe
 }
 
 /// Whether every node knows all others.
-fn all_acquainted(world: &World<Gossiper>, nodes: u32) -> bool {
-    world.actors().count() == nodes as usize
-        && world.actors().all(|(_, actor)| actor.state().alive() == nodes)
+fn all_acquainted<'a>(actors: impl Iterator<Item = &'a Gossiper>, nodes: u32) -> bool {
+    let mut up = 0;
+    let mut actors = actors.inspect(|_| up += 1);
+    actors.all(|actor| actor.state().alive() == nodes) && up == nodes
 }
 
 /// Runs a trial: half of it undisturbed, then with crashes. For `limit`, see [`farm`].
@@ -344,7 +354,7 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
     let mut acquainted = None;
     while world.now() < Time::ZERO.saturating_add(half) {
         world.run_for(Duration::from_secs(1))?;
-        if acquainted.is_none() && all_acquainted(&world, nodes) {
+        if acquainted.is_none() && all_acquainted(world.actors().map(|(_, actor)| actor), nodes) {
             acquainted = Some(world.now().since(Time::ZERO));
         }
     }
@@ -369,21 +379,23 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
         world.actors().map(|(_, actor)| figure(actor.state())).sum::<f64>() / world.actors().count() as f64
     };
     let tally = tally.borrow();
-    let learnt = |at: &Time, learnt: &[Option<Time>]| {
-        let truth = world.truth();
-        let up = || truth.up().filter_map(|node| Some(learnt[node.0 as usize]?.since(*at)));
-        (up().min().unwrap_or_default(), up().max().unwrap_or_default())
-    };
-    let times: Vec<_> = tally.crashes.values().map(|(at, learnt_at)| learnt(at, learnt_at)).collect();
-    let is_missed =
-        |learnt: &[Option<Time>]| world.truth().up().any(|node| learnt[node.0 as usize].is_none());
-    let missed = tally.crashes.values().filter(|(_, learnt)| is_missed(learnt)).count();
+    let times: Vec<_> = tally
+        .crashes
+        .values()
+        .map(|(at, learnt)| {
+            let observers: Vec<_> = world.truth().up().map(|node| learnt[node.0 as usize]).collect();
+            learning(*at, &observers)
+        })
+        .collect();
+    let missed = times.iter().filter(|times| times.1.is_none()).count();
+    let worst =
+        |times: Vec<Option<Duration>>| times.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max();
     Ok(Measured {
         trace_hash: world.trace_hash(),
         steps: world.steps(),
         acquainted,
-        first_learns: times.iter().map(|times| times.0).max().unwrap_or_default(),
-        last_learns: times.iter().map(|times| times.1).max().unwrap_or_default(),
+        first_learns: worst(times.iter().map(|times| times.0).collect()),
+        last_learns: worst(times.iter().map(|times| times.1).collect()),
         missed: u32::try_from(missed).unwrap_or(u32::MAX),
         false_failures: u32::try_from(tally.false_failures.len()).unwrap_or(u32::MAX),
         false_suspicions: tally.false_suspicions,
@@ -395,21 +407,36 @@ pub fn measure(trial: Trial, limit: Option<Duration>, watch: Watch) -> Result<Me
     })
 }
 
+/// How long the first, and how long the last observer took to learn of a crash. One who never did is no observer who was quick:
+/// then there was no last.
+fn learning(crash: Time, learnt: &[Option<Time>]) -> (Option<Duration>, Option<Duration>) {
+    let took = || learnt.iter().map(|time| Some(time.as_ref()?.since(crash)));
+    (took().flatten().min(), took().collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max()))
+}
+
 fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
+    run_losing(options, None, watch)
+}
+
+/// Runs the scenario in a network that loses so many messages in a million, from the start on.
+pub fn run_losing(options: Options, lost_per_million: Option<u32>, watch: Watch) -> Result<Report, Failure> {
     let mut trial = Trial::quiet(options.seed, options.nodes.unwrap_or(if options.soak { 1000 } else { 64 }));
     if options.soak {
         trial = Trial { lost_per_million: 250_000, lasting: Duration::from_secs(3600), ..trial };
     }
-    let limit = if options.soak { 30 } else { 12 };
+    trial.lost_per_million = lost_per_million.unwrap_or(trial.lost_per_million);
+    let limit = if trial.lost_per_million > 0 { 30 } else { 12 };
     let measured = measure(trial, Some(Duration::from_secs(limit)), watch)?;
+    // With a limit a crash that somebody missed has ended the run.
+    let seconds = |span: Option<Duration>| span.unwrap_or_default().as_secs_f64();
     Ok(Report {
         trace_hash: measured.trace_hash,
         virtual_time: trial.lasting,
         steps: measured.steps,
         figures: vec![
             ("nodes", trial.nodes.into(), ""),
-            ("first observer learns of a crash", measured.first_learns.as_secs_f64(), "s"),
-            ("last observer learns of a crash", measured.last_learns.as_secs_f64(), "s"),
+            ("first observer learns of a crash", seconds(measured.first_learns), "s"),
+            ("last observer learns of a crash", seconds(measured.last_learns), "s"),
             ("false failures", measured.false_failures.into(), ""),
             ("false suspicions of single nodes", measured.false_suspicions.into(), ""),
             ("sent by a node, mean", measured.mean_bytes, "B/s"),

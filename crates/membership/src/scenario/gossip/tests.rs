@@ -11,12 +11,15 @@ fn first_life(node: u32) -> Member {
     Member { node: NodeId(node), incarnation: Incarnation(1) }
 }
 
+fn all_known(world: &World<Gossiper>, nodes: u32) -> bool {
+    all_acquainted(world.actors().map(|(_, actor)| actor), nodes)
+}
+
 /// A farm in which all have known each other for a while.
 fn acquainted(trial: Trial) -> (World<Gossiper>, Rc<RefCell<Tally>>) {
     let (mut world, tally) = farm(trial, Some(seconds(30)));
     let nodes = trial.nodes;
-    let all =
-        world.run_while_not(seconds(120), |world| all_acquainted(world, nodes)).expect("no rule broken");
+    let all = world.run_while_not(seconds(120), |world| all_known(world, nodes)).expect("no rule broken");
     let known: Vec<_> = world.actors().map(|(_, actor)| actor.state().alive()).collect();
     assert!(all, "seed {}: after two minutes the nodes know of {known:?}", trial.seed);
     world.run_for(seconds(15)).expect("no rule broken");
@@ -33,8 +36,43 @@ fn sim_a_crash_in_a_zone_is_learnt_of_by_all() {
         let measured = once();
         assert_eq!(measured.trace_hash, once().trace_hash, "the same seed is another run");
         assert_eq!(measured.missed, 0);
-        assert!(measured.last_learns > seconds(1), "nobody can know so soon: {:?}", measured.last_learns);
+        assert!(
+            measured.last_learns > Some(seconds(1)),
+            "nobody can know so soon: {:?}",
+            measured.last_learns
+        );
     }
+}
+
+#[test]
+fn sim_who_hears_what_a_node_heard_knows_what_it_knew() {
+    let heard: Rc<RefCell<Vec<Heard>>> = Rc::default();
+    let listened = Rc::clone(&heard);
+    listen(7, 130, move |heard| listened.borrow_mut().push(heard))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    let heard = heard.borrow();
+    let mut hearer = Hearer::start(&heard[0]).expect("it begins with its beginning");
+    assert_eq!(hearer.state().alive(), 1);
+    heard[1..].iter().for_each(|heard| hearer.hear(heard));
+    assert_eq!((hearer.state().alive(), hearer.state().refused()), (130, 0));
+    // Else it would not be asked, and would hear nothing, as a node of that zone.
+    assert!(hearer.sent() > 100, "{}", hearer.sent());
+}
+
+/// A crash that not all had time to learn of was told as one of which all learnt at once.
+#[test]
+fn a_crash_that_somebody_never_learnt_of_has_no_last_observer() {
+    let at = |millis| Some(Time::from_millis(millis));
+    let span = |millis| Some(Duration::from_millis(millis));
+    let crash = Time::from_millis(1000);
+    assert_eq!(learning(crash, &[at(3000), at(2000), at(2500)]), (span(1000), span(2000)));
+    assert_eq!(learning(crash, &[at(3000), None, at(2500)]), (span(1500), None));
+    assert_eq!(learning(crash, &[None, None]), (None, None));
+
+    let hasty = Trial { lasting: seconds(6), ..Trial::quiet(6, 64) };
+    let measured = measure(hasty, None, None).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(measured.missed > 0, "three seconds are too short for anybody");
+    assert_eq!(measured.last_learns, None);
 }
 
 #[test]
@@ -53,7 +91,8 @@ fn sim_a_crash_is_learnt_of_in_all_zones() {
     let trial = Trial { lasting: seconds(60), ..Trial::quiet(11, 500) };
     let measured = measure(trial, Some(seconds(8)), None).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(measured.missed, 0);
-    let spread = measured.last_learns - measured.first_learns;
+    let times = measured.last_learns.zip(measured.first_learns);
+    let spread = times.map(|(last, first)| last - first).expect("all learnt of all");
     assert!(spread < Duration::from_millis(1500), "{spread:?} from the first to the last");
 }
 
@@ -63,7 +102,7 @@ fn sim_a_zone_that_fails_as_a_whole_is_missed_by_the_others() {
         let trial = Trial { crashes: 0, zone_crashes: true, ..Trial::quiet(12, nodes) };
         let measured = measure(trial, Some(seconds(40)), None).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(measured.missed, 0);
-        assert!(measured.last_learns > Duration::ZERO, "nothing crashed");
+        assert!(measured.last_learns > Some(Duration::ZERO), "nothing crashed");
     }
 }
 
@@ -122,7 +161,7 @@ fn sim_a_node_that_is_deaf_makes_nobody_fail() {
         world.at(now.saturating_add(seconds(60)), Fault::Heal);
         world.run_for(seconds(100)).unwrap_or_else(|failure| panic!("{failure}"));
         assert!(tally.borrow().false_failures.is_empty());
-        assert!(all_acquainted(&world, 150), "all is well again");
+        assert!(all_known(&world, 150), "all is well again");
     }
 }
 
@@ -139,7 +178,7 @@ fn sim_halves_that_lost_each_other_find_each_other_again() {
         world.at(world.now(), Fault::Heal);
         let (mut healed, end) = (false, world.now().saturating_add(seconds(120)));
         while !healed && world.now() < end {
-            match world.run_while_not(seconds(120), |world| all_acquainted(world, 100)) {
+            match world.run_while_not(seconds(120), |world| all_known(world, 100)) {
                 Ok(all) => healed = all,
                 Err(failure) => assert!(failure.rule.contains("healthy"), "{failure}"),
             }
@@ -173,7 +212,11 @@ fn sim_buddies_are_faster_than_gossip_and_no_less_sure() {
         let measured = measure(trial, Some(seconds(15)), None).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((measured.missed, measured.false_failures), (0, 0));
         if lost_per_million == 0 && stutter.is_none() {
-            assert!(measured.first_learns < seconds(2), "{:?}", measured.first_learns);
+            assert!(
+                measured.first_learns.is_some_and(|first| first < seconds(2)),
+                "{:?}",
+                measured.first_learns
+            );
         }
     }
 }

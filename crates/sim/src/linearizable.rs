@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use comb_sim::Time;
+use comb_types::Time;
 
 /// What a client did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ impl<V: Copy + Eq + Hash> Search<'_, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comb_sim::Dice;
+    use comb_types::Dice;
 
     fn write(value: u32, began: u64, ended: u64) -> Operation<u32> {
         operation(Action::Write(value), began, Some(ended))
