@@ -4,7 +4,7 @@
 mod judge;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::circles::{self, Circles, EVERYONE, Flow, Ordering, Reliability, Terms
 use crate::join;
 use crate::order::Level;
 use crate::quorum::{Basis, judge as judge_quorum};
+use crate::regroup::Regroup;
 use crate::stack::{self, Config, Input, Stack};
 use crate::transmit::To;
 use crate::view::{Member, View, ViewEpoch};
@@ -235,14 +236,18 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
         at = at.saturating_add(BETWEEN_CRASHES);
     }
     let until_quiet = end.saturating_add(SETTLE);
+    let mut decided = BTreeMap::new();
     while world.now() < until_quiet {
         world.run_for(Duration::from_millis(100))?;
+        let regroups = world.actors().filter_map(|(_, actor)| actor.stack.regroup());
+        let views = regroups.flat_map(Regroup::decided_views);
+        decided.extend(views.map(|view| (view.epoch, view.clone())));
         // Who was excluded has halted: somebody starts it again.
         let has_halted = |node: &NodeId| world.now() > end && !world.truth().node(*node).is_up;
         let halted: Vec<_> = (0..nodes).map(NodeId).filter(has_halted).collect();
         halted.into_iter().for_each(|node| world.start(node));
     }
-    let is_whole = is_whole(&world, nodes).map_err(|rule| broken(&world, options.seed, rule))?;
+    let is_whole = is_whole(&world, nodes, &decided).map_err(|rule| broken(&world, options.seed, rule))?;
     if is_whole {
         seen.borrow_mut().must_be_heard = true;
         (0..nodes).for_each(|node| world.command(NodeId(node), Command::SayLastWords));
@@ -264,18 +269,27 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
     Ok(Report::of(&world, figures))
 }
 
-/// Whether all are in one view. They are, unless a group has lost its quorum with those that crashed.
-fn is_whole(world: &World<CircleMember>, nodes: u32) -> Result<bool, String> {
-    let views: BTreeSet<_> =
+/// Whether all are in one view. They are, unless a group has lost a quorum of its newest view with those that crashed, or, if nobody
+/// has installed that, of the one before.
+fn is_whole(
+    world: &World<CircleMember>,
+    nodes: u32,
+    decided: &BTreeMap<ViewEpoch, View>,
+) -> Result<bool, String> {
+    let installed: BTreeSet<_> =
         world.actors().map(|(_, actor)| actor.stack.view().map(|view| view.epoch)).collect();
-    let all = world.actors().count() == nodes as usize && views.len() == 1;
-    let newest = world.actors().filter_map(|(_, actor)| actor.stack.view()).max_by_key(|view| view.epoch);
-    let Some(newest) = newest else { return Ok(false) };
-    let is_left = |member: &&Member| !world.truth().is_dead(member.node, member.incarnation);
-    let left = newest.members.iter().filter(is_left).map(|member| member.node).collect();
-    match all || !judge_quorum(newest, &left, &Basis::default()).is_quorum() {
+    let all = world.actors().count() == nodes as usize && installed.len() == 1;
+    let Some(newest) = decided.values().next_back() else { return Ok(false) };
+    let has_quorum = |view: &View| {
+        let is_left = |member: &&Member| !world.truth().is_dead(member.node, member.incarnation);
+        let left = view.members.iter().filter(is_left).map(|member| member.node).collect();
+        judge_quorum(view, &left, &Basis::default()).is_quorum()
+    };
+    let before = || decided.get(&ViewEpoch(newest.epoch.0 - 1)).is_some_and(has_quorum);
+    let may_agree = has_quorum(newest) && (installed.contains(&Some(newest.epoch)) || before());
+    match all || !may_agree {
         true => Ok(all),
-        false => Err(format!("they could agree, and have not: {views:?}")),
+        false => Err(format!("they could agree, and have not: {installed:?}")),
     }
 }
 
