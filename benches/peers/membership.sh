@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs one peer of the membership benchmark: membership.sh NAME [ARGUMENT...], with a name that `make list-membership` prints.
-# Arguments: of foca and chitchat, those of build/gossip-peers after the library; of corosync and serf, numbers of nodes.
+# Arguments: of foca and chitchat, those of build/gossip-peers after the library; of corosync and serf, numbers of nodes. With `brief`
+# corosync is not asked for the death of a node.
 # Standard output carries JSON lines and nothing else. Nothing outlives the run: no process, no file, no namespace.
 set -eu
 
