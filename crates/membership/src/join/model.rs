@@ -48,8 +48,8 @@ struct State {
     views: Vec<Decided>,
     /// Up to which of these each member has heard.
     known: Vec<usize>,
-    /// Who was handed on by a sponsor.
-    wishes: BTreeSet<Member>,
+    /// Who was handed on, and by which sponsors.
+    wishes: BTreeMap<Member, BTreeSet<NodeId>>,
     /// Lives that a member has seen the end of.
     over: BTreeSet<Member>,
     dead: BTreeSet<NodeId>,
@@ -181,7 +181,9 @@ impl Bounds {
                         state.mistake = Some("one that did not ask is handed on");
                     }
                     state.has_batched |= members.len() > 1;
-                    state.wishes.extend(members);
+                    members.into_iter().for_each(|joiner| {
+                        state.wishes.entry(joiner).or_default().insert(me.node);
+                    });
                 }
                 Event::Reborn { former } => {
                     let now = state.machines[former.node.0 as usize].as_ref();
@@ -219,7 +221,7 @@ impl Bounds {
                 let seat = last.member(joiner.node);
                 seat.is_none() || (without == Some(joiner.node) && seat < Some(**joiner))
             };
-            let wishes: Vec<Member> = state.wishes.iter().filter(is_new).copied().collect();
+            let wishes: Vec<Member> = state.wishes.keys().filter(is_new).copied().collect();
             for choice in 0..1_u32 << wishes.len() {
                 let is_chosen = |(place, _): &(usize, &Member)| choice & (1 << place) != 0;
                 let chosen: Vec<Member> =
@@ -284,7 +286,7 @@ impl Model for Bounds {
             network: BTreeSet::new(),
             views: vec![Decided { view: view.clone(), cut: 0, holders }],
             known: self.nodes().map(|_| 0).collect(),
-            wishes: BTreeSet::new(),
+            wishes: BTreeMap::new(),
             over: BTreeSet::new(),
             dead: BTreeSet::new(),
             first_sponsors: BTreeMap::new(),
@@ -428,8 +430,13 @@ impl Model for Bounds {
         if !self.mortal.is_empty() {
             let replaced = |_: &Self, state: &State| {
                 let is_dead =
-                    |entry: &Entry| entry.first_sponsor.is_some_and(|node| state.dead.contains(&node));
-                state.entries.iter().any(|entry| is_dead(entry) && !state.dead.contains(&entry.told_by))
+                    |entry: &&Entry| entry.first_sponsor.is_some_and(|node| state.dead.contains(&node));
+                let was_first = |entry: &Entry, node: &NodeId| entry.first_sponsor == Some(*node);
+                let others_only = |entry: &Entry| {
+                    let handed_on = state.wishes.get(&entry.life);
+                    handed_on.is_some_and(|by| !by.iter().any(|node| was_first(entry, node)))
+                };
+                state.entries.iter().filter(is_dead).any(others_only)
             };
             properties.push(Property::sometimes("another lets it in when its sponsor has died", replaced));
         }
