@@ -4,7 +4,7 @@
 //! crash is nothing but silence, but for what a proof of death allows. Timers are due at all times: which one fires when is the
 //! model's choice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::string::{String, ToString};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
@@ -55,7 +55,8 @@ struct State {
     machines: Vec<Option<Regroup>>,
     /// Up to where each holds the updates, or held when it crashed.
     held: Vec<u64>,
-    /// Who is asked to flush to a cut.
+    /// Who is asked to reach a cut that is proposed, or to flush to one that was decided.
+    reaches: BTreeMap<NodeId, u64>,
     flushes: BTreeSet<NodeId>,
     network: BTreeSet<Letter>,
     timeouts: u32,
@@ -81,7 +82,9 @@ enum Action {
     Deliver(Letter),
     Timeout(NodeId),
     Crash(NodeId),
-    /// A member has everything up to the cut.
+    /// A member has everything up to the cut that is proposed.
+    Reach(NodeId),
+    /// A member has everything up to the cut that was decided.
     Flush(NodeId),
     /// A member hears that one has crashed.
     Tell {
@@ -102,6 +105,7 @@ impl Bounds {
         State {
             machines: machines.collect(),
             held: self.positions[..self.members as usize].to_vec(),
+            reaches: BTreeMap::new(),
             flushes: BTreeSet::new(),
             network: BTreeSet::new(),
             timeouts: 0,
@@ -128,7 +132,8 @@ impl Bounds {
             let answer = match event {
                 Event::Freeze { .. } => Input::Position(state.held[index]),
                 Event::Reach { cut, .. } => {
-                    if state.held[index] < cut && !can_fetch(state, cut) {
+                    if self.crash == Crash::InCleanup {
+                        state.reaches.insert(node, cut);
                         continue;
                     }
                     state.held[index] = cut.max(state.held[index]);
@@ -139,6 +144,7 @@ impl Bounds {
                 }
                 Event::Decided { cut, .. } if self.crash == Crash::InCleanup => {
                     state.held[index] = cut.min(state.held[index]);
+                    state.reaches.remove(&node);
                     state.flushes.insert(node);
                     continue;
                 }
@@ -212,6 +218,7 @@ impl Model for Bounds {
                 actions.extend(nodes().filter(lives).map(|at| Action::Tell { at, whom: mortal }));
             }
         }
+        actions.extend(state.reaches.keys().copied().filter(lives).map(Action::Reach));
         actions.extend(state.flushes.iter().copied().filter(lives).map(Action::Flush));
     }
 
@@ -249,6 +256,15 @@ impl Model for Bounds {
                     Crash::InCleanup => Strength::Failed,
                 };
                 self.drive(&mut state, at, Input::Suspect(member(whom.0), strength));
+            }
+            Action::Reach(node) => {
+                let (index, cut) = (node.0 as usize, state.reaches.remove(&node)?);
+                if state.held[index] < cut && !can_fetch(&state, cut) {
+                    return None;
+                }
+                state.held[index] = cut.max(state.held[index]);
+                let position = state.held[index];
+                self.drive(&mut state, node, Input::Position(position));
             }
             Action::Flush(node) => {
                 let index = node.0 as usize;
