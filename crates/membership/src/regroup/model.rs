@@ -415,11 +415,11 @@ fn model_a_member_dies_in_the_cleanup() {
     Bounds { timeouts: 0, strength: Strength::Failed, mortal: &[1], ..DYING }.check();
 }
 
-/// The same, and one of those that are left loses its patience.
+/// Two of three go on; one of them dies in the cleanup, and the other, which loses its patience, needs the quorum resource.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a minute without optimisation")]
-fn model_the_leader_of_the_cleanup_dies_and_another_takes_over() {
-    Bounds { strength: Strength::Failed, mortal: &[1], ..DYING }.check();
+fn model_one_of_two_that_are_left_dies_in_the_cleanup() {
+    Bounds { strength: Strength::Failed, silent: &[2], timeouts: 2, mortal: &[0, 1], ..DYING }.check();
 }
 
 /// Two are silent, and two of the others lead at once.
