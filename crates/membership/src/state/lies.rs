@@ -14,7 +14,8 @@ use crate::wire::{Protocol, encode};
 /// A message of a member of a group of so many, about any of them.
 pub(crate) fn lie(dice: &mut Dice, me: Member, nodes: u32) -> Vec<u8> {
     let kind = [Kind::Digest, Kind::Answer, Kind::Return, Kind::Push][dice.index(4)];
-    let subject = NodeId(dice.below(nodes));
+    // Not of itself: one that tells some that it is dead, and others not, is one that some hear and others do not.
+    let subject = Some(NodeId(dice.below(nodes))).filter(|node| *node != me.node).unwrap_or(NodeId(0));
     let incarnation = Incarnation([1, 1, 1, 2, u64::MAX][dice.index(5)]);
     let version = [u32::MAX, u32::MAX - 1, dice.below(40), dice.below(100_000)][dice.index(4)];
     let mut message = Message { kind, known: nodes, ..Message::default() };
@@ -45,8 +46,7 @@ pub(crate) fn lie(dice: &mut Dice, me: Member, nodes: u32) -> Vec<u8> {
             let key = String::from(["colour", "a key that nobody has"][dice.index(2)]);
             let value = Some(vec![9; [10, 2000][dice.index(2)]]);
             let changes = vec![Change { version, key, value }];
-            let owner = if subject == me.node { NodeId(0) } else { subject };
-            let (floor, since) = (0, 0);
+            let (owner, floor, since) = (subject, 0, 0);
             message.deltas =
                 vec![Delta { owner, incarnation, floor, since, is_complete: true, hash: 7, changes }];
         }
