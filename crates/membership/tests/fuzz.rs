@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use comb_membership::groups::{GroupId, Groups, Input as GroupsInput};
 use comb_membership::mscs::{self, Mscs, NodeSet};
 use comb_membership::multicast::{self, Multicast};
-use comb_membership::order::{self, Body, Delivery, Level, Order};
+use comb_membership::order::{self, Level, Order};
 use comb_membership::stack::{self, Config, Input, Stack};
 use comb_membership::wire::{Protocol, protocol};
 use comb_membership::{
@@ -175,12 +174,11 @@ struct Recording<M> {
     moments: Vec<(Time, M)>,
     /// Of each member with a log.
     records: Vec<Vec<Vec<u8>>>,
-    deliveries: Vec<Delivery>,
 }
 
 impl<M> Recording<M> {
     fn new() -> Self {
-        Self { messages: BTreeMap::new(), moments: Vec::new(), records: Vec::new(), deliveries: Vec::new() }
+        Self { messages: BTreeMap::new(), moments: Vec::new(), records: Vec::new() }
     }
 
     fn heard(&mut self, from: NodeId, bytes: &[u8]) {
@@ -246,9 +244,6 @@ impl Group {
                         stack::Event::Replace { number, records } => {
                             self.recording.records[from.0 as usize] = records;
                             stack.handle(self.now, Input::Persisted { number }).expect("our own input");
-                        }
-                        stack::Event::Delivered(delivery) if from.0 == 1 => {
-                            self.recording.deliveries.push(delivery);
                         }
                         _ => {}
                     }
@@ -615,52 +610,6 @@ fn what_peers_say_in_the_classic_way() {
     let said = recording.of(Protocol::Mscs);
     let fresh = |fuzz: &mut Fuzz| (Time::from_millis(1), start(fuzz.dice.below(1)));
     torment(&mut fuzz, fresh, &[said], |_| None);
-}
-
-/// What the members of small groups tell each other comes by ordered update.
-#[test]
-fn what_peers_say_in_lightweight_groups() {
-    let mut groups = Groups::new(member(0));
-    let mut said = Vec::new();
-    for (group, body) in (0..9).map(GroupId).zip([b"a", b"b", b"c"].into_iter().cycle()) {
-        for input in [GroupsInput::Join(group), GroupsInput::Tell(group, body), GroupsInput::Leave(group)] {
-            groups.handle(input).expect("our own input");
-        }
-        said.extend(std::iter::from_fn(|| groups.poll_submit()));
-    }
-    let mut fuzz = Fuzz::start("lightweight groups");
-    let (mut taken, mut refused) = (0_u64, 0_u64);
-    while fuzz.goes_on() {
-        let mut groups = Groups::new(member(0));
-        for position in 1..500 {
-            let (body, other) = (fuzz.pick(&said).clone(), fuzz.pick(&said).clone());
-            let body = fuzz.mutated(&body, &other);
-            let sender = member(fuzz.dice.below(MEMBERS));
-            let delivery = Delivery {
-                position,
-                epoch: ViewEpoch(1),
-                sender,
-                number: position,
-                body: Body::from(&body[..]),
-            };
-            let before = groups.len();
-            match groups.handle(GroupsInput::Delivered(&delivery)) {
-                Ok(()) => taken += 1,
-                Err(error) => {
-                    refused += 1;
-                    assert_eq!((error.from, groups.len()), (sender.node, before), "{error}");
-                }
-            }
-            while groups.poll_event().is_some() {}
-        }
-        assert!(groups.len() < 500);
-        let snapshot = groups.snapshot();
-        let spoiled = fuzz.mutated(&snapshot, &said[0]);
-        if let Ok(mut restored) = Groups::restored(member(0), NodeId(1), &spoiled) {
-            restored.handle(GroupsInput::Base(&first_view())).expect("our own input");
-        }
-    }
-    assert!(taken > 0 && refused > 0, "it was tried");
 }
 
 /// What a disk makes of a log, where no checksum finds it out: it is refused, or gone on from without a panic.

