@@ -23,6 +23,8 @@ use message::{Body, MOST_SNAPSHOT_BYTES};
 
 mod joiner;
 mod message;
+#[cfg(test)]
+mod model;
 mod sponsor;
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,7 @@ mod tests;
 pub(crate) use tests::lie;
 
 /// Whom to ask, and how long to wait.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
     /// Nodes that may be in the group. All nodes have the same list: the founder counts words among them.
     pub contacts: Vec<NodeId>,
@@ -95,7 +97,7 @@ pub enum Input<'a> {
 }
 
 /// What the driver is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// To a joiner: fetch the snapshot, then say [`Input::Synchronised`]. Another such event replaces it: that sponsor died.
     Synchronise {
@@ -125,7 +127,7 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Role {
     /// It asks the contacts.
     Searching,
@@ -138,7 +140,7 @@ enum Role {
 }
 
 /// A node that comes in, and then lets others in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Join {
     me: Member,
     /// The first of this node's lives that have said nothing in any view, though they may have been admitted to one.

@@ -46,6 +46,9 @@ use crate::transmit::{Cast, To};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::PeerError;
 
+/// No group comes to half of all numbers. Whoever speaks of a greater one lies, and what is counted on from there would overflow.
+pub(crate) const MOST_POSITION: u64 = u64::MAX / 2;
+
 /// How it works. All members of a group have the same, but for the times.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
@@ -236,9 +239,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether it may be one: what a peer calls so may be anything. No group comes to half of all numbers.
+    /// Whether it may be one: what a peer calls so may be anything.
     pub fn is_sound(&self) -> bool {
-        let may_be = |number: u64| number <= u64::MAX / 2;
+        let may_be = |number: u64| number <= MOST_POSITION;
         may_be(self.position) && self.numbers.iter().all(|(_, number)| may_be(*number))
     }
 }

@@ -35,6 +35,10 @@ mod distance;
 mod doubt;
 mod entries;
 mod hearsay;
+#[cfg(test)]
+mod lies;
+#[cfg(test)]
+pub(crate) use lies::lie;
 mod message;
 mod near;
 mod receive;

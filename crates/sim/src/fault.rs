@@ -113,9 +113,10 @@ pub struct Weather {
     pub pauses: bool,
     /// The network falls into parts, links are cut one way, flap and clog.
     pub partitions: bool,
-    /// Clocks drift and jump forwards, as one does that counts on while its machine sleeps. One that jumps back is a fault
-    /// for those who trust no clock: say it in a scenario.
+    /// Clocks drift and jump forwards, as one does that counts on while its machine sleeps.
     pub clocks: bool,
+    /// Clocks jump back, too. A machine's clock that only counts does not; this is for those who trust none.
+    pub backwards: bool,
 }
 
 impl Weather {
@@ -132,6 +133,7 @@ impl Weather {
             pauses: true,
             partitions: true,
             clocks: true,
+            backwards: false,
         }
     }
 
@@ -197,6 +199,7 @@ impl Weather {
                     now,
                     match variant {
                         0 => Fault::ClockJump { node, forwards: true, by: lasting },
+                        1 if self.backwards => Fault::ClockJump { node, forwards: false, by: lasting },
                         _ => Fault::Drift { node, ppm },
                     },
                 ));

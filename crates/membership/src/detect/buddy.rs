@@ -347,6 +347,19 @@ impl Buddy {
     }
 }
 
+/// What a node may make up: that healthy ones do not answer it, and what cannot be.
+#[cfg(test)]
+pub(crate) fn lie(dice: &mut Dice, me: Member, nodes: u32) -> Vec<u8> {
+    let node = NodeId([dice.below(nodes), dice.below(nodes), u32::MAX][dice.index(3)]);
+    let member = Member { node, incarnation: me.incarnation };
+    let message = match dice.below(6) {
+        0 => Message::Ping(member),
+        1 => Message::Ack(member),
+        _ => Message::Suspicion(member),
+    };
+    wire::encode(Protocol::Detect, &message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use comb_types::NodeId;
 
 use super::message::{Body, MOST_SNAPSHOT_BYTES};
 use super::{Event, Join, Role};
+use crate::order::MOST_POSITION;
 use crate::regroup::MOST_MEMBERS;
 use crate::view::{Member, View};
 use crate::wire::PeerError;
@@ -159,7 +160,7 @@ impl Join {
         if me.incarnation > self.me.incarnation {
             return Err(PeerError::new(from, "a welcome to a life that has not begun"));
         }
-        if holders.is_empty() || holders.len() > MOST_MEMBERS {
+        if holders.is_empty() || holders.len() > MOST_MEMBERS || cut > MOST_POSITION {
             return Err(PeerError::new(from, "a welcome to what nobody holds"));
         }
         if self.is_member() || cut < self.position {

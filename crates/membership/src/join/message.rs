@@ -11,7 +11,7 @@ use crate::view::{Member, View};
 /// A reference to a snapshot says where it is and what it must hash to.
 pub(super) const MOST_SNAPSHOT_BYTES: usize = 1024;
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub(super) enum Body {
     /// Is there a group? None of my lives since that one has said anything in a view. And if not, will you promise me that you are in none?
     Hello { member: Member, since: Incarnation, wants_word: bool },

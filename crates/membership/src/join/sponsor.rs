@@ -44,7 +44,8 @@ impl Join {
         check_sender(from, member)?;
         let Role::Member { view, .. } = &self.role else { return Ok(()) };
         if view.member(from).is_some_and(|now| now.incarnation > member.incarnation) {
-            return Err(PeerError::new(from, "a petition of a life that is over"));
+            // It was overtaken by its next life, which is in.
+            return Ok(());
         }
         if self.welcome(member, since) {
             return Ok(());

@@ -7,6 +7,7 @@ use comb_types::{NodeId, Time};
 
 use super::message::{Ballot, Body, Promise, Proposal};
 use super::{Event, MOST_BALLOTS_AHEAD, MOST_MEMBERS, Regroup, Stage, Strength, Stuck};
+use crate::order::MOST_POSITION;
 use crate::quorum::Basis;
 use crate::view::{Member, ViewEpoch};
 use crate::wire::PeerError;
@@ -226,6 +227,9 @@ impl Regroup {
         }
         if promise.evidence.len() > MOST_MEMBERS || promise.evidence.iter().any(|(node, _)| *node == from) {
             return Err(PeerError::new(from, "a promise with impossible evidence"));
+        }
+        if promise.position > MOST_POSITION {
+            return Err(PeerError::new(from, "a promise of no position"));
         }
         let is_life = |seat: Member| promise.life.node == from && promise.life >= seat;
         if !self.view.member(from).is_some_and(is_life) {

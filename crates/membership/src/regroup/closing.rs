@@ -9,6 +9,7 @@ use super::activate::Campaign;
 use super::message::{Ballot, Body, Decision, MOST_MEMBERS, Promise, Proposal};
 use super::pruning::{BrokenLink, prune};
 use super::{Event, Regroup, Stage, Strength, Stuck};
+use crate::order::MOST_POSITION;
 use crate::quorum::{Basis, Presence, judge};
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::PeerError;
@@ -106,6 +107,9 @@ impl Regroup {
         }
         if proposal.cut < self.base {
             return refuse("a cut before the last one");
+        }
+        if proposal.cut > MOST_POSITION {
+            return refuse("a cut at no position");
         }
         Ok(())
     }

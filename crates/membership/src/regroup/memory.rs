@@ -10,7 +10,8 @@ use comb_types::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::message::{Ballot, Decision, Proposal};
-use super::{MOST_TOLD, Regroup, Timing};
+use super::{MOST_MEMBERS, MOST_TOLD, Regroup, Timing};
+use crate::order::MOST_POSITION;
 use crate::view::{Member, View, ViewEpoch};
 
 /// What a member must have on its disk before anybody hears what it said last.
@@ -56,7 +57,20 @@ impl Memory {
 
     /// Whether it can have been written by a member: a disk may hold anything.
     pub(crate) fn is_sound(&self) -> bool {
-        self.view.is_sound() && self.view.members.contains(&self.seat)
+        let is_view = self.view.is_sound() && self.view.members.len() <= MOST_MEMBERS;
+        if !is_view || !self.view.members.contains(&self.seat) || self.cut > MOST_POSITION {
+            return false;
+        }
+        let may_be_told = |decision: &Decision| {
+            let Proposal { view, cut, .. } = &decision.proposal;
+            view.is_sound() && view.epoch > ViewEpoch(1) && *cut <= MOST_POSITION
+        };
+        let seat = self.seat;
+        let machine = Regroup::seated(seat, seat, Timing::default(), Time::ZERO, self.view.clone(), self.cut);
+        let may_be_accepted = |(ballot, proposal): &(Ballot, Proposal)| {
+            *ballot <= self.promised && machine.check_proposal(seat.node, proposal).is_ok()
+        };
+        self.decisions.iter().all(may_be_told) && self.accepted.iter().all(may_be_accepted)
     }
 }
 

@@ -326,7 +326,9 @@ pub fn farm(trial: Trial, limit: Option<Duration>) -> (World<Gossiper>, Rc<RefCe
     let longest = limit.unwrap_or(trial.lasting);
     world.check(Completeness { tally: completeness, limit: longest, counts: limit.is_none() });
     world.add_nodes(trial.nodes);
-    world.network_mut().default.lost_per_million = trial.lost_per_million;
+    let link = &mut world.network_mut().default;
+    // One packet of an Ethernet: what is longer is lost.
+    (link.lost_per_million, link.longest_bytes) = (trial.lost_per_million, 1400);
     world.start_all();
     if let Some((runs, stands)) = trial.stutter {
         for node in (1..trial.nodes).step_by(2).map(NodeId) {

@@ -22,7 +22,7 @@ use self::judge::{Judge, Seen};
 use self::member::{Command, GroupMember, Words};
 use super::{Options, Report, Scenario, Watch};
 use crate::detect::Kind;
-use crate::order::Level;
+use crate::order::{self, Level};
 use crate::quorum::{Basis, judge};
 use crate::regroup::Regroup;
 use crate::view::{Member, View, ViewEpoch};
@@ -131,7 +131,7 @@ impl Stage {
     }
 
     /// Everybody at once; and some disks are slow, or full for a while, or spoil what they hold.
-    fn outages(&mut self, from: Time, until: Time, rot_per_million: u32) {
+    fn outages(&mut self, from: Time, until: Time, disk: DiskConditions) {
         let mut at = from;
         loop {
             at = at.saturating_add(self.dice.between(Duration::ZERO..3 * BETWEEN_CRASHES));
@@ -146,7 +146,7 @@ impl Stage {
         }
         for node in (0..self.nodes).map(NodeId) {
             let sync_time = self.dice.between(Duration::from_micros(100)..Duration::from_millis(4));
-            let conditions = DiskConditions { sync_time, rot_per_million, ..DiskConditions::default() };
+            let conditions = DiskConditions { sync_time, ..disk };
             self.world.at(Time::from_millis(50), Fault::Disk { node, conditions });
             let full = from.saturating_add(self.dice.between(Duration::ZERO..until.since(from)));
             if self.dice.below(3) == 0 {
@@ -265,15 +265,23 @@ impl Stage {
     }
 }
 
+/// Whether members have logs, and how many synchronisations in a million their disks only pretend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Logs {
+    None,
+    On { lost_syncs_per_million: u32 },
+}
+
 fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
-    storm(options, watch, false)
+    storm(options, watch, Logs::None)
 }
 
 fn run_with_logs(options: Options, watch: Watch) -> Result<Report, Failure> {
-    storm(options, watch, true)
+    storm(options, watch, Logs::On { lost_syncs_per_million: 0 })
 }
 
-fn storm(options: Options, watch: Watch, has_log: bool) -> Result<Report, Failure> {
+fn storm(options: Options, watch: Watch, logs: Logs) -> Result<Report, Failure> {
+    let has_log = logs != Logs::None;
     let nodes = options.nodes.unwrap_or(5).max(1);
     let busy = Duration::from_secs(if options.soak { 120 } else { 10 });
     let mut stage = Stage::new(options.seed, nodes, has_log);
@@ -285,13 +293,17 @@ fn storm(options: Options, watch: Watch, has_log: bool) -> Result<Report, Failur
     let (start, end) = (Time::from_millis(100), Time::ZERO.saturating_add(busy));
     let link = &mut stage.world.network_mut().default;
     (link.lost_per_million, link.doubled_per_million, link.late_per_million) = (20_000, 20_000, 20_000);
+    // What is longer than the members say that their messages are is lost, and with it the run.
+    link.longest_bytes = order::Config::default().longest_message;
     stage.load(start, end, Duration::from_millis(5));
     // One run in four with logs has disks that forget; there a group may lose its quorum.
     let has_rot = has_log && options.seed.is_multiple_of(4);
     let mut weather = Weather::storm(nodes, start, end);
-    weather.longest = Duration::from_secs(2);
-    if has_log {
-        stage.outages(start, end, if has_rot { 50_000 } else { 0 });
+    (weather.longest, weather.backwards) = (Duration::from_secs(2), true);
+    if let Logs::On { lost_syncs_per_million } = logs {
+        let rot_per_million = if has_rot { 50_000 } else { 0 };
+        let disk = DiskConditions { rot_per_million, lost_syncs_per_million, ..DiskConditions::default() };
+        stage.outages(start, end, disk);
     } else {
         // Crashes are rolled apart: a group whose members are all gone has nothing to go on from.
         stage.crashes(start, end);
@@ -347,6 +359,20 @@ mod tests {
         // What was not seen was not tested.
         assert!(resumed > 2000.0 && forgot > 20.0, "{resumed} resumed, {forgot} forgot");
         assert!(stuck < 40.0, "{stuck} stuck");
+    }
+
+    /// A disk that loses what it said to have kept breaks what a log promises, and nothing in the group can know. This is what it
+    /// looks like: some runs end well; in others what was promised is lost, which only the judge sees; and in some a member finds that
+    /// what it has delivered is in no later view, and stops by an assertion.
+    #[test]
+    fn sim_a_disk_that_pretends_to_have_kept_something_loses_what_was_promised() {
+        let logs = Logs::On { lost_syncs_per_million: 200_000 };
+        let run = |seed| std::panic::catch_unwind(|| storm(options(seed), None, logs).is_ok());
+        let outcomes: Vec<_> = (1..=40).map(run).collect();
+        let count = |is: fn(&std::thread::Result<bool>) -> bool| outcomes.iter().filter(|it| is(it)).count();
+        let well = count(|outcome| matches!(outcome, Ok(true)));
+        let lost = count(|outcome| matches!(outcome, Ok(false)));
+        assert!(well > 0 && lost > 0, "of 40, {well} ended well, and {lost} lost something");
     }
 
     #[test]

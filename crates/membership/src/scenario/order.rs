@@ -134,10 +134,12 @@ fn run(options: Options, watch: Watch) -> Result<Report, Failure> {
     let (start, end) = (Time::from_millis(100), Time::ZERO.saturating_add(busy));
     let link = &mut stage.world.network_mut().default;
     (link.lost_per_million, link.doubled_per_million, link.late_per_million) = (20_000, 20_000, 20_000);
+    link.longest_bytes = hurried().longest_message;
     stage.load(start, end, Duration::from_millis(2));
     let mut weather = Weather::storm(nodes, start, end);
     // Who loses all its members at once is back by its log, or not at all.
     (weather.mass_restarts, weather.longest) = (false, Duration::from_secs(1));
+    weather.backwards = true;
     let faults = weather.roll(&mut stage.dice);
     stage.world.schedule(faults);
     stage.oracle.comes_back = Some(Duration::from_millis(100));

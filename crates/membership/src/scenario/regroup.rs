@@ -122,7 +122,7 @@ impl Run {
         let now = self.world.now();
         let mut weather = Weather::storm(self.nodes, now, now.saturating_add(lasting));
         // A group whose members all crash is a group no more.
-        weather.mass_restarts = false;
+        (weather.mass_restarts, weather.backwards) = (false, true);
         let mut dice = self.world.dice().fork();
         // Some storms leave a quorum alive and some do not.
         weather.every = dice.between(Duration::from_millis(300)..Duration::from_millis(2000));

@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Asks a node of our zone which life it is in. What it says of itself counts.
-    fn ask_for_life(&mut self, node: NodeId) {
+    pub(super) fn ask_for_life(&mut self, node: NodeId) {
         if let Ok(place) = self.find(node) {
             let mut row = self.near[place].row(NodeId(0));
             row.version = 0;

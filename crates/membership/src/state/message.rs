@@ -16,6 +16,9 @@ pub(super) const LONGEST_MESSAGE: usize = 1400;
 /// Nodes of one zone, and so rows of one digest: as many as a word has bits.
 pub(super) const MOST_ROWS: usize = 64;
 
+/// With a version a second, a life of 68 years.
+pub(super) const MOST_VERSION: u32 = 1 << 31;
+
 /// What is expected of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) enum Kind {
@@ -176,6 +179,9 @@ impl Message {
             node += u64::from(row.step);
             if place > 0 && row.step == 0 {
                 return Err(PeerError::new(from, "a digest that has a node twice"));
+            }
+            if row.version > MOST_VERSION {
+                return Err(PeerError::new(from, "a version that no life comes to"));
             }
             if node >= u64::from(config.most_nodes) || row.incarnation.0 == 0 {
                 return Err(PeerError::new(from, "a digest with a node that cannot be"));

@@ -5,11 +5,19 @@ use alloc::vec::Vec;
 
 use comb_types::{NodeId, Time};
 
-use super::message::{Delta, Kind, LONGEST_MESSAGE, Message, News, Row, Summary, ZoneRow};
+use super::message::{Delta, Kind, LONGEST_MESSAGE, MOST_VERSION, Message, News, Row, Summary, ZoneRow};
 use super::near::Near;
 use super::standing::{Standing, Zone, slots};
 use super::{Event, State, life};
 use crate::wire::{self, PeerError, Protocol};
+
+/// How far a version of ours that others believe may be ahead of the true one for us to go beyond it. Who tells us of a greater one
+/// made it up itself: nobody would have believed it.
+const MOST_OVERTAKEN: u32 = 1 << 20;
+
+/// How far a node may have come that writes much, since it was heard of last. What lies beyond, it has to say itself.
+const MOST_RISES_AT_ONCE: u32 = 1 << 10;
+const MOST_RISES_A_ROUND: u32 = 1 << 4;
 
 /// What is said to a message.
 #[derive(Debug, Default)]
@@ -54,12 +62,9 @@ impl State {
                 place += 1;
             }
             let Some(near) = self.near.get(place).filter(|near| near.member.node == node) else { continue };
-            if node == me.node && (row.incarnation, row.version) > (me.incarnation, near.version) {
+            let leap = row.version.saturating_sub(near.version);
+            if node == me.node && (row.incarnation > me.incarnation || leap > MOST_OVERTAKEN) {
                 return Err(PeerError::new(from, "a version of us that we never had"));
-            }
-            let is_same = (row.incarnation, row.version) == (near.member.incarnation, near.version);
-            if is_same && near.version > 0 && u32::from_le_bytes(row.hash) != near.hash {
-                return Err(PeerError::new(from, "two states of a node under one version"));
             }
         }
         let of_us = message.news.iter().filter(|news| news.node == me.node).map(|news| news.standing);
@@ -125,7 +130,7 @@ impl State {
     fn take_rows(&mut self, now: Time, from: NodeId, message: &Message, reply: &mut Reply) {
         // Only a digest of the whole zone shows by what it leaves out that its sender does not know it.
         let lists_all = message.kind == Kind::Digest && message.rows.len() > 1 && self.is_near(from);
-        let mut strangers = Vec::new();
+        let (mut strangers, mut doubtful) = (Vec::new(), None);
         let (mut node, mut place) = (NodeId(0), 0);
         for row in &message.rows {
             node.0 += row.step;
@@ -137,7 +142,10 @@ impl State {
             }
             match self.near.get(place) {
                 Some(near) if near.member.node == node => {
-                    if !self.take_row(now, place, row) {
+                    self.overtake(now, node, row);
+                    if node != from && self.is_doubtful(now, place, row) {
+                        doubtful = Some(node);
+                    } else if !self.take_row(now, from, place, row) {
                         strangers.push((node, *row));
                     } else if message.kind == Kind::Digest && self.near[place].version > row.version {
                         reply.newer.push(place);
@@ -151,19 +159,52 @@ impl State {
         if lists_all {
             reply.newer.extend((place..self.near.len()).filter(|&place| !self.near[place].is_failed));
         }
+        if let Some(node) = doubtful {
+            self.ask_for_life(node);
+        }
         for (node, row) in strangers {
             self.hear_news(now, from, News { node, standing: Standing::alive(row.incarnation) });
             if let Ok(place) = self.find(node) {
-                self.take_row(now, place, &row);
+                self.take_row(now, from, place, &row);
             }
         }
     }
 
+    /// Somebody has made up a version of ours. Others who believe it would take our true ones for old, and us for dead: so we go
+    /// beyond it.
+    fn overtake(&mut self, now: Time, node: NodeId, row: &Row) {
+        if node != self.config.me.node {
+            return;
+        }
+        let me = self.me();
+        let is_other_state = row.version == me.version && u32::from_le_bytes(row.hash) != me.hash;
+        let is_ahead = row.version > me.version || (is_other_state && me.version > 0);
+        if row.incarnation == me.member.incarnation && is_ahead && row.version < MOST_VERSION {
+            me.version = row.version;
+            me.raise(now);
+        }
+    }
+
+    /// Whether a third node's word for a version is to be asked of the node itself: it can hardly have come so far since we heard of
+    /// it last.
+    fn is_doubtful(&self, now: Time, place: usize, row: &Row) -> bool {
+        let near = &self.near[place];
+        let rounds = now.since(near.risen_at).as_nanos() / self.config.interval.as_nanos().max(1);
+        let rises = u128::from(MOST_RISES_AT_ONCE) + u128::from(MOST_RISES_A_ROUND) * rounds;
+        let is_known = near.version > 0 && row.incarnation == near.member.incarnation;
+        is_known && u128::from(row.version.saturating_sub(near.version)) > rises
+    }
+
     /// Says whether the row is of the life that we know, or of one before.
-    fn take_row(&mut self, now: Time, place: usize, row: &Row) -> bool {
+    fn take_row(&mut self, now: Time, from: NodeId, place: usize, row: &Row) -> bool {
         let near = &mut self.near[place];
         if row.incarnation != near.member.incarnation {
             return row.incarnation < near.member.incarnation;
+        }
+        let hash = u32::from_le_bytes(row.hash);
+        if row.version == near.version && from == near.member.node {
+            // What a third node passed on another may have made up.
+            near.hash = hash;
         }
         if row.version > near.version {
             let gap = now.since(near.risen_at);
@@ -171,7 +212,7 @@ impl State {
                 self.staleness.saw(gap);
             }
             near.version = row.version;
-            near.hash = u32::from_le_bytes(row.hash);
+            near.hash = hash;
             near.risen_at = now;
             if let Some(doubt) = near.doubt.take()
                 && doubt.since.is_some()

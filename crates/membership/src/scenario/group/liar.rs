@@ -13,15 +13,18 @@ use comb_types::{Incarnation, NodeId, Time};
 
 use super::judge::{Judge, Seen};
 use super::member::{Command, Event, GroupMember, Words};
-use crate::detect::Kind;
-use crate::order::Level;
+use crate::detect::{Condition, Kind, buddy};
+use crate::order::{Level, Order};
 use crate::stack::Stack;
 use crate::view::{Member, View, ViewEpoch};
 use crate::wire::{Protocol, protocol};
-use crate::{join, order, regroup, snapshot};
+use crate::{join, order, regroup, snapshot, state};
 
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY: Duration = Duration::from_secs(8);
 const CALM: Duration = Duration::from_secs(30);
+
+/// By then all have heard of all, by gossip. Of a node that nobody knows, whatever is said first is believed.
+const ACQUAINTED: Duration = Duration::from_secs(3);
 
 /// Lies for each message that it truly sends or gets.
 const LIES: u32 = 2;
@@ -31,6 +34,7 @@ struct Node {
     liar: Option<Dice>,
     nodes: u32,
     last_heard: Vec<u8>,
+    began: Time,
 }
 
 impl Node {
@@ -43,6 +47,7 @@ impl Node {
             liar,
             nodes,
             last_heard: Vec::new(),
+            began: boot.now,
         }
     }
 
@@ -52,11 +57,14 @@ impl Node {
         let (Some(order), Some(regroup)) = (stack.order(), stack.regroup()) else { return };
         let me = stack.me();
         for _ in 0..LIES {
-            let bytes = match dice.below(8) {
+            let knows_all = effects.now().since(self.began) > ACQUAINTED;
+            let bytes = match dice.below(if knows_all { 12 } else { 8 }) {
                 0 | 1 => regroup::lie(dice, me, regroup.view().epoch, self.nodes),
                 2 | 3 => order::lie(dice, order.view().epoch, order.held()),
                 4 => join::lie(dice, me, self.nodes),
                 5 => snapshot::lie(dice),
+                8 | 9 => state::lie(dice, me, self.nodes),
+                10 => buddy::lie(dice, me, self.nodes),
                 6 => mutated(dice, &self.last_heard),
                 _ => (0..dice.below(3000)).map(|_| dice.roll().to_le_bytes()[0]).collect(),
             };
@@ -111,6 +119,8 @@ impl Checker<Node> for Healthy {
         match event {
             _ if node == self.liar => Ok(()),
             Event::Refused { from, .. } if *from == self.liar => Ok(()),
+            // Of a node that nobody knows, what the first one says is believed.
+            Event::Condition(change) if change.subject.node > self.liar => Ok(()),
             Event::Excluded => Err("a healthy member leaves".to_owned()),
             _ => Checker::<GroupMember>::saw(&mut self.judge, truth, node, event),
         }
@@ -146,11 +156,19 @@ fn run(seed: u64, nodes: u32) -> Result<(), Failure> {
     let is_over = |world: &World<Node>| {
         let delivered = seen.borrow().delivered();
         world.actors().filter(|(node, _)| *node != liar).all(|(_, node)| {
-            let order = node.member.stack().order();
-            order.is_some_and(|order| order.outstanding() == 0 && order.delivered() == delivered)
+            let stack = node.member.stack();
+            let thinks_well = |of: u32| {
+                let life = Member { node: NodeId(of), incarnation: Incarnation(1) };
+                stack.condition(life) == Condition::Alive && stack.state().member(NodeId(of)) == Some(life)
+            };
+            let is_done = |order: &Order| order.outstanding() == 0 && order.delivered() == delivered;
+            stack.order().is_some_and(is_done) && (0..nodes - 1).all(thinks_well)
         })
     };
-    assert!(world.run_while_not(CALM, is_over)?, "seed {seed}: the others do not come to an end");
+    assert!(
+        world.run_while_not(CALM, is_over)?,
+        "seed {seed}: the others do not come to an end, or think ill of each other"
+    );
     let healthy = || world.actors().filter(|(node, _)| *node != liar);
     let named: BTreeSet<_> = healthy().flat_map(|(_, node)| node.member.stack().refused()).collect();
     assert!(!named.is_empty() && named.iter().all(|(node, count)| *node == liar && *count > 10), "{named:?}");
