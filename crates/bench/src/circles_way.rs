@@ -76,7 +76,7 @@ impl Way for CirclesWay {
                     self.view = Some((view.members.len(), awaited));
                 }
                 Event::Circle(Circle::Changed { circle, members, .. }) => {
-                    self.changed(&circle, members.len())
+                    self.changed(&circle, members.len());
                 }
                 Event::WantsState => self.group.give_state(b""),
                 _ => {}
