@@ -9,7 +9,8 @@ use comb_types::NodeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Of the messages. There has been no other yet; a message of another is refused.
+/// Of the messages. There has been no other yet; a message of another is refused. (`stack/tests/recorded_v1.txt` has one of each kind: a
+/// later version has to read them too.)
 pub const VERSION: u8 = 1;
 
 /// Which protocol a message belongs to: its second byte.

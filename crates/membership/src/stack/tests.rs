@@ -11,6 +11,7 @@ use super::*;
 use crate::circles::Terms;
 
 mod environment;
+mod recorded;
 mod watching;
 
 fn member(node: u32) -> Member {
