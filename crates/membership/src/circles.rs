@@ -579,10 +579,14 @@ impl Circles {
     fn gossip(&mut self, is_founded: bool) {
         let Some(view) = self.view.clone().filter(|view| view.members.contains(&self.me)) else { return };
         let (config, dice) = (self.config.multicast.clone(), self.dice.fork());
-        self.multicast = Some(match is_founded {
+        let mut multicast = match is_founded {
             true => Multicast::new(config, self.me, view, dice),
             false => Multicast::joining(config, self.me, view, dice),
-        });
+        };
+        // From now on it holds its rounds.
+        let told = multicast.handle(self.now, multicast::Input::Timeout);
+        debug_assert!(told.is_ok(), "only a peer's message is refused");
+        self.multicast = Some(multicast);
     }
 
     /// Nothing is kept for circles that are no more.
@@ -708,7 +712,8 @@ impl Circles {
                     self.counts.refused += u64::from(came.is_err());
                 }
                 multicast::Event::Missed { from, first, last } => {
-                    self.counts.given_up += (last - first).saturating_add(1);
+                    self.counts.given_up =
+                        self.counts.given_up.saturating_add((last - first).saturating_add(1));
                     self.events.extend(self.recovery.begin(self.now, from, first, last));
                 }
             }

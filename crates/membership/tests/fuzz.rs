@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use comb_membership::circles::Terms;
 use comb_membership::mscs::{self, Mscs, NodeSet};
 use comb_membership::multicast::{self, Multicast};
 use comb_membership::order::{self, Level, Order};
@@ -284,6 +285,17 @@ impl Group {
                 let level = [Level::Ordered, Level::Majority, Level::All][(node.0 + round) as usize % 3];
                 let _ = stack.submit(self.now, level, &[7; 30]);
                 let _ = stack.write(self.now, "colour", Some(round.to_le_bytes().to_vec()));
+                for (name, terms) in
+                    [("lossy", Terms::lossy()), ("gossip", Terms::epidemic()), ("agreed", Terms::default())]
+                {
+                    let is_odd = (node.0 + round) % 7 == 6;
+                    let _ = match round % 4 {
+                        0 => stack.join_circle(self.now, name, terms),
+                        1 if is_odd => stack.leave_circle(self.now, name),
+                        _ => stack.say(self.now, name, &[9; 20]).map(drop),
+                    };
+                    let _ = stack.say(self.now, &format!("{name}/1"), b"to one");
+                }
             }
             self.pass(30);
         }
@@ -321,6 +333,8 @@ fn recorded(has_log: bool) -> Recording<Stack> {
         Protocol::Join,
         Protocol::Order,
         Protocol::Snapshot,
+        Protocol::Circles,
+        Protocol::Multicast,
     ];
     for protocol in all {
         assert!(!group.recording.of(protocol).is_empty(), "nothing was said in {protocol:?}");
@@ -511,6 +525,11 @@ fn what_peers_say_of_snapshots() {
 }
 
 #[test]
+fn what_peers_say_in_circles() {
+    torment_members("circles", &[Protocol::Circles, Protocol::Multicast], false);
+}
+
+#[test]
 fn what_peers_say_in_all_protocols_at_once() {
     let all = [
         Protocol::State,
@@ -519,6 +538,8 @@ fn what_peers_say_in_all_protocols_at_once() {
         Protocol::Join,
         Protocol::Order,
         Protocol::Snapshot,
+        Protocol::Circles,
+        Protocol::Multicast,
     ];
     torment_members("all", &all, false);
 }
