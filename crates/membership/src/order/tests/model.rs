@@ -3,6 +3,9 @@
 //!
 //! The member that is left behind does not crash: it goes on in its view and knows of nothing. A crash is one of the things
 //! that it may do, namely nothing more. So is a lost message one that never comes.
+//!
+//! In some models one of the others dies before the change is decided, perhaps as the only one that holds the cut: then the two that are
+//! left begin again, without it. Nothing is decided before all have reached the cut ([`Input::Reach`]).
 
 use stateright::{Checker, Model, Property};
 
@@ -18,7 +21,11 @@ type Delivered = Vec<(u64, u32, u64)>;
 enum Way {
     Normal,
     Frozen(u64),
-    Changing { is_flushed: bool },
+    /// All up to this cut is held, which may be agreed now.
+    Reached(u64),
+    Changing {
+        is_flushed: bool,
+    },
     Installed,
 }
 
@@ -34,10 +41,13 @@ struct State {
     promised: Vec<(u32, u64)>,
     timeouts_left: u8,
     doubles_left: u8,
+    dead: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Action {
+    Die(u32),
+    Reach(u32),
     Arrive { index: usize, comes_again: bool },
     Timeout(u32),
     Freeze(u32),
@@ -47,6 +57,8 @@ enum Action {
 
 struct ViewChange {
     left_behind: u32,
+    /// Who may die. Then the other goes on with the one that was to be left behind.
+    mortal: Option<u32>,
     /// Who sends one update each.
     senders: &'static [u32],
     timeouts: u8,
@@ -72,7 +84,10 @@ impl State {
                     delivered.push((delivery.epoch.0, delivery.sender.node.0, delivery.number));
                 }
                 Event::Reached { number, level: Level::Majority } => self.promised.push((node, number)),
-                Event::Position(held) => self.ways[node as usize] = Way::Frozen(held),
+                Event::Position(held) => {
+                    let way = &mut self.ways[node as usize];
+                    *way = if matches!(way, Way::Frozen(_)) { Way::Reached(held) } else { Way::Frozen(held) };
+                }
                 Event::Flushed => self.ways[node as usize] = Way::Changing { is_flushed: true },
                 _ => {}
             }
@@ -87,40 +102,39 @@ impl State {
 }
 
 impl ViewChange {
-    fn survivors(&self) -> impl Iterator<Item = u32> {
-        let left_behind = self.left_behind;
-        (0..3).filter(move |&node| node != left_behind)
+    fn survivors(&self, state: &State) -> impl Iterator<Item = u32> + use<> {
+        let missing = state.dead.unwrap_or(self.left_behind);
+        (0..3).filter(move |&node| node != missing)
     }
 
-    fn next_view(&self) -> View {
-        view(2, &self.survivors().collect::<Vec<_>>())
+    fn next_view(&self, state: &State) -> View {
+        view(2, &self.survivors(state).collect::<Vec<_>>())
     }
 
-    /// The positions that the survivors have told, if all have.
-    fn positions(&self, state: &State) -> Option<Vec<(u32, u64)>> {
-        let way = |node: u32| match state.ways[node as usize] {
-            Way::Frozen(held) => Some((node, held)),
-            _ => None,
-        };
-        self.survivors().map(way).collect()
-    }
-
-    /// The cut and its holders. Whoever has heard of the change is not frozen any more, but holds what it held or the cut
-    /// itself.
+    /// The cut and its holders, when all survivors have told their positions. Whoever has heard of the change is not frozen any more,
+    /// but holds what it held or the cut itself.
     fn agreed(&self, state: &State) -> Option<(u64, Vec<NodeId>)> {
-        let positions = match self.positions(state) {
-            Some(positions) => positions,
-            None => {
-                let has_answered = |&node: &u32| state.ways[node as usize] != Way::Normal;
-                if !self.survivors().all(|node| has_answered(&node)) {
-                    return None;
-                }
-                self.survivors().map(|node| (node, state.orders[node as usize].held())).collect()
-            }
+        if self.survivors(state).any(|node| state.ways[node as usize] == Way::Normal) {
+            return None;
+        }
+        let held = |node: u32| match state.ways[node as usize] {
+            Way::Frozen(held) => (node, held),
+            _ => (node, state.orders[node as usize].held()),
         };
+        let positions: Vec<_> = self.survivors(state).map(held).collect();
         let cut = positions.iter().map(|(_, held)| *held).max()?;
         let holders = positions.iter().filter(|(_, held)| *held == cut).map(|(node, _)| NodeId(*node));
         Some((cut, holders.collect()))
+    }
+
+    /// Whether all survivors have reached the cut, so that it may be decided; at once where nobody dies.
+    fn may_decide(&self, state: &State, cut: u64) -> bool {
+        let has_reached = |node: u32| match state.ways[node as usize] {
+            Way::Reached(held) => held >= cut,
+            Way::Changing { .. } | Way::Installed => true,
+            Way::Normal | Way::Frozen(_) => self.mortal.is_none(),
+        };
+        self.survivors(state).all(has_reached)
     }
 }
 
@@ -145,6 +159,7 @@ impl Model for ViewChange {
             promised: Vec::new(),
             timeouts_left: self.timeouts,
             doubles_left: self.doubles,
+            dead: None,
         };
         for &node in self.senders {
             state.orders[node as usize].submit(Time::ZERO, Level::Majority, b"x").unwrap();
@@ -156,7 +171,8 @@ impl Model for ViewChange {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for index in 0..state.under_way.len() {
             // Two that are the same are one choice.
-            if index > 0 && state.under_way[index] == state.under_way[index - 1] {
+            let is_double = index > 0 && state.under_way[index] == state.under_way[index - 1];
+            if is_double || Some(state.under_way[index].1) == state.dead {
                 continue;
             }
             actions.push(Action::Arrive { index, comes_again: false });
@@ -166,15 +182,22 @@ impl Model for ViewChange {
         }
         let is_waiting = |node: u32| state.orders[node as usize].next_timeout().is_some();
         if state.timeouts_left > 0 {
-            actions.extend((0..3).filter(|&node| is_waiting(node)).map(Action::Timeout));
+            let living = (0..3).filter(|&node| Some(node) != state.dead);
+            actions.extend(living.filter(|&node| is_waiting(node)).map(Action::Timeout));
         }
         let agreed = self.agreed(state);
         let flushed = |way: Way| matches!(way, Way::Changing { is_flushed: true } | Way::Installed);
-        let all_flushed = self.survivors().all(|node| flushed(state.ways[node as usize]));
-        for node in self.survivors() {
+        let all_flushed = self.survivors(state).all(|node| flushed(state.ways[node as usize]));
+        let is_decided = state.ways.iter().any(|way| matches!(way, Way::Changing { .. } | Way::Installed));
+        let may_decide = agreed.as_ref().is_some_and(|(cut, _)| self.may_decide(state, *cut));
+        if !is_decided && state.dead.is_none() {
+            actions.extend(self.mortal.map(Action::Die));
+        }
+        for node in self.survivors(state) {
             match state.ways[node as usize] {
                 Way::Normal => actions.push(Action::Freeze(node)),
-                Way::Frozen(_) if agreed.is_some() => actions.push(Action::Change(node)),
+                Way::Frozen(_) | Way::Reached(_) if may_decide => actions.push(Action::Change(node)),
+                Way::Frozen(_) if agreed.is_some() => actions.push(Action::Reach(node)),
                 Way::Changing { .. } if all_flushed => actions.push(Action::Install(node)),
                 _ => {}
             }
@@ -199,15 +222,28 @@ impl Model for ViewChange {
                 state.now[node as usize] = at;
                 state.input(node, Input::Timeout);
             }
+            Action::Die(node) => {
+                state.dead = Some(node);
+                // Those that are left begin again, with what they hold.
+                for (way, order) in state.ways.iter_mut().zip(&state.orders) {
+                    if let Way::Reached(_) = way {
+                        *way = Way::Frozen(order.held());
+                    }
+                }
+            }
             Action::Freeze(node) => state.input(node, Input::Freeze),
+            Action::Reach(node) => {
+                let (cut, holders) = self.agreed(last)?;
+                state.input(node, Input::Reach { cut, holders });
+            }
             Action::Change(node) => {
                 let (cut, holders) = self.agreed(last)?;
                 state.ways[node as usize] = Way::Changing { is_flushed: false };
-                state.input(node, Input::Change { view: self.next_view(), cut, holders });
+                state.input(node, Input::Change { view: self.next_view(last), cut, holders });
             }
             Action::Install(node) => {
                 state.ways[node as usize] = Way::Installed;
-                state.input(node, Input::Install(self.next_view()));
+                state.input(node, Input::Install(self.next_view(last)));
             }
         }
         Some(state)
@@ -263,14 +299,27 @@ impl Model for ViewChange {
                 "who is left behind delivers more than another has",
                 |model: &Self, state: &State| {
                     let left_behind = &state.delivered[model.left_behind as usize];
-                    model.survivors().any(|node| state.delivered[node as usize].len() < left_behind.len())
-                        && state.ways.contains(&Way::Changing { is_flushed: false })
+                    let has_less = |node: u32| state.delivered[node as usize].len() < left_behind.len();
+                    let is_changing = state.ways.contains(&Way::Changing { is_flushed: false });
+                    // Where all reach the cut first, they have it all by then.
+                    model.mortal.is_some() || model.survivors(state).any(has_less) && is_changing
                 },
             ),
             Property::sometimes("an update is fetched from the only holder", |_, state: &State| {
                 state.orders.iter().any(|order| order.counts().fetched > 0)
                     && installed(state).any(|delivered| !delivered.is_empty())
             }),
+            Property::sometimes(
+                "those that are left have what the dead had delivered",
+                |model: &Self, state: &State| {
+                    let has_what_it_had = |dead: u32| {
+                        let delivered = &state.delivered[dead as usize];
+                        !delivered.is_empty() && installed(state).any(|other| other.len() >= delivered.len())
+                    };
+                    // Where nobody dies, there is nothing to be seen.
+                    model.mortal.is_none() || state.dead.is_some_and(has_what_it_had)
+                },
+            ),
             Property::sometimes(
                 "an update is sent again and delivered in the second view",
                 |_, state: &State| state.delivered.iter().flatten().any(|update| update.0 == 2),
@@ -287,24 +336,34 @@ fn explore(model: ViewChange) -> usize {
 
 #[test]
 fn model_the_sequencer_is_left_behind() {
-    let states = explore(ViewChange { left_behind: 0, senders: &[1, 2], timeouts: 0, doubles: 0 });
+    let states =
+        explore(ViewChange { left_behind: 0, mortal: None, senders: &[1, 2], timeouts: 0, doubles: 0 });
     assert!(states > 100_000, "{states}");
 }
 
 #[test]
 fn model_the_sequencer_is_left_behind_and_messages_come_twice_or_are_sent_again() {
-    explore(ViewChange { left_behind: 0, senders: &[1], timeouts: 0, doubles: 1 });
-    explore(ViewChange { left_behind: 0, senders: &[1], timeouts: 1, doubles: 0 });
+    explore(ViewChange { left_behind: 0, mortal: None, senders: &[1], timeouts: 0, doubles: 1 });
+    explore(ViewChange { left_behind: 0, mortal: None, senders: &[1], timeouts: 1, doubles: 0 });
 }
 
 #[test]
 fn model_a_member_is_left_behind() {
-    let states = explore(ViewChange { left_behind: 2, senders: &[0, 1], timeouts: 0, doubles: 0 });
+    let states =
+        explore(ViewChange { left_behind: 2, mortal: None, senders: &[0, 1], timeouts: 0, doubles: 0 });
     assert!(states > 50_000, "{states}");
 }
 
 #[test]
 fn model_a_member_is_left_behind_and_messages_come_twice_or_are_sent_again() {
-    explore(ViewChange { left_behind: 2, senders: &[1], timeouts: 0, doubles: 1 });
-    explore(ViewChange { left_behind: 2, senders: &[1], timeouts: 1, doubles: 0 });
+    explore(ViewChange { left_behind: 2, mortal: None, senders: &[1], timeouts: 0, doubles: 1 });
+    explore(ViewChange { left_behind: 2, mortal: None, senders: &[1], timeouts: 1, doubles: 0 });
+}
+
+/// The one that dies may be the only one that holds an update, or the only one that was told that it is committed.
+#[test]
+fn model_a_member_dies_before_the_change_is_decided() {
+    for (left_behind, mortal) in [(0, 1), (2, 0), (2, 1)] {
+        explore(ViewChange { left_behind, mortal: Some(mortal), senders: &[1], timeouts: 0, doubles: 0 });
+    }
 }
