@@ -28,9 +28,9 @@ pub(crate) struct BetweenHosts {
 
 pub(crate) fn measure(members: u32) -> Outcome<BetweenHosts> {
     let mut group = Members::start_on("ours", members, HOSTS)?;
-    let updates_per_second = group.load_for(members as usize, OUTSTANDING, 2.0)?.per_second;
-    // The agents tell of a death: nobody need have learnt anything.
-    std::thread::sleep(CALM / 5);
+    let updates_per_second = group.load_for(members as usize, OUTSTANDING, 1.0)?.per_second;
+    // The agents tell of a death: nobody need have learnt anything. But those that have fallen behind catch up first.
+    std::thread::sleep(CALM / 2);
     let death_ms = group.kill_one()?;
     std::thread::sleep(CALM);
     let silence_ms = group.silence_last((members / HOSTS) as usize)?;
