@@ -15,231 +15,39 @@
 mod message;
 mod recovery;
 mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use comb_types::{Dice, NodeId, Time};
-use serde::{Deserialize, Serialize};
 
 use crate::multicast::{self, Multicast};
-use crate::order::{Delivery, Level, SubmitError};
+use crate::order::{Delivery, Level};
 use crate::transmit::{Cast, To};
 use crate::view::{Member, View};
 use crate::wire::{PeerError, Protocol, decode_borrowed, encode};
 pub use message::describe;
 use message::{Carried, Message};
 use recovery::{Held, Recovery};
-use table::{BASE, CircleId, Names, Said, Table, Update, told};
+use table::{BASE, CircleId, Said, Table, Update, told};
+pub use terms::{
+    CircleError, EVERYONE, Event, Flow, LONGEST_NAME, MOST_CIRCLES, Ordering, Refusal, Reliability, Terms,
+};
+use terms::{is_name, parse};
 
-/// The circle to which all members of the base group belong, and nobody else. It is [`Terms::default`].
-pub const EVERYONE: &str = "everyone";
-/// The longest name, in bytes.
-pub const LONGEST_NAME: usize = 64;
-/// There are no more at one time.
-pub const MOST_CIRCLES: usize = 1 << 16;
 /// The most that is added to what is said.
 const MOST_OVERHEAD_BYTES: usize = 48;
-
-/// How sure it is that what is said in a circle is heard.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Reliability {
-    /// It is sent to each once. What the network loses, or a slow reader has no room for, is lost.
-    Lossy,
-    /// It spreads by gossip in the base group, and reaches everybody almost certainly, whatever becomes of its sender: see
-    /// [`crate::multicast`]. What did not come is asked for again, and if nobody has it any more, [`Event::Missed`] says so.
-    Epidemic,
-    /// All get it, or nobody does, in the order of all updates of the base group; [`crate::stack::Event::Reached`] tells its
-    /// sender. All of the base group's members carry it, so this is for what is rare.
-    Atomic(Level),
-}
-
-/// In which order what is said in a circle is heard.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Ordering {
-    /// As it comes.
-    None,
-    /// As each sender said it. (Of what is [`Reliability::Lossy`], what was overtaken is lost, and nothing comes twice.)
-    Fifo,
-    /// The same at all. Only what is [`Reliability::Atomic`] can be, and that always is.
-    Total,
-}
-
-/// How much each member may say in a circle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Flow {
-    /// How much may be under way: not [`Reached`](crate::stack::Event::Reached), or still gossiped of. (Of what is
-    /// [`Reliability::Lossy`], nobody knows.)
-    pub outstanding: u32,
-    /// In a second; a tenth of it at once. None: no limit.
-    pub per_second: Option<u32>,
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        Self { outstanding: 256, per_second: None }
-    }
-}
-
-/// On what terms a circle talks. Whoever founds it chooses; who comes later must ask for the same.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Terms {
-    /// How sure it is to be heard.
-    pub reliability: Reliability,
-    /// In which order.
-    pub ordering: Ordering,
-    /// How much.
-    pub flow: Flow,
-}
-
-impl Default for Terms {
-    /// What the base group itself does.
-    fn default() -> Self {
-        Self::atomic(Level::Majority)
-    }
-}
-
-impl Terms {
-    /// One order, all or none.
-    pub fn atomic(level: Level) -> Self {
-        Self { reliability: Reliability::Atomic(level), ordering: Ordering::Total, flow: Flow::default() }
-    }
-
-    /// By gossip, in each sender's order.
-    pub fn epidemic() -> Self {
-        Self { reliability: Reliability::Epidemic, ordering: Ordering::Fifo, flow: Flow::default() }
-    }
-
-    /// Once, as it comes.
-    pub fn lossy() -> Self {
-        Self { reliability: Reliability::Lossy, ordering: Ordering::None, flow: Flow::default() }
-    }
-
-    /// Whether there can be such a circle.
-    pub fn is_sound(&self) -> bool {
-        let is_atomic = matches!(self.reliability, Reliability::Atomic(_));
-        is_atomic == (self.ordering == Ordering::Total)
-            && self.flow.outstanding > 0
-            && self.flow.per_second != Some(0)
-    }
-}
 
 /// How it works.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Config {
     /// Of what spreads by gossip. All members have the same.
     pub multicast: multicast::Config,
-}
-
-/// Why something was not said, or a circle not joined or left. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CircleError {
-    /// A name is of 1 to 64 bytes without a stroke, and not `everyone`.
-    #[error(
-        "that cannot be the name of a circle: 1 to {LONGEST_NAME} bytes without '/', and not {EVERYONE:?}"
-    )]
-    Name,
-    /// Terms that contradict themselves: see [`Terms::is_sound`].
-    #[error("no circle has such terms: a total order goes with atomic messages, and limits are not 0")]
-    Terms,
-    /// An address is a circle's name, or that, a stroke, and the number of a node.
-    #[error("that is no address: say CIRCLE, or CIRCLE/NODE")]
-    Address,
-    /// Join it first, and wait for [`Event::Changed`].
-    #[error("this member does not belong to that circle")]
-    NotAMember,
-    /// The node is not in the circle.
-    #[error("{0} does not belong to that circle")]
-    Nobody(NodeId),
-    /// It will never fit a message.
-    #[error("the message is too long")]
-    TooLong,
-    /// Too much of this member's is under way in this circle, or in the base group.
-    #[error("too many messages are under way")]
-    Full,
-    /// The circle's terms allow so many in a second and no more.
-    #[error("the circle's terms allow no more for {0:?}")]
-    TooFast(Duration),
-    /// This member is not in the base group.
-    #[error("this member is not in the group")]
-    Out,
-}
-
-impl From<SubmitError> for CircleError {
-    fn from(error: SubmitError) -> Self {
-        match error {
-            SubmitError::TooLong => Self::TooLong,
-            SubmitError::Full => Self::Full,
-            SubmitError::Out => Self::Out,
-        }
-    }
-}
-
-impl From<multicast::SendError> for CircleError {
-    fn from(error: multicast::SendError) -> Self {
-        match error {
-            multicast::SendError::TooLong => Self::TooLong,
-            multicast::SendError::Full => Self::Full,
-        }
-    }
-}
-
-/// Why the group did not let a member into a circle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Refusal {
-    /// It is there on other terms: these.
-    OtherTerms(Terms),
-    /// There are [`MOST_CIRCLES`].
-    TooMany,
-}
-
-/// What a member is told of its circles.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Event {
-    /// A circle that this member belongs to, or has just left, has other members. All its members are told the same in the same order.
-    Changed {
-        /// Which circle.
-        circle: String,
-        /// Counts the circle's views: the position of the last update before it. Two changes by one change of the base
-        /// view are one.
-        since: u64,
-        /// By node. Without this member if it has left.
-        members: Vec<Member>,
-    },
-    /// Somebody said something in a circle that this member belongs to. Only members are heard.
-    Told {
-        /// Which circle.
-        circle: String,
-        /// Who said it.
-        from: Member,
-        /// Whether it was said to this member alone.
-        is_to_one: bool,
-        /// Its place in the order of all, if it has one.
-        position: Option<u64>,
-        /// What.
-        body: Vec<u8>,
-    },
-    /// This member was not let in.
-    Refused {
-        /// Which circle.
-        circle: String,
-        /// Why.
-        reason: Refusal,
-    },
-    /// What somebody said in circles that talk by gossip will never come, or not all of it: nobody who was asked has it any more.
-    Missed {
-        /// Who said it.
-        from: Member,
-        /// The first of its messages of that kind.
-        first: u64,
-        /// The last.
-        last: u64,
-    },
 }
 
 /// What happened that nobody was told of.
@@ -288,7 +96,6 @@ pub struct Circles {
     me: Member,
     dice: Dice,
     table: Table,
-    names: Names,
     /// Whether this member is to tell the circles who has left the base group.
     is_to_tell: bool,
     /// Everything up to this was told.
@@ -311,26 +118,13 @@ pub struct Circles {
     counts: Counts,
 }
 
-fn is_name(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len()) && !name.contains('/') && name != EVERYONE
-}
-
-/// A circle's name, and one of its nodes.
-fn parse(address: &str) -> Result<(&str, Option<NodeId>), CircleError> {
-    let Some((name, node)) = address.split_once('/') else { return Ok((address, None)) };
-    let number = node.parse().ok().filter(|_| !node.starts_with('+'));
-    Ok((name, Some(NodeId(number.ok_or(CircleError::Address)?))))
-}
-
 impl Circles {
     pub(crate) fn new(config: Config, me: Member, dice: Dice) -> Self {
-        let table = Table::default();
         Self {
             config,
             me,
             dice,
-            names: Names::of(&table),
-            table,
+            table: Table::default(),
             is_to_tell: false,
             position: 0,
             view: None,
@@ -361,7 +155,7 @@ impl Circles {
     pub fn members(&self, circle: &str) -> impl Iterator<Item = Member> + use<'_> {
         let base =
             self.view.as_ref().filter(|_| circle == EVERYONE).into_iter().flat_map(|view| &view.members);
-        let circle = self.names.find(circle).and_then(|id| self.table.get(id));
+        let circle = self.table.find(circle).and_then(|id| self.table.get(id));
         base.chain(circle.into_iter().flat_map(|circle| &circle.members)).copied()
     }
 
@@ -370,7 +164,7 @@ impl Circles {
         if circle == EVERYONE {
             return Some(Terms::default());
         }
-        Some(self.table.get(self.names.find(circle)?)?.terms)
+        Some(self.table.get(self.table.find(circle)?)?.terms)
     }
 
     /// The names of all circles, but [`EVERYONE`].
@@ -414,7 +208,7 @@ impl Circles {
     pub(crate) fn say(&mut self, address: &str, body: &[u8]) -> Result<Way, CircleError> {
         let (name, to) = parse(address)?;
         let is_base = name == EVERYONE;
-        let id = if is_base { Some(BASE) } else { self.names.find(name) }.ok_or(CircleError::NotAMember)?;
+        let id = if is_base { Some(BASE) } else { self.table.find(name) }.ok_or(CircleError::NotAMember)?;
         let mut is_member = false;
         let mut meant = Vec::new();
         for member in self.members(name) {
@@ -530,10 +324,10 @@ impl Circles {
         let &Delivery { position, epoch, sender: from, .. } = delivery;
         let update = decode_borrowed(from.node, Protocol::Circles, update)?;
         let said = Said { from, position, epoch, update };
-        self.events.extend(self.table.apply(&mut self.names, self.me, &said)?);
+        self.table.apply(self.me, &said, &mut self.events)?;
         match said.update {
             Update::Join { name, .. } if from == self.me => {
-                let id = self.names.find(name).filter(|id| self.is_in(*id));
+                let id = self.table.find(name).filter(|id| self.is_in(*id));
                 self.since.extend(id.filter(|id| !self.since.contains_key(id)).map(|id| (id, position)));
             }
             Update::Leave { .. } | Update::Base { .. } => self.forget_gone(),
@@ -543,7 +337,7 @@ impl Circles {
     }
 
     fn is_in(&self, id: CircleId) -> bool {
-        id == BASE || self.table.get(id).is_some_and(|circle| circle.members.contains(&self.me))
+        self.table.name_if_heard(id, self.me, self.me).is_some()
     }
 
     /// The base group has another view, and everything of the one before was delivered.
@@ -592,8 +386,7 @@ impl Circles {
     /// Nothing is kept for circles that are no more.
     fn forget_gone(&mut self) {
         let (table, me) = (&self.table, self.me);
-        let is_mine =
-            |id: &CircleId| *id == BASE || table.get(*id).is_some_and(|circle| circle.members.contains(&me));
+        let is_mine = |id: &CircleId| table.name_if_heard(*id, me, me).is_some();
         self.own.retain(|id, _| is_mine(id));
         self.since.retain(|id, _| is_mine(id));
         self.heard.retain(|(id, _), _| table.get(*id).is_some());
@@ -607,7 +400,7 @@ impl Circles {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        postcard::to_allocvec(&self.table).expect("our own table can be written")
+        self.table.write()
     }
 
     /// Whether this can be what [`Self::with_table`] made.
@@ -618,7 +411,7 @@ impl Circles {
     /// The state of a snapshot; the table is this one from now on.
     pub(crate) fn restore(&mut self, position: u64, snapshot: &[u8]) -> Vec<u8> {
         let (table, state) = split(snapshot).unwrap_or_default();
-        (self.names, self.table) = (Names::of(&table), table);
+        self.table = table;
         self.position = position;
         if self.table.has_epidemic && self.multicast.is_none() {
             self.gossip(false);
@@ -689,9 +482,7 @@ impl Circles {
         if circle.terms.reliability != Reliability::Lossy {
             return Err(PeerError::new(from.node, "a message that is not on its circle's terms"));
         }
-        if !circle.members.contains(&from) || !circle.members.contains(&self.me) {
-            return Ok(());
-        }
+        let Some(name) = self.table.name_if_heard(id, from, self.me) else { return Ok(()) };
         if circle.terms.ordering == Ordering::Fifo {
             let last = self.heard.entry((id, from)).or_default();
             if number <= *last {
@@ -700,7 +491,7 @@ impl Circles {
             }
             *last = number;
         }
-        self.events.push_back(told(&circle.name, from, is_to_one, None, body));
+        self.events.push_back(told(name, from, is_to_one, None, body));
         Ok(())
     }
 
@@ -748,23 +539,17 @@ impl Circles {
 
     /// Tells what came by gossip, as soon as it is known who is in its circle, and what was before it.
     fn release(&mut self) {
-        let ready: Vec<_> = self.held.iter().filter(|(name, held)| self.is_ready(**name, held)).collect();
-        let ready: Vec<_> = ready.into_iter().map(|(&name, _)| name).collect();
+        let ready = self.held.iter().filter(|(name, held)| self.is_ready(**name, held));
+        let ready: Vec<_> = ready.map(|(&name, _)| name).collect();
         for (from, number) in ready {
             let Some(Held { circle, to, since, body }) = self.held.remove(&(from, number)) else { continue };
+            let is_epidemic = |circle: &table::Circle| circle.terms.reliability == Reliability::Epidemic;
             // What was said before this member was in the circle was not said to it.
-            let is_meant = self.since.get(&circle).is_some_and(|joined| *joined <= since);
-            let circle = self.table.get(circle).filter(|circle| {
-                is_meant
-                    && circle.terms.reliability == Reliability::Epidemic
-                    && circle.members.contains(&from)
-                    && circle.members.contains(&self.me)
-            });
-            if let Some(circle) = circle
+            let is_meant = self.since.get(&circle).is_some_and(|joined| *joined <= since)
                 && to.is_none_or(|to| to == self.me.node)
-            {
-                self.events.push_back(told(&circle.name, from, to.is_some(), None, &body));
-            }
+                && self.table.get(circle).is_some_and(is_epidemic);
+            let name = self.table.name_if_heard(circle, from, self.me).filter(|_| is_meant);
+            self.events.extend(name.map(|name| told(name, from, to.is_some(), None, &body)));
         }
         while self.held.len() > recovery::MOST_HELD
             && let Some(((from, number), _)) = self.held.pop_first()
@@ -819,6 +604,6 @@ fn split(snapshot: &[u8]) -> Option<(Table, &[u8])> {
         return Some(Default::default());
     }
     let ((table, state), rest): ((&[u8], &[u8]), _) = postcard::take_from_bytes(snapshot).ok()?;
-    let (table, behind): (Table, _) = postcard::take_from_bytes(table).ok()?;
-    (rest.is_empty() && behind.is_empty() && table.is_sound()).then_some((table, state))
+    let table = Table::read(table)?;
+    rest.is_empty().then_some((table, state))
 }

@@ -1,6 +1,6 @@
 //! Which circles there are, and who belongs to which: the same at every member at the same position.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -38,9 +38,12 @@ pub(super) struct Circle {
 }
 
 /// All circles but [`EVERYONE`].
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Table {
     circles: BTreeMap<CircleId, Circle>,
+    /// They all by their names.
+    #[serde(skip)]
+    names: BTreeMap<String, CircleId>,
     /// Whether there has ever been one whose messages spread by gossip. From then on all members of the base group take part in that.
     pub has_epidemic: bool,
 }
@@ -57,15 +60,26 @@ pub(super) struct Said<'a> {
 }
 
 impl Table {
-    /// Whether it may be one: what a peer calls so may be anything.
-    pub(super) fn is_sound(&self) -> bool {
-        let names: BTreeSet<_> = self.circles.values().map(|circle| &circle.name).collect();
+    pub(super) fn write(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("our own table can be written")
+    }
+
+    /// None if it cannot be one: what a peer calls so may be anything.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (mut table, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
+        table.names = table.iter().map(|(id, circle)| (circle.name.clone(), id)).collect();
         let is_good = |(&id, circle): (&CircleId, &Circle)| {
             id != BASE && is_name(&circle.name) && circle.terms.is_sound() && !circle.members.is_empty()
         };
-        self.circles.len() <= MOST_CIRCLES
-            && names.len() == self.circles.len()
-            && self.circles.iter().all(is_good)
+        let is_sound = rest.is_empty()
+            && table.circles.len() <= MOST_CIRCLES
+            && table.names.len() == table.circles.len()
+            && table.circles.iter().all(is_good);
+        is_sound.then_some(table)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<CircleId> {
+        self.names.get(name).copied()
     }
 
     pub(super) fn get(&self, id: CircleId) -> Option<&Circle> {
@@ -83,71 +97,91 @@ impl Table {
     /// Applies an update, or finds that it may not be. The events are those of `me`.
     pub(super) fn apply(
         &mut self,
-        names: &mut Names,
         me: Member,
         said: &Said<'_>,
-    ) -> Result<Vec<Event>, PeerError> {
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), PeerError> {
         let &Said { from, position, epoch, ref update } = said;
         let refuse = |rule| Err(PeerError::new(from.node, rule));
-        let event = match *update {
+        match *update {
             Update::Join { name, .. } | Update::Leave { name } if !is_name(name) => {
                 return refuse("a circle with a name that cannot be");
             }
             Update::Join { terms, .. } if !terms.is_sound() => {
                 return refuse("a circle on terms that cannot be");
             }
-            Update::Join { name, terms } => {
-                let refused = |reason| (from == me).then(|| Event::Refused { circle: name.into(), reason });
-                let id = match names.0.get(name) {
-                    Some(&id) if self.circles[&id].terms != terms => {
-                        return Ok(Vec::from_iter(refused(Refusal::OtherTerms(self.circles[&id].terms))));
-                    }
-                    Some(&id) => id,
-                    None if self.circles.len() == MOST_CIRCLES => {
-                        return Ok(Vec::from_iter(refused(Refusal::TooMany)));
-                    }
-                    None => {
-                        let (id, members) = (CircleId(position), BTreeSet::new());
-                        self.has_epidemic |= terms.reliability == Reliability::Epidemic;
-                        self.circles.insert(id, Circle { name: name.into(), terms, members });
-                        names.0.insert(name.into(), id);
-                        id
-                    }
-                };
-                let is_new = self.circles.get_mut(&id).is_some_and(|circle| circle.members.insert(from));
-                is_new.then(|| self.change(id, me, position, false)).flatten()
-            }
-            Update::Leave { name } => {
-                let Some(&id) = names.0.get(name) else { return Ok(Vec::new()) };
-                let has_left = self.circles.get_mut(&id).is_some_and(|circle| circle.members.remove(&from));
-                let event = has_left.then(|| self.change(id, me, position, from == me)).flatten();
-                if self.circles.get(&id).is_some_and(|circle| circle.members.is_empty()) {
-                    self.circles.remove(&id);
-                    names.0.remove(name);
+            Update::Join { name, terms } => match self.join(from, position, name, terms) {
+                Ok(Some(id)) => events.extend(self.change(id, me, position, false)),
+                Err(reason) if from == me => {
+                    events.push_back(Event::Refused { circle: name.into(), reason });
                 }
-                event
-            }
-            Update::Say { circle: id, to, body } => {
-                let is_meant = to.is_none_or(|to| to == me.node);
-                let (is_to_one, position) = (to.is_some(), Some(position));
-                if id == BASE {
-                    return Ok(Vec::from_iter(
-                        is_meant.then(|| told(EVERYONE, from, is_to_one, position, body)),
-                    ));
-                }
-                let Some(circle) = self.circles.get(&id) else { return Ok(Vec::new()) };
-                // Who has left in the meantime may not have known that it was the last word.
-                let is_heard = circle.members.contains(&from) && circle.members.contains(&me);
-                (is_heard && is_meant).then(|| told(&circle.name, from, is_to_one, position, body))
+                Ok(None) | Err(_) => {}
+            },
+            Update::Leave { name } => events.extend(self.leave(me, from, position, name)),
+            Update::Say { circle, to, body } => {
+                let name = self.name_if_heard(circle, from, me);
+                let name = name.filter(|_| to.is_none_or(|to| to == me.node));
+                events.extend(name.map(|name| told(name, from, to.is_some(), Some(position), body)));
             }
             Update::Base { ref members, .. } if members.first() != Some(&from) || !members.is_sorted() => {
                 return refuse("a view that its first member has not told of");
             }
             // It was meant for an earlier one. There is, or will be, another word of this.
-            Update::Base { epoch: meant, .. } if meant != epoch => None,
-            Update::Base { ref members, .. } => return Ok(self.follow(names, me, position, members)),
+            Update::Base { epoch: meant, .. } if meant != epoch => {}
+            Update::Base { ref members, .. } => events.extend(self.follow(me, position, members)),
+        }
+        Ok(())
+    }
+
+    /// In which circle somebody is new, if that is so.
+    fn join(
+        &mut self,
+        from: Member,
+        position: u64,
+        name: &str,
+        terms: Terms,
+    ) -> Result<Option<CircleId>, Refusal> {
+        let id = match self.find(name) {
+            Some(id) if self.circles[&id].terms != terms => {
+                return Err(Refusal::OtherTerms(self.circles[&id].terms));
+            }
+            Some(id) => id,
+            None if self.circles.len() == MOST_CIRCLES => return Err(Refusal::TooMany),
+            None => {
+                let (id, members) = (CircleId(position), BTreeSet::new());
+                self.has_epidemic |= terms.reliability == Reliability::Epidemic;
+                self.circles.insert(id, Circle { name: name.into(), terms, members });
+                self.names.insert(name.into(), id);
+                id
+            }
         };
-        Ok(Vec::from_iter(event))
+        let is_new = self.circles.get_mut(&id).is_some_and(|circle| circle.members.insert(from));
+        Ok(is_new.then_some(id))
+    }
+
+    fn leave(&mut self, me: Member, from: Member, position: u64, name: &str) -> Option<Event> {
+        let id = self.find(name)?;
+        let has_left = self.circles.get_mut(&id)?.members.remove(&from);
+        let event = has_left.then(|| self.change(id, me, position, from == me)).flatten();
+        self.remove_if_empty(id);
+        event
+    }
+
+    fn remove_if_empty(&mut self, id: CircleId) {
+        if self.circles[&id].members.is_empty()
+            && let Some(circle) = self.circles.remove(&id)
+        {
+            self.names.remove(&circle.name);
+        }
+    }
+
+    /// The name of a circle in which `me` hears `from`. Who has left in the meantime may not have known that it was the last word.
+    pub(super) fn name_if_heard(&self, id: CircleId, from: Member, me: Member) -> Option<&str> {
+        if id == BASE {
+            return Some(EVERYONE);
+        }
+        let circle = self.circles.get(&id)?;
+        (circle.members.contains(&from) && circle.members.contains(&me)).then_some(&circle.name)
     }
 
     /// Whether somebody is in a circle who is not among these.
@@ -157,7 +191,7 @@ impl Table {
     }
 
     /// Who has left the base group leaves all circles.
-    fn follow(&mut self, names: &mut Names, me: Member, position: u64, base: &[Member]) -> Vec<Event> {
+    fn follow(&mut self, me: Member, position: u64, base: &[Member]) -> Vec<Event> {
         let mut changed = Vec::new();
         for (&id, circle) in &mut self.circles {
             let before = circle.members.len();
@@ -167,42 +201,20 @@ impl Table {
             }
         }
         let events = changed.iter().filter_map(|&id| self.change(id, me, position, false)).collect();
-        for id in changed {
-            if self.circles[&id].members.is_empty()
-                && let Some(circle) = self.circles.remove(&id)
-            {
-                names.0.remove(&circle.name);
-            }
-        }
+        changed.into_iter().for_each(|id| self.remove_if_empty(id));
         events
     }
 
     /// What `me` is told of who belongs to a circle now.
     pub(super) fn change(&self, id: CircleId, me: Member, since: u64, has_left: bool) -> Option<Event> {
         let circle = self.circles.get(&id)?;
-        let members = || circle.members.iter().copied().collect();
-        (has_left || circle.members.contains(&me)).then(|| Event::Changed {
-            circle: circle.name.clone(),
-            since,
-            members: members(),
+        (has_left || circle.members.contains(&me)).then(|| {
+            let members = circle.members.iter().copied().collect();
+            Event::Changed { circle: circle.name.clone(), since, members }
         })
     }
 }
 
 pub(super) fn told(circle: &str, from: Member, is_to_one: bool, position: Option<u64>, body: &[u8]) -> Event {
     Event::Told { circle: circle.into(), from, is_to_one, position, body: body.to_vec() }
-}
-
-/// The circles by name: made from the table, and kept beside it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Names(BTreeMap<String, CircleId>);
-
-impl Names {
-    pub(super) fn of(table: &Table) -> Self {
-        Self(table.iter().map(|(id, circle)| (circle.name.clone(), id)).collect())
-    }
-
-    pub(super) fn find(&self, name: &str) -> Option<CircleId> {
-        self.0.get(name).copied()
-    }
 }

@@ -227,14 +227,14 @@ fn who_leaves_the_base_group_leaves_all_circles_and_empty_ones_go() {
         base.join(node, name, terms);
     }
     base.events(0);
-    let first = base.all[0].names.find("red");
+    let first = base.all[0].table.find("red");
     base.change(view(2, [0, 2]));
     assert_eq!(base.events(0), [changed("red", 4, &[0])]);
     assert_eq!(base.all[0].names().collect::<Vec<_>>(), ["red"]);
     base.leave(0, "red");
     assert!(base.all[0].is_empty() && base.all[0].members("red").count() == 0);
     base.join(0, "red", Terms::lossy());
-    assert_ne!(base.all[0].names.find("red"), first, "it is another, and may have other terms");
+    assert_ne!(base.all[0].table.find("red"), first, "it is another, and may have other terms");
 }
 
 /// A joiner is not told of views before its first, and hears of what was said in them. If the table changed by views, this one would
@@ -651,7 +651,7 @@ fn what_a_peer_may_not_send_is_refused_by_name() {
     let mut base = Base::new(3);
     base.join(0, "red", Terms::default());
     base.join(1, "red", Terms::default());
-    let circle = base.all[0].names.find("red").expect("it is there");
+    let circle = base.all[0].table.find("red").expect("it is there");
     let mut rule = |from: u32, message: &Message<'_>| {
         let refused = base.all[0].message(NodeId(from), &encode(Protocol::Circles, message));
         refused.err().map(|error| (error.from.0, error.rule))
