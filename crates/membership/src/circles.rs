@@ -453,9 +453,11 @@ impl Circles {
                 Ok(())
             }
             Message::Recovered { sender, number, body } => {
-                if self.recovery.has_come(sender, number) {
+                if self.recovery.lacks(sender, number) {
+                    // What cannot be read leaves it lacked.
+                    self.came(sender, number, body).map_err(|error| PeerError { from, ..error })?;
+                    self.recovery.has_come(sender, number);
                     self.counts.recovered += 1;
-                    self.came(sender, number, body)?;
                     self.release();
                 }
                 Ok(())

@@ -86,17 +86,18 @@ impl Recovery {
         self.lacking.get(&from)?.numbers.first().copied()
     }
 
-    /// Somebody has sent one. False if it was not lacked.
-    pub(super) fn has_come(&mut self, sender: Member, number: u64) -> bool {
-        let Some(lacking) = self.lacking.get_mut(&sender) else { return false };
-        if !lacking.numbers.remove(&number) {
-            return false;
-        }
+    pub(super) fn lacks(&self, sender: Member, number: u64) -> bool {
+        self.lacking.get(&sender).is_some_and(|lacking| lacking.numbers.contains(&number))
+    }
+
+    /// Somebody has sent one that was lacked.
+    pub(super) fn has_come(&mut self, sender: Member, number: u64) {
+        let Some(lacking) = self.lacking.get_mut(&sender) else { return };
+        lacking.numbers.remove(&number);
         lacking.tries = 0;
         if lacking.numbers.is_empty() {
             self.lacking.remove(&sender);
         }
-        true
     }
 
     /// Whoever was asked has no more of these: the next is asked at once.

@@ -495,6 +495,24 @@ fn what_gossip_gave_up_is_got_from_others_and_told_in_order() {
     }
 }
 
+/// The first answers are garbled, as by a peer that lies. They name it, and what was asked for is still asked for.
+#[test]
+fn an_answer_that_cannot_be_read_names_who_sent_it_and_leaves_the_message_lacked() {
+    let mut base = Base::new(3);
+    base.join(0, "red", Terms::epidemic());
+    base.join(2, "red", Terms::epidemic());
+    base.loss = Box::new(|_, to, _| to == NodeId(2));
+    base.say(0, "red", b"one").unwrap();
+    let circles = &mut base.all[2];
+    assert_eq!(circles.recovery.begin(base.now, member(0), 1, 1), None);
+    let answer = |body| encode(Protocol::Circles, &Message::Recovered { sender: member(0), number: 1, body });
+    let refused = circles.message(NodeId(1), &answer(b"")).expect_err("it is nothing");
+    assert_eq!((refused.from, circles.recovery.first_lacked(member(0))), (NodeId(1), Some(1)));
+    base.loss = nothing_is_lost();
+    base.run(Duration::from_secs(1));
+    assert_eq!(base.heard(2), [(0, b"one".to_vec())]);
+}
+
 #[test]
 fn what_nobody_gives_is_told_to_be_missed_and_holds_up_nothing_behind_it() {
     let mut base = missed(|_| false);
