@@ -25,6 +25,8 @@ extern crate std;
 
 pub mod circles;
 pub mod detect;
+#[cfg(test)]
+mod exhaustive;
 pub mod join;
 pub mod mscs;
 pub mod multicast;

@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::string::String;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::vec;
 use std::vec::Vec;
 
 use comb_types::{Incarnation, NodeId, Time};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 use super::*;
+use crate::exhaustive::look_at_all;
 use crate::view::ViewEpoch;
 
 /// A check that takes longer than this has bounds that are too wide.
@@ -247,21 +248,11 @@ impl Bounds {
         state.views.push(Decided { view, cut: cut(state.views.len()), holders });
         Some(())
     }
+}
 
-    /// Looks at all states within the bounds. A bound that the time cuts short is not one.
+impl Bounds {
     fn check(self) {
-        let began = Instant::now();
-        let checker = self
-            .checker()
-            .threads(2)
-            .timeout(LIMIT)
-            .finish_when(HasDiscoveries::AnyFailures)
-            .spawn_bfs()
-            .join();
-        let (all, depth) = (checker.unique_state_count(), checker.max_depth());
-        std::println!("{all} states, {depth} deep, {:?}", began.elapsed());
-        checker.assert_properties();
-        assert!(began.elapsed() < LIMIT, "the time was over before all states were seen");
+        look_at_all(self, LIMIT);
     }
 }
 

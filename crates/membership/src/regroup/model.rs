@@ -6,15 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::string::{String, ToString};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::vec::Vec;
 
 use comb_types::{NodeId, Time};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 use super::message::Message;
 use super::tests::{first_view, member};
 use super::*;
+use crate::exhaustive::look_at_all;
 use crate::quorum::{QuorumResource, ResourceInMemory};
 
 const AT_ONCE: Timing = Timing { resend: Duration::ZERO, activate: Duration::ZERO, patience: Duration::ZERO };
@@ -169,21 +170,11 @@ impl Bounds {
             state.network.retain(|letter| Some(letter.epoch) >= least);
         }
     }
+}
 
-    /// Looks at all states within the bounds. A bound that the time cuts short is not one.
+impl Bounds {
     fn check(self) {
-        let began = Instant::now();
-        let checker = self
-            .checker()
-            .threads(2)
-            .timeout(LIMIT)
-            .finish_when(HasDiscoveries::AnyFailures)
-            .spawn_bfs()
-            .join();
-        let (all, depth) = (checker.unique_state_count(), checker.max_depth());
-        std::println!("{all} states, {depth} deep, {:?}", began.elapsed());
-        checker.assert_properties();
-        assert!(began.elapsed() < LIMIT, "the time was over before all states were seen");
+        look_at_all(self, LIMIT);
     }
 }
 
