@@ -503,23 +503,22 @@ impl Group {
         while let Some(cast) = self.stack.poll_transmit(now) {
             let is_detectors =
                 matches!(wire::protocol(self.own, &cast.bytes), Ok(Protocol::State | Protocol::Detect));
+            // A ping that waits behind a thousand updates asks how long the queue is, and not whether its reader lives.
+            let send = if is_detectors { Mesh::send_urgently } else { Mesh::send };
+            let mut send = |node| {
+                send(&mut self.mesh, node, &cast.bytes);
+                self.sent += u64::from(!is_detectors);
+            };
             match cast.to {
-                To::One(node) => {
-                    self.mesh.send(node, &cast.bytes);
-                    self.sent += u64::from(!is_detectors);
-                }
+                To::One(node) => send(node),
                 To::Others => {
                     let Some(order) = self.stack.order() else { continue };
                     let nodes: Vec<_> = order.view().nodes().collect();
                     // Each message that wakes somebody takes some microseconds, and who is woken wants a core.
                     let first =
                         order.last_sender().and_then(|node| nodes.binary_search(&node).ok()).unwrap_or(0);
-                    for &node in
-                        nodes[first..].iter().chain(&nodes[..first]).filter(|&&node| node != self.own)
-                    {
-                        self.mesh.send(node, &cast.bytes);
-                        self.sent += u64::from(!is_detectors);
-                    }
+                    let in_turn = nodes[first..].iter().chain(&nodes[..first]);
+                    in_turn.copied().filter(|&node| node != self.own).for_each(send);
                 }
             }
         }

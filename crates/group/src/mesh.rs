@@ -21,6 +21,9 @@ const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(1);
 /// Messages that wait for a channel, or for a slow reader. What comes then is lost.
 const MOST_UNSENT: usize = 256;
+/// A look at what has come takes so many turns, or until nothing is left: all that a usual ring holds. What a look leaves waits until all
+/// that it has brought is answered, which may be long.
+const TURNS: usize = 4;
 /// Of the messages, which are all of one kind.
 const KIND: u8 = 0;
 
@@ -201,22 +204,37 @@ impl Mesh {
 
     /// Sends a message, or loses it.
     pub fn send(&mut self, to: NodeId, message: &Arc<[u8]>) {
+        self.send_or_keep(to, message, VecDeque::push_back);
+    }
+
+    /// As [`Mesh::send`], but before all that waits for room: for what says how things are now, wherever it stands among the others.
+    pub fn send_urgently(&mut self, to: NodeId, message: &Arc<[u8]>) {
+        self.send_or_keep(to, message, VecDeque::push_front);
+    }
+
+    fn send_or_keep(
+        &mut self,
+        to: NodeId,
+        message: &Arc<[u8]>,
+        keep: fn(&mut VecDeque<Arc<[u8]>>, Arc<[u8]>),
+    ) {
         if to == self.own {
             debug_assert!(false, "a machine does not send to itself");
             return;
         }
-        let peer = self.peers.entry(to).or_default();
-        if peer.channel.is_none() {
+        if self.peers.entry(to).or_default().channel.is_none() {
             self.open(to);
         }
+        // While others were sent to, which takes long if they are many, its reader may have made room.
+        self.send_waiting_to(to);
         let peer = self.peers.entry(to).or_default();
         let is_hopeless = peer.channel.is_none() && peer.opening.is_none();
         if is_hopeless || peer.unsent.len() >= MOST_UNSENT {
             self.lost += 1;
         } else if peer.channel.is_none() {
-            peer.unsent.push_back(message.clone());
+            keep(&mut peer.unsent, message.clone());
         } else if !peer.unsent.is_empty() || !self.post(to, message) {
-            self.peers.entry(to).or_default().unsent.push_back(message.clone());
+            keep(&mut self.peers.entry(to).or_default().unsent, message.clone());
             self.waiting.insert(to);
         }
     }
@@ -227,7 +245,8 @@ impl Mesh {
         self.accept();
         self.finish_openings();
         self.reach_on();
-        loop {
+        let mut turns = 0;
+        while turns < TURNS {
             let (nodes, names) = (&mut self.nodes, &self.names);
             let mut strangers = Vec::new();
             let polled = self.endpoint.poll(|delivery| {
@@ -245,7 +264,8 @@ impl Mesh {
                 arrivals.messages.extend(node.map(|node| (node, range)));
             }
             match polled {
-                Ok(_) => break,
+                Ok(0) => break,
+                Ok(_) => turns += 1,
                 Err(ended) => {
                     if let Some(node) = self.forget(&ended) {
                         arrivals.ended.push(End::of(node, ended));
@@ -391,13 +411,20 @@ impl Mesh {
     }
 
     fn send_waiting(&mut self) {
-        for node in std::mem::take(&mut self.waiting) {
-            while let Some(message) = self.peers.get_mut(&node).and_then(|peer| peer.unsent.pop_front()) {
-                if !self.post(node, &message) {
-                    self.peers.entry(node).or_default().unsent.push_front(message);
-                    self.waiting.insert(node);
-                    break;
-                }
+        for node in self.waiting.clone() {
+            self.send_waiting_to(node);
+        }
+    }
+
+    fn send_waiting_to(&mut self, node: NodeId) {
+        if !self.waiting.remove(&node) {
+            return;
+        }
+        while let Some(message) = self.peers.get_mut(&node).and_then(|peer| peer.unsent.pop_front()) {
+            if !self.post(node, &message) {
+                self.peers.entry(node).or_default().unsent.push_front(message);
+                self.waiting.insert(node);
+                return;
             }
         }
     }
@@ -523,6 +550,35 @@ mod tests {
             next == sent
         });
         assert_eq!(sender.lost(), 0);
+    }
+
+    /// A hub that sends much to many at once takes long for one round of it. What it asks of one that reads meanwhile must not wait for all
+    /// that has gathered: it would take the time of the queue for silence.
+    #[test]
+    fn who_reads_while_others_are_sent_to_is_sent_on_and_what_is_urgent_comes_first() {
+        let agent = InProcess::start();
+        let (mut sender, mut reader) = (mesh(&agent, 0), mesh(&agent, 1));
+        let mut arrivals = Arrivals::default();
+        sender.send(NodeId(1), &message("first"));
+        until(&mut reader, |come| {
+            sender.poll(&mut arrivals);
+            !come.is_empty()
+        });
+        let unsent = |sender: &Mesh| sender.peers[&NodeId(1)].unsent.len();
+        while unsent(&sender) < 10 {
+            sender.send(NodeId(1), &message("later"));
+        }
+        sender.send_urgently(NodeId(1), &message("urgent"));
+        assert_eq!(unsent(&sender), 11);
+        reader.poll(&mut arrivals);
+        let in_ring = arrivals.messages().count();
+        assert!(arrivals.messages().all(|(_, bytes)| bytes == b"later"));
+        assert!(in_ring > 16, "a look takes all that is there: {in_ring}");
+        sender.send(NodeId(1), &message("last"));
+        assert_eq!(unsent(&sender), 0, "there was room");
+        reader.poll(&mut arrivals);
+        let words: Vec<_> = arrivals.messages().map(|(_, bytes)| bytes).collect();
+        assert_eq!((words[0], words[11], words.len()), (&b"urgent"[..], &b"last"[..], 12));
     }
 
     #[test]
