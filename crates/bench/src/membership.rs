@@ -34,6 +34,8 @@ const UPDATE_BYTES: usize = 64;
 /// Updates of one sender that are under way when all send as fast as they can.
 pub(crate) const OUTSTANDING: usize = 256;
 const SECONDS: f64 = 1.5;
+/// Between two measurements.
+const REST: Duration = Duration::from_millis(500);
 /// So long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// Whatever a member was told, it has something to say by then, or nobody would ever know.
@@ -153,8 +155,10 @@ impl Members {
         Ok(self.tell(&Task::End)?)
     }
 
-    /// The last so many members send. The first, which orders updates, sends only if all do.
+    /// The last so many members send. The first, which orders updates, sends only if all do. What was begun before is over then: those that
+    /// have just started hold each other up, and so do those that have fallen behind.
     fn load(&mut self, senders: usize, outstanding: usize) -> Outcome<Loaded> {
+        std::thread::sleep(REST);
         self.load_for(senders, outstanding, SECONDS)
     }
 
