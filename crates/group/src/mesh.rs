@@ -160,6 +160,8 @@ impl Mesh {
     ) -> Result<Self, MeshError> {
         // Channels to other hosts are waited for by events.
         options.events |= !names.elsewhere.is_empty();
+        // A member sleeps until it is told something, and a whole group wakes for each update.
+        options.sleeps_often = true;
         let endpoint = agent.endpoint_with(&names.endpoint, options).map_err(MeshError::Endpoint)?;
         Ok(Self {
             endpoint,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 
 use crate::attention;
-use crate::fence::{Fences, before_sleep};
+use crate::fence::Fences;
 use crate::flags;
 use crate::segment::{Segment, SegmentError, Writers};
 use crate::sync::{Ordering, Words};
@@ -41,6 +41,8 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(crate) struct Bell {
     board: Segment,
+    /// Between its owner, who goes to sleep, and those who ring it.
+    fences: Fences,
 }
 
 /// What a receiver wants a sender to do after it posted.
@@ -71,20 +73,30 @@ impl Bell {
         (FLAGS_START + channels as usize).next_multiple_of(4096)
     }
 
-    pub(crate) fn create(channels: u32) -> Result<(Self, std::os::fd::OwnedFd), SegmentError> {
+    /// `fences`: what all those are told to use who are to ring it.
+    pub(crate) fn create(
+        channels: u32,
+        fences: Fences,
+    ) -> Result<(Self, std::os::fd::OwnedFd), SegmentError> {
         let (board, fd) = Segment::create("comb-bell", Self::board_bytes(channels), Writers::Both)?;
-        Ok((Self { board }, fd))
+        Ok((Self { board, fences }, fd))
     }
 
     /// A peer's board, already adopted.
-    pub(crate) fn of_peer(board: Segment) -> Self {
-        Self { board }
+    pub(crate) fn of_peer(board: Segment, fences: Fences) -> Self {
+        Self { board, fences }
+    }
+
+    /// What whoever tells its owner something has to use.
+    #[inline]
+    pub(crate) fn fences(&self) -> Fences {
+        self.fences
     }
 
     /// The sender's part, after it posted.
     #[inline]
-    pub(crate) fn after_post(&self, fences: Fences) -> Attention {
-        Attention(attention::after_post(self.board.word(ATTENTION_WORD), || fences.after_post()))
+    pub(crate) fn after_post(&self) -> Attention {
+        Attention(attention::after_post(self.board.word(ATTENTION_WORD), || self.fences.after_post()))
     }
 
     /// Raises the flag of the channel that the receiver knows as `index`, and wakes it, if it wants that. `sent`: the
@@ -155,7 +167,7 @@ impl Bell {
     }
 
     fn announce(&self, bit: u64) {
-        attention::announce(self.board.word(ATTENTION_WORD), bit, before_sleep);
+        attention::announce(self.board.word(ATTENTION_WORD), bit, || self.fences.before_sleep());
     }
 
     fn withdraw(&self, bit: u64) {
@@ -237,21 +249,21 @@ mod tests {
 
     #[test]
     fn a_ring_before_the_sleep_is_not_missed() {
-        let (bell, _fd) = Bell::create(4).unwrap();
+        let (bell, _fd) = Bell::create(4, Fences::Full).unwrap();
         let peer = bell.clone();
         let started = std::time::Instant::now();
         // The message comes after the announcement and before the wait: the futex word has changed.
         bell.sleep(Duration::from_secs(5), || {
-            peer.ring(peer.after_post(Fences::Full), 0, 1);
+            peer.ring(peer.after_post(), 0, 1);
             true
         });
         assert!(started.elapsed() < LONGEST_SLEEP);
-        assert!(!peer.after_post(Fences::Full).is_wanted(), "awake again");
+        assert!(!peer.after_post().is_wanted(), "awake again");
     }
 
     /// A board that peers raise flags on.
     fn demanded(channels: u32) -> (Bell, Flagged) {
-        let (bell, _fd) = Bell::create(channels).unwrap();
+        let (bell, _fd) = Bell::create(channels, Fences::Full).unwrap();
         let mut flagged = Flagged::default();
         (0..channels as usize).for_each(|index| flagged.look_at(index));
         flagged.demand(&bell, channels as usize);
@@ -277,11 +289,11 @@ mod tests {
         let looks = looked_at(&bell, &mut flagged).len();
         assert_eq!(looks, LAST + 1, "each is looked at once, whatever its flag says");
         for index in [LAST, 3, 64, 65] {
-            bell.ring(bell.after_post(Fences::Asymmetric), index, 1);
+            bell.ring(bell.after_post(), index, 1);
         }
         assert_eq!(looked_at(&bell, &mut flagged), [3, 64, 65, LAST]);
         assert!(!flagged.any(&bell));
-        bell.ring(bell.after_post(Fences::Asymmetric), 64, 2);
+        bell.ring(bell.after_post(), 64, 2);
         assert!(flagged.any(&bell));
         assert_eq!(flagged.next(&bell), Some((64, 2)));
         flagged.record(64, 1);
@@ -293,7 +305,7 @@ mod tests {
         let (bell, mut flagged) = demanded(24);
         looked_at(&bell, &mut flagged);
         for index in [1, 2, 9, 23] {
-            bell.ring(bell.after_post(Fences::Asymmetric), index, 1);
+            bell.ring(bell.after_post(), index, 1);
         }
         let turns: Vec<usize> = (0..60).map(|_| flagged.next(&bell).expect("none was read").0).collect();
         for index in [1, 2, 9, 23] {
@@ -304,7 +316,7 @@ mod tests {
     #[test]
     fn the_last_word_is_what_was_left_last_or_none() {
         use std::os::fd::AsFd;
-        let (bell, fd) = Bell::create(4).unwrap();
+        let (bell, fd) = Bell::create(4, Fences::Full).unwrap();
         let both = || (bell.last_word(), Bell::last_word_on(fd.as_fd()));
         assert_eq!(both(), (None, None), "nothing was left");
         for word in [0, 1 << 64 | 2, u128::MAX] {
@@ -316,12 +328,12 @@ mod tests {
             bell.board.word(place).fetch_xor(1, Ordering::Relaxed);
             assert_eq!(both(), (None, None), "a peer scribbled on it");
         }
-        assert!(!bell.after_post(Fences::Full).is_wanted() && bell.flags(0) == 0, "nothing else is touched");
+        assert!(!bell.after_post().is_wanted() && bell.flags(0) == 0, "nothing else is touched");
     }
 
     #[test]
     fn a_garbled_board_only_wakes_too_often() {
-        let (bell, _fd) = Bell::create(16).unwrap();
+        let (bell, _fd) = Bell::create(16, Fences::Full).unwrap();
         for word in 0..bell.board.len() / 8 {
             bell.board.word(word).store(u64::MAX, Ordering::Relaxed);
         }
@@ -329,7 +341,7 @@ mod tests {
         (0..16).for_each(|index| flagged.look_at(index));
         // Those too that no channel has: there nothing is found.
         assert_eq!(looked_at(&bell, &mut flagged).len(), 64);
-        assert!(bell.after_post(Fences::Full).wants_event());
+        assert!(bell.after_post().wants_event());
         bell.sleep(Duration::from_millis(1), || true);
     }
 }

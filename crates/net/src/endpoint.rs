@@ -49,6 +49,10 @@ pub struct EndpointOptions {
     pub events: bool,
     /// The size of our side of each channel.
     pub geometry: Geometry,
+    /// Whether it sleeps nearly as often as something comes: the members of a group of more processes than cores do. Going to sleep is
+    /// cheaper then by some microseconds, and an interrupt of another core; each message to it costs its sender some
+    /// nanoseconds more.
+    pub sleeps_often: bool,
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
     /// of a garbled message to ourselves later. Round trips of a kilobyte take up to 1.6 times as long (see
     /// `docs/papers/unet.md`).
@@ -65,10 +69,17 @@ impl Default for EndpointOptions {
         Self {
             channels: 3968,
             events: false,
+            sleeps_often: false,
             geometry: Geometry::default(),
             trap_wild_stores: false,
             silence_limit: None,
         }
+    }
+}
+
+impl EndpointOptions {
+    fn fences(&self) -> Fences {
+        if self.sleeps_often { Fences::Full } else { Fences::of_this_process() }
     }
 }
 
@@ -110,7 +121,7 @@ pub(crate) struct Incoming {
 
 impl EndpointShared {
     pub(crate) fn create(name: &str, options: EndpointOptions) -> Result<(Self, OwnedFd), RequestError> {
-        let (bell, descriptor) = Bell::create(options.channels)?;
+        let (bell, descriptor) = Bell::create(options.channels, options.fences())?;
         let events =
             if options.events { Some(Events::create().map_err(RequestError::System)?) } else { None };
         let shared = Self {
@@ -218,7 +229,7 @@ impl EndpointShared {
             geometry: self.options.geometry,
             bell_index,
             event: event.is_some(),
-            asymmetric_fences: Fences::of_this_process() == Fences::Asymmetric,
+            asymmetric_fences: self.options.fences() == Fences::Asymmetric,
         };
         Ok((own, side, ring, event))
     }

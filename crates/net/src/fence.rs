@@ -1,8 +1,9 @@
 //! The fence between "I go to sleep" and "is there really nothing?".
 //!
 //! A receiver that goes to sleep announces it and looks once more; a sender posts and then looks whether the receiver
-//! sleeps. Both need a full fence between the two, or both can miss each other. Sends are many and sleeps are few, so
-//! the sleeper pays for both with membarrier(2), which runs a fence on every core that runs a registered process.
+//! sleeps. Both need a full fence between the two, or both can miss each other. Where sends are many and sleeps are few,
+//! the sleeper pays for both with membarrier(2), which runs a fence on every core that runs a registered process: some
+//! microseconds, and an interrupt for whoever works there. An endpoint that sleeps for nearly every message has its peers pay.
 #![expect(unsafe_code, reason = "membarrier(2) has no wrapper that is safe")]
 
 use std::sync::OnceLock;
@@ -25,7 +26,7 @@ pub(crate) fn kernel_has_membarrier() -> bool {
     supported > 0 && supported & i64::from(needed) == i64::from(needed)
 }
 
-/// Which fences a pair of processes uses: the cheap ones only when both have registered.
+/// Which fences an endpoint and those who send to it use: the cheap ones only when all have registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fences {
     /// The sleeper pays.
@@ -57,14 +58,14 @@ impl Fences {
             Self::Full => fence(Ordering::SeqCst),
         }
     }
-}
 
-/// The sleeper's side: after it announced itself, before its last look. Serves peers of both kinds.
-pub(crate) fn before_sleep() {
-    fence(Ordering::SeqCst);
-    if Fences::of_this_process() == Fences::Asymmetric {
-        let fenced = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-        debug_assert_eq!(fenced, 0);
+    /// The sleeper's side: after it announced itself, before its last look. Asymmetric ones serve peers of both kinds.
+    pub(crate) fn before_sleep(self) {
+        fence(Ordering::SeqCst);
+        if self == Self::Asymmetric {
+            let fenced = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+            debug_assert_eq!(fenced, 0);
+        }
     }
 }
 
@@ -81,7 +82,7 @@ mod tests {
             assert_eq!(here, kernel, "where the kernel has it, it is used");
         } else {
             assert_eq!(here, Fences::Full);
-            before_sleep();
+            here.before_sleep();
         }
         assert_eq!(Fences::Full.meet(here), Fences::Full, "a peer without it decides");
     }

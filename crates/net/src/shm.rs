@@ -211,7 +211,6 @@ pub(crate) struct ShmLink {
     producer: RingProducer<Segment>,
     bell: Bell,
     bell_index: u32,
-    fences: Fences,
     read_ahead: ReadAhead,
     /// Looks that found nothing while something was owed.
     empty_looks: u8,
@@ -264,7 +263,8 @@ impl ShmLink {
             return Err(AdoptError::BellIndex { index: peer.bell_index, channels: peer.bell_channels });
         }
         let board = Bell::board_bytes(peer.bell_channels) as u64;
-        let bell = Bell::of_peer(Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?);
+        let board = Segment::adopt(peer.bell.as_fd(), board, Writers::Both, true)?;
+        let bell = Bell::of_peer(board, peer.fences.meet(Fences::of_this_process()));
         if let Some(event) = &peer.event {
             check_event(event.as_fd())?;
         }
@@ -282,7 +282,6 @@ impl ShmLink {
             ),
             bell,
             bell_index: peer.bell_index,
-            fences: peer.fences.meet(Fences::of_this_process()),
             read_ahead: ReadAhead::default(),
             empty_looks: 0,
             signal: 0,
@@ -371,7 +370,7 @@ impl ShmLink {
     #[inline]
     fn post(&mut self, kind: u8, length: u8, content: impl Content) {
         self.producer.post(kind, length, content, self.consumer.credit.short());
-        let attention = self.bell.after_post(self.fences);
+        let attention = self.bell.after_post();
         if attention.is_wanted() {
             self.attend(attention);
         }
@@ -399,7 +398,7 @@ impl ShmLink {
     }
 
     fn ring_bell(&mut self) {
-        let attention = self.bell.after_post(self.fences);
+        let attention = self.bell.after_post();
         self.attend(attention);
     }
 
@@ -425,7 +424,8 @@ impl ShmLink {
     /// Tells the source of the flow that comes in here to stop, or to go on.
     pub(crate) fn signal(&mut self, signal: Signal) {
         let word = self.control.word(control::QUENCH);
-        if credit::announce(word, quench::pack(signal), self.peer_wants(), || self.fences.after_post()) {
+        if credit::announce(word, quench::pack(signal), self.peer_wants(), || self.bell.fences().after_post())
+        {
             self.ring_bell();
         }
     }
@@ -631,7 +631,7 @@ impl ShmLink {
     fn announce(&mut self) {
         let consumed = self.consumer.credit.announce();
         let count = self.control.word(control::CONSUMED);
-        if credit::announce(count, consumed.into(), self.peer_wants(), || self.fences.after_post()) {
+        if credit::announce(count, consumed.into(), self.peer_wants(), || self.bell.fences().after_post()) {
             self.ring_bell();
         }
     }
@@ -834,7 +834,7 @@ pub fn pair_for_tests(geometry: Geometry) -> (Box<dyn Transport>, Box<dyn Transp
 fn pair(geometry: Geometry) -> (ShmLink, ShmLink) {
     let side = || {
         let (own, ring) = OwnSide::create(geometry, false).expect("memory");
-        let (_, bell) = Bell::create(1).expect("memory");
+        let (_, bell) = Bell::create(1, Fences::Full).expect("memory");
         (own, ring, bell)
     };
     let peer = |(segment, bell)| PeerSide {

@@ -18,6 +18,7 @@ const SOON: Duration = Duration::from_secs(10);
 const EVENTS: EndpointOptions = EndpointOptions {
     channels: 64,
     events: true,
+    sleeps_often: false,
     geometry: comb_net::Geometry { slots: 64, payload_bytes: 20 << 10 },
     trap_wild_stores: false,
     silence_limit: None,

@@ -19,6 +19,7 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 const OPTIONS: EndpointOptions = EndpointOptions {
     channels: 64,
     events: true,
+    sleeps_often: false,
     geometry: Geometry { slots: 64, payload_bytes: 20 << 10 },
     trap_wild_stores: false,
     silence_limit: Some(FOR_EVER),
