@@ -49,9 +49,9 @@ pub struct EndpointOptions {
     pub events: bool,
     /// The size of our side of each channel.
     pub geometry: Geometry,
-    /// Whether it sleeps nearly as often as something comes: the members of a group of more processes than cores do. Going to sleep is
-    /// cheaper then by some microseconds, and an interrupt of another core; each message to it costs its sender some
-    /// nanoseconds more.
+    /// Whether it sleeps as soon as nothing comes, because others want its core: the members of a group are more than there are
+    /// cores. It does not spin then, and going to sleep is cheaper by some microseconds and an interrupt of another core; each message
+    /// to it costs its sender some nanoseconds more, and wakes it.
     pub sleeps_often: bool,
     /// Whether the peers' rings are mapped read-only, so that a wild store into one is a SIGSEGV here at once, instead
     /// of a garbled message to ourselves later. Round trips of a kilobyte take up to 1.6 times as long (see
@@ -482,6 +482,9 @@ impl Endpoint {
 
     #[inline]
     pub(crate) fn spin(&mut self, mut ready: impl FnMut(&mut Self) -> bool) -> bool {
+        if self.shared.options.sleeps_often {
+            return ready(self);
+        }
         let mut spin = self.spin;
         let came = spin.until(|| ready(self));
         self.spin = spin;
@@ -652,5 +655,23 @@ impl Drop for Endpoint {
             unsettled.extend(self.unsettled(channel));
         }
         self.agent.shared().forget_endpoint(&self.shared, unsettled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that takes the cheap fence for one who has not paid for both might not see that it sleeps.
+    #[test]
+    fn who_goes_to_sleep_cheaply_tells_its_peers_to_pay() {
+        for sleeps_often in [false, true] {
+            let options = EndpointOptions { sleeps_often, channels: 4, ..EndpointOptions::default() };
+            let (shared, _bell) = EndpointShared::create("desk", options).expect("memory");
+            let (_own, side, ..) = shared.new_side().expect("memory");
+            let fences = shared.bell.fences();
+            assert_eq!(side.asymmetric_fences, fences == Fences::Asymmetric);
+            assert!(!(sleeps_often && side.asymmetric_fences));
+        }
     }
 }

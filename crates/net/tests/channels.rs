@@ -191,6 +191,32 @@ fn a_thousand_channels_on_one_endpoint_all_deliver() {
     }
 }
 
+/// Whoever sleeps often has its peers pay for the fence that others pay themselves.
+#[test]
+fn those_who_sleep_often_and_those_who_do_not_wake_each_other() {
+    let often = EndpointOptions { sleeps_often: true, ..EndpointOptions::default() };
+    for (ours, theirs) in [(often, EndpointOptions::default()), (often, often)] {
+        let agent = InProcess::start();
+        let mut alice = agent.connect("alice").unwrap().endpoint_with("desk", ours).unwrap();
+        let mut bob = agent.connect("bob").unwrap().endpoint_with("desk", theirs).unwrap();
+        let to_bob = alice.open("bob/desk").unwrap();
+        let to_alice = bob.accept(SOON).expect("alice opened a channel");
+        let mut buffer = [0; 4];
+        let bob = std::thread::spawn(move || {
+            for round in 0..1000_u32 {
+                assert!(bob.receive_within(&mut buffer, SOON).unwrap().is_some(), "round {round}");
+                bob.send(to_alice, 0, &buffer).unwrap();
+            }
+        });
+        for round in 0..1000_u32 {
+            alice.send(to_bob, 0, &round.to_le_bytes()).unwrap();
+            assert!(alice.receive_within(&mut buffer, SOON).unwrap().is_some(), "round {round}");
+            assert_eq!(u32::from_le_bytes(buffer), round);
+        }
+        bob.join().unwrap();
+    }
+}
+
 /// A receiver keeps its count to itself until it is worth a cache line. One that took a message and went to sleep, without
 /// finding in between that no other was there, kept it for as long as it slept: the sender waited for room that was there.
 #[test]
