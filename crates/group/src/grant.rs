@@ -61,3 +61,57 @@ impl fmt::Display for Grant {
         writeln!(f, "epoch {:020}\nnode {:010}\nincarnation {:020}", self.epoch.0, node.0, incarnation.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn grant(epoch: u64, node: u32, incarnation: u64) -> Grant {
+        let member = Member { node: NodeId(node), incarnation: Incarnation(incarnation) };
+        Grant { epoch: ViewEpoch(epoch), member }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again_and_a_later_epoch_alone_takes_its_place(
+            kept: (u64, u32, u64), wanted: (u64, u32, u64),
+        ) {
+            let (kept, wanted) = (grant(kept.0, kept.1, kept.2), grant(wanted.0, wanted.1, wanted.2));
+            let text = kept.to_string();
+            prop_assert_eq!(kept.judge(&text), Some(Answer::Granted));
+            let expected = match () {
+                () if kept == wanted => Answer::Granted,
+                () if kept.epoch < wanted.epoch => Answer::Write,
+                () => Answer::Refused,
+            };
+            prop_assert_eq!(wanted.judge(&text), Some(expected));
+        }
+
+        /// A disk or a stranger may leave anything where a grant is kept. It grants nothing, and nothing is written in its place.
+        #[test]
+        fn what_is_no_grant_says_nothing(
+            kept: (u64, u32, u64), at: prop::sample::Index, byte: u8, cut: prop::sample::Index, is_cut: bool,
+        ) {
+            let kept = grant(kept.0, kept.1, kept.2);
+            let mut bytes = kept.to_string().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if is_cut {
+                bytes.truncate(cut.index(bytes.len()).max(1));
+            }
+            if let Ok(text) = String::from_utf8(bytes) {
+                match Grant::read(&text) {
+                    None => prop_assert_eq!(kept.judge(&text), None),
+                    // A number has changed, or is shorter.
+                    Some(read) => prop_assert_eq!(read.judge(&text), Some(Answer::Granted)),
+                }
+            }
+        }
+
+        #[test]
+        fn any_text_is_judged(text: String) {
+            prop_assert_eq!(grant(1, 1, 1).judge(&text).is_some(), text.is_empty());
+        }
+    }
+}

@@ -8,9 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
 use comb_group::{QuorumEtcd, QuorumEtcdError};
 use comb_membership::{Member, ViewEpoch};
 use comb_types::{Incarnation, NodeId};
+use proptest::prelude::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -96,14 +98,19 @@ fn an_epoch_is_granted_once_whoever_asks_how_often() {
     }
 }
 
-/// Answers every question with the same bytes.
+/// Answers one question with these bytes.
 fn server_that_says(answer: &'static [u8]) -> String {
+    server_that_answers(vec![answer.to_vec()])
+}
+
+/// Answers one question after the other.
+fn server_that_answers(answers: Vec<Vec<u8>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
-        for connection in listener.incoming().take(1) {
+        for (connection, answer) in listener.incoming().zip(answers) {
             let Ok(mut connection) = connection else { continue };
-            let _ = connection.write_all(answer);
+            let _ = connection.write_all(&answer);
             // All of the question is taken before the end: else the asker sees a reset, and not the answer.
             let _ = connection.shutdown(Shutdown::Write);
             let _ = connection.read_to_end(&mut Vec::new());
@@ -142,4 +149,35 @@ fn nonsense_and_silence_are_errors_and_grant_nothing() {
     assert!(matches!(error, QuorumEtcdError::System { .. }), "{error}");
     let nobody = format!("127.0.0.1:{}", free_port());
     assert!(ask(&nobody).to_string().contains(&nobody));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Another has the epoch, and whoever writes all the same comes too late. Bytes that were turned over on the way make an error of
+    /// that, but never a grant.
+    #[test]
+    fn a_garbled_answer_grants_nothing(
+        flips in prop::collection::vec((0_usize..2, any::<prop::sample::Index>(), 0_u32..8), 1..4),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let kept = "comb quorum 1\nepoch 00000000000000000005\nnode 0000000002\nincarnation 00000000000000077777\n";
+        let kept = base64::engine::general_purpose::STANDARD.encode(kept);
+        let answer = |body: String| format!("HTTP/1.0 200 OK\r\n\r\n{body}").into_bytes();
+        let mut answers = [
+            answer(format!("{{\"kvs\":[{{\"value\":\"{kept}\",\"mod_revision\":\"7\"}}]}}")),
+            answer("{\"header\":{\"revision\":\"8\"}}".to_owned()),
+        ];
+        for (which, at, bit) in flips {
+            let at = at.index(answers[which].len());
+            answers[which][at] ^= 1 << bit;
+        }
+        if let Some(cut) = cut {
+            let length = cut.index(answers[0].len());
+            answers[0].truncate(length);
+        }
+        let server = server_that_answers(answers.to_vec());
+        let granted = QuorumEtcd::new(&server, "test", Duration::from_millis(300)).acquire(ViewEpoch(5), member(1));
+        prop_assert!(!matches!(granted, Ok(true)), "{:?}", granted);
+    }
 }
