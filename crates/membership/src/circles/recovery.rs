@@ -63,8 +63,8 @@ impl Recovery {
         }
     }
 
-    /// These were given up. What is too much to be asked for is missed.
-    pub(super) fn begin(&mut self, now: Time, from: Member, first: u64, last: u64) -> Option<Event> {
+    /// These were given up. What is too much to be asked for, the oldest, is missed.
+    pub(super) fn begin(&mut self, now: Time, from: Member, first: u64, last: u64) -> Vec<Event> {
         let lacking = self.lacking.entry(from).or_insert_with(|| Lacking {
             numbers: BTreeSet::new(),
             tries: 0,
@@ -73,12 +73,12 @@ impl Recovery {
         });
         let asked = first.max(last.saturating_sub(MOST_LACKED - 1));
         lacking.numbers.extend(asked..=last);
-        // Those before are older still.
+        let mut dropped = BTreeSet::new();
         while lacking.numbers.len() as u64 > MOST_LACKED {
-            lacking.numbers.pop_first();
+            dropped.extend(lacking.numbers.pop_first());
         }
-        let missed = lacking.numbers.first().copied().unwrap_or(asked).saturating_sub(1);
-        (missed >= first).then_some(Event::Missed { from, first, last: missed })
+        let at_once = (first < asked).then(|| (first, asked - 1));
+        missed(from, ranges(&dropped).chain(at_once)).collect()
     }
 
     /// The first that is asked for, of a sender.
@@ -128,7 +128,7 @@ impl Recovery {
 
     /// Asks for what is lacked: first its sender, then others. Says what was asked for in vain.
     pub(super) fn go_on(&mut self, now: Time, others: &[NodeId], dice: &mut Dice) -> (Vec<Cast>, Vec<Event>) {
-        let (mut casts, mut missed) = (Vec::new(), Vec::new());
+        let (mut casts, mut in_vain) = (Vec::new(), Vec::new());
         self.lacking.retain(|&from, lacking| {
             if lacking.ask_at > now {
                 return true;
@@ -137,11 +137,7 @@ impl Recovery {
                 return false;
             };
             if lacking.tries == MOST_TRIES || others.is_empty() {
-                missed.extend(ranges(&lacking.numbers).map(|(first, last)| Event::Missed {
-                    from,
-                    first,
-                    last,
-                }));
+                in_vain.extend(missed(from, ranges(&lacking.numbers)));
                 return false;
             }
             let is_first = lacking.tries == 0 && lacking.asked.is_none();
@@ -154,12 +150,16 @@ impl Recovery {
             casts.push(Cast { to: To::One(to), bytes: encode(Protocol::Circles, &ask).into() });
             true
         });
-        (casts, missed)
+        (casts, in_vain)
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.lacking.values().map(|lacking| lacking.ask_at).min()
     }
+}
+
+fn missed(from: Member, ranges: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = Event> {
+    ranges.map(move |(first, last)| Event::Missed { from, first, last })
 }
 
 /// Numbers as ranges, each from the first to the last.

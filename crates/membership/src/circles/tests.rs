@@ -7,6 +7,7 @@ use std::vec::Vec;
 use comb_types::Incarnation;
 use proptest::prelude::*;
 
+use super::recovery::Recovery;
 use super::*;
 use crate::order::Body;
 use crate::view::ViewEpoch;
@@ -504,13 +505,47 @@ fn an_answer_that_cannot_be_read_names_who_sent_it_and_leaves_the_message_lacked
     base.loss = Box::new(|_, to, _| to == NodeId(2));
     base.say(0, "red", b"one").unwrap();
     let circles = &mut base.all[2];
-    assert_eq!(circles.recovery.begin(base.now, member(0), 1, 1), None);
+    assert_eq!(circles.recovery.begin(base.now, member(0), 1, 1), []);
     let answer = |body| encode(Protocol::Circles, &Message::Recovered { sender: member(0), number: 1, body });
     let refused = circles.message(NodeId(1), &answer(b"")).expect_err("it is nothing");
     assert_eq!((refused.from, circles.recovery.first_lacked(member(0))), (NodeId(1), Some(1)));
     base.loss = nothing_is_lost();
     base.run(Duration::from_secs(1));
     assert_eq!(base.heard(2), [(0, b"one".to_vec())]);
+}
+
+#[test]
+fn who_keeps_no_more_says_so_and_on_its_own_word_the_next_is_asked_at_once() {
+    let mut giver = Recovery::default();
+    giver.keep(member(0), 5, b"five".to_vec());
+    let answer = giver.answer(NodeId(2), member(0), 5, 6);
+    let answer: Vec<_> = answer.iter().map(|cast| message::read(NodeId(0), &cast.bytes).unwrap()).collect();
+    let five = Message::Recovered { sender: member(0), number: 5, body: b"five" };
+    assert_eq!(answer, [five, Message::NoMore { sender: member(0), first: 5, last: 6 }]);
+
+    let (mut taker, mut dice, now) = (Recovery::default(), Dice::new(1), Time::from_millis(1000));
+    let mut asked = |taker: &mut Recovery| {
+        let (casts, missed) = taker.go_on(now, &[0, 1, 3].map(NodeId), &mut dice);
+        assert_eq!(missed, []);
+        casts.into_iter().map(|cast| cast.to).collect::<Vec<_>>()
+    };
+    assert_eq!(taker.begin(now, member(0), 5, 6), []);
+    assert_eq!(asked(&mut taker), [To::One(NodeId(0))], "first its sender");
+    taker.has_no_more(now, NodeId(3), member(0), 5, 6);
+    assert_eq!(asked(&mut taker), [], "it was not asked");
+    taker.has_no_more(now, NodeId(0), member(0), 5, 6);
+    assert_eq!(asked(&mut taker).len(), 1);
+}
+
+#[test]
+fn what_is_too_much_to_be_asked_for_is_told_to_be_missed_whenever_it_was_given_up() {
+    let mut recovery = Recovery::default();
+    let mut begin = |first, last| recovery.begin(Time::ZERO, member(0), first, last);
+    let missed = |first, last| Event::Missed { from: member(0), first, last };
+    assert_eq!(begin(1, 300), [missed(1, 44)]);
+    assert_eq!(begin(301, 302), [missed(45, 46)]);
+    assert_eq!(begin(1000, 2000), [missed(47, 302), missed(1000, 1744)]);
+    assert_eq!(recovery.first_lacked(member(0)), Some(1745));
 }
 
 #[test]
