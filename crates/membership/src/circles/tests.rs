@@ -386,6 +386,26 @@ fn names_and_terms_that_cannot_be_are_refused_where_they_are_made_and_where_they
 }
 
 #[test]
+fn nothing_is_kept_of_a_circle_that_is_left() {
+    let mut base = Base::new(2);
+    let lossy = Terms { reliability: Reliability::Lossy, ordering: Ordering::Fifo, ..Terms::default() };
+    let circles = [("red", lossy), ("green", Terms::epidemic()), ("blue", Terms::default())];
+    for (name, terms) in circles {
+        (0..2).for_each(|node| base.join(node, name, terms));
+        base.say(0, name, b"hello").unwrap();
+    }
+    assert!(
+        !base.all[0].own.is_empty() && !base.all[0].submitted.is_empty() && !base.all[1].heard.is_empty()
+    );
+    for (name, _) in circles {
+        (0..2).for_each(|node| base.leave(node, name));
+    }
+    for Circles { own, since, heard, submitted, .. } in &base.all {
+        assert!(own.is_empty() && since.is_empty() && heard.is_empty() && submitted.is_empty());
+    }
+}
+
+#[test]
 fn who_wants_other_terms_is_told_which_there_are_and_there_is_a_limit() {
     let mut base = Base::new(2);
     base.join(0, "red", Terms::lossy());
