@@ -317,6 +317,27 @@ fn who_gets_the_state_of_others_is_still_heard_and_hears() {
 }
 
 #[test]
+fn who_comes_to_others_has_missed_nothing_of_what_they_said_before() {
+    let mut base = Base::new(3);
+    base.change(view(2, 0..2));
+    (0..2).for_each(|node| base.join(node, "red", Terms::epidemic()));
+    for _ in 0..10 {
+        base.say(0, "red", b"before").unwrap();
+    }
+    base.run(Duration::from_secs(3));
+    let snapshot = Circles::with_table(&base.all[0].snapshot(), b"");
+    base.all[2] = Circles::new(Config::default(), member(2), Dice::new(2));
+    base.all[2].restore(base.position, &snapshot);
+    base.change(view(3, 0..3));
+    base.join(2, "red", Terms::epidemic());
+    base.events(2);
+    base.say(0, "red", b"after").unwrap();
+    base.run(Duration::from_secs(3));
+    assert_eq!(base.events(2), [told("red", 0, None, b"after")]);
+    assert_eq!(base.all[2].counts(), Counts::default());
+}
+
+#[test]
 fn one_name_space_has_circles_their_members_and_everyone() {
     let mut base = Base::new(3);
     for terms in [Terms::default(), Terms::epidemic(), Terms::lossy()] {
