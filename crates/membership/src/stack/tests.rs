@@ -546,3 +546,24 @@ fn who_comes_in_has_the_circles_and_the_programs_state_as_of_one_position() {
     first.handle(now, Input::State(b"the program's")).expect("our own input");
     assert!(first.unfinished.is_none());
 }
+
+/// While a view changes, updates gather at their senders, and there may be no room for one more.
+#[test]
+fn who_has_left_a_circle_is_told_as_soon_as_there_is_room_for_it() {
+    let mut group = Group::configured(3, &Config::default());
+    for node in [1, 2] {
+        let now = group.now;
+        group.stacks.get_mut(&node).unwrap().join_circle(now, "red", Terms::default()).unwrap();
+        group.deliver();
+    }
+    group.stacks.remove(&2);
+    let now = group.now;
+    let first = group.stacks.get_mut(&0).unwrap();
+    first.handle(now, Input::Noticed(NodeId(2), Kind::ProcessExit)).unwrap();
+    while first.submit(now, Level::Majority, b"much").is_ok() {}
+    group.input(1, Input::Noticed(NodeId(2), Kind::ProcessExit));
+    group.pass(Duration::from_secs(1));
+    for node in 0..2 {
+        assert!(group.stacks[&node].circles().members("red").eq([member(1)]));
+    }
+}
