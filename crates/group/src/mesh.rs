@@ -19,11 +19,13 @@ const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 /// Two nodes may open a channel to each other at once. One that comes so much later comes from a peer that knows nothing of the one
 /// before: its host, or its program, has begun anew, and nobody could say so.
 const LATE: Duration = Duration::from_secs(1);
-/// Messages that wait for a channel, or for a slow reader. What comes then is lost.
+/// Messages that wait for a channel, or for a slow reader. Of more than that the last is lost.
 const MOST_UNSENT: usize = 256;
 /// A look at what has come takes so many turns, or until nothing is left: all that a usual ring holds. What a look leaves waits until all
 /// that it has brought is answered, which may be long.
 const TURNS: usize = 4;
+/// And takes no further turn with so many bytes.
+const ENOUGH_BYTES: usize = 4 << 20;
 /// Of the messages, which are all of one kind.
 const KIND: u8 = 0;
 
@@ -230,13 +232,21 @@ impl Mesh {
         // While others were sent to, which takes long if they are many, its reader may have made room.
         self.send_waiting_to(to);
         let peer = self.peers.entry(to).or_default();
-        let is_hopeless = peer.channel.is_none() && peer.opening.is_none();
-        if is_hopeless || peer.unsent.len() >= MOST_UNSENT {
+        let has_channel = peer.channel.is_some();
+        if !has_channel && peer.opening.is_none() {
             self.lost += 1;
-        } else if peer.channel.is_none() {
-            keep(&mut peer.unsent, message.clone());
-        } else if !peer.unsent.is_empty() || !self.post(to, message) {
-            keep(&mut self.peers.entry(to).or_default().unsent, message.clone());
+            return;
+        }
+        if has_channel && peer.unsent.is_empty() && self.post(to, message) {
+            return;
+        }
+        let unsent = &mut self.peers.entry(to).or_default().unsent;
+        keep(unsent, message.clone());
+        if unsent.len() > MOST_UNSENT {
+            unsent.pop_back();
+            self.lost += 1;
+        }
+        if has_channel {
             self.waiting.insert(to);
         }
     }
@@ -248,7 +258,7 @@ impl Mesh {
         self.finish_openings();
         self.reach_on();
         let mut turns = 0;
-        while turns < TURNS {
+        while turns < TURNS && arrivals.bytes.len() < ENOUGH_BYTES {
             let (nodes, names) = (&mut self.nodes, &self.names);
             let mut strangers = Vec::new();
             let polled = self.endpoint.poll(|delivery| {
@@ -581,6 +591,13 @@ mod tests {
         reader.poll(&mut arrivals);
         let words: Vec<_> = arrivals.messages().map(|(_, bytes)| bytes).collect();
         assert_eq!((words[0], words[11], words.len()), (&b"urgent"[..], &b"last"[..], 12));
+        // Of what is too much, other messages are lost.
+        while sender.lost() == 0 {
+            sender.send(NodeId(1), &message("later"));
+        }
+        sender.send_urgently(NodeId(1), &message("urgent"));
+        assert_eq!((unsent(&sender), sender.lost()), (MOST_UNSENT, 2));
+        assert_eq!(&sender.peers[&NodeId(1)].unsent[0][..], b"urgent");
     }
 
     #[test]
