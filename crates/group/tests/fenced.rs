@@ -142,6 +142,8 @@ impl Scene {
 fn two_of_five_go_on_when_the_kernel_says_that_the_others_have_ended() {
     for hosts in [1, 2] {
         let scene = Scene::on(hosts);
+        // Whoever is killed as the last must not have agreed with others meanwhile on what to do without the first.
+        scene.signal(Signal::STOP);
         scene.signal(Signal::KILL);
         scene.until_both_say(&["fenced 2", "fenced 3", "fenced 4", "view [0, 1]", "has 0", "has 1"]);
     }
