@@ -68,6 +68,8 @@ pub enum MeshError {
     Endpoint(RequestError),
 }
 
+type Unsent = VecDeque<Arc<[u8]>>;
+
 /// One peer.
 #[derive(Debug, Default)]
 struct Peer {
@@ -78,7 +80,7 @@ struct Peer {
     /// One that was asked for.
     opening: Option<Opening>,
     /// In order, behind what is in the channel.
-    unsent: VecDeque<Arc<[u8]>>,
+    unsent: Unsent,
     failed_opening: Option<Instant>,
 }
 
@@ -208,20 +210,15 @@ impl Mesh {
 
     /// Sends a message, or loses it.
     pub fn send(&mut self, to: NodeId, message: &Arc<[u8]>) {
-        self.send_or_keep(to, message, VecDeque::push_back);
+        self.send_or_keep(to, message, Unsent::push_back);
     }
 
     /// As [`Mesh::send`], but before all that waits for room: for what says how things are now, wherever it stands among the others.
     pub fn send_urgently(&mut self, to: NodeId, message: &Arc<[u8]>) {
-        self.send_or_keep(to, message, VecDeque::push_front);
+        self.send_or_keep(to, message, Unsent::push_front);
     }
 
-    fn send_or_keep(
-        &mut self,
-        to: NodeId,
-        message: &Arc<[u8]>,
-        keep: fn(&mut VecDeque<Arc<[u8]>>, Arc<[u8]>),
-    ) {
+    fn send_or_keep(&mut self, to: NodeId, message: &Arc<[u8]>, keep: fn(&mut Unsent, Arc<[u8]>)) {
         if to == self.own {
             debug_assert!(false, "a machine does not send to itself");
             return;
