@@ -68,8 +68,6 @@ pub struct Counts {
 /// What this member says in a circle.
 #[derive(Clone, Debug, Default)]
 struct Own {
-    /// Of what is lossy.
-    number: u64,
     /// Under way: numbers of updates, or of multicast messages.
     open: VecDeque<u64>,
     /// When all that was said is within what may be said in a second.
@@ -103,6 +101,8 @@ pub struct Circles {
     view: Option<View>,
     now: Time,
     own: BTreeMap<CircleId, Own>,
+    /// What this member has said in lossy circles, all together: whoever leaves one and comes back goes on counting.
+    lossy: u64,
     /// In which circle an own update says something.
     submitted: BTreeMap<u64, CircleId>,
     /// Since when this member belongs to a circle.
@@ -130,6 +130,7 @@ impl Circles {
             view: None,
             now: Time::ZERO,
             own: BTreeMap::new(),
+            lossy: 0,
             submitted: BTreeMap::new(),
             since: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -242,13 +243,13 @@ impl Circles {
                 if body.len() + MOST_OVERHEAD_BYTES > self.config.multicast.longest_message {
                     return Err(CircleError::TooLong);
                 }
-                let number = self.own.get(&id).map_or(1, |own| own.number + 1);
+                let number = self.lossy + 1;
                 let said = Message::Say { circle: id, number, is_to_one: to.is_some(), body };
                 let bytes: Arc<[u8]> = encode(Protocol::Circles, &said).into();
                 let cast = |node| Cast { to: To::One(node), bytes: bytes.clone() };
                 let others = meant.iter().copied().filter(|&node| node != self.me.node);
                 self.transmits.extend(others.map(cast));
-                self.own.entry(id).or_default().number = number;
+                self.lossy = number;
                 Way::Sent(number)
             }
         };

@@ -473,6 +473,29 @@ fn in_a_lossy_circle_what_comes_is_heard_and_in_order_if_that_was_asked_for() {
     assert_eq!(lossy(Ordering::Fifo, &[0, 2]), (heard("13"), 0));
 }
 
+/// Its numbers went on from the first again, so it was not heard until they had come as far as before; and then its old words behind new ones.
+#[test]
+fn who_leaves_a_lossy_circle_and_comes_back_is_heard_at_once_and_in_order() {
+    let mut base = Base::new(2);
+    let terms = Terms { ordering: Ordering::Fifo, ..Terms::lossy() };
+    base.join(0, "red", terms);
+    base.join(1, "red", terms);
+    let mut say = |base: &mut Base, body: &[u8]| {
+        base.all[0].say("red", body).expect("there is room");
+        base.all[0].poll_transmit().expect("to the other").bytes
+    };
+    let [first, late] = [b"first", b"late."].map(|body| say(&mut base, body));
+    base.all[1].message(NodeId(0), &first).unwrap();
+    base.leave(0, "red");
+    base.join(0, "red", terms);
+    let again = say(&mut base, b"again");
+    for message in [&again, &late] {
+        base.all[1].message(NodeId(0), message).unwrap();
+    }
+    base.settle();
+    assert_eq!(base.heard(1), [(0, b"first".to_vec()), (0, b"again".to_vec())]);
+}
+
 #[test]
 fn gossip_brings_everything_in_the_order_of_each_sender_though_much_is_lost() {
     let mut base = Base::new(8);
