@@ -480,7 +480,7 @@ fn who_leaves_a_lossy_circle_and_comes_back_is_heard_at_once_and_in_order() {
     let terms = Terms { ordering: Ordering::Fifo, ..Terms::lossy() };
     base.join(0, "red", terms);
     base.join(1, "red", terms);
-    let mut say = |base: &mut Base, body: &[u8]| {
+    let say = |base: &mut Base, body: &[u8]| {
         base.all[0].say("red", body).expect("there is room");
         base.all[0].poll_transmit().expect("to the other").bytes
     };
