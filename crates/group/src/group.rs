@@ -31,7 +31,7 @@ const WHILE_WRITING: Duration = Duration::from_micros(100);
 const WHILE_ASKING: Duration = Duration::from_millis(5);
 
 /// In a view of so many, each has a channel to each, on whatever host: who has one is told for certain that the other has ended. In a larger one,
-/// only within the host. A channel to another host is a socket to be looked at: with 24 of them 32 members agree on a quarter less.
+/// only within the host. A channel to another host is a socket to be looked at: with 24 of them 32 members agree on a quarter to a third less.
 const FEW: usize = 32;
 
 /// Of members that were configured: whoever comes later has a greater one.
