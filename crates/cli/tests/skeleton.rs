@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "../../net/tests/standing/mod.rs"]
+mod standing;
+
 /// For what takes milliseconds on an idle machine. A test that runs into this has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -132,6 +135,10 @@ fn signal(signal: &str, pid: u64) {
     assert!(status.success());
 }
 
+fn stop(pid: u64) {
+    standing::stop(rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap());
+}
+
 fn kill_process(pid: u64) {
     signal("-KILL", pid);
 }
@@ -219,7 +226,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
     // One is stopped when the agent dies. It was once in the agent's session, and the kernel sent it SIGHUP.
     let agent = cells.agent_pid();
-    signal("-STOP", pids[3]);
+    stop(pids[3]);
     signal("-KILL", agent);
     cells.logged("its agent is away", 3);
     signal("-CONT", pids[3]);
@@ -332,7 +339,7 @@ fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
     let cells = Cells::new("signal-twice");
     cells.ok(&["up", "--cells", "2"]);
     let (cgroup, agent) = (cells.cgroup(), cells.agent_pid());
-    signal("-STOP", cell(&cells.status(), 1)["pid"].as_u64().unwrap());
+    stop(cell(&cells.status(), 1)["pid"].as_u64().unwrap());
     signal("-TERM", agent);
     cells.logged("takes everything down", 1);
     signal("-TERM", agent);

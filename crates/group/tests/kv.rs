@@ -20,6 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 #[expect(dead_code, reason = "its `main` is not called here")]
 mod kv;
 mod kv_users;
+#[path = "../../net/tests/standing/mod.rs"]
+mod standing;
 
 const REPLICAS: usize = 5;
 const CLIENTS: u32 = 4;
@@ -100,6 +102,10 @@ impl Replica {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).expect("it was not waited for");
     }
+
+    fn stop(&self) {
+        standing::stop(Pid::from_child(&self.process));
+    }
 }
 
 /// A service, and an agent for it.
@@ -152,7 +158,7 @@ fn harm(service: &mut Service, dice: &mut Dice) {
     let pause = |dice: &mut Dice, most_ms| {
         std::thread::sleep(Duration::from_millis(u64::from(dice.below(most_ms))));
     };
-    service.replicas[stopped].signal(Signal::STOP);
+    service.replicas[stopped].stop();
     pause(dice, 800);
     service.replicas[killed].signal(Signal::KILL);
     pause(dice, 800);
@@ -272,7 +278,7 @@ fn a_replica_that_has_lost_most_of_the_others_says_so_and_does_nothing() {
     let mut client = Client::new(&Arc::new(vec![service.replicas[4].address]), 0);
     assert_eq!(client.insist("put colour green"), "ok");
     // None of them goes on without those that were killed before it.
-    (0..3).for_each(|number| service.replicas[number].signal(Signal::STOP));
+    (0..3).for_each(|number| service.replicas[number].stop());
     (0..3).for_each(|number| service.replicas[number].signal(Signal::KILL));
     await_stuck(&mut client);
 }
@@ -282,7 +288,7 @@ fn a_part_that_was_too_small_goes_on_when_the_others_move_again() {
     let service = Service::start("paused");
     let mut client = Client::new(&Arc::new(vec![service.replicas[4].address]), 0);
     assert_eq!(client.insist("put colour green"), "ok");
-    (0..3).for_each(|number| service.replicas[number].signal(Signal::STOP));
+    (0..3).for_each(|number| service.replicas[number].stop());
     await_stuck(&mut client);
     (0..3).for_each(|number| service.replicas[number].signal(Signal::CONT));
     assert_eq!(client.insist("put colour blue"), "ok");

@@ -14,6 +14,8 @@ use comb_net::agent::{Limits, SameUser, Server};
 use comb_net::{Agent, Cause, ChannelKey, Endpoint, EndpointOptions, PostError, RequestError};
 use rustix::process::{Pid, Signal};
 
+mod standing;
+
 const SOON: Duration = Duration::from_secs(30);
 /// Longer than any test may take: whoever returns before was told, and did not just run out of time.
 const FOR_EVER: Duration = Duration::from_secs(600);
@@ -89,14 +91,8 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Stops it, and waits until it stands.
     fn stop(&self) {
-        rustix::process::kill_process(self.pid(), Signal::STOP).unwrap();
-        let stat = format!("/proc/{}/stat", self.child.id());
-        wait_until("it is stopped", || {
-            let stat = std::fs::read_to_string(&stat).unwrap();
-            stat.rsplit(") ").next().unwrap().starts_with('T')
-        });
+        standing::stop(self.pid());
     }
 
     fn go_on(&self) {

@@ -2,6 +2,7 @@
 //! by silence. The silence limit is longer than any test, so that nothing else can tell.
 
 mod room;
+mod standing;
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -90,7 +91,7 @@ impl Process {
     }
 
     fn stop(&self) {
-        rustix::process::kill_process(Pid::from_child(&self.0), Signal::STOP).unwrap();
+        standing::stop(Pid::from_child(&self.0));
     }
 }
 
