@@ -10,6 +10,8 @@ use comb_net::agent::{Hosts, Limits, SameUser, Server};
 use comb_net::{Agent, EndpointOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
+#[path = "../../net/tests/addresses/mod.rs"]
+mod addresses;
 mod processes;
 #[path = "../../net/tests/room/mod.rs"]
 mod room;
@@ -105,12 +107,11 @@ impl Scene {
             vec![bind(0, None)]
         } else {
             let room = Room::of(&HOSTS);
-            // Each is told where the other listens; the one that starts first takes a port that was free a moment before.
-            let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-            let free = free.expect("a port");
-            let beta = bind(1, Some(room.host("beta", "127.0.0.1", &[("alpha", free)])));
+            // Each is told where the other listens.
+            let listen = addresses::own();
+            let beta = bind(1, Some(room.host("beta", "127.0.0.1", &[("alpha", listen)])));
             let door = beta.door().expect("it listens");
-            let alpha = Hosts { listen: free, ..room.host("alpha", "127.0.0.1", &[("beta", door)]) };
+            let alpha = Hosts { listen, ..room.host("alpha", "127.0.0.1", &[("beta", door)]) };
             vec![bind(0, Some(alpha)), beta]
         };
         let told = |own| format!("{} {own} {members} {hosts}", folder.display());

@@ -14,7 +14,10 @@ use comb_membership::{Member, ViewEpoch};
 use comb_types::{Incarnation, NodeId};
 use proptest::prelude::*;
 
-const SOON: Duration = Duration::from_secs(20);
+#[path = "../../net/tests/addresses/mod.rs"]
+mod addresses;
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// An etcd of our own, gone with the test.
 struct Etcd {
@@ -27,17 +30,18 @@ impl Etcd {
     /// None where there is no etcd: `make setup-test` installs it.
     fn start() -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("comb-etcd-{}", std::process::id()));
-        let (client, peer) = (free_port(), free_port());
-        let server = format!("127.0.0.1:{client}");
-        let urls = [format!("http://{server}"), format!("http://127.0.0.1:{peer}")];
+        std::fs::create_dir(&folder).expect("a folder");
+        let log = std::fs::File::create(folder.join("log")).expect("a file");
+        let server = addresses::own().to_string();
+        let urls = [format!("http://{server}"), format!("http://{}", addresses::own())];
         let process = Command::new("etcd")
             .arg("--data-dir")
-            .arg(&folder)
+            .arg(folder.join("data"))
             .args(["--listen-client-urls", &urls[0], "--advertise-client-urls", &urls[0]])
             .args(["--listen-peer-urls", &urls[1], "--initial-advertise-peer-urls", &urls[1]])
             .args(["--initial-cluster", &format!("default={}", urls[1])])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn();
         match process {
             Ok(process) => Some(Self { process, folder, server }),
@@ -51,14 +55,13 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("etcd: {}", std::fs::read_to_string(self.folder.join("log")).unwrap_or_default());
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
 fn member(node: u32) -> Member {
@@ -147,7 +150,7 @@ fn nonsense_and_silence_are_errors_and_grant_nothing() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let error = ask(&silent.local_addr().expect("bound").to_string());
     assert!(matches!(error, QuorumEtcdError::System { .. }), "{error}");
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let nobody = addresses::own().to_string();
     assert!(ask(&nobody).to_string().contains(&nobody));
 }
 

@@ -1,6 +1,7 @@
 //! How channels between hosts end: real processes of one host die, and their peers on the other are told by the agents, not
 //! by silence. The silence limit is longer than any test, so that nothing else can tell.
 
+mod addresses;
 mod room;
 mod standing;
 
@@ -117,11 +118,11 @@ fn scene(role: &str) -> Scene {
     let number = SCENES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("comb-hosts-ends-{}-{number}", std::process::id()));
     let room = Room::of(&["alpha", "beta"]);
-    // Each is told where the other listens; the one that starts first takes a port that was free a moment before.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Each is told where the other listens.
+    let listen = addresses::own();
     let mut alpha = room.host("alpha", "127.0.0.1", &[]);
-    alpha.listen = free;
-    let beta = room.host("beta", "127.0.0.1", &[("alpha", free)]);
+    alpha.listen = listen;
+    let beta = room.host("beta", "127.0.0.1", &[("alpha", listen)]);
     let beta = Server::bind_with(&path, Box::new(SameUser), Limits::default(), Some(beta)).unwrap();
     alpha.addresses.insert("beta".into(), beta.door().unwrap());
     let alpha = InProcess::among(Box::new(SameUser), Limits::default(), alpha).unwrap();
