@@ -22,6 +22,7 @@ use crate::life::{Cause, Life};
 use crate::news::News;
 use crate::paced::Paced;
 use crate::payload::Payload;
+use crate::processor::pauses_between_looks;
 use crate::quench::Backlogs;
 use crate::shm::{Geometry, OwnSide};
 use crate::transport::{Transport, TransportCounters};
@@ -332,6 +333,7 @@ pub struct Endpoint {
     idle_polls: u32,
     /// An idle poll whose number has none of these bits looks around.
     look_mask: u32,
+    pauses: bool,
     pub(crate) looks: u32,
     pub(crate) polls: u32,
     /// What peers see of our moving; see [`crate::silence`].
@@ -362,6 +364,7 @@ impl Endpoint {
             arrived: Vec::new(),
             idle_polls: 0,
             look_mask: IDLE_POLLS_BETWEEN_LOOKS - 1,
+            pauses: pauses_between_looks(),
             looks: 0,
             polls: 0,
             ticks: 0,
@@ -518,9 +521,9 @@ impl Endpoint {
 
     #[inline]
     pub(crate) fn when_idle(&mut self) -> Result<(), ChannelEnded> {
-        // Who looks again at once takes the line from the peer that is about to write it: a round trip takes a tenth
-        // longer.
-        std::hint::spin_loop();
+        if self.pauses {
+            std::hint::spin_loop();
+        }
         self.idle_polls = self.idle_polls.wrapping_add(1);
         let look = self.idle_polls & self.look_mask == 0;
         if look || self.shared.has_news(Ordering::Relaxed) || !self.ended.is_empty() {

@@ -50,6 +50,7 @@ mod news;
 mod opening;
 mod paced;
 mod payload;
+mod processor;
 mod quench;
 pub mod queues;
 mod receiving;
