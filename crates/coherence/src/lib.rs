@@ -1,0 +1,34 @@
+//! Coherence of memory that is shared at block grain: what each cell may do with each block, and how that changes.
+//!
+//! A [`Protocol`](tempest::Protocol) decides, and acts through [`Tempest`](tempest::Tempest), the paper's four mechanisms: active
+//! messages, bulk transfer, memory management, and access control at block grain. (Blizzard §3)
+//!
+//! | module | question |
+//! |---|---|
+//! | [`tempest`] | what may a protocol do, and when is it called? |
+//! | [`directory`] | who holds copies of a block, in a byte a block? |
+//! | [`stache`] | how does one writer or many readers have a block, and everybody sees the same order? |
+//!
+//! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod block;
+pub mod cells;
+pub mod directory;
+#[cfg(test)]
+#[path = "../../membership/src/exhaustive.rs"]
+mod exhaustive;
+#[cfg(test)]
+mod model;
+pub mod stache;
+pub mod tempest;
+
+pub use block::{Access, Block};
+pub use cells::Cells;
+pub use comb_types::CellId;
+pub use tempest::{Content, Loss, Message, PeerError, Protocol, Tempest};
