@@ -61,6 +61,18 @@ fn of_a_dead_cell_only_what_nobody_else_has_is_lost() {
     (0..).zip(&before).for_each(|(block, (_, after))| assert_eq!(directory.holding(Block(block)), *after));
 }
 
+#[test]
+fn a_set_that_nobody_has_any_more_makes_room() {
+    let mut directory = Directory::default();
+    for round in 0..10 {
+        for block in 0..READERS as u64 {
+            let set = cells(&[round, u32::try_from(block).unwrap() + 100]);
+            directory.set(Block(block), Holding::Shared(&set));
+            assert_eq!(directory.holding(Block(block)), Holding::Shared(&set), "not widened");
+        }
+    }
+}
+
 /// Every block of an extent in the hands of others, of a hundred cells.
 #[test]
 fn a_hundred_cells_cost_no_more_than_a_byte_and_a_half_a_block() {

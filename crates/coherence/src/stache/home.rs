@@ -265,15 +265,7 @@ impl Stache {
 
     /// A cell that may hold blocks is dead, or one that was asked, or one that asks.
     pub(super) fn holder_died(&mut self, tempest: &mut dyn Tempest, dead: CellId) {
-        let mut lost = Vec::new();
-        let transactions = &self.transactions;
-        self.directory.forget(dead, |block| {
-            // Where it is being asked for, that is not decided yet: it may have been given back.
-            if !transactions.contains_key(&block) {
-                lost.push(block);
-            }
-        });
-        lost.into_iter().for_each(|block| tempest.lose(block, Loss::Holder(dead)));
+        self.directory.forget(dead, |block| tempest.lose(block, Loss::Holder(dead)));
         let blocks: Vec<Block> = self.transactions.keys().copied().collect();
         for block in blocks {
             let transaction = self.transactions.get_mut(&block).expect("it was there");

@@ -211,6 +211,33 @@ fn a_block_that_is_lost_is_lost_to_all() {
     assert_eq!(home.machine.lost[0], Some(Loss::Nowhere));
 }
 
+/// The directory names more cells than have a block when there are too many sets to tell apart.
+#[test]
+fn of_several_that_may_have_a_block_one_has_it_whoever_dies() {
+    let several: Cells = [1, 2].map(CellId).into_iter().collect();
+    let scene = || {
+        let mut home = Scene::new();
+        home.take(1, Kind::Write, 0, 0, &[]);
+        home.protocol.directory.set(Block(0), Holding::Exclusive(&several));
+        assert_eq!(home.take(3, Kind::Read, 0, 0, &[]), [(1, Kind::Recall), (2, Kind::Recall)]);
+        home
+    };
+    // What came is not lost with who sent it, nor with those that are still asked.
+    let mut home = scene();
+    assert_eq!(home.take(1, Kind::Returned, 0, 0, &BYTES), []);
+    home.protocol.on_peer_death(&mut home.machine, CellId(1));
+    home.protocol.on_peer_death(&mut home.machine, CellId(2));
+    assert_eq!(home.said(), [(3, Kind::Readable)]);
+    assert_eq!(home.protocol.directory.holding(Block(0)), Holding::Shared(&Cells::one(CellId(3))));
+    assert_eq!(home.machine.lost[0], None);
+    // Of the one that died first nobody knows whether it had it, until the other has answered.
+    let mut home = scene();
+    home.protocol.on_peer_death(&mut home.machine, CellId(1));
+    assert_eq!((home.said(), home.machine.lost[0]), (Vec::new(), None));
+    assert_eq!(home.take(2, Kind::Dropped, 0, 0, &[]), [(3, Kind::Lost)]);
+    assert_eq!(home.machine.lost[0], Some(Loss::Holder(CellId(1))));
+}
+
 proptest! {
     /// Whatever others say, it ends no cell, and what nobody else was given stays as it is.
     #[test]
