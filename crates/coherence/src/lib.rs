@@ -8,6 +8,7 @@
 //! | [`tempest`] | what may a protocol do, and when is it called? |
 //! | [`directory`] | who holds copies of a block, in a byte a block? |
 //! | [`stache`] | how does one writer or many readers have a block, and everybody sees the same order? |
+//! | [`release`] | how do many write a block at once, and everybody sees it who synchronises? |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
 #![no_std]
@@ -19,12 +20,14 @@ extern crate std;
 
 pub mod block;
 pub mod cells;
+mod diff;
 pub mod directory;
 #[cfg(test)]
 #[path = "../../membership/src/exhaustive.rs"]
 mod exhaustive;
 #[cfg(test)]
 mod model;
+pub mod release;
 pub mod stache;
 pub mod tempest;
 

@@ -43,11 +43,12 @@ pub(crate) struct Machine {
     me: CellId,
     homes: u32,
     pub(crate) access: Vec<Access>,
-    pub(crate) content: Vec<u32>,
+    pub(crate) content: Vec<[u8; 4]>,
     pub(crate) lost: Vec<Option<Loss>>,
     /// What its thread waits to do.
-    waiting: Option<(Block, Do)>,
-    is_resumed: bool,
+    pub(crate) waiting: Option<(Block, Do)>,
+    pub(crate) is_resumed: bool,
+    pub(crate) is_synced: bool,
     sent: Vec<(CellId, Letter)>,
 }
 
@@ -57,12 +58,31 @@ pub(crate) enum Do {
     Store,
 }
 
+/// A message on its way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Letter {
+pub(crate) struct Letter {
     kind: u8,
     block: Block,
     word: u64,
     content: Vec<u8>,
+}
+
+impl Letter {
+    pub(crate) fn message(&self) -> Message<'_> {
+        Message { kind: self.kind, block: self.block, word: self.word, content: &self.content }
+    }
+}
+
+/// Letters from one cell to another.
+pub(crate) type Network = BTreeMap<(u32, u32), VecDeque<Letter>>;
+
+/// Puts what a cell says on its way.
+pub(crate) fn post(network: &mut Network, from: u32, machine: &mut Machine, lives: impl Fn(u32) -> bool) {
+    for (to, letter) in std::mem::take(&mut machine.sent) {
+        if lives(to.0) {
+            network.entry((from, to.0)).or_default().push_back(letter);
+        }
+    }
 }
 
 impl Machine {
@@ -71,16 +91,21 @@ impl Machine {
             me,
             homes,
             access: Vec::new(),
-            content: vec![0; blocks],
+            content: vec![[0; 4]; blocks],
             lost: vec![None; blocks],
             waiting: None,
             is_resumed: false,
+            is_synced: false,
             sent: Vec::new(),
         };
         let own = |block| machine.home_of(block) == me;
         let access = |block| if own(block) { Access::ReadWrite } else { Access::Invalid };
         machine.access = (0..blocks as u64).map(Block).map(access).collect();
         machine
+    }
+
+    fn found(&self, block: Block) -> u32 {
+        u32::from_le_bytes(self.content[at(block)])
     }
 
     /// Of what it said last.
@@ -121,14 +146,14 @@ impl Tempest for Machine {
 
     fn fill(&mut self, block: Block, content: &[u8]) {
         assert_eq!(self.access(block), Access::Invalid, "somebody may load or store {block} meanwhile");
-        self.content[at(block)] = u32::from_le_bytes(content.try_into().unwrap());
+        self.content[at(block)] = content.try_into().unwrap();
     }
 
     fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>) {
         assert_ne!(to, self.me);
         let content = match content {
             Content::None => Vec::new(),
-            Content::Block => self.content[at(block)].to_le_bytes().to_vec(),
+            Content::Block => self.content[at(block)].to_vec(),
             Content::Bytes(bytes) => bytes.to_vec(),
         };
         self.sent.push((to, Letter { kind, block, word, content }));
@@ -136,6 +161,18 @@ impl Tempest for Machine {
 
     fn resume(&mut self, block: Block) {
         self.is_resumed |= self.waiting.is_some_and(|(waits, _)| waits == block);
+    }
+
+    fn copy_out(&self, block: Block, into: &mut [u8]) {
+        into.copy_from_slice(&self.content[at(block)]);
+    }
+
+    fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
+        self.content[at(block)][offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn synced(&mut self) {
+        self.is_synced = true;
     }
 
     fn lose(&mut self, block: Block, loss: Loss) {
@@ -155,7 +192,7 @@ pub(crate) fn at(block: Block) -> usize {
 pub(crate) struct State<P> {
     /// None is dead.
     pub(crate) cells: Vec<Option<(P, Machine)>>,
-    network: BTreeMap<(u32, u32), VecDeque<Letter>>,
+    network: Network,
     /// What was stored last.
     pub(crate) stored: Vec<u32>,
     next: u32,
@@ -197,13 +234,10 @@ impl<P: Protocol + Clone> Bounds<P> {
 
     /// Lets a cell do something, and puts what it says on its way.
     fn act(state: &mut State<P>, cell: u32, act: impl FnOnce(&mut P, &mut Machine)) {
+        let lives: Vec<bool> = state.cells.iter().map(Option::is_some).collect();
         let Some((protocol, machine)) = &mut state.cells[cell as usize] else { return };
         act(protocol, machine);
-        for (to, letter) in std::mem::take(&mut machine.sent) {
-            if state.cells[to.0 as usize].is_some() {
-                state.network.entry((cell, to.0)).or_default().push_back(letter);
-            }
-        }
+        post(&mut state.network, cell, machine, |to| lives[to as usize]);
     }
 
     /// A thread loads or stores, or faults.
@@ -218,7 +252,7 @@ impl<P: Protocol + Clone> Bounds<P> {
         let access = machine.access(block);
         match does {
             Do::Load if access.may_load() => {
-                let found = machine.content[at(block)];
+                let found = machine.found(block);
                 if found != stored {
                     state.mistake = Some("a load found what was stored before");
                 }
@@ -227,7 +261,7 @@ impl<P: Protocol + Clone> Bounds<P> {
             Do::Store if access.may_store() => {
                 // Whose store it was can be told from the number.
                 let number = next * WRITERS + cell;
-                machine.content[at(block)] = number;
+                machine.content[at(block)] = number.to_le_bytes();
                 state.stored[at(block)] = number;
                 state.next += 1;
             }
@@ -311,12 +345,7 @@ impl<P: Protocol + Clone + Debug + Eq + Hash + Send + Sync + 'static> Model for 
                 let letter = state.network.get_mut(&(from, to))?.pop_front()?;
                 let mut outcome = Ok(());
                 Self::act(&mut state, to, |protocol, machine| {
-                    let Letter { kind, block, word, content } = letter;
-                    outcome = protocol.on_message(
-                        machine,
-                        CellId(from),
-                        Message { kind, block, word, content: &content },
-                    );
+                    outcome = protocol.on_message(machine, CellId(from), letter.message());
                 });
                 if outcome.is_err() {
                     state.mistake = Some("an honest cell is accused");
@@ -401,9 +430,7 @@ impl<P: Protocol + Clone + Debug + Eq + Hash + Send + Sync + 'static> Model for 
                     let living = state.cells.iter().flatten();
                     living.map(|(_, machine)| machine).all(|machine| {
                         let readable = model.blocks().filter(|&block| machine.access(block).may_load());
-                        readable
-                            .into_iter()
-                            .all(|block| machine.content[at(block)] == state.stored[at(block)])
+                        readable.into_iter().all(|block| machine.found(block) == state.stored[at(block)])
                     })
                 },
             ),

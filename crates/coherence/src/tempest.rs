@@ -33,11 +33,20 @@ pub trait Tempest {
     /// Gives a block its content. Nobody may load or store it meanwhile.
     fn fill(&mut self, block: Block, content: &[u8]);
 
+    /// What a block contains, whoever may load or store it.
+    fn copy_out(&self, block: Block, into: &mut [u8]);
+
+    /// Stores some bytes of a block as a thread of this cell would: whatever its threads may do meanwhile.
+    fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]);
+
     /// An active message: [`Protocol::on_message`] is called there.
     fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>);
 
     /// Lets all threads go on that wait for a block. They try again, and may fault again.
     fn resume(&mut self, block: Block);
+
+    /// Lets all threads go on that synchronise.
+    fn synced(&mut self);
 
     /// Ends the wait of all threads that wait for a block, and every later access to it, with an error.
     fn lose(&mut self, block: Block, loss: Loss);
@@ -83,10 +92,10 @@ pub trait Protocol {
         message: Message<'_>,
     ) -> Result<(), PeerError>;
 
-    /// A thread synchronises with others: what it has stored must be seen by whoever synchronises after it, or it is to see what
-    /// others have stored before. Nothing is to be done where every store is seen at once.
+    /// A thread synchronises with others, and waits for [`Tempest::synced`]: whoever synchronises after that is to find what this cell
+    /// has stored before. Nothing is to be done where every store is found at once.
     fn on_sync(&mut self, tempest: &mut dyn Tempest) {
-        let _ = tempest;
+        tempest.synced();
     }
 
     /// This cell wants to be rid of its copy of a block. It may stay.
@@ -126,6 +135,9 @@ pub enum PeerError {
     /// A kind that the protocol does not know.
     #[error("message kind {0} means nothing here")]
     Kind(u8),
+    /// Content that is no list of changes to a block.
+    #[error("content that changes nothing, or what is beyond its block")]
+    Changes,
     /// Content of the wrong length.
     #[error("{bytes} bytes of content, where {expected} belong")]
     Content {
