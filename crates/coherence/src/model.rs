@@ -15,7 +15,7 @@ use stateright::{Expectation, Model, Property};
 
 use crate::block::{Access, Block};
 use crate::exhaustive::look_at_all;
-use crate::tempest::{Content, Loss, Message, Protocol, Tempest};
+use crate::tempest::{Content, Loss, Message, PeerError, Protocol, Tempest};
 
 /// More than there are cells.
 const WRITERS: u32 = 1000;
@@ -485,5 +485,30 @@ impl<P: Protocol + Clone + Debug + Eq + Hash + Send + Sync + 'static> Bounds<P> 
             }
         }
         state
+    }
+}
+
+/// Cell 0 alone, home of every second block; the others are homed in cell 1. What others say is made up.
+#[derive(Clone)]
+pub(crate) struct Scene<P> {
+    pub(crate) protocol: P,
+    pub(crate) machine: Machine,
+}
+
+impl<P: Protocol> Scene<P> {
+    pub(crate) fn of(protocol: P) -> Self {
+        Self { protocol, machine: Machine::new(CellId(0), 2, 2) }
+    }
+
+    pub(crate) fn message(
+        &mut self,
+        from: u32,
+        kind: u8,
+        block: u64,
+        word: u64,
+        content: &[u8],
+    ) -> Result<(), PeerError> {
+        let message = Message { kind, block: Block(block), word, content };
+        self.protocol.on_message(&mut self.machine, CellId(from), message)
     }
 }

@@ -189,7 +189,6 @@ impl Release {
         let mut awaited = told.clone();
         if !self.is_updating {
             rounds.iter().for_each(|round| awaited.add(&round.awaited));
-            awaited.remove(from);
         }
         rounds.push(Round { from, told, awaited });
         self.end_rounds(tempest, block);
@@ -206,7 +205,6 @@ impl Release {
         self.directory.set(block, Holding::Shared(cells));
         // Where nobody else has a copy, nobody is to be told; where somebody has, what is stored has to be noticed.
         if cells.is_empty() {
-            self.dirty.remove(&block);
             tempest.set_access(block, Access::ReadWrite);
         } else if !self.dirty.contains_key(&block) {
             tempest.set_access(block, Access::ReadOnly);
@@ -226,13 +224,13 @@ impl Release {
         for from in over {
             if from == tempest.me() {
                 self.merged(tempest, from).expect("ours is underway");
-            } else if !self.dead.contains(from) {
+            } else {
                 tempest.send(from, Kind::Merged as u8, block, 0, Content::None);
             }
         }
     }
 
-    fn from_client(
+    fn hear_client(
         &mut self,
         tempest: &mut dyn Tempest,
         from: CellId,
@@ -281,7 +279,7 @@ impl Release {
         Ok(())
     }
 
-    fn from_home(
+    fn hear_home(
         &mut self,
         tempest: &mut dyn Tempest,
         home: CellId,
@@ -354,13 +352,8 @@ impl Protocol for Release {
         message: Message<'_>,
     ) -> Result<(), PeerError> {
         let kind = *KINDS.get(usize::from(message.kind)).ok_or(PeerError::Kind(message.kind))?;
-        let block = message.block;
-        if self.dead.contains(from) {
-            return Err(PeerError::Dead(from));
-        }
-        if block.0 >= tempest.blocks() {
-            return Err(PeerError::NoBlock(block));
-        }
+        let is_to_home = (kind as u8) < Kind::Copy as u8;
+        message.check_ends(tempest, from, &self.dead, is_to_home)?;
         let expected = match kind {
             Kind::Changed | Kind::Update => message.content.len(),
             Kind::Copy => tempest.block_bytes(),
@@ -369,17 +362,11 @@ impl Protocol for Release {
         if message.content.len() != expected {
             return Err(PeerError::Content { bytes: message.content.len(), expected });
         }
-        let home = tempest.home_of(block);
-        if (kind as u8) < Kind::Copy as u8 {
-            if home != tempest.me() {
-                return Err(PeerError::NotHome(block));
-            }
-            return self.from_client(tempest, from, kind, message);
+        if is_to_home {
+            self.hear_client(tempest, from, kind, message)
+        } else {
+            self.hear_home(tempest, from, kind, message)
         }
-        if home != from {
-            return Err(PeerError::NotYours(block));
-        }
-        self.from_home(tempest, from, kind, message)
     }
 
     fn on_sync(&mut self, tempest: &mut dyn Tempest) {

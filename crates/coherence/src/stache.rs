@@ -83,25 +83,14 @@ impl Protocol for Stache {
         from: CellId,
         message: Message<'_>,
     ) -> Result<(), PeerError> {
-        let (kind, block) = (Kind::of(message.kind)?, message.block);
-        if self.dead.contains(from) {
-            return Err(PeerError::Dead(from));
-        }
-        if block.0 >= tempest.blocks() {
-            return Err(PeerError::NoBlock(block));
-        }
+        let kind = Kind::of(message.kind)?;
+        message.check_ends(tempest, from, &self.dead, kind.is_to_home())?;
         kind.check_content(message.content.len(), tempest.block_bytes())?;
-        let home = tempest.home_of(block);
         if kind.is_to_home() {
-            if home != tempest.me() {
-                return Err(PeerError::NotHome(block));
-            }
-            return self.from_client(tempest, from, kind, message);
+            self.hear_client(tempest, from, kind, message)
+        } else {
+            self.hear_home(tempest, from, kind, message)
         }
-        if home != from {
-            return Err(PeerError::NotYours(block));
-        }
-        self.from_home(tempest, from, kind, message)
     }
 
     fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block) {

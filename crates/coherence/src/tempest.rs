@@ -6,6 +6,7 @@
 use comb_types::CellId;
 
 use crate::block::{Access, Block};
+use crate::cells::Cells;
 
 /// What a protocol can do: the paper's four mechanisms.
 ///
@@ -39,7 +40,7 @@ pub trait Tempest {
     /// Stores some bytes of a block as a thread of this cell would: whatever its threads may do meanwhile.
     fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]);
 
-    /// An active message: [`Protocol::on_message`] is called there.
+    /// An active message: [`Protocol::on_message`] is called there. To a dead cell it goes nowhere.
     fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>);
 
     /// Lets all threads go on that wait for a block. They try again, and may fault again.
@@ -74,6 +75,30 @@ pub struct Message<'a> {
     pub word: u64,
     /// What came with it.
     pub content: &'a [u8],
+}
+
+impl Message<'_> {
+    /// What holds of every message between a home and a client: it is of a block that there is, one of the two ends is the home of that,
+    /// the other lives.
+    pub fn check_ends(
+        &self,
+        tempest: &dyn Tempest,
+        from: CellId,
+        dead: &Cells,
+        is_to_home: bool,
+    ) -> Result<(), PeerError> {
+        if dead.contains(from) {
+            return Err(PeerError::Dead(from));
+        }
+        if self.block.0 >= tempest.blocks() {
+            return Err(PeerError::NoBlock(self.block));
+        }
+        match (is_to_home, tempest.home_of(self.block)) {
+            (true, home) if home != tempest.me() => Err(PeerError::NotHome(self.block)),
+            (false, home) if home != from => Err(PeerError::NotYours(self.block)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Decides who may do what with which blocks.

@@ -32,7 +32,7 @@ impl Stache {
     }
 
     /// What the home of a block says.
-    pub(super) fn from_home(
+    pub(super) fn hear_home(
         &mut self,
         tempest: &mut dyn Tempest,
         home: CellId,

@@ -43,7 +43,7 @@ impl Transaction {
 
 impl Stache {
     /// What a client of a block says that is homed here.
-    pub(super) fn from_client(
+    pub(super) fn hear_client(
         &mut self,
         tempest: &mut dyn Tempest,
         from: CellId,
@@ -217,47 +217,41 @@ impl Stache {
             Holding::Shared(cells) => (cells.clone(), false),
             Holding::Home | Holding::Exclusive(_) => (keeps, false),
         };
-        let is_served = from == me || !self.dead.contains(from);
         if is_lost {
-            match from == me {
-                true => tempest.lose(block, Loss::Nowhere),
-                false if is_served => tempest.send(from, Kind::Lost as u8, block, 0, Content::None),
-                false => {}
+            if from == me {
+                tempest.lose(block, Loss::Nowhere);
+            } else {
+                tempest.send(from, Kind::Lost as u8, block, 0, Content::None);
             }
             return;
         }
+        let is_dead = self.dead.contains(from);
         match request.want {
-            Want::Read if from != me => {
-                if is_served {
+            Want::Read => {
+                if from != me && !is_dead {
                     readers.insert(from);
                 }
                 self.directory.set(block, Holding::Shared(&readers));
-                tempest
-                    .set_access(block, if readers.is_empty() { Access::ReadWrite } else { Access::ReadOnly });
-                if is_served {
+                let is_alone = readers.is_empty();
+                tempest.set_access(block, if is_alone { Access::ReadWrite } else { Access::ReadOnly });
+                if from == me {
+                    tempest.resume(block);
+                } else {
                     tempest.send(from, Kind::Readable as u8, block, 0, Content::Block);
                 }
             }
-            Want::Read => {
-                self.directory.set(block, Holding::Shared(&readers));
-                tempest
-                    .set_access(block, if readers.is_empty() { Access::ReadWrite } else { Access::ReadOnly });
+            Want::Write if from == me || is_dead => {
+                self.directory.set(block, Holding::Home);
+                tempest.set_access(block, Access::ReadWrite);
                 tempest.resume(block);
             }
-            Want::Write if from != me && is_served => {
+            Want::Write => {
                 self.directory.set(block, Holding::Exclusive(&Cells::one(from)));
                 tempest.set_access(block, Access::Invalid);
                 if request.has_copy {
                     tempest.send(from, Kind::Upgraded as u8, block, 0, Content::None);
                 } else {
                     tempest.send(from, Kind::Writable as u8, block, 0, Content::Block);
-                }
-            }
-            Want::Write => {
-                self.directory.set(block, Holding::Home);
-                tempest.set_access(block, Access::ReadWrite);
-                if from == me {
-                    tempest.resume(block);
                 }
             }
         }
