@@ -26,6 +26,8 @@ pub mod directory;
 #[path = "../../membership/src/exhaustive.rs"]
 mod exhaustive;
 #[cfg(test)]
+mod litmus;
+#[cfg(test)]
 mod model;
 pub mod release;
 pub mod stache;
