@@ -9,6 +9,7 @@
 //! | [`directory`] | who holds copies of a block, in a byte a block? |
 //! | [`stache`] | how does one writer or many readers have a block, and everybody sees the same order? |
 //! | [`release`] | how do many write a block at once, and everybody sees it who synchronises? |
+//! | [`placement`] | where had a page better live? (Disco §4.2.3) |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
 #![no_std]
@@ -29,6 +30,7 @@ mod exhaustive;
 mod litmus;
 #[cfg(test)]
 mod model;
+pub mod placement;
 pub mod release;
 pub mod stache;
 pub mod tempest;
