@@ -14,6 +14,8 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -82,6 +84,12 @@ enum Kind {
 
 const KINDS: [Kind; 8] =
     [Kind::Read, Kind::Changed, Kind::Taken, Kind::Left, Kind::Copy, Kind::Stale, Kind::Update, Kind::Merged];
+
+impl Kind {
+    fn of(number: u8) -> Result<Self, PeerError> {
+        KINDS.get(usize::from(number)).copied().ok_or(PeerError::Kind(number))
+    }
+}
 
 impl Release {
     /// Others' copies are dropped when a cell synchronises.
@@ -204,10 +212,10 @@ impl Release {
     fn set_holders(&mut self, tempest: &mut dyn Tempest, block: Block, cells: &Cells) {
         self.directory.set(block, Holding::Shared(cells));
         // Where nobody else has a copy, nobody is to be told; where somebody has, what is stored has to be noticed.
-        if cells.is_empty() {
-            tempest.set_access(block, Access::ReadWrite);
-        } else if !self.dirty.contains_key(&block) {
-            tempest.set_access(block, Access::ReadOnly);
+        let is_free = cells.is_empty() || self.dirty.contains_key(&block);
+        let access = if is_free { Access::ReadWrite } else { Access::ReadOnly };
+        if tempest.access(block) != access {
+            tempest.set_access(block, access);
         }
     }
 
@@ -351,7 +359,7 @@ impl Protocol for Release {
         from: CellId,
         message: Message<'_>,
     ) -> Result<(), PeerError> {
-        let kind = *KINDS.get(usize::from(message.kind)).ok_or(PeerError::Kind(message.kind))?;
+        let kind = Kind::of(message.kind)?;
         let is_to_home = (kind as u8) < Kind::Copy as u8;
         message.check_ends(tempest, from, &self.dead, is_to_home)?;
         let expected = match kind {
@@ -374,6 +382,10 @@ impl Protocol for Release {
         let dirty: Vec<Block> = self.dirty.keys().copied().collect();
         dirty.into_iter().for_each(|block| self.end_to_store(tempest, block, Access::ReadOnly));
         self.perhaps_synced(tempest);
+    }
+
+    fn describe(&self, kind: u8) -> String {
+        Kind::of(kind).map_or_else(|error| format!("{error}"), |kind| format!("{kind:?}"))
     }
 
     fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block) {

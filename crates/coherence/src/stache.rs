@@ -12,6 +12,8 @@
 //! twice.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 
 use comb_types::CellId;
 
@@ -91,6 +93,10 @@ impl Protocol for Stache {
         } else {
             self.hear_home(tempest, from, kind, message)
         }
+    }
+
+    fn describe(&self, kind: u8) -> String {
+        Kind::of(kind).map_or_else(|error| format!("{error}"), |kind| format!("{kind:?}"))
     }
 
     fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block) {

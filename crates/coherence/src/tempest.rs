@@ -3,6 +3,9 @@
 //! One [`Protocol`] lives in each cell that homes or caches blocks of an allocation, and in no more than one thread: its handlers
 //! run one after the other, to their end, and never wait. What takes time is a message now and another handler later.
 
+use alloc::format;
+use alloc::string::String;
+
 use comb_types::CellId;
 
 use crate::block::{Access, Block};
@@ -121,6 +124,11 @@ pub trait Protocol {
     /// has stored before. Nothing is to be done where every store is found at once.
     fn on_sync(&mut self, tempest: &mut dyn Tempest) {
         tempest.synced();
+    }
+
+    /// A kind of message in a word, for people.
+    fn describe(&self, kind: u8) -> String {
+        format!("kind {kind}")
     }
 
     /// This cell wants to be rid of its copy of a block. It may stay.

@@ -76,7 +76,7 @@ impl Scene {
 
     fn said(&mut self) -> Vec<(u32, Kind)> {
         let said = self.machine.take_sent();
-        said.into_iter().map(|(to, kind)| (to.0, KINDS[usize::from(kind)])).collect()
+        said.into_iter().map(|(to, kind)| (to.0, Kind::of(kind).expect("ours"))).collect()
     }
 
     fn sync(&mut self) -> Vec<(u32, Kind)> {

@@ -48,7 +48,9 @@ impl Stache {
                 if access.may_store() {
                     return Err(PeerError::NotAsked(block));
                 }
-                tempest.set_access(block, Access::Invalid);
+                if access.may_load() {
+                    tempest.set_access(block, Access::Invalid);
+                }
                 tempest.fill(block, message.content);
                 let right = if kind == Kind::Writable { Access::ReadWrite } else { Access::ReadOnly };
                 tempest.set_access(block, right);
