@@ -12,7 +12,7 @@
 //! | [`placement`] | where had a page better live? (Disco §4.2.3) |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
-#![no_std]
+#![cfg_attr(not(feature = "scenarios"), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
@@ -32,6 +32,8 @@ mod litmus;
 mod model;
 pub mod placement;
 pub mod release;
+#[cfg(feature = "scenarios")]
+pub mod scenario;
 pub mod stache;
 pub mod tempest;
 

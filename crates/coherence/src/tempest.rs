@@ -135,7 +135,8 @@ pub trait Protocol {
     fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block);
 
     /// A cell is dead: nothing comes from it any more, and whatever it had to say will not be said. What was homed there, the driver
-    /// has given up already, as by [`Tempest::lose`]: no thread waits for it or will.
+    /// has given up already, as by [`Tempest::lose`]: no thread waits for it or will. No thread of this cell goes on before all cells have
+    /// been told: one that was told that it has synchronised could else meet one that has the old, and does not know that its home is dead.
     fn on_peer_death(&mut self, tempest: &mut dyn Tempest, dead: CellId);
 }
 
