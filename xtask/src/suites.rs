@@ -54,6 +54,7 @@ const STORMS: &[(&str, &str)] = &[
     ("order", "4000"),
     ("silence", "200"),
     ("gossip", "100"),
+    ("coherence", "2000"),
 ];
 
 /// Apart from the seeds that the tests have.

@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::Args;
-use comb_membership::scenario::{ALL, Line, Options, Report, Scenario, Watch, gossip};
+use comb_membership::scenario::gossip;
+use comb_sim::scenario::{Options, Report, Scenario, Watch};
+use comb_sim::{Failure as Broken, Line};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
@@ -56,7 +58,7 @@ pub(crate) struct Sim {
 struct Ended {
     scenario: &'static str,
     seed: u64,
-    outcome: Result<Report, comb_membership::scenario::Failure>,
+    outcome: Result<Report, Broken>,
     real_seconds: f64,
 }
 
@@ -65,7 +67,7 @@ impl Sim {
         name_runs_that_panic();
         let Some(name) = &self.scenario else { return list() };
         let chosen: Vec<&'static Scenario> =
-            ALL.iter().filter(|scenario| name == "all" || scenario.name == name).collect();
+            all().filter(|scenario| name == "all" || scenario.name == name).collect();
         if chosen.is_empty() {
             return Err(Failure::new(unknown(name)));
         }
@@ -148,7 +150,7 @@ impl Sim {
 
     /// Repeats the first run of each scenario that failed, for its log.
     fn show_first_failures(&self, ended: &[Ended]) {
-        for scenario in ALL {
+        for scenario in all() {
             let fails = |end: &&Ended| end.scenario == scenario.name && end.outcome.is_err();
             if let Some(end) = ended.iter().find(fails) {
                 println!("\n{}, seed {}:", end.scenario, end.seed);
@@ -235,9 +237,14 @@ fn name_runs_that_panic() {
     }));
 }
 
+/// All there are.
+fn all() -> impl Iterator<Item = &'static Scenario> {
+    comb_membership::scenario::ALL.iter().chain(comb_coherence::scenario::ALL)
+}
+
 fn list() -> Outcome {
     let mut rows = vec![["SCENARIO", "SHOWS"].map(String::from).to_vec()];
-    rows.extend(ALL.iter().map(|scenario| vec![scenario.name.to_owned(), scenario.about.to_owned()]));
+    rows.extend(all().map(|scenario| vec![scenario.name.to_owned(), scenario.about.to_owned()]));
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table::format(&rows))?;
     writeln!(out, "\ncomb sim NAME --watch shows a run; see comb sim --help.")?;
@@ -245,7 +252,7 @@ fn list() -> Outcome {
 }
 
 fn unknown(name: &str) -> String {
-    let names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+    let names: Vec<_> = all().map(|scenario| scenario.name).collect();
     format!("there is no scenario {name}; there are {}, and all", names.join(", "))
 }
 
@@ -262,7 +269,7 @@ fn progress(done: usize, all: usize) {
 
 fn summary(ended: &[Ended]) -> String {
     let mut text = String::new();
-    for scenario in ALL.iter().map(|scenario| scenario.name) {
+    for scenario in all().map(|scenario| scenario.name) {
         let runs: Vec<&Ended> = ended.iter().filter(|end| end.scenario == scenario).collect();
         let good: Vec<&Report> = runs.iter().filter_map(|end| end.outcome.as_ref().ok()).collect();
         match (&runs[..], &good[..]) {

@@ -9,6 +9,7 @@ mod fault;
 pub mod linearizable;
 mod log;
 mod network;
+pub mod scenario;
 mod schedule;
 mod trace;
 mod truth;

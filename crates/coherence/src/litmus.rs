@@ -1,0 +1,222 @@
+//! Small programs, of a thread a cell, and everything that they can find under each protocol.
+//!
+//! Before they begin, every cell has loaded every block: what is found can be old.
+
+use core::hash::Hash;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::vec;
+use std::vec::Vec;
+
+use comb_types::CellId;
+
+use crate::block::Block;
+use crate::model::{Do, Machine, Network, at, post};
+use crate::release::Release;
+use crate::stache::Stache;
+use crate::tempest::{Protocol, Tempest};
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// Stores the number of its cell, from 1 on.
+    Store(u64),
+    Load(u64),
+    Sync,
+}
+use Op::{Load, Store, Sync};
+
+/// One a cell.
+type Programs = &'static [&'static [Op]];
+
+const X: u64 = 0;
+const Y: u64 = 1;
+const BLOCKS: u64 = 2;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct State<P> {
+    cells: Vec<Thread<P>>,
+    network: Network,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Thread<P> {
+    protocol: P,
+    machine: Machine,
+    next: usize,
+    found: Vec<u8>,
+    is_syncing: bool,
+}
+
+impl<P: Protocol + Clone + Eq + Hash> State<P> {
+    fn new(protocol: &P, cells: usize) -> Self {
+        let homes = u32::try_from(cells).unwrap().min(2);
+        let thread = |cell| Thread {
+            protocol: protocol.clone(),
+            machine: Machine::new(CellId(cell), homes, at(Block(BLOCKS))),
+            next: 0,
+            found: Vec::new(),
+            is_syncing: false,
+        };
+        let mut state = Self { cells: (0..).take(cells).map(thread).collect(), network: Network::new() };
+        for cell in 0..cells {
+            for block in (0..BLOCKS).map(Block) {
+                state.act(cell, |protocol, machine| {
+                    if !machine.access(block).may_load() {
+                        protocol.on_read_fault(machine, block);
+                    }
+                });
+                while let Some(next) = state.deliveries().pop() {
+                    state = next;
+                }
+            }
+        }
+        state
+    }
+
+    fn act(&mut self, cell: usize, act: impl FnOnce(&mut P, &mut Machine)) {
+        let Thread { protocol, machine, is_syncing, next, .. } = &mut self.cells[cell];
+        act(protocol, machine);
+        if machine.is_synced {
+            (machine.is_synced, *is_syncing) = (false, false);
+            *next += 1;
+        }
+        post(&mut self.network, u32::try_from(cell).unwrap(), machine, |_| true);
+    }
+
+    fn deliveries(&self) -> Vec<Self> {
+        let pairs = self.network.iter().filter(|(_, letters)| !letters.is_empty());
+        let deliver = |&(from, to): &(u32, u32)| {
+            let mut state = self.clone();
+            let letter = state.network.get_mut(&(from, to)).and_then(VecDeque::pop_front).unwrap();
+            state.act(to as usize, |protocol, machine| {
+                protocol.on_message(machine, CellId(from), letter.message()).expect("all are honest");
+            });
+            state.network.retain(|_, letters| !letters.is_empty());
+            state
+        };
+        pairs.map(|(pair, _)| deliver(pair)).collect()
+    }
+
+    /// A thread does its next step, if it can.
+    fn step(&self, cell: usize, op: Op) -> Option<Self> {
+        let mut state = self.clone();
+        let Thread { machine, next, found, is_syncing, .. } = &mut state.cells[cell];
+        let (block, does) = match op {
+            Load(block) => (Block(block), Do::Load),
+            Store(block) => (Block(block), Do::Store),
+            Sync if *is_syncing => return None,
+            Sync => {
+                *is_syncing = true;
+                state.act(cell, |protocol, machine| protocol.on_sync(machine));
+                return Some(state);
+            }
+        };
+        if machine.waiting.is_some() && !machine.is_resumed {
+            return None;
+        }
+        (machine.waiting, machine.is_resumed) = (None, false);
+        match does {
+            Do::Load if machine.access(block).may_load() => {
+                found.push(machine.content[at(block)][0]);
+                *next += 1;
+            }
+            Do::Store if machine.access(block).may_store() => {
+                machine.content[at(block)][0] = u8::try_from(cell).unwrap() + 1;
+                *next += 1;
+            }
+            _ => {
+                machine.waiting = Some((block, does));
+                state.act(cell, |protocol, machine| match does {
+                    Do::Load => protocol.on_read_fault(machine, block),
+                    Do::Store => protocol.on_write_fault(machine, block),
+                });
+            }
+        }
+        Some(state)
+    }
+}
+
+/// Everything that the loads of the programs can find, those of the first cell first.
+fn outcomes<P: Protocol + Clone + Eq + Hash>(protocol: &P, programs: &[&[Op]]) -> BTreeSet<Vec<u8>> {
+    let first = State::new(protocol, programs.len());
+    let (mut outcomes, mut seen, mut open) = (BTreeSet::new(), HashSet::from([first.clone()]), vec![first]);
+    while let Some(state) = open.pop() {
+        let mut next = state.deliveries();
+        let mut is_over = next.is_empty();
+        for (cell, program) in programs.iter().enumerate() {
+            let Some(&op) = program.get(state.cells[cell].next) else { continue };
+            is_over = false;
+            next.extend(state.step(cell, op));
+        }
+        assert!(is_over || !next.is_empty(), "somebody waits for ever");
+        if is_over {
+            outcomes.insert(state.cells.iter().flat_map(|thread| thread.found.iter().copied()).collect());
+        }
+        next.into_iter().for_each(|state| {
+            if seen.insert(state.clone()) {
+                open.push(state);
+            }
+        });
+    }
+    outcomes
+}
+
+/// Who stores and then loads what the other stores.
+const STORE_BUFFERING: Programs = &[&[Store(X), Load(Y)], &[Store(Y), Load(X)]];
+const MESSAGE_PASSING: Programs = &[&[Store(X), Store(Y)], &[Load(Y), Load(X)]];
+/// Two readers, of stores that do not know of each other.
+const INDEPENDENT_READS: Programs = &[&[Store(X)], &[Store(Y)], &[Load(X), Load(Y)], &[Load(Y), Load(X)]];
+/// Of one block, nobody finds what is older than what it has found.
+const READ_READ: Programs = &[&[Store(X)], &[Load(X), Load(X)]];
+/// Two stores into one block, in the eyes of two.
+const WRITE_WRITE: Programs = &[&[Store(X)], &[Store(X)], &[Load(X), Load(X)], &[Load(X), Load(X)]];
+
+/// What sequential consistency forbids.
+const FORBIDDEN: [(Programs, &[&[u8]]); 5] = [
+    (STORE_BUFFERING, &[&[0, 0]]),
+    (MESSAGE_PASSING, &[&[1, 0]]),
+    (INDEPENDENT_READS, &[&[1, 0, 2, 0]]),
+    (READ_READ, &[&[1, 0]]),
+    (WRITE_WRITE, &[&[1, 2, 2, 1], &[2, 1, 1, 2]]),
+];
+
+#[test]
+fn under_stache_and_its_migratory_form_all_find_one_order() {
+    for protocol in [Stache::new(), Stache::migratory()] {
+        for (programs, forbidden) in FORBIDDEN {
+            let found = outcomes(&protocol, programs);
+            assert!(found.len() > 2, "{programs:?}: {found:?}");
+            forbidden
+                .iter()
+                .for_each(|outcome| assert!(!found.contains(*outcome), "{programs:?}: {outcome:?}"));
+        }
+    }
+}
+
+#[test]
+fn under_release_what_was_not_synchronised_may_be_found_late() {
+    for protocol in [Release::invalidating(), Release::updating()] {
+        // Their homes tell of the two stores, each in its time.
+        let synchronised_late: Programs = &[&[], &[], &[Store(X), Store(Y), Sync], &[Load(Y), Load(X)]];
+        for (programs, permitted) in [(STORE_BUFFERING, [0, 0]), (synchronised_late, [3, 0])] {
+            let found = outcomes(&protocol, programs);
+            assert!(found.contains(&permitted[..]), "{programs:?}: {found:?}");
+        }
+        let found = outcomes(&protocol, READ_READ);
+        assert!(!found.contains(&[1, 0][..]), "{found:?}");
+    }
+}
+
+#[test]
+fn under_release_what_was_synchronised_is_found() {
+    for protocol in [Release::invalidating(), Release::updating()] {
+        let synchronised: [(Programs, &[u8]); 3] = [
+            (&[&[Store(X), Sync, Load(Y)], &[Store(Y), Sync, Load(X)]], &[0, 0]),
+            (&[&[Store(X), Sync, Store(Y), Sync], &[Load(Y), Load(X)]], &[1, 0]),
+            (&[&[Store(X), Sync, Store(X), Sync], &[Load(X), Load(X)]], &[1, 0]),
+        ];
+        for (programs, forbidden) in synchronised {
+            let found = outcomes(&protocol, programs);
+            assert!(found.len() > 1 && !found.contains(forbidden), "{programs:?}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Where a page had better live, by who misses it: a policy. Wrong, it costs time, and nothing else.
+//!
+//! Disco's rules (§4.2.3): what one cell uses moves there; what is read by several and hardly written is replicated where it is read;
+//! what is written by several stays, for wherever it were, others would miss it; and nothing moves too often.
+
+use alloc::collections::BTreeMap;
+
+use comb_types::CellId;
+
+use crate::cells::Cells;
+
+/// When a page is moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Misses from which on a page is looked at. Below, a move costs more than it can save: some misses of each who has a copy.
+    pub hot_misses: u32,
+    /// Of a hundred misses, how many are one cell's if it alone uses the page.
+    pub alone_percent: u32,
+    /// Of a hundred misses, how many may be stores if a page is only read.
+    pub stores_percent: u32,
+    /// Of a hundred misses, how many a cell has at least that a replica is for.
+    pub replica_percent: u32,
+    /// How often a page moves in its life.
+    pub most_moves: u8,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { hot_misses: 64, alone_percent: 90, stores_percent: 2, replica_percent: 10, most_moves: 4 }
+    }
+}
+
+/// What is to be done with a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// Nothing.
+    Stay,
+    /// It gets another home.
+    Migrate(CellId),
+    /// These get copies to read that stay with them.
+    Replicate(Cells),
+}
+
+/// Misses of one cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Misses {
+    /// Loads that found nothing.
+    pub loads: u32,
+    /// Stores that found no right.
+    pub stores: u32,
+}
+
+impl Misses {
+    fn all(self) -> u64 {
+        u64::from(self.loads) + u64::from(self.stores)
+    }
+}
+
+/// What is known of a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Where it lives.
+    pub home: CellId,
+    misses: BTreeMap<CellId, Misses>,
+    moves: u8,
+}
+
+impl Page {
+    /// A page that nobody has missed.
+    pub fn new(home: CellId) -> Self {
+        Self { home, misses: BTreeMap::new(), moves: 0 }
+    }
+
+    /// A cell has missed it. Its home misses it where others had it alone.
+    pub fn missed(&mut self, by: CellId, is_store: bool) {
+        let misses = self.misses.entry(by).or_default();
+        let count = if is_store { &mut misses.stores } else { &mut misses.loads };
+        *count = count.saturating_add(1);
+    }
+
+    /// What had better be done, after which counting begins anew; so it does when the page is hot and stays.
+    pub fn decide(&mut self, policy: &Policy) -> Move {
+        let total: u64 = self.misses.values().map(|misses| misses.all()).sum();
+        if total < u64::from(policy.hot_misses) {
+            return Move::Stay;
+        }
+        let is_part = |part: u64, percent: u32| part * 100 >= total * u64::from(percent);
+        let stores: u64 = self.misses.values().map(|misses| u64::from(misses.stores)).sum();
+        let misses = core::mem::take(&mut self.misses);
+        if self.moves >= policy.most_moves {
+            return Move::Stay;
+        }
+        let alone = misses.iter().find(|(_, misses)| is_part(misses.all(), policy.alone_percent));
+        let decided = match alone {
+            Some((&cell, _)) if cell == self.home => Move::Stay,
+            Some((&cell, _)) => Move::Migrate(cell),
+            None if stores * 100 > total * u64::from(policy.stores_percent) => Move::Stay,
+            None => {
+                let reads = misses.iter().filter(|(_, misses)| is_part(misses.all(), policy.replica_percent));
+                let readers: Cells = reads.map(|(&cell, _)| cell).filter(|&cell| cell != self.home).collect();
+                if readers.is_empty() { Move::Stay } else { Move::Replicate(readers) }
+            }
+        };
+        if let Move::Migrate(cell) = decided {
+            self.home = cell;
+        }
+        if decided != Move::Stay {
+            self.moves += 1;
+        }
+        decided
+    }
+}
+
+/// A miss as it was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Miss {
+    /// Of which page.
+    pub page: u64,
+    /// By whom.
+    pub by: CellId,
+    /// Whether it was a store.
+    pub is_store: bool,
+}
+
+/// What a policy would have made of recorded misses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Replayed {
+    /// Misses that went to another cell.
+    pub remote: u64,
+    /// Misses that would have found the page where they were.
+    pub local: u64,
+    /// Pages that got another home.
+    pub migrations: u64,
+    /// Pages that were replicated.
+    pub replications: u64,
+}
+
+/// Tries a policy on what was recorded without one. A store takes replicas away. What its
+/// new home had missed counts as use, as a home's own misses do.
+pub fn replay(
+    policy: &Policy,
+    home_of: impl Fn(u64) -> CellId,
+    misses: impl IntoIterator<Item = Miss>,
+) -> Replayed {
+    let mut pages: BTreeMap<u64, (Page, Cells)> = BTreeMap::new();
+    let mut replayed = Replayed::default();
+    for Miss { page: number, by, is_store } in misses {
+        let (page, replicas) =
+            pages.entry(number).or_insert_with(|| (Page::new(home_of(number)), Cells::NONE));
+        if is_store {
+            *replicas = Cells::NONE;
+        }
+        if replicas.contains(by) {
+            replayed.local += 1;
+            continue;
+        }
+        if page.home == by {
+            replayed.local += 1;
+        } else {
+            replayed.remote += 1;
+        }
+        page.missed(by, is_store);
+        match page.decide(policy) {
+            Move::Stay => {}
+            Move::Migrate(_) => {
+                replayed.migrations += 1;
+                *replicas = Cells::NONE;
+            }
+            Move::Replicate(readers) => {
+                replayed.replications += 1;
+                replicas.add(&readers);
+            }
+        }
+    }
+    replayed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const HOME: CellId = CellId(0);
+
+    /// Misses of a page in turns: each cell so many loads and stores a round.
+    fn rounds(count: u32, of: &[(u32, u32, u32)]) -> Vec<Miss> {
+        let miss = |by, is_store| Miss { page: 7, by: CellId(by), is_store };
+        let round = || {
+            of.iter().flat_map(move |&(by, loads, stores)| {
+                let loads = (0..loads).map(move |_| miss(by, false));
+                loads.chain((0..stores).map(move |_| miss(by, true)))
+            })
+        };
+        (0..count).flat_map(|_| round()).collect()
+    }
+
+    fn replayed(misses: Vec<Miss>) -> Replayed {
+        replay(&Policy::default(), |_| HOME, misses)
+    }
+
+    #[test]
+    fn what_one_cell_uses_moves_there() {
+        let used = replayed(rounds(1000, &[(1, 1, 1)]));
+        assert_eq!((used.migrations, used.remote), (1, 64));
+        // One in twenty of another's makes no difference.
+        let nearly = replayed(rounds(100, &[(1, 10, 9), (2, 1, 0)]));
+        assert_eq!(nearly.migrations, 1);
+        assert!(nearly.remote < 64 + 1 + 100, "{nearly:?}");
+    }
+
+    #[test]
+    fn what_is_read_by_several_is_replicated_where_it_is_read() {
+        let read = replayed(rounds(1000, &[(1, 1, 0), (2, 1, 0), (3, 1, 0)]));
+        assert_eq!((read.migrations, read.replications, read.remote), (0, 1, 64));
+        // Who hardly reads it gets none.
+        let mut page = Page::new(HOME);
+        rounds(8, &[(1, 5, 0), (2, 4, 0)]).iter().for_each(|miss| page.missed(miss.by, false));
+        page.missed(CellId(3), false);
+        assert_eq!(
+            page.decide(&Policy::default()),
+            Move::Replicate([1, 2].map(CellId).into_iter().collect())
+        );
+    }
+
+    #[test]
+    fn what_is_written_by_several_stays() {
+        let written = replayed(rounds(1000, &[(1, 3, 1), (2, 3, 1)]));
+        assert_eq!(written, Replayed { remote: 8000, ..Replayed::default() });
+    }
+
+    #[test]
+    fn nothing_moves_too_often() {
+        let turns = (0..50).flat_map(|turn| rounds(200, &[(1 + turn % 2, 0, 1)])).collect();
+        let moved = replayed(turns);
+        assert_eq!(moved.migrations, u64::from(Policy::default().most_moves), "{moved:?}");
+    }
+
+    #[test]
+    fn what_is_cold_stays_and_what_is_hot_is_judged_by_what_happens_now() {
+        let mut page = Page::new(HOME);
+        (0..63).for_each(|_| page.missed(CellId(1), true));
+        assert_eq!(page.decide(&Policy::default()), Move::Stay);
+        page.missed(CellId(2), true);
+        assert_eq!(page.decide(&Policy::default()), Move::Migrate(CellId(1)));
+        // Counted anew: what cell 1 missed before is over.
+        (0..64).for_each(|_| page.missed(CellId(2), true));
+        assert_eq!(page.decide(&Policy::default()), Move::Migrate(CellId(2)));
+    }
+}

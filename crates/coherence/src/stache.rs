@@ -1,0 +1,116 @@
+//! Stache: a block has one writer or many readers, and its content is where the last store was. (Blizzard §3.5, "a full-map
+//! invalidation protocol")
+//!
+//! Every block has a home, which keeps its directory entry, serves one request for it at a time, and asks those who hold it to give it
+//! up before it grants a right that theirs would contradict. A store is therefore over before another cell can load or store
+//! the block: all cells see all stores in one order, as if they took turns.
+//!
+//! A cell that has no right asks the home once, however many of its threads wait. It may give a copy back at any time; a copy to
+//! read it just forgets, and the home finds out when it asks.
+//!
+//! [`Stache::migratory`] gives every reader the right to write as well, alone: who reads, changes and passes on asks once instead of
+//! twice.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use comb_types::CellId;
+
+use crate::block::{Access, Block};
+use crate::cells::Cells;
+use crate::directory::Directory;
+use crate::tempest::{Content, Message, PeerError, Protocol, Tempest};
+
+mod client;
+mod home;
+mod message;
+
+use home::Transaction;
+use message::{Kind, Want};
+
+/// One cell's part: home of some blocks, client of the others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Stache {
+    is_migratory: bool,
+    directory: Directory,
+    /// Of blocks that are homed here, those about which somebody was asked.
+    transactions: BTreeMap<Block, Transaction>,
+    /// What this cell has asked others for.
+    wanted: BTreeMap<Block, Want>,
+    dead: Cells,
+}
+
+impl Stache {
+    /// One writer or many readers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One holder, who may write.
+    pub fn migratory() -> Self {
+        Self { is_migratory: true, ..Self::default() }
+    }
+
+    /// Bytes that it takes besides itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.directory.heap_bytes()
+            + self.transactions.len() * size_of::<(Block, Transaction)>()
+            + self.wanted.len() * size_of::<(Block, Want)>()
+    }
+
+    fn fault(&mut self, tempest: &mut dyn Tempest, block: Block, want: Want) {
+        if tempest.home_of(block) == tempest.me() {
+            let from = tempest.me();
+            self.request(tempest, block, home::Request { from, want, has_copy: false });
+        } else {
+            self.ask(tempest, block, want);
+        }
+    }
+}
+
+impl Protocol for Stache {
+    fn on_read_fault(&mut self, tempest: &mut dyn Tempest, block: Block) {
+        let want = if self.is_migratory { Want::Write } else { Want::Read };
+        self.fault(tempest, block, want);
+    }
+
+    fn on_write_fault(&mut self, tempest: &mut dyn Tempest, block: Block) {
+        self.fault(tempest, block, Want::Write);
+    }
+
+    fn on_message(
+        &mut self,
+        tempest: &mut dyn Tempest,
+        from: CellId,
+        message: Message<'_>,
+    ) -> Result<(), PeerError> {
+        let kind = Kind::of(message.kind)?;
+        message.check_ends(tempest, from, &self.dead, kind.is_to_home())?;
+        kind.check_content(message.content.len(), tempest.block_bytes())?;
+        if kind.is_to_home() {
+            self.hear_client(tempest, from, kind, message)
+        } else {
+            self.hear_home(tempest, from, kind, message)
+        }
+    }
+
+    fn describe(&self, kind: u8) -> String {
+        Kind::of(kind).map_or_else(|error| format!("{error}"), |kind| format!("{kind:?}"))
+    }
+
+    fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block) {
+        if tempest.home_of(block) != tempest.me() {
+            self.give_back(tempest, block);
+        }
+    }
+
+    fn on_peer_death(&mut self, tempest: &mut dyn Tempest, dead: CellId) {
+        self.dead.insert(dead);
+        self.wanted.retain(|&block, _| tempest.home_of(block) != dead);
+        self.holder_died(tempest, dead);
+    }
+}
+
+#[cfg(test)]
+mod tests;
