@@ -45,6 +45,9 @@ pub struct Release {
     dead: Cells,
 }
 
+/// Changes of one block by one cell that are not everywhere. An honest one has as many as it has threads, and one or two more.
+const MOST_CHANGES: usize = 1024;
+
 /// A home that takes copies away need not know what it has changed.
 type Twin = Option<Box<[u8]>>;
 
@@ -256,9 +259,12 @@ impl Release {
             }
             Kind::Changed => {
                 // It may not have heard yet that its copy is stale.
-                let mut rounds = self.rounds.get(&block).into_iter().flatten();
-                if !holds && !rounds.any(|round| round.awaited.contains(from)) {
+                let rounds = self.rounds.get(&block).map_or(&[][..], Vec::as_slice);
+                if !holds && !rounds.iter().any(|round| round.awaited.contains(from)) {
                     return Err(PeerError::NotHeld(block));
+                }
+                if rounds.iter().filter(|round| round.from == from).count() >= MOST_CHANGES {
+                    return Err(PeerError::TooMany(block));
                 }
                 let runs = diff::check(message.content, tempest.block_bytes())?;
                 self.take_in(tempest, block, runs);

@@ -195,6 +195,9 @@ pub enum PeerError {
     /// It answers what was not asked.
     #[error("nothing was asked of the sender about {0}")]
     NotAsked(Block),
+    /// It goes on and on, and does not wait for answers.
+    #[error("too many changes of {0} that are not everywhere")]
+    TooMany(Block),
     /// It was declared dead.
     #[error("{0} is dead")]
     Dead(CellId),

@@ -144,6 +144,22 @@ fn who_has_no_copy_is_not_told() {
 }
 
 #[test]
+fn who_does_not_wait_for_answers_is_stopped() {
+    let mut home = Scene::of(Release::updating());
+    for reader in 1..3 {
+        home.take(reader, Kind::Read, 0, &[]);
+    }
+    for _ in 0..MOST_CHANGES {
+        home.hear(1, Kind::Changed, 0, &CHANGE).expect("as many threads");
+    }
+    assert_eq!(home.hear(1, Kind::Changed, 0, &CHANGE), Err(PeerError::TooMany(Block(0))));
+    // The others' are their own.
+    assert_eq!(home.hear(2, Kind::Changed, 0, &CHANGE), Ok(()));
+    home.take(2, Kind::Taken, 0, &[]);
+    assert_eq!(home.hear(1, Kind::Changed, 0, &CHANGE), Ok(()));
+}
+
+#[test]
 fn a_home_without_readers_stores_without_a_fault() {
     for protocol in [Release::invalidating(), Release::updating()] {
         let mut home = Scene::of(protocol);
