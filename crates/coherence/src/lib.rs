@@ -1,6 +1,6 @@
 //! Coherence of memory that is shared at block grain: what each cell may do with each block, and how that changes.
 //!
-//! A [`Protocol`](tempest::Protocol) decides, and acts through [`Tempest`](tempest::Tempest), the paper's four mechanisms: active
+//! A [`Protocol`] decides, and acts through [`Tempest`], the paper's four mechanisms: active
 //! messages, bulk transfer, memory management, and access control at block grain. (Blizzard §3)
 //!
 //! | module | question |
