@@ -1,1 +1,21 @@
 #![doc = include_str!("../README.md")]
+
+mod array;
+mod driver;
+mod engine;
+mod heap;
+mod homes;
+mod lock;
+mod peers;
+mod runtime;
+mod synchronise;
+pub mod task;
+mod terms;
+mod waiting;
+mod wire;
+
+pub use self::array::{Array, Lost, Number};
+pub use self::lock::{Barrier, HeldLock, Lock};
+pub use self::synchronise::Combine;
+pub use self::task::{AllocateError, JoinError, Task};
+pub use self::terms::{Allocation, EXTENT_BYTES, Guard, Placement, Sharing, Terms};

@@ -1,0 +1,113 @@
+/* comb.h: programs on many cells that load and store in one address space.
+ *
+ *     cc program.c $(pkg-config --cflags --libs comb) -o program
+ *     comb run -n 4 -- ./program
+ *
+ * Every component of the program calls comb_init() first. Memory from comb_alloc() and comb_alloc_together() has the same address in all of
+ * them, and plain loads and stores are all it takes. Functions that return int return 0, or -1 and leave the reason in comb_error().
+ * All may be called from any thread.
+ */
+#ifndef COMB_H
+#define COMB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Joins the task that `comb run` started this process for; started otherwise, the program is a task of one component.
+ * The program's end waits for all other components' (atexit). */
+int comb_init(void);
+
+/* Waits for all components to come here, and parts from them. Called by the program's end, if not before. */
+void comb_end(void);
+
+/* Why the last call of this thread failed; never NULL. */
+const char *comb_error(void);
+
+unsigned comb_rank(void);  /* which component this is, from 0 */
+unsigned comb_count(void); /* how many there are */
+
+/* What stops a load or store that has no right. */
+enum comb_guard {
+    COMB_PAGE = 0, /* the MMU, page by page: for any code, and for arrays */
+    COMB_MMU = 1   /* the MMU, for blocks of up to 2 KB that have a page of addresses each: see comb_object() */
+};
+
+/* Who may do what, and when the others see it. */
+enum comb_sharing {
+    COMB_STACHE = 0,    /* one writer or many readers; sequentially consistent */
+    COMB_MIGRATORY = 1, /* one holder: for what is read, changed and passed on */
+    COMB_RELEASE = 2,   /* many writers; who synchronises finds what was stored before: others' copies are dropped */
+    COMB_UPDATE = 3     /* the same; others' copies are changed */
+};
+
+/* Where memory lives. */
+enum comb_placement {
+    COMB_FIRST_TOUCH = 0, /* 64 KB by 64 KB, with who touches it first */
+    COMB_ROUND_ROBIN = 1, /* with one component after the other */
+    COMB_AT = 2           /* all of it with component `at` */
+};
+
+struct comb_terms {
+    unsigned block_bytes; /* 128 to 65536, a power of two; 0 for 4096 */
+    enum comb_guard guard;
+    enum comb_sharing sharing;
+    enum comb_placement placement;
+    unsigned at;
+    int sparse; /* may be larger than memory: what is never touched costs nothing */
+};
+
+/* Memory of zeros that all components can use from when it returns. `terms` may be NULL. NULL on failure. */
+void *comb_alloc(size_t bytes, const struct comb_terms *terms);
+
+/* The same, called by all components in the same order: all get the same address. */
+void *comb_alloc_together(size_t bytes, const struct comb_terms *terms);
+
+/* Gives memory back, in the component that allocated it; of comb_alloc_together(), component 0. */
+int comb_free(void *memory);
+
+/* Of memory that was allocated with COMB_MMU: the number of its objects, and where each is. An object's bytes are in a row, two objects are
+ * not neighbours. */
+size_t comb_objects(const void *memory);
+void *comb_object(const void *memory, size_t index);
+
+/* Waits until one thread of every component has come here. What each stored before, all find after it. */
+void comb_barrier(void);
+
+/* The same; and combines the values that they bring, one by one. All get the outcome, the same to the bit. */
+enum comb_combine {
+    COMB_FIRST = 0, /* those of component 0 */
+    COMB_SUM = 1,
+    COMB_SUM_OF_DOUBLES = 2,
+    COMB_LEAST = 3,
+    COMB_GREATEST = 4,
+    COMB_LEAST_DOUBLE = 5,
+    COMB_GREATEST_DOUBLE = 6
+};
+int comb_reduce(enum comb_combine how, uint64_t *values, size_t count);
+double comb_sum(double value);
+
+/* Locks are known by a number, such as an address. Whoever gets one finds what all who had it before have stored. */
+void comb_lock(uint64_t lock);      /* to have it alone */
+void comb_read_lock(uint64_t lock); /* beside others who only read */
+int comb_try_lock(uint64_t lock);   /* 0 if it was free */
+int comb_unlock(uint64_t lock);
+
+/* Inside a lock that is held alone: gives it back until `condition` is notified, and has it again. Look again whether it holds. */
+int comb_wait(uint64_t lock, uint64_t condition);
+void comb_notify(uint64_t lock, uint64_t condition, uint64_t how_many);
+
+/* Hints. Neither waits. */
+void comb_prefetch(const void *memory, size_t bytes, int to_store); /* we need it soon */
+void comb_poll(void); /* lets others be served now, by a thread that computes for long */
+
+/* What this thread has stored is found by whoever synchronises with it by other means than the above. */
+void comb_publish(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,254 @@
+//! What a protocol runs on here: [`Tempest`], over this component's memory and its channels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comb_coherence::{Access, Block, CellId, Content, Loss, Tempest};
+use comb_memory::{Layout, Memory};
+
+use crate::engine::Shape;
+use crate::peers::{Gone, Peers};
+use crate::waiting::Slot;
+use crate::wire::{Head, Kind};
+
+/// What all allocations have in common.
+pub(crate) struct Core {
+    pub(crate) me: CellId,
+    pub(crate) memory: Arc<Memory>,
+    /// None of a program that runs alone.
+    pub(crate) peers: Option<Peers>,
+    /// All components share the page frames themselves.
+    pub(crate) imports: bool,
+    /// Threads that wait for blocks.
+    waiting: Vec<(u64, Block, Arc<Slot>)>,
+    /// Threads that wait until what was stored in an allocation is to be found.
+    pub(crate) syncing: Vec<(u64, Arc<Slot>)>,
+    /// Rights that are given and not yet told to the MMU, which takes many at once.
+    raised: Option<Raised>,
+    /// Who waits for an answer.
+    tokens: BTreeMap<u64, Arc<Slot>>,
+    next_token: u64,
+    /// What a block's content is copied to that threads may be storing into.
+    content: Vec<u8>,
+}
+
+struct Raised {
+    layout: Layout,
+    blocks: std::ops::Range<u64>,
+    access: Access,
+}
+
+/// Something without which this component cannot go on: its memory.
+pub(crate) fn fail(error: &dyn std::fmt::Display) -> ! {
+    eprintln!("comb: this component cannot go on: {error}");
+    std::process::abort()
+}
+
+/// The launcher of a task ends all components when one has ended. Who is started without one, or has lost it, ends by itself.
+const LAUNCHER_LIMIT: Duration = Duration::from_secs(2);
+/// As sysexits' EX_UNAVAILABLE.
+const EXIT_WITH_THE_OTHERS: i32 = 69;
+
+impl Core {
+    pub(crate) fn new(memory: Arc<Memory>, peers: Option<Peers>, me: CellId, imports: bool) -> Self {
+        Self {
+            me,
+            memory,
+            peers,
+            imports,
+            waiting: Vec::new(),
+            syncing: Vec::new(),
+            raised: None,
+            tokens: BTreeMap::new(),
+            next_token: 0,
+            content: Vec::new(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.peers.as_ref().map_or(1, Peers::count)
+    }
+
+    pub(crate) fn others(&self) -> Vec<u32> {
+        self.peers.as_ref().map(Peers::others).unwrap_or_default()
+    }
+
+    pub(crate) fn lives(&self, rank: u32) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.lives(rank))
+    }
+
+    pub(crate) fn say(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
+        debug_assert_ne!(to, self.me.0, "nobody talks to itself");
+        if let Some(peers) = &mut self.peers {
+            peers.send(to, kind, head, content);
+        }
+    }
+
+    /// A number by which an answer finds its slot.
+    pub(crate) fn token(&mut self, slot: &Arc<Slot>) -> u64 {
+        self.next_token += 1;
+        self.tokens.insert(self.next_token, Arc::clone(slot));
+        self.next_token
+    }
+
+    /// An answer has come. Of several that share a slot, each counts.
+    pub(crate) fn answered(&mut self, token: u64, values: [u64; 2]) {
+        if let Some(slot) = self.tokens.remove(&token) {
+            if values == [0, 0] { slot.happened() } else { slot.end(values) }
+        }
+    }
+
+    pub(crate) fn await_block(&mut self, offset: u64, block: Block, slot: &Arc<Slot>) {
+        self.waiting.push((offset, block, Arc::clone(slot)));
+    }
+
+    /// Tells the MMU of the rights that were given.
+    #[inline]
+    pub(crate) fn raise(&mut self) {
+        if let Some(raised) = self.raised.take() {
+            let set = self.memory.set(&raised.layout, raised.blocks, raised.access);
+            set.unwrap_or_else(|error| fail(&error));
+        }
+    }
+
+    /// Nobody waits any more for an allocation that is no more.
+    pub(crate) fn forget(&mut self, offset: u64) {
+        self.raise();
+        self.waiting.retain(|(of, _, slot)| *of != offset || { slot.end([0, 0]); false });
+        self.syncing.retain(|(of, slot)| *of != offset || { slot.happened(); false });
+    }
+
+    /// Whoever waits for a block looks again whether it can be had.
+    pub(crate) fn wake_all(&mut self) {
+        self.waiting.drain(..).for_each(|(_, _, slot)| slot.end([0, 0]));
+    }
+
+    /// The components of a task end together.
+    pub(crate) fn end_together(&mut self, gone: &Gone) {
+        eprintln!("comb: component {} is gone: {}; the task ends with it", gone.rank, gone.cause);
+        std::thread::sleep(LAUNCHER_LIMIT);
+        #[expect(unsafe_code, reason = "nothing of a failed task is to run any more, its exit handlers included")]
+        // SAFETY: ends the process at once, from any thread.
+        unsafe {
+            libc::_exit(EXIT_WITH_THE_OTHERS)
+        }
+    }
+}
+
+/// One allocation's protocol at work.
+pub(crate) struct Driver<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) shape: &'a mut Shape,
+}
+
+impl Tempest for Driver<'_> {
+    fn me(&self) -> CellId {
+        self.core.me
+    }
+
+    fn home_of(&self, block: Block) -> CellId {
+        // Known before a protocol hears of a block.
+        CellId(self.shape.home(block.0).unwrap_or(u32::MAX))
+    }
+
+    fn blocks(&self) -> u64 {
+        self.shape.layout.blocks()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.shape.layout.block_bytes()
+    }
+
+    #[inline]
+    fn access(&self, block: Block) -> Access {
+        match &self.core.raised {
+            Some(raised) if raised.layout == self.shape.layout && raised.blocks.contains(&block.0) => raised.access,
+            _ => self.core.memory.access(&self.shape.layout, block),
+        }
+    }
+
+    fn set_access(&mut self, block: Block, access: Access) {
+        let old = self.access(block);
+        if old == access {
+            return;
+        }
+        let layout = self.shape.layout;
+        if access < old {
+            if let Some(raised) = &mut self.core.raised
+                && raised.layout == layout
+                && raised.access == access
+                && raised.blocks.end == block.0
+            {
+                raised.blocks.end += 1;
+                return;
+            }
+            self.core.raise();
+            self.core.raised = Some(Raised { layout, blocks: block.0..block.0 + 1, access });
+            return;
+        }
+        self.core.raise();
+        self.core.memory.set(&layout, block.0..block.0 + 1, access).unwrap_or_else(|error| fail(&error));
+    }
+
+    fn fill(&mut self, block: Block, content: &[u8]) {
+        self.core.memory.fill(&self.shape.layout, block, content);
+    }
+
+    fn copy_out(&self, block: Block, into: &mut [u8]) {
+        self.core.memory.copy_out(&self.shape.layout, block, into);
+    }
+
+    fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
+        self.core.memory.patch(&self.shape.layout, block, offset, bytes);
+    }
+
+    fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>) {
+        let allocation = &self.shape.allocation;
+        let first = u64::from(kind) | u64::from(allocation.generation) << 32;
+        let head = [first, allocation.offset, block.0, word];
+        match content {
+            Content::None => self.core.say(to.0, Kind::Protocol, &head, &[]),
+            Content::Bytes(bytes) => self.core.say(to.0, Kind::Protocol, &head, bytes),
+            Content::Block => {
+                let mut content = std::mem::take(&mut self.core.content);
+                content.resize(self.block_bytes(), 0);
+                self.copy_out(block, &mut content);
+                self.core.say(to.0, Kind::Protocol, &head, &content);
+                self.core.content = content;
+            }
+        }
+    }
+
+    fn resume(&mut self, block: Block) {
+        let offset = self.shape.allocation.offset;
+        if !self.core.waiting.iter().any(|(of, which, _)| (*of, *which) == (offset, block)) {
+            return;
+        }
+        self.core.raise();
+        self.core.waiting.retain(|(of, which, slot)| {
+            let is_meant = (*of, *which) == (offset, block);
+            if is_meant {
+                slot.end([0, 0]);
+            }
+            !is_meant
+        });
+    }
+
+    fn synced(&mut self) {
+        let offset = self.shape.allocation.offset;
+        self.core.syncing.retain(|(of, slot)| {
+            let is_meant = *of == offset;
+            if is_meant {
+                slot.happened();
+            }
+            !is_meant
+        });
+    }
+
+    fn lose(&mut self, block: Block, loss: Loss) {
+        self.set_access(block, Access::Invalid);
+        self.shape.lost.insert(block.0, loss);
+        self.resume(block);
+    }
+}

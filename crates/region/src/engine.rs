@@ -1,0 +1,537 @@
+//! What this component knows and does for all its threads: allocations with their protocols, messages of the others, who waits
+//! for what. One thread at a time has it, under [`crate::runtime::Runtime`]'s lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comb_coherence::release::Release;
+use comb_coherence::stache::Stache;
+use comb_coherence::{Access, Block, CellId, Loss, Message, PeerError, Protocol};
+use comb_memory::{Grain, Layout, Memory};
+
+use crate::driver::{Core, Driver};
+use crate::heap::Heap;
+use crate::homes::Homes;
+use crate::peers::{Gone, Peers};
+use crate::synchronise::Synchronisation;
+use crate::terms::{Allocation, Guard, Sharing};
+use crate::waiting::Slot;
+use crate::wire::{self, Head, Kind};
+
+/// Messages that are taken before the driver looks whether what it waits for has happened.
+const MESSAGES_A_TURN: usize = 32;
+
+/// A protocol of the program's own, made anew for each allocation.
+pub(crate) type Factory = Arc<dyn Fn() -> Box<dyn Protocol + Send> + Send + Sync>;
+
+/// An allocation as this component has it.
+pub(crate) struct Entry {
+    pub(crate) shape: Shape,
+    /// None where all components share the page frames themselves.
+    pub(crate) protocol: Option<Box<dyn Protocol + Send>>,
+    /// Messages about extents whose home is not known here yet.
+    early: Vec<(u32, Head, Vec<u8>)>,
+}
+
+/// What of it the protocol's driver needs.
+pub(crate) struct Shape {
+    pub(crate) allocation: Allocation,
+    pub(crate) layout: Layout,
+    pub(crate) homes: Homes,
+    /// Extents that live here, and whose blocks were given their first right.
+    claimed: BTreeSet<u64>,
+    pub(crate) lost: BTreeMap<u64, Loss>,
+    ahead: Ahead,
+}
+
+/// Misses one behind the other, and how far ahead of them is read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    /// The block after the last miss.
+    next: u64,
+    /// Blocks that were asked for at once.
+    window: u64,
+    /// What was asked for ends here.
+    end: u64,
+}
+
+/// What is read ahead at most, in bytes: enough to hide a round trip and the mapping of a page.
+const MOST_AHEAD_BYTES: u64 = 512 << 10;
+
+/// Why an allocation was refused by a component.
+pub(crate) const REFUSED_FULL: u64 = 1;
+pub(crate) const REFUSED_PROTOCOL: u64 = 2;
+pub(crate) const REFUSED_MEMORY: u64 = 3;
+
+pub(crate) struct Engine {
+    pub(crate) core: Core,
+    pub(crate) entries: BTreeMap<u64, Entry>,
+    pub(crate) heap: Heap,
+    pub(crate) factories: BTreeMap<u16, Factory>,
+    pub(crate) synchronisation: Synchronisation,
+    /// For whoever has to wait: a thread that faults allocates nothing.
+    pub(crate) slots: Vec<Arc<Slot>>,
+    pub(crate) generation: u32,
+    /// Components that have said that they are done.
+    pub(crate) parted: BTreeSet<u32>,
+    /// What a message is read into.
+    buffer: Vec<u8>,
+    /// Messages about a block that a thread of this component is to have for a moment, and until when.
+    held: Option<Hold>,
+    /// The last thread that faulted, where, and how often in a row.
+    repeats: Repeats,
+}
+
+struct Hold {
+    offset: u64,
+    block: u64,
+    until: Instant,
+    messages: Vec<(u32, Head, Vec<u8>)>,
+}
+
+#[derive(Default)]
+struct Repeats {
+    thread: u64,
+    offset: u64,
+    block: u64,
+    count: u32,
+}
+
+/// From so many faults in a row at the same block on, a thread is given time to make its access.
+const FAULTS_BEFORE_HOLD: u32 = 3;
+const SHORTEST_HOLD: Duration = Duration::from_micros(5);
+const LONGEST_HOLD: Duration = Duration::from_millis(2);
+
+impl Engine {
+    pub(crate) fn new(memory: Arc<Memory>, peers: Option<Peers>, rank: u32, count: u32, imports: bool) -> Self {
+        Self {
+            core: Core::new(memory, peers, CellId(rank), imports),
+            entries: BTreeMap::new(),
+            heap: Heap::slice(rank, count),
+            factories: BTreeMap::new(),
+            synchronisation: Synchronisation::new(rank, count),
+            slots: Vec::new(),
+            generation: 0,
+            parted: BTreeSet::new(),
+            buffer: Vec::with_capacity(128 << 10),
+            held: None,
+            repeats: Repeats::default(),
+        }
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.core.me.0
+    }
+
+    pub(crate) fn slot(&mut self) -> Arc<Slot> {
+        self.slots.pop().unwrap_or_default()
+    }
+
+    /// Whether the right to an access is here.
+    pub(crate) fn may(&mut self, address: usize, is_store: bool) -> bool {
+        let Some((entry, block)) = self.locate(address) else { return false };
+        let layout = entry.shape.layout;
+        let access = self.core.memory.access(&layout, block);
+        if is_store { access.may_store() } else { access.may_load() }
+    }
+
+    /// Takes in what has come, a turn's worth. Whether anything had.
+    pub(crate) fn drive(&mut self) -> bool {
+        let mut came = self.release_held();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..MESSAGES_A_TURN {
+            let Some(peers) = &mut self.core.peers else { break };
+            let Some(arrival) = peers.receive(&mut buffer) else { break };
+            came = true;
+            self.take(arrival.from, arrival.kind, &buffer);
+        }
+        self.buffer = buffer;
+        self.core.raise();
+        if let Some(peers) = &mut self.core.peers {
+            peers.flush();
+            while let Some(gone) = self.core.peers.as_mut().and_then(Peers::take_gone) {
+                came = true;
+                self.gone(&gone);
+            }
+        }
+        came
+    }
+
+    /// Whether something is left to do that no message announces.
+    pub(crate) fn is_owing(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn take(&mut self, from: u32, kind: u8, message: &[u8]) {
+        let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
+            return self.accuse(from, &"a message that means nothing");
+        };
+        match kind {
+            Kind::Protocol => self.take_protocol(from, &head, content),
+            Kind::Allocated => self.take_allocated(from, &head, content),
+            Kind::Known => self.core.answered(head[0], [head[1], head[2]]),
+            Kind::Freed => self.take_freed(from, &head),
+            Kind::WhoseIs => self.take_whose(from, &head),
+            Kind::ItIs => self.take_home(from, &head),
+            Kind::Synchronise => {
+                if let Err(mistake) = self.synchronisation.take(&mut self.core, from, &head, content) {
+                    self.accuse(from, &mistake);
+                }
+            }
+            Kind::Futex | Kind::Checkpoint => self.accuse(from, &"a message that is not spoken here"),
+            Kind::Bye => {
+                self.parted.insert(from);
+            }
+        }
+    }
+
+    /// A peer has said what cannot be: it is cut off, as if it had died. What it said has changed nothing.
+    fn accuse(&mut self, from: u32, mistake: &dyn std::fmt::Display) {
+        if let Some(peers) = &mut self.core.peers {
+            peers.cut(from);
+        }
+        self.gone(&Gone { rank: from, cause: format!("it was cut off, for it said what cannot be: {mistake}") });
+    }
+
+    fn gone(&mut self, gone: &Gone) {
+        if self.parted.contains(&gone.rank) {
+            return;
+        }
+        self.core.end_together(gone);
+        let dead = CellId(gone.rank);
+        for entry in self.entries.values_mut() {
+            if let Some(protocol) = &mut entry.protocol {
+                let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+                protocol.on_peer_death(&mut driver, dead);
+            }
+        }
+        self.core.wake_all();
+    }
+
+    // ── protocols ──
+
+    fn take_protocol(&mut self, from: u32, head: &Head, content: &[u8]) {
+        let [word, offset, block, _] = *head;
+        if let Some(held) = &mut self.held
+            && (held.offset, held.block) == (offset, block)
+        {
+            held.messages.push((from, *head, content.to_vec()));
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&offset) else {
+            return self.accuse(from, &format_args!("it speaks of an allocation at {offset:#x}, which is none"));
+        };
+        if (word >> 32) != u64::from(entry.shape.allocation.generation) {
+            return self.accuse(from, &format_args!("it speaks of an allocation at {offset:#x} that is no more"));
+        }
+        let Some(protocol) = &mut entry.protocol else {
+            return self.accuse(from, &format_args!("it asks about memory at {offset:#x} that needs no asking"));
+        };
+        if block < entry.shape.layout.blocks() {
+            match entry.shape.home(block) {
+                Some(home) if home == self.core.me.0 => entry.shape.claim(&self.core, block),
+                Some(_) => {}
+                // Its creator has told the sender before it has told us.
+                None => return entry.early.push((from, *head, content.to_vec())),
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
+        let kind = word as u8;
+        let message = Message { kind, block: Block(block), word: head[3], content };
+        let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+        if let Err(error) = protocol.on_message(&mut driver, CellId(from), message) {
+            let what = protocol.describe(kind);
+            // What it had under way when it was declared dead.
+            if !matches!(error, PeerError::Dead(_)) {
+                self.accuse(from, &format_args!("{error} ({what}, allocation at {offset:#x})"));
+            }
+        }
+    }
+
+    /// The allocation that an address is in, and the block.
+    fn locate(&mut self, address: usize) -> Option<(&mut Entry, Block)> {
+        let offset = (address as u64).checked_sub(comb_memory::HEAP_START as u64)?;
+        let (_, entry) = self.entries.range_mut(..=offset).next_back()?;
+        let block = entry.shape.layout.block_at(address)?;
+        Some((entry, block))
+    }
+
+    /// What a thread has to wait for whose access was stopped.
+    pub(crate) fn fault(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
+        let me = self.core.me.0;
+        let Some((entry, block)) = self.locate(address) else { return Stopped::NoMemory };
+        if let Some(loss) = entry.shape.lost.get(&block.0) {
+            return Stopped::Lost(*loss);
+        }
+        let Some(home) = entry.shape.home(block.0) else {
+            let (offset, creator) = (entry.shape.allocation.offset, entry.shape.allocation.creator);
+            let extent = entry.shape.homes.extent(block.0);
+            if creator == me {
+                entry.shape.homes.learn(extent, me);
+                return Stopped::Again;
+            }
+            slot.begin(1);
+            let token = self.core.token(slot);
+            self.core.say(creator, Kind::WhoseIs, &[token, offset, extent, 0], &[]);
+            return Stopped::Waits;
+        };
+        let Some(protocol) = &mut entry.protocol else { return Stopped::NoMemory };
+        if home == me {
+            entry.shape.claim(&self.core, block.0);
+        } else if !self.core.lives(home) {
+            return Stopped::Lost(Loss::Home(CellId(home)));
+        }
+        let layout = entry.shape.layout;
+        self.core.raise();
+        let access = self.core.memory.access(&layout, block);
+        if if is_store { access.may_store() } else { access.may_load() } {
+            self.core.memory.repair(&layout, block).unwrap_or_else(|error| crate::driver::fail(&error));
+            return Stopped::Served;
+        }
+        slot.begin(1);
+        self.core.await_block(entry.shape.allocation.offset, block, slot);
+        let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+        if is_store {
+            protocol.on_write_fault(&mut driver, block);
+        } else {
+            protocol.on_read_fault(&mut driver, block);
+            if home != me {
+                Self::read_ahead(&mut driver, protocol.as_mut(), block.0);
+            }
+        }
+        self.core.raise();
+        Stopped::Waits
+    }
+
+    /// Asks for what probably is read next: blocks behind one another, twice as many each time.
+    fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
+        let ahead = driver.shape.ahead;
+        let block_bytes = driver.shape.layout.block_bytes() as u64;
+        let is_next = block == ahead.next || block == ahead.end;
+        if !is_next {
+            driver.shape.ahead = Ahead { next: block + 1, window: 0, end: block + 1 };
+            return;
+        }
+        let window = (ahead.window * 2).clamp(2, (MOST_AHEAD_BYTES / block_bytes).max(2));
+        let end = (block + 1 + window).min(driver.shape.layout.blocks());
+        driver.shape.ahead = Ahead { next: block + 1, window, end };
+        let known = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != driver.core.me.0);
+        let wanted: Vec<u64> = (block + 1..end).take_while(|&block| known(driver.shape, block)).collect();
+        for block in wanted.into_iter().map(Block) {
+            use comb_coherence::Tempest;
+            if driver.access(block) == Access::Invalid && !driver.shape.lost.contains_key(&block.0) {
+                protocol.on_read_fault(driver, block);
+            }
+        }
+    }
+
+    /// Asks for rights to a range of addresses, of which none waits. How many blocks were asked for.
+    pub(crate) fn prefetch(&mut self, address: usize, bytes: usize, is_store: bool) -> usize {
+        let me = self.core.me.0;
+        let Some((entry, first)) = self.locate(address) else { return 0 };
+        let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
+        let Some(protocol) = &mut entry.protocol else { return 0 };
+        let mut asked = 0;
+        for block in (first.0..=last.0).map(Block) {
+            let home = entry.shape.home(block.0);
+            if home.is_none_or(|home| home == me || !self.core.lives(home)) {
+                continue;
+            }
+            let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+            use comb_coherence::Tempest;
+            let access = driver.access(block);
+            if if is_store { access.may_store() } else { access.may_load() } {
+                continue;
+            }
+            if is_store {
+                protocol.on_write_fault(&mut driver, block);
+            } else {
+                protocol.on_read_fault(&mut driver, block);
+            }
+            asked += 1;
+        }
+        self.core.raise();
+        asked
+    }
+
+    /// A thread that has its right may be robbed of it before it has used it. The third time in a row it is left alone for a while.
+    pub(crate) fn served(&mut self, thread: u64, address: usize) {
+        let Some((entry, block)) = self.locate(address) else { return };
+        let offset = entry.shape.allocation.offset;
+        let repeats = &mut self.repeats;
+        if (repeats.thread, repeats.offset, repeats.block) != (thread, offset, block.0) {
+            *repeats = Repeats { thread, offset, block: block.0, count: 0 };
+        }
+        repeats.count += 1;
+        if repeats.count >= FAULTS_BEFORE_HOLD && self.held.is_none() {
+            let hold = SHORTEST_HOLD * (1 << (repeats.count - FAULTS_BEFORE_HOLD).min(10));
+            let until = Instant::now() + hold.min(LONGEST_HOLD);
+            self.held = Some(Hold { offset, block: block.0, until, messages: Vec::new() });
+        }
+    }
+
+    fn release_held(&mut self) -> bool {
+        if !self.held.as_ref().is_some_and(|held| Instant::now() >= held.until) {
+            return false;
+        }
+        let held = self.held.take().expect("just seen");
+        for (from, head, content) in held.messages {
+            self.take_protocol(from, &head, &content);
+        }
+        true
+    }
+
+    /// All that this component has stored is to be found by whoever synchronises with it later: begins that.
+    pub(crate) fn begin_to_publish(&mut self, slot: &Arc<Slot>) {
+        let publishes = |entry: &Entry| {
+            !matches!(entry.shape.allocation.terms.sharing, Sharing::Stache | Sharing::Migratory)
+                && entry.protocol.is_some()
+        };
+        let offsets: Vec<u64> =
+            self.entries.iter().filter(|(_, entry)| publishes(entry)).map(|(&offset, _)| offset).collect();
+        slot.begin(u32::try_from(offsets.len()).expect("fewer allocations"));
+        for offset in &offsets {
+            self.core.syncing.push((*offset, Arc::clone(slot)));
+        }
+        for offset in offsets {
+            let Some(entry) = self.entries.get_mut(&offset) else { continue };
+            let Some(protocol) = &mut entry.protocol else { continue };
+            let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+            protocol.on_sync(&mut driver);
+        }
+        self.core.raise();
+    }
+
+    // ── allocations ──
+
+    /// Makes an allocation known here. An error is a number for the one who asked.
+    pub(crate) fn install(&mut self, allocation: Allocation) -> Result<(), u64> {
+        let terms = allocation.terms;
+        let grain = if terms.guard == Guard::Mmu { Grain::Minipages } else { Grain::Pages };
+        let layout = Layout::new(allocation.offset, allocation.bytes, terms.block_bytes, grain);
+        let layout = layout.map_err(|_| REFUSED_MEMORY)?;
+        let (me, count) = (self.core.me.0, self.core.count());
+        let homes = Homes::new(terms.placement, count, layout.block_bytes() as u64);
+        let protocol: Option<Box<dyn Protocol + Send>> = if self.core.imports {
+            self.core.memory.map(&layout).map_err(|_| REFUSED_MEMORY)?;
+            None
+        } else {
+            let protocol: Box<dyn Protocol + Send> = match terms.sharing {
+                Sharing::Stache => Box::new(Stache::new()),
+                Sharing::Migratory => Box::new(Stache::migratory()),
+                Sharing::Release => Box::new(Release::invalidating()),
+                Sharing::Update => Box::new(Release::updating()),
+                Sharing::Own(number) => self.factories.get(&number).ok_or(REFUSED_PROTOCOL)?(),
+            };
+            let initial = if homes.are_all(me) { Access::ReadWrite } else { Access::Invalid };
+            self.core.memory.guard(&layout, initial).map_err(|_| REFUSED_MEMORY)?;
+            Some(protocol)
+        };
+        let shape = Shape {
+            allocation,
+            layout,
+            homes,
+            claimed: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            ahead: Ahead::default(),
+        };
+        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
+        Ok(())
+    }
+
+    /// Forgets an allocation; its memory is given back.
+    pub(crate) fn remove(&mut self, offset: u64) {
+        if let Some(entry) = self.entries.remove(&offset) {
+            self.core.forget(offset);
+            self.core.memory.unmap(&entry.shape.layout, true).unwrap_or_else(|error| crate::driver::fail(&error));
+        }
+    }
+
+    fn take_allocated(&mut self, from: u32, head: &Head, content: &[u8]) {
+        let count = self.core.count();
+        let Ok(allocation) = postcard::from_bytes::<Allocation>(content) else {
+            return self.accuse(from, &"an allocation that cannot be read");
+        };
+        if Heap::owner(allocation.offset, count) != from || allocation.creator != from {
+            return self.accuse(from, &"an allocation in another's slice");
+        }
+        if self.entries.contains_key(&allocation.offset) {
+            return self.accuse(from, &"an allocation where one is");
+        }
+        let outcome = self.install(allocation).err().unwrap_or(0);
+        self.core.say(from, Kind::Known, &[head[0], outcome, 0, 0], &[]);
+    }
+
+    fn take_freed(&mut self, from: u32, head: &Head) {
+        let [token, offset, ..] = *head;
+        let is_creator = self.entries.get(&offset).is_some_and(|entry| entry.shape.allocation.creator == from);
+        if !is_creator {
+            return self.accuse(from, &"the end of what it has not allocated");
+        }
+        self.remove(offset);
+        self.core.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
+    }
+
+    fn take_whose(&mut self, from: u32, head: &Head) {
+        let [token, offset, extent, _] = *head;
+        let me = self.core.me.0;
+        let entry = self.entries.get_mut(&offset).filter(|entry| entry.shape.allocation.creator == me);
+        let Some(entry) = entry.filter(|entry| extent <= entry.shape.homes.extent(entry.shape.layout.blocks())) else {
+            return self.accuse(from, &"a question about what is not ours");
+        };
+        let home = entry.shape.homes.of(extent).unwrap_or(from);
+        entry.shape.homes.learn(extent, home);
+        self.core.say(from, Kind::ItIs, &[token, offset, extent, u64::from(home)], &[]);
+    }
+
+    fn take_home(&mut self, from: u32, head: &Head) {
+        let [token, offset, extent, home] = *head;
+        let count = self.core.count();
+        let home = u32::try_from(home).ok().filter(|&home| home < count);
+        let entry = self.entries.get_mut(&offset).filter(|entry| entry.shape.allocation.creator == from);
+        let (Some(entry), Some(home)) = (entry, home) else {
+            return self.accuse(from, &"an answer about what is not its own");
+        };
+        entry.shape.homes.learn(extent, home);
+        let early = std::mem::take(&mut entry.early);
+        for (from, head, content) in early {
+            self.take_protocol(from, &head, &content);
+        }
+        self.core.answered(token, [0, 0]);
+    }
+}
+
+impl Shape {
+    #[inline]
+    pub(crate) fn home(&self, block: u64) -> Option<u32> {
+        self.homes.of(self.homes.extent(block))
+    }
+
+    /// Blocks that live here begin with every right, from when they are first of interest.
+    pub(crate) fn claim(&mut self, core: &Core, block: u64) {
+        let extent = self.homes.extent(block);
+        if self.homes.are_all(core.me.0) || !self.claimed.insert(extent) {
+            return;
+        }
+        let blocks = self.homes.blocks_of(extent);
+        let blocks = blocks.start..blocks.end.min(self.layout.blocks());
+        core.memory
+            .set(&self.layout, blocks, Access::ReadWrite)
+            .unwrap_or_else(|error| crate::driver::fail(&error));
+    }
+}
+
+/// Why a thread was stopped, or what becomes of it.
+pub(crate) enum Stopped {
+    /// It may try again at once.
+    Served,
+    /// It is to ask again.
+    Again,
+    /// Its slot will tell.
+    Waits,
+    /// There is no such memory.
+    NoMemory,
+    /// There was.
+    Lost(Loss),
+}

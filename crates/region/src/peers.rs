@@ -1,0 +1,271 @@
+//! The other components of the task, and the channels to them: in order, and nothing is lost while a peer lives.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use comb_net::{Agent, ChannelEnded, ChannelKey, Endpoint, EndpointOptions, Geometry, PostError};
+
+use crate::task::{Description, JoinError};
+use crate::wire::{self, HEAD_BYTES, Head, Kind, PART};
+
+/// The name of each component's endpoint.
+const ENDPOINT: &str = "memory";
+/// A component that has not started after so long has failed to.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const BETWEEN_KNOCKS: Duration = Duration::from_millis(2);
+/// Two of the longest messages, and many short ones.
+const GEOMETRY: Geometry = Geometry { slots: 256, payload_bytes: 256 << 10 };
+/// Who sends a longer one in parts lies: a block and what goes with it.
+const LONGEST_BYTES: usize = (1 << 20) + HEAD_BYTES;
+
+/// A component is gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Gone {
+    pub(crate) rank: u32,
+    /// Why, for people.
+    pub(crate) cause: String,
+}
+
+struct Peer {
+    channel: Option<ChannelKey>,
+    /// The longest message that its channel takes.
+    longest: usize,
+    /// Kinds and messages that found no room.
+    unsent: VecDeque<(u8, Vec<u8>)>,
+    /// Of a message in parts, what has come.
+    parts: Vec<u8>,
+}
+
+/// A message as it came: its content is in the buffer of [`Peers::receive`].
+pub(crate) struct Arrival {
+    pub(crate) from: u32,
+    pub(crate) kind: u8,
+}
+
+pub(crate) struct Peers {
+    pub(crate) endpoint: Endpoint,
+    own: u32,
+    peers: Vec<Peer>,
+    ranks: BTreeMap<ChannelKey, u32>,
+    /// Peers with something unsent.
+    waiting: Vec<u32>,
+    gone: Vec<Gone>,
+}
+
+fn process(description: &Description, rank: u32) -> String {
+    format!("{}.{rank}", description.name)
+}
+
+fn address(description: &Description, rank: u32) -> String {
+    let here = format!("{}/{ENDPOINT}", process(description, rank));
+    let host = &description.components[rank as usize].host;
+    if *host == description.components[description.rank as usize].host {
+        here
+    } else {
+        format!("{host}:{here}")
+    }
+}
+
+impl Peers {
+    /// Connects to all others, and waits until they are there.
+    pub(crate) fn join(description: &Description) -> Result<Self, JoinError> {
+        let own = description.rank;
+        let count = u32::try_from(description.components.len()).expect("checked");
+        let agent = Agent::connect(&description.agent, &process(description, own))?;
+        let options = EndpointOptions {
+            channels: count.max(16),
+            events: true,
+            sleeps_often: true,
+            geometry: GEOMETRY,
+            ..EndpointOptions::default()
+        };
+        let endpoint = agent.endpoint_with(ENDPOINT, options)?;
+        let fresh = || Peer { channel: None, longest: 0, unsent: VecDeque::new(), parts: Vec::new() };
+        let peers = (0..count).map(|_| fresh()).collect();
+        let mut joined =
+            Self { endpoint, own, peers, ranks: BTreeMap::new(), waiting: Vec::new(), gone: Vec::new() };
+        let deadline = Instant::now() + START_LIMIT;
+        for rank in 0..own {
+            let channel = joined.open(&address(description, rank), rank, deadline)?;
+            joined.install(rank, channel);
+        }
+        while joined.ranks.len() + 1 < count as usize {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let channel = joined.endpoint.accept(left).ok_or_else(|| joined.missing())?;
+            let from = joined.endpoint.peer(channel).unwrap_or_default().to_owned();
+            // The agent vouches for addresses.
+            match (own + 1..count).find(|&rank| address(description, rank) == from) {
+                Some(rank) if joined.peers[rank as usize].channel.is_none() => joined.install(rank, channel),
+                _ => joined.endpoint.close(channel),
+            }
+        }
+        Ok(joined)
+    }
+
+    /// One component is alone.
+    pub(crate) fn missing(&self) -> JoinError {
+        let missing = |&rank: &u32| rank != self.own && self.peers[rank as usize].channel.is_none();
+        #[expect(clippy::cast_possible_truncation, reason = "as many as ranks")]
+        let first = (0..self.peers.len() as u32).find(missing);
+        JoinError::Missing { rank: first.unwrap_or_default(), limit: START_LIMIT }
+    }
+
+    fn open(&mut self, address: &str, rank: u32, deadline: Instant) -> Result<ChannelKey, JoinError> {
+        loop {
+            match self.endpoint.open(address) {
+                Ok(channel) => return Ok(channel),
+                // It has not started yet.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(BETWEEN_KNOCKS),
+                Err(error) => return Err(JoinError::Unreachable { rank, error }),
+            }
+        }
+    }
+
+    fn install(&mut self, rank: u32, channel: ChannelKey) {
+        let peer = &mut self.peers[rank as usize];
+        peer.channel = Some(channel);
+        peer.longest = self.endpoint.longest_message(channel).unwrap_or(HEAD_BYTES);
+        self.ranks.insert(channel, rank);
+    }
+
+    /// Components of the task, this one too.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.peers.len()).expect("ranks are of 32 bits")
+    }
+
+    /// All others who live.
+    pub(crate) fn others(&self) -> Vec<u32> {
+        (0..self.count()).filter(|&rank| self.peers[rank as usize].channel.is_some()).collect()
+    }
+
+    pub(crate) fn lives(&self, rank: u32) -> bool {
+        rank == self.own || self.peers.get(rank as usize).is_some_and(|peer| peer.channel.is_some())
+    }
+
+    /// Sends a message, now or as soon as there is room. To whoever is gone it goes nowhere.
+    #[inline]
+    pub(crate) fn send(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
+        let peer = &mut self.peers[to as usize];
+        let Some(channel) = peer.channel else { return };
+        let head = wire::pack(head);
+        if peer.unsent.is_empty() && HEAD_BYTES + content.len() <= peer.longest {
+            let sent = if content.is_empty() {
+                self.endpoint.send(channel, kind as u8, &head)
+            } else {
+                self.endpoint.send_gathered(channel, kind as u8, &[&head, content])
+            };
+            if self.is_done(to, &sent) {
+                return;
+            }
+        }
+        self.keep(to, kind, &head, content);
+        self.flush();
+    }
+
+    /// Keeps a message for later, in parts if it is too long for the channel.
+    fn keep(&mut self, to: u32, kind: Kind, head: &[u8; HEAD_BYTES], content: &[u8]) {
+        let peer = &mut self.peers[to as usize];
+        let each = peer.longest - HEAD_BYTES;
+        let mut rest = content;
+        while rest.len() > each {
+            let (part, others) = rest.split_at(each);
+            peer.unsent.push_back((kind as u8 | PART, [&head[..], part].concat()));
+            rest = others;
+        }
+        peer.unsent.push_back((kind as u8, [&head[..], rest].concat()));
+        if !self.waiting.contains(&to) {
+            self.waiting.push(to);
+        }
+    }
+
+    /// Whether a message need not be sent again: it is on its way, or the peer is gone.
+    fn is_done(&mut self, to: u32, sent: &Result<(), PostError>) -> bool {
+        match sent {
+            Ok(()) => true,
+            Err(PostError::Full(_)) => false,
+            Err(PostError::Ended(ended)) => {
+                self.ended(ended);
+                true
+            }
+            Err(PostError::NoChannel) => true,
+            Err(error) => panic!("a message to component {to} cannot be sent: {error}"),
+        }
+    }
+
+    /// Sends what has waited for room. Whether all of it is on its way.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut at = 0;
+        while at < self.waiting.len() {
+            let to = self.waiting[at];
+            loop {
+                let peer = &mut self.peers[to as usize];
+                let (Some(channel), Some((kind, message))) = (peer.channel, peer.unsent.pop_front()) else {
+                    break;
+                };
+                let sent = self.endpoint.send(channel, kind, &message);
+                if !self.is_done(to, &sent) {
+                    self.peers[to as usize].unsent.push_front((kind, message));
+                    break;
+                }
+            }
+            if self.peers[to as usize].unsent.is_empty() {
+                self.waiting.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        self.waiting.is_empty()
+    }
+
+    fn ended(&mut self, ended: &ChannelEnded) {
+        let Some(rank) = self.ranks.remove(&ended.channel) else { return };
+        let peer = &mut self.peers[rank as usize];
+        peer.channel = None;
+        peer.unsent.clear();
+        self.gone.push(Gone { rank, cause: ended.cause.to_string() });
+    }
+
+    /// Ends the channel to a peer that said what cannot be.
+    pub(crate) fn cut(&mut self, rank: u32) {
+        let Some(channel) = self.peers[rank as usize].channel.take() else { return };
+        self.ranks.remove(&channel);
+        self.endpoint.close(channel);
+    }
+
+    /// Who is gone and was not told of yet.
+    pub(crate) fn take_gone(&mut self) -> Option<Gone> {
+        self.gone.pop()
+    }
+
+    /// The next message, whole, in `buffer`.
+    pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
+        loop {
+            let mut came = None;
+            let polled = self.endpoint.poll_once(|delivery| {
+                buffer.resize(delivery.payload.len(), 0);
+                delivery.payload.copy_to(buffer);
+                came = Some((delivery.channel, delivery.kind));
+            });
+            if let Err(ended) = polled {
+                self.ended(&ended);
+            }
+            let (channel, kind) = came?;
+            let Some(&from) = self.ranks.get(&channel) else { continue };
+            let parts = &mut self.peers[from as usize].parts;
+            if kind & PART == 0 && parts.is_empty() {
+                return Some(Arrival { from, kind });
+            }
+            // The head is the same in all parts.
+            let new = if parts.is_empty() { &buffer[..] } else { buffer.get(HEAD_BYTES..).unwrap_or_default() };
+            parts.extend_from_slice(new);
+            if parts.len() > LONGEST_BYTES {
+                self.cut(from);
+                self.gone.push(Gone { rank: from, cause: "it sends a message without end".to_owned() });
+            } else if kind & PART == 0 {
+                std::mem::swap(buffer, parts);
+                parts.clear();
+                return Some(Arrival { from, kind });
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The engine among the threads of a program: whoever waits drives it, and when nobody does, a thread that sleeps until something comes.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use comb_coherence::Loss;
+use comb_memory::{Fault, Memory, Verdict};
+
+use crate::engine::{Engine, Stopped};
+use crate::waiting::Slot;
+
+/// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
+const LONGEST_SPIN: Duration = Duration::from_micros(50);
+/// So many spins in a row without success say that whoever is waited for needs this very core.
+const FAILURES_BEFORE_REST: u64 = 4;
+/// Then so many waits do not spin.
+const RESTING_WAITS: u64 = 64;
+/// Somebody wakes a sleeper. This is for the case that nobody does.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+pub(crate) struct Runtime {
+    engine: Mutex<Engine>,
+    /// Which thread has it: one that faults while it has it would wait for itself.
+    owner: AtomicU64,
+    pub(crate) memory: Arc<Memory>,
+    /// Readable when something has come that nobody polls for.
+    event: Option<OwnedFd>,
+    is_over: AtomicBool,
+    /// Threads that drive at this moment; changed under the lock.
+    drivers: AtomicUsize,
+    /// Spins that failed in a row; above [`FAILURES_BEFORE_REST`], waits until the next try.
+    spins: AtomicU64,
+}
+
+/// The engine, while this thread has it.
+pub(crate) struct Held<'a> {
+    guard: MutexGuard<'a, Engine>,
+    runtime: &'a Runtime,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Engine;
+    fn deref(&self) -> &Engine {
+        &self.guard
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.guard
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.runtime.owner.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The one runtime of this process: where its faults go.
+static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
+
+#[expect(unsafe_code, reason = "the thread's own number, without a system call")]
+fn this_thread() -> u64 {
+    // SAFETY: has no preconditions, and may be called from signal handlers.
+    unsafe { libc::pthread_self() }
+}
+
+impl Runtime {
+    /// Starts it, for the whole life of the process.
+    pub(crate) fn start(engine: Engine, memory: Arc<Memory>) -> std::io::Result<Arc<Self>> {
+        let event = engine.core.peers.as_ref().and_then(|peers| peers.endpoint.event_descriptor().map(|fd| fd.try_clone_to_owned()));
+        let event = event.transpose()?;
+        let runtime = Arc::new(Self {
+            engine: Mutex::new(engine),
+            owner: AtomicU64::new(0),
+            memory,
+            event,
+            is_over: AtomicBool::new(false),
+            drivers: AtomicUsize::new(0),
+            spins: AtomicU64::new(0),
+        });
+        if RUNTIME.set(Arc::clone(&runtime)).is_err() {
+            return Err(std::io::Error::other("this process has joined a task already"));
+        }
+        if runtime.event.is_some() {
+            let own = Arc::clone(&runtime);
+            std::thread::Builder::new().name("comb-memory".to_owned()).spawn(move || own.attend())?;
+        }
+        Ok(runtime)
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_> {
+        if self.owner.load(Ordering::Relaxed) == this_thread() {
+            crate::driver::fail(&"a protocol's handler, or code that a signal has put into the middle of one, has touched shared memory");
+        }
+        let guard = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.owner.store(this_thread(), Ordering::Relaxed);
+        Held { guard, runtime: self }
+    }
+
+    fn try_lock(&self) -> Option<Held<'_>> {
+        let guard = self.engine.try_lock().ok()?;
+        self.owner.store(this_thread(), Ordering::Relaxed);
+        Some(Held { guard, runtime: self })
+    }
+
+    /// From now on this thread drives, until [`Runtime::leave`]: nobody has to be woken for what comes.
+    pub(crate) fn enter(&self) -> Held<'_> {
+        let mut engine = self.lock();
+        if self.drivers.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(peers) = &mut engine.core.peers
+        {
+            peers.endpoint.disarm();
+        }
+        engine
+    }
+
+    /// If nobody drives now, the next message wakes the thread that attends.
+    pub(crate) fn leave(mut engine: Held<'_>) {
+        let drivers = &engine.runtime.drivers;
+        if drivers.load(Ordering::Relaxed) == 1 {
+            loop {
+                let is_armed = engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm());
+                if is_armed && !engine.is_owing() {
+                    break;
+                }
+                engine.drive();
+            }
+        }
+        drivers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Drives until the slot is done. To be called between enter and leave, without the lock.
+    pub(crate) fn wait(&self, slot: &Slot) {
+        while !slot.is_done() {
+            if self.spin(|| slot.is_done()) {
+                return;
+            }
+            Self::leave(self.lock());
+            slot.sleep(LONGEST_SLEEP);
+            drop(self.enter());
+        }
+    }
+
+    /// Drives for a while, as long as that has paid lately. Whether `is_done`.
+    fn spin(&self, is_done: impl Fn() -> bool) -> bool {
+        let failures = self.spins.load(Ordering::Relaxed);
+        if failures > FAILURES_BEFORE_REST {
+            self.spins.store(if failures > FAILURES_BEFORE_REST + RESTING_WAITS { 0 } else { failures + 1 }, Ordering::Relaxed);
+            return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
+        }
+        let mut since = Instant::now();
+        loop {
+            for _ in 0..32 {
+                let came = self.try_lock().is_some_and(|mut engine| engine.drive());
+                if is_done() {
+                    self.spins.store(0, Ordering::Relaxed);
+                    return true;
+                }
+                if came {
+                    since = Instant::now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            if since.elapsed() >= LONGEST_SPIN {
+                self.spins.store(failures + 1, Ordering::Relaxed);
+                return false;
+            }
+        }
+    }
+
+    /// Does something with the engine, and waits until that has come to its end.
+    pub(crate) fn call<R>(&self, begin: impl FnOnce(&mut Engine, &Arc<Slot>) -> R) -> (R, [u64; 2]) {
+        let mut engine = self.enter();
+        let slot = engine.slot();
+        let begun = begin(&mut engine, &slot);
+        drop(engine);
+        self.wait(&slot);
+        let values = slot.values();
+        let mut engine = self.lock();
+        engine.slots.push(slot);
+        Self::leave(engine);
+        (begun, values)
+    }
+
+    /// Lets what has come be dealt with; for a program that computes for long and wants to be a quick home to others.
+    pub(crate) fn poll(&self) {
+        if let Some(mut engine) = self.try_lock() {
+            engine.drive();
+        }
+    }
+
+    /// The thread that drives when no other does.
+    fn attend(&self) {
+        let event = self.event.as_ref().expect("it is started with one").as_fd();
+        Self::leave(self.enter());
+        while !self.is_over.load(Ordering::Acquire) {
+            let mut descriptors = [rustix::event::PollFd::new(&event, rustix::event::PollFlags::IN)];
+            let _ = rustix::event::poll(&mut descriptors, None);
+            drop(self.enter());
+            // Who waits for something drives better.
+            self.spin(|| self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));
+            Self::leave(self.lock());
+        }
+    }
+
+    /// Nobody attends any more.
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Serves a thread that was stopped, on that very thread, in a signal handler.
+    fn serve(&self, fault: Fault) -> Verdict {
+        let mut engine = self.enter();
+        let slot = engine.slot();
+        let verdict = loop {
+            match engine.fault(fault.address, fault.is_store, &slot) {
+                Stopped::Served => break Verdict::Retry,
+                Stopped::Again => {}
+                Stopped::NoMemory => break Verdict::NotOurs,
+                Stopped::Lost(loss) => break Verdict::Lost(reason(loss)),
+                Stopped::Waits => {
+                    drop(engine);
+                    self.wait(&slot);
+                    engine = self.lock();
+                    if engine.may(fault.address, fault.is_store) {
+                        engine.served(this_thread(), fault.address);
+                        break Verdict::Retry;
+                    }
+                }
+            }
+        };
+        engine.slots.push(slot);
+        Self::leave(engine);
+        verdict
+    }
+}
+
+fn reason(loss: Loss) -> comb_memory::Reason {
+    comb_memory::Reason::from(loss)
+}
+
+/// Where `comb_memory` sends faults.
+pub(crate) fn on_fault(fault: Fault) -> Verdict {
+    RUNTIME.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
+}

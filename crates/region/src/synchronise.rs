@@ -1,0 +1,432 @@
+//! Barriers with reductions, and locks with conditions: who waits for whom, among the components of a task.
+//!
+//! A barrier is a tree of components: each waits for its own threads and for those below, tells the one above, and is told when all are
+//! there. What they bring is combined on the way, always in the same order, so that sums of floating-point numbers are the same each time.
+//!
+//! A lock lives with one component, found by its number, which keeps a queue: first come, first served, readers beside each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::driver::Core;
+use crate::waiting::Slot;
+use crate::wire::{Head, Kind};
+
+/// Each component of the tree has so many below it.
+const BRANCHES: u32 = 4;
+
+/// What is made of the values that threads bring to a barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Combine {
+    /// Those of component 0, its last thread's, are everybody's.
+    First = 0,
+    /// Sums of whole numbers, modulo 2⁶⁴.
+    Sum,
+    /// Sums of floating-point numbers.
+    SumOfFloats,
+    /// The least whole number.
+    Least,
+    /// The greatest whole number.
+    Greatest,
+    /// The least floating-point number.
+    LeastFloat,
+    /// The greatest floating-point number.
+    GreatestFloat,
+}
+
+const COMBINE: [Combine; 7] = [
+    Combine::First,
+    Combine::Sum,
+    Combine::SumOfFloats,
+    Combine::Least,
+    Combine::Greatest,
+    Combine::LeastFloat,
+    Combine::GreatestFloat,
+];
+
+impl Combine {
+    fn of(self, one: u64, other: u64) -> u64 {
+        let floats = |combine: fn(f64, f64) -> f64| combine(f64::from_bits(one), f64::from_bits(other)).to_bits();
+        match self {
+            Self::First => one,
+            Self::Sum => one.wrapping_add(other),
+            Self::SumOfFloats => floats(|one, other| one + other),
+            Self::Least => one.min(other),
+            Self::Greatest => one.max(other),
+            Self::LeastFloat => floats(f64::min),
+            Self::GreatestFloat => floats(f64::max),
+        }
+    }
+
+    fn all(self, into: &mut [u64], others: &[u64]) {
+        for (into, &other) in into.iter_mut().zip(others) {
+            *into = self.of(*into, other);
+        }
+    }
+}
+
+/// What one says about barriers and locks. The first word is one of these, and a [`Combine`] above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Word {
+    /// To the one above: all here and below are there. Barrier, round; values.
+    Up = 0,
+    /// To those below: all are there. Barrier, round; what the values came to.
+    Down,
+    /// To a lock's home: lock, token.
+    Read,
+    Write,
+    /// If it is free; the answer says.
+    TryWrite,
+    /// It is free again: lock, token of the one who had it.
+    Unlock,
+    /// Unlocks, waits for a condition, and locks again: lock, token, condition.
+    Await,
+    /// Lets so many go on that wait for a condition: lock, condition, how many.
+    Notify,
+    /// To who waits for a lock: token, and whether it has it.
+    Answer,
+}
+
+const WORDS: [Word; 9] = [
+    Word::Up,
+    Word::Down,
+    Word::Read,
+    Word::Write,
+    Word::TryWrite,
+    Word::Unlock,
+    Word::Await,
+    Word::Notify,
+    Word::Answer,
+];
+
+/// Why a message about synchronisation is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Mistake {
+    #[error("word {0} of synchronisation")]
+    Word(u64),
+    #[error("it has no place there in the tree of barriers")]
+    Place,
+    #[error("round {0} of a barrier, which it is not")]
+    Round(u64),
+    #[error("values that do not fit those of the others")]
+    Values,
+    #[error("a lock that does not live here")]
+    Home,
+    #[error("a lock that it does not hold")]
+    NotHeld,
+}
+
+/// The answer to [`Word::TryWrite`] of who does not get it.
+pub(crate) const BUSY: u64 = 1;
+pub(crate) const GRANTED: u64 = 2;
+
+#[derive(Default)]
+struct Barrier {
+    round: u64,
+    /// Values of the threads that are here, and where they wait.
+    here: Vec<Arc<Slot>>,
+    own: Option<Vec<u64>>,
+    /// How many are to be here: what they all say.
+    threads: usize,
+    combine: Option<Combine>,
+    /// What came from below, by rank.
+    below: BTreeMap<u32, Vec<u64>>,
+    /// What the values came to in the last round.
+    outcome: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Holder {
+    rank: u32,
+    token: u64,
+}
+
+#[derive(Default)]
+struct Lock {
+    writer: Option<Holder>,
+    readers: Vec<Holder>,
+    queue: VecDeque<(Holder, bool)>,
+    conditions: BTreeMap<u64, VecDeque<Holder>>,
+}
+
+/// All barriers and locks, as far as this component has to do with them.
+pub(crate) struct Synchronisation {
+    own: u32,
+    count: u32,
+    barriers: BTreeMap<u64, Barrier>,
+    locks: BTreeMap<u64, Lock>,
+}
+
+impl Synchronisation {
+    pub(crate) fn new(own: u32, count: u32) -> Self {
+        Self { own, count, barriers: BTreeMap::new(), locks: BTreeMap::new() }
+    }
+
+    fn above(rank: u32) -> Option<u32> {
+        (rank > 0).then(|| (rank - 1) / BRANCHES)
+    }
+
+    fn below(&self, rank: u32) -> std::ops::Range<u32> {
+        let first = u64::from(rank) * u64::from(BRANCHES) + 1;
+        let bounded = |rank: u64| u32::try_from(rank.min(u64::from(self.count))).expect("at most the count");
+        bounded(first)..bounded(first + u64::from(BRANCHES))
+    }
+
+    /// Where a lock lives.
+    fn home(&self, lock: u64) -> u32 {
+        // Neighbours live apart: Fibonacci's multiplier.
+        let mixed = lock.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        u32::try_from(mixed % u64::from(self.count)).expect("below the count")
+    }
+
+    /// A thread comes to a barrier; `threads` of each component do. It waits on its slot.
+    pub(crate) fn arrive(
+        &mut self,
+        core: &mut Core,
+        barrier: u64,
+        threads: usize,
+        (combine, values): (Combine, &[u64]),
+        slot: &Arc<Slot>,
+    ) {
+        slot.begin(1);
+        let state = self.barriers.entry(barrier).or_default();
+        state.threads = threads;
+        state.combine = Some(combine);
+        state.here.push(Arc::clone(slot));
+        match &mut state.own {
+            Some(own) if combine == Combine::First => own.copy_from_slice(values),
+            Some(own) => combine.all(own, values),
+            none => *none = Some(values.to_vec()),
+        }
+        self.go_on(core, barrier);
+    }
+
+    /// What the values came to. Stays until this thread comes to the barrier again.
+    pub(crate) fn outcome(&self, barrier: u64) -> &[u64] {
+        self.barriers.get(&barrier).map_or(&[], |state| &state.outcome)
+    }
+
+    /// Tells the one above if all are there, here and below.
+    fn go_on(&mut self, core: &mut Core, barrier: u64) {
+        let below = self.below(self.own).len();
+        let state = self.barriers.get_mut(&barrier).expect("somebody has come to it");
+        if state.threads == 0 || state.here.len() < state.threads || state.below.len() < below {
+            return;
+        }
+        let combine = state.combine.expect("somebody is here");
+        let mut values = state.own.take().expect("somebody is here");
+        let under = std::mem::take(&mut state.below);
+        for others in under.values() {
+            combine.all(&mut values, others);
+        }
+        match Self::above(self.own) {
+            Some(above) => {
+                let head = [Word::Up as u64 | (combine as u64) << 8, barrier, state.round, 0];
+                core.say(above, Kind::Synchronise, &head, &bytes(&values));
+                // Answers from below cannot come before the one from above.
+                state.threads = 0;
+            }
+            None => self.end(core, barrier, values),
+        }
+    }
+
+    fn end(&mut self, core: &mut Core, barrier: u64, values: Vec<u64>) {
+        let below = self.below(self.own);
+        let state = self.barriers.get_mut(&barrier).expect("it is under way");
+        let head = [Word::Down as u64, barrier, state.round, 0];
+        let content = bytes(&values);
+        below.for_each(|rank| core.say(rank, Kind::Synchronise, &head, &content));
+        state.round += 1;
+        state.threads = 0;
+        state.outcome = values;
+        state.here.drain(..).for_each(|slot| slot.end([GRANTED, 0]));
+    }
+
+    /// Asks for a lock. The slot ends with [`GRANTED`] or [`BUSY`]; the token says which wait it was when it is given back.
+    pub(crate) fn lock(&mut self, core: &mut Core, lock: u64, mode: Mode, slot: &Arc<Slot>) -> u64 {
+        slot.begin(1);
+        let token = core.token(slot);
+        let word = match mode {
+            Mode::Read => Word::Read,
+            Mode::Write => Word::Write,
+            Mode::TryWrite => Word::TryWrite,
+        };
+        self.tell(core, lock, [word as u64, lock, token, 0]);
+        token
+    }
+
+    /// Gives it back.
+    pub(crate) fn unlock(&mut self, core: &mut Core, lock: u64, token: u64) {
+        self.tell(core, lock, [Word::Unlock as u64, lock, token, 0]);
+    }
+
+    /// Gives it back until a condition is notified. The slot ends when it is locked again, under a new token.
+    pub(crate) fn await_condition(
+        &mut self,
+        core: &mut Core,
+        (lock, condition): (u64, u64),
+        held: u64,
+        slot: &Arc<Slot>,
+    ) -> u64 {
+        slot.begin(1);
+        let token = core.token(slot);
+        // One message says both: the waiting must begin before the lock is free.
+        self.tell(core, lock, [Word::Await as u64 | condition << 8, lock, token, held]);
+        token
+    }
+
+    pub(crate) fn notify(&mut self, core: &mut Core, (lock, condition): (u64, u64), how_many: u64) {
+        self.tell(core, lock, [Word::Notify as u64 | condition << 8, lock, how_many, 0]);
+    }
+
+    fn tell(&mut self, core: &mut Core, lock: u64, head: Head) {
+        let home = self.home(lock);
+        if home == self.own {
+            self.hear(core, self.own, &head).expect("our own words are in order");
+        } else {
+            core.say(home, Kind::Synchronise, &head, &[]);
+        }
+    }
+
+    /// What another component says.
+    pub(crate) fn take(&mut self, core: &mut Core, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
+        let [first, barrier, round, _] = *head;
+        #[expect(clippy::cast_possible_truncation, reason = "bytes of it")]
+        let (word, combine) = (WORDS.get(usize::from(first as u8)), COMBINE.get(usize::from((first >> 8) as u8)));
+        match word.ok_or(Mistake::Word(first))? {
+            Word::Up => {
+                if !self.below(self.own).contains(&from) {
+                    return Err(Mistake::Place);
+                }
+                let combine = *combine.ok_or(Mistake::Word(first))?;
+                let values = numbers(content).ok_or(Mistake::Values)?;
+                let state = self.barriers.entry(barrier).or_default();
+                let fits = |others: &[u64]| others.len() == values.len();
+                if round != state.round || state.below.contains_key(&from) {
+                    return Err(Mistake::Round(round));
+                }
+                let is_like_ours = state.own.as_deref().is_none_or(fits)
+                    && state.below.values().all(|others| fits(others))
+                    && (state.here.is_empty() || state.combine == Some(combine));
+                if !is_like_ours {
+                    return Err(Mistake::Values);
+                }
+                state.below.insert(from, values);
+                self.go_on(core, barrier);
+            }
+            Word::Down => {
+                if Self::above(self.own) != Some(from) {
+                    return Err(Mistake::Place);
+                }
+                let state = self.barriers.get(&barrier).filter(|state| state.round == round);
+                if state.is_none_or(|state| state.here.is_empty() || state.own.is_some()) {
+                    return Err(Mistake::Round(round));
+                }
+                let values = numbers(content).ok_or(Mistake::Values)?;
+                self.end(core, barrier, values);
+            }
+            _ => self.hear(core, from, head)?,
+        }
+        Ok(())
+    }
+
+    /// What is said about a lock.
+    fn hear(&mut self, core: &mut Core, from: u32, head: &Head) -> Result<(), Mistake> {
+        let [first, number, token, more] = *head;
+        let mut who = Holder { rank: from, token };
+        #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
+        let word = *WORDS.get(usize::from(first as u8)).ok_or(Mistake::Word(first))?;
+        if word == Word::Answer {
+            core.answered(token, [more, 0]);
+            return Ok(());
+        }
+        if self.home(number) != self.own {
+            return Err(Mistake::Home);
+        }
+        let lock = self.locks.entry(number).or_default();
+        match word {
+            Word::Read => lock.queue.push_back((who, false)),
+            Word::Write => lock.queue.push_back((who, true)),
+            Word::TryWrite if lock.is_free() => lock.queue.push_back((who, true)),
+            Word::TryWrite => answer(core, self.own, who, BUSY),
+            Word::Unlock => lock.give_back(who)?,
+            Word::Await => {
+                who.token = more;
+                lock.give_back(who)?;
+                lock.conditions.entry(first >> 8).or_default().push_back(Holder { rank: from, token });
+            }
+            Word::Notify => {
+                let waiting = lock.conditions.entry(first >> 8).or_default();
+                let how_many = usize::try_from(token).unwrap_or(usize::MAX).min(waiting.len());
+                lock.queue.extend(waiting.drain(..how_many).map(|who| (who, true)));
+                lock.conditions.retain(|_, waiting| !waiting.is_empty());
+            }
+            Word::Up | Word::Down | Word::Answer => return Err(Mistake::Word(first)),
+        }
+        lock.serve(|who| answer(core, self.own, who, GRANTED));
+        if lock.is_free() && lock.conditions.is_empty() {
+            self.locks.remove(&number);
+        }
+        Ok(())
+    }
+}
+
+fn answer(core: &mut Core, own: u32, who: Holder, value: u64) {
+    if who.rank == own {
+        core.answered(who.token, [value, 0]);
+    } else {
+        core.say(who.rank, Kind::Synchronise, &[Word::Answer as u64, 0, who.token, value], &[]);
+    }
+}
+
+/// How a lock is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+    TryWrite,
+}
+
+impl Lock {
+    fn is_free(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty() && self.queue.is_empty()
+    }
+
+    fn give_back(&mut self, who: Holder) -> Result<(), Mistake> {
+        if self.writer == Some(who) {
+            self.writer = None;
+            return Ok(());
+        }
+        let at = self.readers.iter().position(|&reader| reader == who).ok_or(Mistake::NotHeld)?;
+        self.readers.swap_remove(at);
+        Ok(())
+    }
+
+    /// Gives it to whoever is first in the queue, and to readers behind a reader.
+    fn serve(&mut self, mut granted: impl FnMut(Holder)) {
+        while let Some(&(who, is_writer)) = self.queue.front() {
+            let may = self.writer.is_none() && (!is_writer || self.readers.is_empty());
+            if !may {
+                return;
+            }
+            self.queue.pop_front();
+            if is_writer {
+                self.writer = Some(who);
+            } else {
+                self.readers.push(who);
+            }
+            granted(who);
+        }
+    }
+}
+
+fn bytes(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn numbers(content: &[u8]) -> Option<Vec<u64>> {
+    let (words, rest) = content.as_chunks::<8>();
+    rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}

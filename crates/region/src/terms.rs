@@ -1,0 +1,86 @@
+//! What a program asks for when it allocates, and what all cells know of it then.
+
+use serde::{Deserialize, Serialize};
+
+/// How an allocation is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Terms {
+    /// The grain at which cells have rights: a power of two from 128 to 65,536. By [`Guard::Page`] not less than 4096.
+    pub block_bytes: u32,
+    /// What stops a load or store that has no right.
+    pub guard: Guard,
+    /// Who may do what when, and who is told.
+    pub sharing: Sharing,
+    /// Where its blocks live.
+    pub placement: Placement,
+    /// It may be larger than memory and disk: what is never touched costs nothing.
+    pub sparse: bool,
+}
+
+impl Default for Terms {
+    /// One writer or many readers of each page, which lives where it is touched first.
+    fn default() -> Self {
+        Self {
+            block_bytes: 4096,
+            guard: Guard::Page,
+            sharing: Sharing::Stache,
+            placement: Placement::FirstTouch,
+            sparse: false,
+        }
+    }
+}
+
+/// What stops loads and stores. (Blizzard §2)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Guard {
+    /// The MMU, at page grain: for any code, and for arrays.
+    Page,
+    /// The MMU, for blocks of up to 2 KB that have a page of addresses each: for objects that many cells store into. One
+    /// block is not the neighbour of the next; see [`crate::Task::objects`].
+    Mmu,
+}
+
+/// Protocols. `comb-coherence` says what each promises.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Sharing {
+    /// One writer or many readers; sequentially consistent.
+    Stache,
+    /// One holder, who may write: for what is read, changed and passed on.
+    Migratory,
+    /// Many writers; others' copies are dropped when a cell synchronises.
+    Release,
+    /// Many writers; others' copies are changed when a cell synchronises.
+    Update,
+    /// A protocol of the program's own, by the number under which each component has registered it.
+    Own(u16),
+}
+
+/// Where blocks live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Placement {
+    /// Each extent with the component that touches it first.
+    FirstTouch,
+    /// Extent after extent, with one component after the other.
+    RoundRobin,
+    /// All of it with one.
+    At(u32),
+}
+
+/// Blocks that get their home together: large enough that the table of homes is small beside them, small enough that an array's
+/// parts can live apart.
+pub const EXTENT_BYTES: u64 = 64 << 10;
+
+/// A piece of the heap that was allocated at once, as all components know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Allocation {
+    /// Where it begins in the heap.
+    pub offset: u64,
+    /// As asked for.
+    pub bytes: u64,
+    /// Which allocation at that place: what is said of an earlier one is refused.
+    pub generation: u32,
+    /// Who has made it, and says where extents live that are placed by first touch.
+    pub creator: u32,
+    /// How it is shared.
+    pub terms: Terms,
+}

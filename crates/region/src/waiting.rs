@@ -1,0 +1,64 @@
+//! How a thread waits for what the engine is to do: it drives the engine itself for a while, as whoever waits does, then sleeps.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::thread::futex;
+
+/// What one thread waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    state: AtomicU32,
+    /// What came with the end of the wait.
+    values: [AtomicU64; 2],
+    /// How many things are still to happen.
+    awaited: AtomicU32,
+}
+
+const WAITS: u32 = 0;
+const SLEEPS: u32 = 1;
+const DONE: u32 = 2;
+
+impl Slot {
+    /// For one more wait, until so many things have happened.
+    pub(crate) fn begin(&self, awaited: u32) {
+        self.awaited.store(awaited, Ordering::Relaxed);
+        self.state.store(if awaited == 0 { DONE } else { WAITS }, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// One of the things has happened.
+    pub(crate) fn happened(&self) {
+        if self.awaited.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.end([0, 0]);
+        }
+    }
+
+    /// The wait is over, with this.
+    pub(crate) fn end(&self, values: [u64; 2]) {
+        for (to, value) in self.values.iter().zip(values) {
+            to.store(value, Ordering::Relaxed);
+        }
+        if self.state.swap(DONE, Ordering::AcqRel) == SLEEPS {
+            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    pub(crate) fn values(&self) -> [u64; 2] {
+        [0, 1].map(|index: usize| self.values[index].load(Ordering::Relaxed))
+    }
+
+    /// Sleeps until the wait is over, at most so long. Somebody else drives meanwhile.
+    pub(crate) fn sleep(&self, limit: Duration) {
+        if self.state.compare_exchange(WAITS, SLEEPS, Ordering::AcqRel, Ordering::Acquire) == Err(DONE) {
+            return;
+        }
+        let limit = futex::Timespec { tv_sec: limit.as_secs().min(3600).cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+        let _ = futex::wait(&self.state, futex::Flags::PRIVATE, SLEEPS, Some(&limit));
+        let _ = self.state.compare_exchange(SLEEPS, WAITS, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
