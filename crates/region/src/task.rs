@@ -1,0 +1,5 @@
+//! A component's part in a task.
+
+mod description;
+
+pub use description::*;
