@@ -5,6 +5,7 @@ mod driver;
 mod engine;
 mod heap;
 mod homes;
+pub mod launch;
 mod lock;
 mod peers;
 mod runtime;

@@ -52,26 +52,12 @@ pub(crate) struct Peers {
     gone: Vec<Gone>,
 }
 
-fn process(description: &Description, rank: u32) -> String {
-    format!("{}.{rank}", description.name)
-}
-
-fn address(description: &Description, rank: u32) -> String {
-    let here = format!("{}/{ENDPOINT}", process(description, rank));
-    let host = &description.components[rank as usize].host;
-    if *host == description.components[description.rank as usize].host {
-        here
-    } else {
-        format!("{host}:{here}")
-    }
-}
-
 impl Peers {
     /// Connects to all others, and waits until they are there.
     pub(crate) fn join(description: &Description) -> Result<Self, JoinError> {
         let own = description.rank;
         let count = u32::try_from(description.components.len()).expect("checked");
-        let agent = Agent::connect(&description.agent, &process(description, own))?;
+        let agent = Agent::connect(&description.agent, &description.process(own))?;
         let options = EndpointOptions {
             channels: count.max(16),
             events: true,
@@ -86,7 +72,7 @@ impl Peers {
             Self { endpoint, own, peers, ranks: BTreeMap::new(), waiting: Vec::new(), gone: Vec::new() };
         let deadline = Instant::now() + START_LIMIT;
         for rank in 0..own {
-            let channel = joined.open(&address(description, rank), rank, deadline)?;
+            let channel = joined.open(&description.address(rank, ENDPOINT), rank, deadline)?;
             joined.install(rank, channel);
         }
         while joined.ranks.len() + 1 < count as usize {
@@ -94,7 +80,7 @@ impl Peers {
             let channel = joined.endpoint.accept(left).ok_or_else(|| joined.missing())?;
             let from = joined.endpoint.peer(channel).unwrap_or_default().to_owned();
             // The agent vouches for addresses.
-            match (own + 1..count).find(|&rank| address(description, rank) == from) {
+            match (own + 1..count).find(|&rank| description.address(rank, ENDPOINT) == from) {
                 Some(rank) if joined.peers[rank as usize].channel.is_none() => joined.install(rank, channel),
                 _ => joined.endpoint.close(channel),
             }

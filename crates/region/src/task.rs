@@ -128,9 +128,9 @@ impl Task {
     /// Joins the task that `comb run` started this process for; started otherwise, the program is a task of one component.
     /// Once a process: all threads share it.
     pub fn join() -> Result<Self, JoinError> {
-        match Description::from_environment()? {
-            Some(description) => Self::join_as(description),
-            None => Self::begin(None),
+        match Description::from_environment() {
+            Err(DescriptionError::Missing) => Self::begin(None),
+            description => Self::join_as(description?),
         }
     }
 
@@ -141,11 +141,13 @@ impl Task {
 
     fn begin(description: Option<Description>) -> Result<Self, JoinError> {
         let (rank, count) = description.as_ref().map_or((0, 1), |description| {
-            (description.rank, u32::try_from(description.components.len()).expect("checked"))
+            (description.rank, u32::try_from(description.components.len()).expect("within 32 bits, as ranks are"))
         });
+        let frames = description.as_ref().and_then(|description| description.frames).map(inherited);
         // Where all components are on one host and may share page frames, that is all there is to it.
-        let imports = count == 1 || description.as_ref().is_some_and(|description| description.frames.is_some() && description.is_on_one_host());
-        let frames = description.as_ref().and_then(Description::take_frames).filter(|_| imports);
+        let are_all_here = (0..count).all(|rank| description.as_ref().is_none_or(|description| description.is_here(rank)));
+        let imports = are_all_here && (count == 1 || frames.is_some());
+        let frames = frames.filter(|_| imports);
         let memory = Arc::new(Memory::reserve(MemoryOptions { frames, ..MemoryOptions::default() })?);
         let peers = match &description {
             Some(description) if count > 1 => Some(Peers::join(description)?),
@@ -414,6 +416,16 @@ impl Drop for Inner {
         Runtime::leave(engine);
         self.runtime.stop();
     }
+}
+
+#[expect(unsafe_code, reason = "a descriptor by its number, as the launcher has said")]
+fn inherited(descriptor: i32) -> std::os::fd::OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the launcher has left it open for this process, and nobody else here knows of it; a process joins once.
+    let descriptor = unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) };
+    // Programs that this one executes have no use for it.
+    let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+    descriptor
 }
 
 fn words(refused: u64) -> &'static str {

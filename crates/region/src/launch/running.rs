@@ -1,0 +1,287 @@
+//! A task at work. Its components fail together.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::Output;
+use super::crew::{Event, Order, Stream, Watched};
+use super::printer::Printer;
+use super::process::How;
+
+/// What components get to tidy up when another one has failed.
+const END_LIMIT: Duration = Duration::from_secs(2);
+/// Who was killed and does not end by then is stuck in the kernel, or its host is.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// A task at work. Dropped before its end, it is killed.
+#[derive(Debug)]
+pub struct Running {
+    control: Control,
+    events: Option<Receiver<Event>>,
+    output: Option<Output>,
+    /// By rank: whether it has.
+    ended: Vec<bool>,
+}
+
+/// By which other threads, or a signal's handler's, end a task.
+#[derive(Clone, Debug)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    watched: Mutex<Option<Watched>>,
+    interrupted: Mutex<Option<Interrupted>>,
+    /// For whoever waits to look at `interrupted`.
+    news: SyncSender<Event>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interrupted {
+    signal: i32,
+    at: Instant,
+}
+
+/// How a task ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The component that failed first, with which the task ended.
+    pub failed: Option<End>,
+    /// The signal by which the task was told to end.
+    pub interrupted: Option<i32>,
+    /// With [`Output::Collected`]: what each component wrote, by rank.
+    pub printed: Vec<Printed>,
+}
+
+/// What a component wrote.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Printed {
+    /// To standard output.
+    pub output: Vec<u8>,
+    /// To standard error.
+    pub error: Vec<u8>,
+}
+
+impl Printed {
+    pub(super) fn of(&mut self, stream: Stream) -> &mut Vec<u8> {
+        match stream {
+            Stream::Output => &mut self.output,
+            Stream::Error => &mut self.error,
+        }
+    }
+}
+
+/// How a component ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Which.
+    pub rank: u32,
+    /// Its process, as its host numbers it.
+    pub process: u32,
+    /// How.
+    pub how: How,
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rank, process, how } = self;
+        match how {
+            How::Exited(status) => write!(f, "component {rank} (pid {process}) failed with status {status}"),
+            How::Killed(signal) => {
+                write!(f, "component {rank} (pid {process}) was killed by signal {signal}")?;
+                let name = Signal::from_named_raw(*signal).and_then(name);
+                name.map_or(Ok(()), |name| write!(f, " ({name})"))
+            }
+            How::NotStarted(reason) => write!(f, "component {rank} could not be started: {reason}"),
+            How::Lost(reason) => write!(f, "component {rank} is lost: {reason}"),
+        }
+    }
+}
+
+/// Those that end programs.
+fn name(signal: Signal) -> Option<&'static str> {
+    Some(match signal {
+        Signal::KILL => "SIGKILL",
+        Signal::TERM => "SIGTERM",
+        Signal::INT => "SIGINT",
+        Signal::HUP => "SIGHUP",
+        Signal::SEGV => "SIGSEGV",
+        Signal::BUS => "SIGBUS",
+        Signal::ABORT => "SIGABRT",
+        Signal::FPE => "SIGFPE",
+        Signal::ILL => "SIGILL",
+        Signal::PIPE => "SIGPIPE",
+        _ => return None,
+    })
+}
+
+impl Outcome {
+    /// The exit status that tells it, as shells have it: of the first component that failed, or 128 and the signal.
+    pub fn status(&self) -> i32 {
+        match (self.interrupted, &self.failed) {
+            (_, None) => 0,
+            (Some(signal), _) => 128 + signal,
+            (None, Some(End { how, .. })) => match how {
+                How::Exited(status) => *status,
+                How::Killed(signal) => 128 + signal,
+                // As shells say that a program could not be executed.
+                How::NotStarted(_) => 126,
+                How::Lost(_) => 1,
+            },
+        }
+    }
+
+    /// Whether all components ended by themselves, with status 0.
+    pub fn is_success(&self) -> bool {
+        self.failed.is_none()
+    }
+}
+
+impl Control {
+    fn order(&self, order: &Order) {
+        let watched = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = &*watched {
+            watched.order(order.clone());
+        }
+    }
+
+    /// Tells all components to end by a signal. A second time they are killed. What ends by it is not the task's failure but its
+    /// [interruption](Outcome::interrupted).
+    pub fn interrupt(&self, signal: i32) {
+        let mut interrupted = self.shared.interrupted.lock().unwrap_or_else(PoisonError::into_inner);
+        if interrupted.is_some() {
+            return self.kill();
+        }
+        *interrupted = Some(Interrupted { signal, at: Instant::now() });
+        drop(interrupted);
+        self.order(&Order::Signal(signal));
+        // Only a hint to look: one that finds no room finds somebody awake.
+        let _ = self.shared.news.try_send(Event::Read { wants_more: true });
+    }
+
+    /// Signals all components.
+    pub fn signal(&self, signal: i32) {
+        self.order(&Order::Signal(signal));
+    }
+
+    /// Kills all components.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL.as_raw());
+    }
+
+    fn interruption(&self) -> Option<Interrupted> {
+        *self.shared.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far the end of a task has come.
+enum Stage {
+    /// Nobody has failed.
+    Works,
+    /// All were told to end, and have until then.
+    Told(Instant),
+    /// All were killed.
+    Killed(Instant),
+}
+
+impl Running {
+    pub(super) fn new(
+        components: u32,
+        watched: Watched,
+        news: SyncSender<Event>,
+        events: Receiver<Event>,
+        output: Option<Output>,
+    ) -> Self {
+        let shared = Shared { watched: Mutex::new(Some(watched)), interrupted: Mutex::new(None), news };
+        Self {
+            control: Control { shared: Arc::new(shared) },
+            events: Some(events),
+            output,
+            ended: vec![false; components as usize],
+        }
+    }
+
+    /// For other threads, while this one waits.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Waits until all components have ended. When the first has failed, the others are told to end (SIGTERM), and killed two seconds later.
+    pub fn wait(mut self) -> Outcome {
+        let events = self.events.take().expect("taken once");
+        let count = u32::try_from(self.ended.len()).expect("counted in 32 bits");
+        let mut printer = Printer::new(self.output.unwrap_or_default(), count);
+        let (mut stage, mut failed) = (Stage::Works, None);
+        while self.ended.contains(&false) {
+            match self.next(&events, &stage) {
+                Ok(Event::Printed { rank, stream, bytes }) => printer.print(rank, stream, &bytes),
+                Ok(Event::Ended { rank, process, how }) => {
+                    self.ended[rank as usize] = true;
+                    printer.end(rank);
+                    if how != How::Exited(0) && failed.is_none() {
+                        failed = Some(End { rank, process, how });
+                    }
+                }
+                Ok(Event::Read { .. }) => {}
+                // Past the limit; or nobody is there to tell of anything, which the next round finds.
+                Err(_) => stage = self.insist(&stage, &mut failed),
+            }
+            if matches!(stage, Stage::Works) {
+                stage = self.look(failed.is_some());
+            }
+        }
+        Outcome {
+            failed,
+            interrupted: self.control.interruption().map(|interrupted| interrupted.signal),
+            printed: printer.collected(),
+        }
+    }
+
+    fn next(&self, events: &Receiver<Event>, stage: &Stage) -> Result<Event, RecvTimeoutError> {
+        match stage {
+            Stage::Works => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Stage::Told(limit) | Stage::Killed(limit) => {
+                events.recv_timeout(limit.saturating_duration_since(Instant::now()))
+            }
+        }
+    }
+
+    /// Whether the task is to end, and by when.
+    fn look(&self, has_failed: bool) -> Stage {
+        match self.control.interruption() {
+            // By Ctrl-C a program may do something else than to end. Whoever wants more says so again.
+            Some(Interrupted { signal, at }) if signal != Signal::INT.as_raw() => Stage::Told(at + END_LIMIT),
+            _ if has_failed => {
+                self.control.signal(Signal::TERM.as_raw());
+                Stage::Told(Instant::now() + END_LIMIT)
+            }
+            _ => Stage::Works,
+        }
+    }
+
+    /// Who has not ended within the limit is killed; who does not even end then is given up.
+    fn insist(&mut self, stage: &Stage, failed: &mut Option<End>) -> Stage {
+        if let Stage::Killed(_) = stage {
+            for (rank, ended) in (0..).zip(&mut self.ended).filter(|(_, ended)| !**ended) {
+                *ended = true;
+                let how = How::Lost("it was killed and did not end".to_owned());
+                failed.get_or_insert(End { rank, process: 0, how });
+            }
+        }
+        self.control.kill();
+        Stage::Killed(Instant::now() + KILL_LIMIT)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody takes events any more: who has one to give must not wait.
+        self.events = None;
+        let watched = self.control.shared.watched.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(watched);
+    }
+}
