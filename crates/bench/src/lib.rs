@@ -16,8 +16,11 @@ mod group_side;
 mod hot_spot;
 mod idle;
 mod items;
+mod jacobi;
 mod layers;
 pub mod membership;
+pub mod memory;
+mod memory_side;
 mod mscs_figures;
 mod mscs_items;
 #[path = "../../net/tests/transports/namespaces.rs"]

@@ -13,7 +13,7 @@ use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
-use crate::{classic_side, curves, farm, group_side, hot_spot, idle, layers, transports, write_gap};
+use crate::{classic_side, curves, farm, group_side, hot_spot, idle, layers, memory_side, transports, write_gap};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;
@@ -44,6 +44,7 @@ pub fn ask(name: &str, nodes: Option<u32>) -> Result<(), Box<dyn std::error::Err
             return Ok(());
         }
         "hot_spot" => return hot_spot::ask(),
+        "memory" => return memory_side::run(),
         // Parts of `comb bench membership --full` alone.
         "write_gap" | "write_gap_hosts" => {
             let compare = if name == "write_gap" { write_gap::compare } else { write_gap::compare_hosts };
@@ -61,7 +62,7 @@ pub fn ask(name: &str, nodes: Option<u32>) -> Result<(), Box<dyn std::error::Err
         pair if PAIRS.contains(&pair) => {}
         _ => {
             return Err(format!(
-                "{name:?} is no side: {}, loopback, veth, hot_spot, write_gap, write_gap_hosts, faults_of_hosts, classic, {}, {}",
+                "{name:?} is no side: {}, loopback, veth, hot_spot, memory, write_gap, write_gap_hosts, faults_of_hosts, classic, {}, {}",
                 PAIRS.join(", "),
                 farm::WORLD,
                 farm::VIEW,

@@ -14,6 +14,8 @@ enum Name {
     Net,
     /// Membership and ordered update, beside corosync and the classic way
     Membership,
+    /// Shared memory, beside private memory, threads and a page cache over Open MPI
+    Memory,
 }
 
 #[derive(Debug, Args)]
@@ -33,6 +35,10 @@ impl Bench {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
         match self.name {
             Name::Net => comb_bench::net::run(self.full, self.json),
+            Name::Memory => {
+                comb_bench::memory::run(self.full, self.json)
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
             Name::Membership => {
                 comb_bench::membership::run(self.full, self.json)
                     .map_err(|error| Failure::new(error.to_string()))?;

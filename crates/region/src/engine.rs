@@ -10,6 +10,7 @@ use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Loss, Message, PeerError, Protocol};
 use comb_memory::{Grain, Layout, Memory};
 
+use crate::checkpoint::{Holdings, OwnPage};
 use crate::driver::{Core, Driver};
 use crate::heap::Heap;
 use crate::homes::Homes;
@@ -75,6 +76,8 @@ pub(crate) struct Engine {
     pub(crate) generation: u32,
     /// Components that have said that they are done.
     pub(crate) parted: BTreeSet<u32>,
+    /// What was allocated by all together, in their order.
+    pub(crate) together: Vec<u64>,
     /// What a message is read into.
     buffer: Vec<u8>,
     /// Messages about a block that a thread of this component is to have for a moment, and until when.
@@ -114,6 +117,7 @@ impl Engine {
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),
+            together: Vec::new(),
             buffer: Vec::with_capacity(128 << 10),
             held: None,
             repeats: Repeats::default(),
@@ -438,6 +442,81 @@ impl Engine {
         };
         self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
         Ok(())
+    }
+
+    // ── checkpoints ──
+
+    /// All that is allocated, in what order together, and which extents live here though no rule says so.
+    pub(crate) fn holdings(&self) -> Holdings {
+        let allocations = self.entries.values().map(|entry| entry.shape.allocation).collect();
+        let homes = self.entries.iter().map(|(&offset, entry)| (offset, entry.shape.homes.known_of(self.core.me.0)));
+        (allocations, self.together.clone(), homes.filter(|(_, extents)| !extents.is_empty()).collect())
+    }
+
+    /// Makes an allocation of an earlier life again.
+    pub(crate) fn reinstall(&mut self, allocation: Allocation) -> Result<(), ()> {
+        if self.entries.contains_key(&allocation.offset) {
+            return Err(());
+        }
+        self.install(allocation).map_err(|_| ())?;
+        let span = self.entries[&allocation.offset].shape.layout.span();
+        let is_own = Heap::owner(allocation.offset, self.core.count()) == self.core.me.0;
+        if is_own && !self.heap.take_at(allocation.offset, span) {
+            return Err(());
+        }
+        self.generation = self.generation.max(allocation.generation);
+        Ok(())
+    }
+
+    /// Says where an extent lived.
+    pub(crate) fn rehome(&mut self, offset: u64, extent: u64, home: u32) {
+        if let Some(entry) = self.entries.get_mut(&offset) {
+            entry.shape.homes.learn(extent, home);
+        }
+    }
+
+    /// Gives a page its content, before anybody runs.
+    pub(crate) fn refill(&mut self, offset: u64, frame: u64, content: &[u8]) {
+        let Some(entry) = self.entries.get_mut(&offset) else { return };
+        let layout = entry.shape.layout;
+        let step = layout.block_bytes().min(content.len());
+        for (part, at) in content.chunks(step).zip((0..).step_by(step)) {
+            let behind = frame - offset + at;
+            let block_bytes = layout.block_bytes() as u64;
+            let block = Block(behind / block_bytes);
+            if block.0 >= layout.blocks() {
+                return;
+            }
+            if entry.protocol.is_some() && entry.shape.home(block.0) == Some(self.core.me.0) {
+                entry.shape.claim(&self.core, block.0);
+            }
+            let within = usize::try_from(behind % block_bytes).expect("within a block");
+            self.core.memory.patch(&layout, block, within, part);
+        }
+    }
+
+    /// Pages that were ever touched and are this component's to keep.
+    pub(crate) fn own_pages(&self) -> Vec<OwnPage> {
+        let (me, count) = (self.core.me.0, u64::from(self.core.count()));
+        let mut pages = Vec::new();
+        for entry in self.entries.values() {
+            let shape = &entry.shape;
+            let layout = shape.layout;
+            let block_bytes = layout.block_bytes() as u64;
+            let end = layout.offset() + layout.blocks() * block_bytes;
+            for frame in self.core.memory.touched(layout.offset()..end) {
+                let block = (frame - layout.offset()) / block_bytes;
+                let home = match entry.protocol {
+                    Some(_) => shape.home(block),
+                    // Whoever has it has all of it: dealt out.
+                    None => u32::try_from(frame / crate::terms::EXTENT_BYTES % count).ok(),
+                };
+                if home == Some(me) {
+                    pages.push(OwnPage { frame, layout, generation: shape.allocation.generation });
+                }
+            }
+        }
+        pages
     }
 
     /// Forgets an allocation; its memory is given back.

@@ -50,6 +50,11 @@ impl Homes {
         self.placement == Placement::At(rank) || self.count == 1
     }
 
+    /// Extents of which only this table says that they live with a component.
+    pub(crate) fn known_of(&self, rank: u32) -> Vec<u64> {
+        self.known.iter().filter(|&(_, &home)| home == rank).map(|(&extent, _)| extent).collect()
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         // A tree's node is about half full.
         self.known.len() * size_of::<(u64, u32)>() * 2

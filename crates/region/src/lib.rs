@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod array;
+mod checkpoint;
 mod driver;
 mod engine;
 mod heap;
@@ -16,6 +17,7 @@ mod waiting;
 mod wire;
 
 pub use self::array::{Array, Lost, Number};
+pub use self::checkpoint::CheckpointError;
 pub use self::lock::{Barrier, HeldLock, Lock};
 pub use self::synchronise::Combine;
 pub use self::task::{AllocateError, JoinError, Task};

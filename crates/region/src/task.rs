@@ -2,12 +2,13 @@
 
 mod description;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comb_memory::{Memory, MemoryOptions};
 
 pub use self::description::*;
+use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::engine::{Engine, REFUSED_FULL, REFUSED_PROTOCOL};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime};
@@ -46,6 +47,9 @@ pub enum JoinError {
     /// There is no shared memory to be had.
     #[error(transparent)]
     Memory(#[from] comb_memory::MemoryError),
+    /// It was to go on from a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The system refuses a thread, or this process has joined already.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -109,6 +113,10 @@ struct Inner {
     budget: u64,
     used: std::sync::atomic::AtomicU64,
     next_barrier: std::sync::atomic::AtomicU64,
+    checkpoints: Option<Checkpoint>,
+    written: Mutex<Written>,
+    /// Allocations of all together that were made, of an earlier life those that were asked for again.
+    allocated: std::sync::atomic::AtomicUsize,
 }
 
 impl std::fmt::Debug for Task {
@@ -156,7 +164,8 @@ impl Task {
         comb_memory::install(runtime::on_fault)?;
         let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
         let runtime = Runtime::start(engine, memory)?;
-        let budget = description.map_or(0, |description| description.memory_bytes);
+        let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
+        let checkpoints = description.and_then(|description| description.checkpoint);
         let task = Self {
             inner: Arc::new(Inner {
                 runtime,
@@ -165,8 +174,14 @@ impl Task {
                 budget,
                 used: std::sync::atomic::AtomicU64::new(0),
                 next_barrier: std::sync::atomic::AtomicU64::new(COLLECTIVE_BARRIER + 1),
+                checkpoints,
+                written: Mutex::default(),
+                allocated: std::sync::atomic::AtomicUsize::new(0),
             }),
         };
+        if let Some(checkpoint) = task.checkpoints().filter(|checkpoint| checkpoint.restores) {
+            task.restore(checkpoint)?;
+        }
         task.barrier();
         Ok(task)
     }
@@ -188,6 +203,17 @@ impl Task {
 
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.inner.runtime
+    }
+
+    /// Makes a protocol of the program's own known by a number: for allocations with [`Sharing::Own`]. Every component registers it, before
+    /// any of them allocates. It gets one instance for each allocation, and its handlers run on whatever thread serves messages: they
+    /// must not wait, and not touch shared memory but by [`comb_coherence::Tempest`].
+    pub fn register(
+        &self,
+        number: u16,
+        protocol: impl Fn() -> Box<dyn comb_coherence::Protocol + Send> + Send + Sync + 'static,
+    ) {
+        self.runtime().lock().factories.insert(number, Arc::new(protocol));
     }
 
     /// Allocates memory that all components can use from when this returns: by its address, which is the same everywhere.
@@ -237,17 +263,40 @@ impl Task {
 
     /// The same for all: each component calls it, in the same order as the others, and all get the same.
     pub fn allocate_together(&self, bytes: u64, terms: &Terms) -> Result<*mut u8, AllocateError> {
+        let turn = self.inner.allocated.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(earlier) = self.allocated_before(turn, bytes, terms) {
+            return earlier;
+        }
         let allocated = if self.rank() == 0 { Some(self.allocate(bytes, terms)) } else { None };
         let address = match &allocated {
             Some(Ok(address)) => *address as u64,
             _ => 0,
         };
         let outcome = self.combine(COLLECTIVE_BARRIER, Combine::First, &[address]);
-        match (allocated, outcome[0]) {
+        let allocated = match (allocated, outcome[0]) {
             (Some(allocated), _) => allocated,
             (None, 0) => Err(AllocateError::Refused { rank: 0, why: "it has got nothing" }),
             (None, address) => Ok(comb_memory::pointer(address)),
+        };
+        if let Ok(address) = allocated {
+            self.runtime().lock().together.push(address as u64 - comb_memory::HEAP_START as u64);
         }
+        allocated
+    }
+
+    /// What was allocated together at this turn in the life that the checkpoint is of.
+    fn allocated_before(&self, turn: usize, bytes: u64, terms: &Terms) -> Option<Result<*mut u8, AllocateError>> {
+        let engine = self.runtime().lock();
+        let offset = *engine.together.get(turn)?;
+        let Some(entry) = engine.entries.get(&offset) else {
+            return Some(Err(AllocateError::Terms("what was allocated here has been freed before the checkpoint".to_owned())));
+        };
+        let allocation = entry.shape.allocation;
+        if (allocation.bytes, &allocation.terms) != (bytes, terms) {
+            let then = format!("at this turn the checkpoint has {} bytes by {:?}", allocation.bytes, allocation.terms);
+            return Some(Err(AllocateError::Terms(then)));
+        }
+        Some(Ok(pointer(offset)))
     }
 
     /// Gives back what [`Task::allocate`] gave, in the component that allocated it. Nobody may use it any more.
@@ -278,6 +327,23 @@ impl Task {
     fn layout(&self, memory: *const u8) -> Option<comb_memory::Layout> {
         let offset = (memory as u64).checked_sub(comb_memory::HEAP_START as u64)?;
         Some(self.runtime().lock().entries.get(&offset)?.shape.layout)
+    }
+
+    /// Whether this task has begun from a checkpoint: what it allocates together is what it had then, in the same order.
+    pub fn restored(&self) -> bool {
+        self.checkpoints().is_some_and(|checkpoint| checkpoint.restores)
+    }
+
+    pub(crate) fn checkpoints(&self) -> Option<&Checkpoint> {
+        self.inner.checkpoints.as_ref()
+    }
+
+    pub(crate) fn written(&self) -> MutexGuard<'_, Written> {
+        self.inner.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn own_pages(&self) -> Vec<OwnPage> {
+        self.runtime().lock().own_pages()
     }
 
     fn free_at(&self, offset: u64) {

@@ -1,0 +1,258 @@
+//! Tasks of several processes: each case runs in components of this very program.
+
+use comb_region::launch::{Launch, Outcome, Output};
+use comb_region::task::Share;
+use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms};
+
+/// Which case a component is to run.
+const CASE: &str = "COMB_TEST_CASE";
+
+/// What the components of a case do.
+const CASES: &[(&str, fn(&Task))] = &[
+    ("stores_are_found", stores_are_found),
+    ("counter", counter),
+    ("many_threads", many_threads),
+    ("reductions", reductions),
+    ("conditions", conditions),
+    ("sequential", sequential),
+    ("freed", freed),
+];
+
+#[test]
+fn component() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let (_, run) = CASES.iter().find(|(name, _)| *name == case).expect("a case");
+    let task = Task::join().expect("the launcher is there");
+    run(&task);
+}
+
+fn launch(case: &str, components: u32, share: Share) -> Outcome {
+    Launch::new(std::env::current_exe().unwrap())
+        .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
+        .environment(CASE, case)
+        .components(components)
+        .share(share)
+        .output(Output::Collected)
+        .without_input()
+        .start()
+        .expect("started")
+        .wait()
+}
+
+fn passes(case: &str) {
+    for (components, share) in
+        [(1, Share::Auto), (2, Share::Auto), (2, Share::Copy), (4, Share::Copy), (7, Share::Copy)]
+    {
+        let outcome = launch(case, components, share);
+        let said = |printed: &[comb_region::launch::Printed]| -> String {
+            printed.iter().map(|of| [&of.output[..], &of.error].map(String::from_utf8_lossy).concat()).collect()
+        };
+        assert!(outcome.is_success(), "{case} with {components}, {share:?}:\n{}", said(&outcome.printed));
+    }
+}
+
+const ALL_SHARINGS: [Sharing; 4] = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];
+
+fn terms_of_all_kinds() -> impl Iterator<Item = Terms> {
+    let placements = [Placement::FirstTouch, Placement::RoundRobin, Placement::At(0)];
+    let terms = |sharing, placement, block_bytes| Terms { sharing, placement, block_bytes, ..Terms::default() };
+    ALL_SHARINGS.into_iter().flat_map(move |sharing| {
+        placements.into_iter().flat_map(move |placement| {
+            [4096, 65536].into_iter().map(move |block_bytes| terms(sharing, placement, block_bytes))
+        })
+    })
+}
+
+/// Each component stores into its part, round after round; all find all of it.
+fn stores_are_found(task: &Task) {
+    const EACH: usize = 9000;
+    let (rank, count) = (task.rank() as usize, task.count() as usize);
+    for terms in terms_of_all_kinds() {
+        let numbers = Array::<u64>::together(task, EACH * count, &terms).expect("allocated");
+        for round in 1..4_u64 {
+            // Not the same part each time: what one has stored another stores next.
+            let part = (rank + round as usize) % count;
+            for index in 0..EACH {
+                numbers.set(part * EACH + index, round * 1_000_000 + index as u64);
+            }
+            task.barrier();
+            for index in 0..EACH * count {
+                let expected = round * 1_000_000 + (index % EACH) as u64;
+                assert_eq!(numbers.get(index), expected, "{terms:?} round {round} element {index}");
+            }
+            task.barrier();
+        }
+    }
+}
+
+#[test]
+fn stores_are_found_by_all_components() {
+    passes("stores_are_found");
+}
+
+/// A counter under a lock, and its neighbours in the same page without.
+fn counter(task: &Task) {
+    const TIMES: u64 = 300;
+    for terms in terms_of_all_kinds() {
+        let numbers = Array::<u64>::together(task, 512, &terms).expect("allocated");
+        let lock = Lock::new(task, 77).guarding(numbers.as_ptr().cast(), 8);
+        let own = 1 + task.rank() as usize;
+        for time in 0..TIMES {
+            let held = lock.write();
+            numbers.set(0, numbers.get(0) + 1);
+            drop(held);
+            if !matches!(terms.sharing, Sharing::Stache | Sharing::Migratory) || time % 16 == 0 {
+                numbers.set(own, numbers.get(own) + 1);
+            }
+        }
+        task.barrier();
+        assert_eq!(numbers.get(0), TIMES * u64::from(task.count()), "{terms:?}");
+        let of_own = numbers.get(own);
+        assert!(of_own == TIMES || of_own == TIMES.div_ceil(16), "{terms:?}: {of_own}");
+    }
+}
+
+#[test]
+fn a_lock_guards_what_is_stored() {
+    passes("counter");
+}
+
+/// Threads of one component miss the same blocks at once.
+fn many_threads(task: &Task) {
+    const THREADS: usize = 4;
+    const LENGTH: usize = 40_000;
+    for sharing in ALL_SHARINGS {
+        let terms = Terms { sharing, ..Terms::default() };
+        let numbers = Array::<u32>::together(task, LENGTH, &terms).expect("allocated");
+        let barrier = Barrier::new(task, THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (numbers, barrier) = (&numbers, &barrier);
+                scope.spawn(move || {
+                    let all = THREADS * task.count() as usize;
+                    let own = task.rank() as usize * THREADS + thread;
+                    for round in 1..5_u32 {
+                        for index in (own..LENGTH).step_by(all) {
+                            // Neighbours of all components in each page: by turns for who writes alone.
+                            if matches!(sharing, Sharing::Release | Sharing::Update) || index / 1024 % all == own {
+                                numbers.set(index, round);
+                            }
+                        }
+                        barrier.wait();
+                        for index in (0..LENGTH).step_by(7) {
+                            let seen = numbers.get(index);
+                            assert!(seen == round || seen == 0, "{sharing:?} {index}: {seen} in round {round}");
+                        }
+                        barrier.wait();
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn threads_of_a_component_share_its_misses() {
+    passes("many_threads");
+}
+
+fn reductions(task: &Task) {
+    let (rank, count) = (u64::from(task.rank()), u64::from(task.count()));
+    for round in 0..50 {
+        assert_eq!(task.reduce(Combine::Sum, &[rank, 1, round]), [count * (count - 1) / 2, count, round * count]);
+        assert_eq!(task.reduce(Combine::Greatest, &[rank + round]), [count - 1 + round]);
+        assert_eq!(task.reduce(Combine::Least, &[rank + round]), [round]);
+        assert_eq!(task.reduce(Combine::First, &[rank + 7]), [7]);
+        let sum = task.sum(0.1 * rank as f64);
+        assert!((sum - 0.1 * (count * (count - 1) / 2) as f64).abs() < 1e-9, "{sum}");
+    }
+}
+
+#[test]
+fn what_all_bring_is_combined() {
+    passes("reductions");
+}
+
+/// Component after component waits for its turn.
+fn conditions(task: &Task) {
+    let turn = Array::<u64>::together(task, 1, &Terms::default()).expect("allocated");
+    let lock = Lock::new(task, 5);
+    for round in 0..20 {
+        let mut held = lock.write();
+        while turn.get(0) != round * u64::from(task.count()) + u64::from(task.rank()) {
+            held = held.wait(9);
+        }
+        turn.set(0, turn.get(0) + 1);
+        held.notify_all(9);
+    }
+    task.barrier();
+    assert_eq!(turn.get(0), 20 * u64::from(task.count()));
+    // Readers are beside each other, and nobody writes meanwhile.
+    for _ in 0..50 {
+        let held = lock.read();
+        let before = turn.get(0);
+        std::thread::yield_now();
+        assert_eq!(turn.get(0), before);
+        drop(held);
+        if let Some(held) = lock.try_write() {
+            turn.set(0, turn.get(0) + 1);
+            drop(held);
+        }
+    }
+    task.barrier();
+}
+
+#[test]
+fn conditions_wake_who_waits_for_them() {
+    passes("conditions");
+}
+
+/// All access the same words without any lock; what each sees is checked against one order.
+fn sequential(task: &Task) {
+    for sharing in [Sharing::Stache, Sharing::Migratory] {
+        for round in 0..30_u64 {
+            let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() }).expect("allocated");
+            // Store buffering: not both find nothing. The two words are in different pages.
+            let (own, other) = if task.rank() % 2 == 0 { (0, 1024) } else { (1024, 0) };
+            task.barrier();
+            words.set(own, round + 1);
+            let seen = words.get(other);
+            let both_missed = task.reduce(Combine::Greatest, &[u64::from(seen != 0)]);
+            if task.count() > 1 {
+                assert_eq!(both_missed, [1], "{sharing:?} round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn store_buffering_is_not_to_be_seen() {
+    passes("sequential");
+}
+
+/// Addresses come back, and are zero again.
+fn freed(task: &Task) {
+    for round in 0..20_u8 {
+        let memory = task.allocate_together(100_000, &Terms::default()).expect("allocated");
+        task.barrier();
+        let place = memory.wrapping_add(5000 * task.rank() as usize);
+        // SAFETY: within the allocation.
+        unsafe {
+            assert_eq!(place.read_volatile(), 0, "round {round}");
+            place.write_volatile(round + 1);
+        }
+        task.barrier();
+        if task.rank() == 0 {
+            task.free(memory).expect("ours");
+        } else {
+            assert!(task.free(memory).is_err());
+        }
+        task.barrier();
+    }
+}
+
+#[test]
+fn what_is_freed_is_given_out_anew() {
+    passes("freed");
+}
+
