@@ -10,6 +10,7 @@ mod host;
 mod log;
 mod ps;
 mod reproduce;
+mod run;
 mod sim;
 mod table;
 mod up;
@@ -54,6 +55,8 @@ enum Command {
     Log(log::Log),
     /// End all cells and their agent, and leave nothing behind
     Down(down::Down),
+    /// Run a program on many cells
+    Run(run::Run),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
     /// Measure Comb beside its peers
@@ -66,6 +69,8 @@ enum Command {
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
     Host(host::Host),
+    #[command(hide = true)]
+    RunPart(run::RunPart),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +88,8 @@ fn main() -> ExitCode {
             Command::Sim(sim) => sim.run(),
             Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
+            Command::Run(run) => run.run(),
+            Command::RunPart(part) => part.run(),
         }
     });
     match outcome {

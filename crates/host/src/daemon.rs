@@ -402,7 +402,7 @@ impl Daemon {
     }
 
     fn hear_signal(&mut self) {
-        let Some(signal) = signals::take() else { return };
+        let Some(signal) = signals::take().map(signals::name) else { return };
         match &mut self.ending {
             None => {
                 say(format_args!("was told to end ({signal})"));

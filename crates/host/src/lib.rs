@@ -1,7 +1,8 @@
 //! The agent of a host: starts cells, introduces them to each other, notices their ends at once, kills.
 //!
 //! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where it is
-//! found, [`remains`] what a dead agent leaves and how it is cleared, [`process`] and [`cgroup`] the system's side.
+//! found, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
+//! [`signals`] the system's side.
 
 mod cell;
 pub mod cgroup;
@@ -10,7 +11,7 @@ pub mod daemon;
 pub mod process;
 pub mod remains;
 mod runtime_directory;
-mod signals;
+pub mod signals;
 pub mod state;
 mod waits;
 

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::Signal;
 
 /// The last one that came and was not taken; 0 for none.
 static CAME: AtomicI32 = AtomicI32::new(0);
@@ -31,14 +32,20 @@ extern "C" fn handle(signal: libc::c_int) {
 }
 
 /// From now on SIGTERM, SIGINT and SIGHUP no longer end this process: the descriptor becomes readable, and
-/// [`take`] says which one came.
-pub(crate) fn catch() -> std::io::Result<&'static OwnedFd> {
+/// [`take`] says which one came. One that is ignored stays so: whoever started us wanted that, as `nohup` does.
+pub fn catch() -> std::io::Result<&'static OwnedFd> {
     let fresh = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let wake = WAKE.get_or_init(|| fresh);
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: all zeros are a valid `sigaction`; the handler does only what a handler may.
         let outcome = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+                && action.sa_sigaction == libc::SIG_IGN
+            {
+                continue;
+            }
+            action = std::mem::zeroed();
             let handler: extern "C" fn(libc::c_int) = handle;
             action.sa_sigaction = handler as usize;
             action.sa_flags = libc::SA_RESTART;
@@ -51,15 +58,22 @@ pub(crate) fn catch() -> std::io::Result<&'static OwnedFd> {
     Ok(wake)
 }
 
-/// The signal that came, by its name.
-pub(crate) fn take() -> Option<&'static str> {
+/// The signal that came.
+pub fn take() -> Option<Signal> {
     if let Some(wake) = WAKE.get() {
         let _ = rustix::io::read(wake, &mut [0; 8]);
     }
     match CAME.swap(0, Ordering::SeqCst) {
         0 => None,
-        libc::SIGTERM => Some("SIGTERM"),
-        libc::SIGINT => Some("SIGINT"),
-        _ => Some("SIGHUP"),
+        number => Signal::from_named_raw(number),
+    }
+}
+
+/// What people call it.
+pub fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::TERM => "SIGTERM",
+        Signal::INT => "SIGINT",
+        _ => "SIGHUP",
     }
 }

@@ -17,15 +17,23 @@
 //! | `process` | one of them: how it is started, and ended with all that it started |
 //! | `running` | a task at work: who ends when, and what its exit status is |
 //! | `printer` | what components write, with or without labels |
+//! | `hosts` | which components run where |
+//! | `conversation`, `part`, `remote` | several hosts: what launcher and parts say to each other, and both sides of it |
+//! | `input` | standard input, on its way to another host |
 //! | `place`, `frames`, `program`, `binding` | what a crew needs: a directory, page frames, the program's file, cores |
 
 mod binding;
+mod conversation;
 mod crew;
 mod frames;
+mod hosts;
+mod input;
+mod part;
 mod place;
 mod printer;
 mod process;
 mod program;
+mod remote;
 mod running;
 
 use std::ffi::{OsStr, OsString};
@@ -38,16 +46,23 @@ use comb_net::agent::server::StartError;
 pub use self::{
     binding::{BadCores, Binding},
     crew::Stream,
+    hosts::{BadHost, Host},
+    part::serve_part,
     process::How,
     running::{Control, End, Outcome, Printed, Running},
 };
-use crate::task::{Checkpoint, DESCRIPTION_VERSION, Description, Share};
+use crate::task::{Checkpoint, Component, DESCRIPTION_VERSION, Description, Share};
 use crew::{Crew, InputOfFirst, Plan};
+use remote::Shell;
+use running::Crews;
 
 /// The most components of a task: each has channels to all others.
 pub const MOST_COMPONENTS: u32 = 1024;
 /// Events that wait for whoever waits for the task. Components that write more wait, too.
 const EVENTS: usize = 64;
+
+/// By what a part is started on another host, unless said otherwise.
+pub const DEFAULT_SHELL: &str = "ssh -o BatchMode=yes {host}";
 
 /// What is to run, and how.
 #[derive(Clone, Debug)]
@@ -56,13 +71,16 @@ pub struct Launch {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
-    components: u32,
+    components: Option<u32>,
     share: Share,
     memory_bytes: u64,
     checkpoint: Option<Checkpoint>,
     bind: Option<Binding>,
     output: Output,
     has_input: bool,
+    hosts: Vec<Host>,
+    shell: String,
+    comb: Option<PathBuf>,
 }
 
 /// Where what components write goes.
@@ -112,6 +130,33 @@ pub enum LaunchError {
     /// Cores to bind to.
     #[error("cannot bind components to cores: {0}")]
     Cores(String),
+    /// Hosts and numbers of components that do not go together.
+    #[error("{0}")]
+    Deal(String),
+    /// The words that start parts.
+    #[error("{0:?} is no command: a quote is open (--shell takes words as a shell does)")]
+    Shell(String),
+    /// A path that shells would take apart.
+    #[error(
+        "{0} has characters that a shell on another host may take for its own: say another path with --comb"
+    )]
+    Comb(PathBuf),
+    /// Where other hosts' agents are to reach ours.
+    #[error("cannot listen on {address}: {source}. Is that the address of this host? (--hosts NAME=ADDRESS)")]
+    Door {
+        /// Where.
+        address: std::net::IpAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// One of several hosts, and what it said.
+    #[error("host {host}: {reason}")]
+    Host {
+        /// Which.
+        host: String,
+        /// Why not.
+        reason: String,
+    },
     /// A path that a description cannot hold.
     #[error("{0} is not UTF-8: choose another directory")]
     NotUtf8(PathBuf),
@@ -136,13 +181,16 @@ impl Launch {
             arguments: Vec::new(),
             environment: Vec::new(),
             directory: None,
-            components: 1,
+            components: None,
             share: Share::Auto,
             memory_bytes: 0,
             checkpoint: None,
             bind: None,
             output: Output::Inherited,
             has_input: true,
+            hosts: Vec::new(),
+            shell: DEFAULT_SHELL.to_owned(),
+            comb: None,
         }
     }
 
@@ -160,10 +208,10 @@ impl Launch {
         self
     }
 
-    /// How many components.
+    /// How many components. Unless said: one, or as many as the hosts say.
     #[must_use]
     pub fn components(mut self, components: u32) -> Self {
-        self.components = components;
+        self.components = Some(components);
         self
     }
 
@@ -223,21 +271,76 @@ impl Launch {
         self
     }
 
-    /// Starts the task on this host.
+    /// Runs the task on these hosts, not on this one: [`serve_part`] does there what this process would do here. Neighbouring ranks are
+    /// on one host. The environment is that of the shell there.
+    #[must_use]
+    pub fn hosts(mut self, hosts: impl IntoIterator<Item = Host>) -> Self {
+        self.hosts.extend(hosts);
+        self
+    }
+
+    /// The words that run a command on another host, if not [`DEFAULT_SHELL`]; `{host}` in them is its name. They pass on what is
+    /// read and written, and end when the command does.
+    #[must_use]
+    pub fn shell(mut self, words: &str) -> Self {
+        words.clone_into(&mut self.shell);
+        self
+    }
+
+    /// Where `comb` is on the other hosts, if not where this program is.
+    #[must_use]
+    pub fn comb(mut self, program: impl AsRef<Path>) -> Self {
+        self.comb = Some(program.as_ref().to_owned());
+        self
+    }
+
+    /// Starts the task.
     pub fn start(&self) -> Result<Running, LaunchError> {
-        let plan = self.plan()?;
-        let captures = plan.captures;
-        let mut crew = Crew::gather(plan)?;
-        crew.settle(None)?;
         let (sender, events) = mpsc::sync_channel(EVENTS);
-        let watched = crew.start(sender.clone())?;
-        Ok(Running::new(self.components, watched, sender, events, captures.then_some(self.output)))
+        if self.hosts.is_empty() {
+            let components = self.components.unwrap_or(1);
+            let plan = self.plan(crew::components_here(components))?;
+            let mut crew = Crew::gather(plan)?;
+            crew.settle(None)?;
+            let crews = Crews::Here(crew.start(sender.clone())?);
+            return Ok(Running::new(components, crews, sender, events, self.output));
+        }
+        let shares = hosts::deal(&self.hosts, self.components)?;
+        let on = |share: &hosts::Share| vec![Component { host: share.host.clone() }; share.count as usize];
+        let plan = self.plan(shares.iter().flat_map(on).collect())?;
+        let components = plan.count;
+        let forwards = self.has_input;
+        let of_host = |share: &hosts::Share| Plan {
+            captures: true,
+            input: if forwards { InputOfFirst::Ordered } else { InputOfFirst::Nothing },
+            first: share.first,
+            count: share.count,
+            ..plan.clone()
+        };
+        let crews = Crews::There(remote::start(&self.parts()?, shares, of_host, &sender)?);
+        let mut running = Running::new(components, crews, sender, events, self.output);
+        if forwards {
+            let system = |source| LaunchError::System { doing: "cannot read standard input", source };
+            running.forward_input().map_err(system)?;
+        }
+        Ok(running)
+    }
+
+    fn parts(&self) -> Result<Shell, LaunchError> {
+        let words = remote::split_words(&self.shell).ok_or_else(|| LaunchError::Shell(self.shell.clone()))?;
+        let own = || {
+            std::env::current_exe()
+                .map_err(|source| LaunchError::System { doing: "cannot find comb", source })
+        };
+        let comb = self.comb.clone().map_or_else(own, Ok)?.into_os_string();
+        if remote::is_plain(&comb) { Ok(Shell { words, comb }) } else { Err(LaunchError::Comb(comb.into())) }
     }
 
     /// What a host is to run, if it is the only one.
-    fn plan(&self) -> Result<Plan, LaunchError> {
-        if self.components == 0 || self.components > MOST_COMPONENTS {
-            return Err(LaunchError::Count(self.components));
+    fn plan(&self, components: Vec<Component>) -> Result<Plan, LaunchError> {
+        let count = u32::try_from(components.len()).unwrap_or(u32::MAX);
+        if count == 0 || count > MOST_COMPONENTS {
+            return Err(LaunchError::Count(count));
         }
         let mut checkpoint = self.checkpoint.clone();
         if let Some(checkpoint) = &mut checkpoint {
@@ -252,7 +355,7 @@ impl Launch {
             name: fresh_name(),
             rank: 0,
             agent: PathBuf::new(),
-            components: crew::components_here(self.components),
+            components,
             share: self.share,
             frames: None,
             memory_bytes: self.memory_bytes,
@@ -267,7 +370,7 @@ impl Launch {
             captures: self.output != Output::Inherited,
             input: if self.has_input { InputOfFirst::Inherited } else { InputOfFirst::Nothing },
             first: 0,
-            count: self.components,
+            count,
             description,
         })
     }

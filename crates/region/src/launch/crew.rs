@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError, TrySendError};
 use std::time::Duration;
 
 use comb_net::agent::{Hosts, Limits, SameUser, Server};
@@ -84,6 +84,8 @@ pub(super) enum Event {
     Read {
         wants_more: bool,
     },
+    /// Nothing has happened to a component: whoever waits is to look around.
+    Look,
 }
 
 /// What is done to the components of a host.
@@ -158,7 +160,7 @@ impl Crew {
         };
         // The kernel kills the components when this thread ends, and with it when this process does.
         let thread = std::thread::Builder::new().name("comb-crew".into()).spawn(work).map_err(system)?;
-        Ok(Watched { orders: sender, wake, thread: Some(thread) })
+        Ok(Watched { orders: Some(sender), wake, thread: Some(thread) })
     }
 
     fn command(&self, rank: u32) -> Result<Command, String> {
@@ -206,7 +208,8 @@ impl Crew {
 /// The components of this host, at work. Dropping it kills those that still run.
 #[derive(Debug)]
 pub(super) struct Watched {
-    orders: Sender<Order>,
+    /// `None`: it is dropped.
+    orders: Option<Sender<Order>>,
     wake: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -214,15 +217,19 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn order(&self, order: Order) {
         // Who has no component left needs no orders.
-        let _ = self.orders.send(order);
+        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+        self.wake();
+    }
+
+    fn wake(&self) {
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
 
 impl Drop for Watched {
-    /// Whoever takes the events must have ended that before, or takes them meanwhile.
     fn drop(&mut self) {
-        self.order(Order::Signal(Signal::KILL.as_raw()));
+        self.orders = None;
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -242,6 +249,8 @@ struct Watch {
     /// What found no room. Meanwhile no output is taken.
     pending: VecDeque<Event>,
     orders: Receiver<Order>,
+    /// Nobody gives orders any more, or wants to know of anything.
+    is_abandoned: bool,
     wake: Arc<OwnedFd>,
     input: Option<ChildStdin>,
     /// What component 0 has not taken of it.
@@ -266,6 +275,7 @@ impl Watch {
             events,
             pending: VecDeque::new(),
             orders,
+            is_abandoned: false,
             wake,
             input: None,
             unread: None,
@@ -320,6 +330,9 @@ impl Watch {
 
     /// Gives events away until there is no room.
     fn offer(&mut self) {
+        if self.is_abandoned {
+            self.pending.clear();
+        }
         while let Some(event) = self.pending.pop_front() {
             match self.events.try_send(event) {
                 Ok(()) => {}
@@ -355,7 +368,15 @@ impl Watch {
 
     fn obey(&mut self) {
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
-        while let Ok(order) = self.orders.try_recv() {
+        loop {
+            let order = match self.orders.try_recv() {
+                Ok(order) => order,
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.is_abandoned = true;
+                    return self.running.iter().for_each(|running| running.process.signal(Signal::KILL));
+                }
+            };
             match order {
                 Order::Signal(number) => {
                     if let Some(signal) = Signal::from_named_raw(number) {

@@ -1,6 +1,6 @@
 //! A task at work. Its components fail together.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use super::Output;
 use super::crew::{Event, Order, Stream, Watched};
 use super::printer::Printer;
 use super::process::How;
+use super::remote::Parts;
 
 /// What components get to tidy up when another one has failed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -21,7 +22,9 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 pub struct Running {
     control: Control,
     events: Option<Receiver<Event>>,
-    output: Option<Output>,
+    output: Output,
+    /// To whom it matters whether component 0 wants more input.
+    reader: Option<Sender<bool>>,
     /// By rank: whether it has.
     ended: Vec<bool>,
 }
@@ -34,10 +37,18 @@ pub struct Control {
 
 #[derive(Debug)]
 struct Shared {
-    watched: Mutex<Option<Watched>>,
+    /// `None`: the task is over.
+    crews: Mutex<Option<Crews>>,
     interrupted: Mutex<Option<Interrupted>>,
     /// For whoever waits to look at `interrupted`.
     news: SyncSender<Event>,
+}
+
+/// Where the components are.
+#[derive(Debug)]
+pub(super) enum Crews {
+    Here(Watched),
+    There(Parts),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,10 +153,11 @@ impl Outcome {
 }
 
 impl Control {
-    fn order(&self, order: &Order) {
-        let watched = self.shared.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watched) = &*watched {
-            watched.order(order.clone());
+    pub(super) fn order(&self, order: &Order) {
+        match &*self.shared.crews.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Crews::Here(watched)) => watched.order(order.clone()),
+            Some(Crews::There(parts)) => parts.order(order),
+            None => {}
         }
     }
 
@@ -160,7 +172,7 @@ impl Control {
         drop(interrupted);
         self.order(&Order::Signal(signal));
         // Only a hint to look: one that finds no room finds somebody awake.
-        let _ = self.shared.news.try_send(Event::Read { wants_more: true });
+        let _ = self.shared.news.try_send(Event::Look);
     }
 
     /// Signals all components.
@@ -191,18 +203,25 @@ enum Stage {
 impl Running {
     pub(super) fn new(
         components: u32,
-        watched: Watched,
+        crews: Crews,
         news: SyncSender<Event>,
         events: Receiver<Event>,
-        output: Option<Output>,
+        output: Output,
     ) -> Self {
-        let shared = Shared { watched: Mutex::new(Some(watched)), interrupted: Mutex::new(None), news };
+        let shared = Shared { crews: Mutex::new(Some(crews)), interrupted: Mutex::new(None), news };
         Self {
             control: Control { shared: Arc::new(shared) },
             events: Some(events),
             output,
+            reader: None,
             ended: vec![false; components as usize],
         }
+    }
+
+    /// Component 0 is on another host, and is to read what this process would.
+    pub(super) fn forward_input(&mut self) -> std::io::Result<()> {
+        self.reader = Some(super::input::forward(self.control())?);
+        Ok(())
     }
 
     /// For other threads, while this one waits.
@@ -214,11 +233,13 @@ impl Running {
     pub fn wait(mut self) -> Outcome {
         let events = self.events.take().expect("taken once");
         let count = u32::try_from(self.ended.len()).expect("counted in 32 bits");
-        let mut printer = Printer::new(self.output.unwrap_or_default(), count);
+        let mut printer = Printer::new(self.output, count);
         let (mut stage, mut failed) = (Stage::Works, None);
         while self.ended.contains(&false) {
             match self.next(&events, &stage) {
                 Ok(Event::Printed { rank, stream, bytes }) => printer.print(rank, stream, &bytes),
+                // Its host was lost after it had ended.
+                Ok(Event::Ended { rank, .. }) if self.ended[rank as usize] => {}
                 Ok(Event::Ended { rank, process, how }) => {
                     self.ended[rank as usize] = true;
                     printer.end(rank);
@@ -226,7 +247,10 @@ impl Running {
                         failed = Some(End { rank, process, how });
                     }
                 }
-                Ok(Event::Read { .. }) => {}
+                Ok(Event::Read { wants_more }) => {
+                    let _ = self.reader.as_ref().map(|reader| reader.send(wants_more));
+                }
+                Ok(Event::Look) => {}
                 // Past the limit; or nobody is there to tell of anything, which the next round finds.
                 Err(_) => stage = self.insist(&stage, &mut failed),
             }
@@ -281,7 +305,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Nobody takes events any more: who has one to give must not wait.
         self.events = None;
-        let watched = self.control.shared.watched.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(watched);
+        let crews = self.control.shared.crews.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(crews);
     }
 }

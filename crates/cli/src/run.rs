@@ -1,0 +1,249 @@
+//! `comb run`: a program on many cells, and the hidden `comb run-part`, which starts its components on another host.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use comb_host::signals;
+use comb_net::agent::Limits;
+use comb_region::launch::{
+    BadCores, Binding, Control, DEFAULT_SHELL, Host, Launch, MOST_COMPONENTS, Outcome as Ended, Output,
+    serve_part,
+};
+use comb_region::task::{Share, TASK_VARIABLE};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::failure::{Failure, Outcome};
+
+const EXAMPLES: &str = "\
+The components are processes of one program that share memory. They fail together: when one of them fails, the others are
+told to end (SIGTERM) and killed two seconds later, and the exit status is that of the one that failed first: its own, or 128
+and the signal that killed it. Nothing outlives this command.
+
+Examples:
+  comb run -n 4 -- ./ocean -p4             four components on this host
+  comb run -n 4 --share copy -- ./ocean    the same, as if they were on several hosts
+  comb run -n 4 --bind --label -- ./ocean  a core for each, and lines that say who wrote them
+  comb run --hosts a,b -n 8 -- ./ocean     components 0 to 3 on host a, 4 to 7 on b, started by ssh
+  comb run --hosts a=10.0.0.1:3,b=10.0.0.2:1 --shell 'ip netns exec {host}' -- ./ocean
+                                           three on a and one on b, which are network namespaces
+
+Component 0 reads this command's standard input, the others nothing. On other hosts the program, and comb, must be under the same
+path (or see --comb), and the hosts must reach each other at the addresses given; nothing else has to run there.";
+
+/// Start a program on many cells, which share memory
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Run {
+    /// How many components (with --hosts: one each, unless you say)
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_COMPONENTS)))]
+    components: Option<u32>,
+    /// How components of one host come to each other's memory
+    #[arg(long, value_enum, default_value_t = Sharing::Auto)]
+    share: Sharing,
+    /// The most memory that each component keeps for all, in bytes; K, M or G may follow [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    memory: Option<u64>,
+    /// Where the task's checkpoints are
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Go on from the last checkpoint
+    #[arg(long, requires = "checkpoint")]
+    restore: bool,
+    /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
+    #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
+    bind: Option<Binding>,
+    /// Set a variable of the components' environment, or with its name alone pass ours on to other hosts
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    env: Vec<(String, OsString)>,
+    /// Where components begin [default: here]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Write before each line which component it is from
+    #[arg(long)]
+    label: bool,
+    /// Run on these hosts instead of this one: NAME[=ADDRESS][:COUNT], separated by commas
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    hosts: Vec<Host>,
+    /// What runs a command on another host; {host} in it is the host's name
+    #[arg(long, value_name = "COMMAND", default_value = DEFAULT_SHELL, requires = "hosts")]
+    shell: String,
+    /// Where comb is on the other hosts [default: where it is here]
+    #[arg(long, value_name = "PATH", requires = "hosts")]
+    comb: Option<PathBuf>,
+    /// What to run: a path, or a name to be found in PATH
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sharing {
+    /// By the fastest way that there is
+    Auto,
+    /// By copies, as if they were on several hosts
+    Copy,
+}
+
+fn memory(text: &str) -> Result<u64, &'static str> {
+    // Read as the agent's limits are.
+    let limits = format!("memory_bytes={text}").parse::<Limits>();
+    limits
+        .map(|limits| limits.memory_bytes)
+        .map_err(|_| "say a number of bytes, at least 1, such as 512M or 4G")
+}
+
+fn binding(text: &str) -> Result<Binding, BadCores> {
+    if text == "all" { Ok(Binding::All) } else { text.parse() }
+}
+
+fn variable(text: &str) -> Result<(String, OsString), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(OsString::from(value))),
+        None => (text, std::env::var_os(text)),
+    };
+    match value {
+        _ if name.is_empty() => Err("say NAME=VALUE".to_owned()),
+        _ if name == TASK_VARIABLE => Err(format!("{TASK_VARIABLE} is what tells components of their task")),
+        Some(value) => Ok((name.to_owned(), value)),
+        None => Err(format!("{name} is not set here: say {name}=VALUE")),
+    }
+}
+
+impl Run {
+    pub(crate) fn run(self) -> Outcome {
+        let running = self.launch()?.start()?;
+        forward_signals(running.control())?;
+        let ended = running.wait();
+        if let Some(sentence) = sentence(&ended) {
+            eprintln!("comb: {sentence}");
+        }
+        Ok(ExitCode::from(u8::try_from(ended.status() & 0xff).unwrap_or(u8::MAX)))
+    }
+
+    fn launch(self) -> Result<Launch, Failure> {
+        let (program, arguments) = self.program.split_first().expect("clap requires one");
+        let share = match self.share {
+            Sharing::Auto => Share::Auto,
+            Sharing::Copy => Share::Copy,
+        };
+        let output = if self.label { Output::Labelled } else { Output::Inherited };
+        let mut launch =
+            Launch::new(program).arguments(arguments).share(share).output(output).shell(&self.shell);
+        match self.components {
+            Some(components) => launch = launch.components(components),
+            None if self.hosts.is_empty() => {
+                return Err(Failure::new("how many components? Say for example: comb run -n 4 -- PROGRAM"));
+            }
+            None => {}
+        }
+        if let Some(bytes) = self.memory {
+            launch = launch.memory_bytes(bytes);
+        }
+        if let Some(directory) = &self.checkpoint {
+            launch = launch.checkpoint(directory, self.restore);
+        }
+        if let Some(binding) = self.bind {
+            launch = launch.bind(binding);
+        }
+        if let Some(comb) = &self.comb {
+            launch = launch.comb(comb);
+        }
+        if self.hosts.is_empty() {
+            launch = self.directory.iter().fold(launch, Launch::directory);
+        } else {
+            // What is inherited on this host has to be said on others.
+            let directory = self.directory.unwrap_or_default();
+            launch = launch.directory(std::env::current_dir()?.join(directory));
+            let ours = std::env::vars_os().filter(|(name, _)| is_passed_on(&name.to_string_lossy()));
+            launch = ours.fold(launch, |launch, (name, value)| launch.environment(name, value));
+        }
+        launch = self.env.into_iter().fold(launch, |launch, (name, value)| launch.environment(name, value));
+        Ok(launch.hosts(self.hosts))
+    }
+}
+
+/// How Comb is to work, such as COMB_WITHOUT; but not where things are on this host.
+fn is_passed_on(variable: &str) -> bool {
+    variable.starts_with("COMB_") && ![TASK_VARIABLE, "COMB_RUNTIME_DIR"].contains(&variable)
+}
+
+fn sentence(ended: &Ended) -> Option<String> {
+    let failed = ended.failed.as_ref()?;
+    Some(match ended.interrupted {
+        // Whoever pressed Ctrl-C knows.
+        Some(2) => return None,
+        Some(signal) => {
+            let name = rustix::process::Signal::from_named_raw(signal).map_or("a signal", signals::name);
+            format!("the task was told to end by {name}")
+        }
+        None => format!("{failed}; the task ends with it"),
+    })
+}
+
+/// What people and service managers tell this process is meant for the components.
+fn forward_signals(control: Control) -> std::io::Result<()> {
+    let came = signals::catch()?;
+    let forward = move || loop {
+        if rustix::event::poll(&mut [PollFd::new(came, PollFlags::IN)], None).is_ok()
+            && let Some(signal) = signals::take()
+        {
+            control.interrupt(signal.as_raw());
+        }
+    };
+    std::thread::Builder::new().name("comb-signals".into()).spawn(forward)?;
+    Ok(())
+}
+
+/// What `comb run` starts on another host.
+#[derive(Debug, Args)]
+pub(crate) struct RunPart {}
+
+impl RunPart {
+    #[expect(clippy::unused_self, reason = "like all commands")]
+    pub(crate) fn run(self) -> Outcome {
+        let told = signals::catch()?;
+        serve_part(std::io::stdin(), std::io::stdout(), Some(told.as_fd()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comb_region::launch::{End, How};
+
+    #[test]
+    fn options_are_read_as_people_write_them() {
+        assert_eq!((memory("4G"), memory("100")), (Ok(4 << 30), Ok(100)));
+        assert!(memory("0").is_err() && memory("much").is_err());
+        assert_eq!(binding("all"), Ok(Binding::All));
+        assert_eq!(binding("1,3"), Ok(Binding::Cores(vec![1, 3])));
+        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".into())));
+        for (text, words) in
+            [("=b", "NAME=VALUE"), ("NO_SUCH_VARIABLE", "is not set"), ("COMB_TASK=x", "tells components")]
+        {
+            assert!(variable(text).unwrap_err().contains(words), "{text}");
+        }
+        assert!(is_passed_on("COMB_WITHOUT"));
+        assert!(!is_passed_on("COMB_RUNTIME_DIR") && !is_passed_on("PATH"));
+    }
+
+    #[test]
+    fn an_end_is_told_in_a_sentence() {
+        let failed = Some(End { rank: 2, process: 123, how: How::Killed(9) });
+        let mut ended = Ended { failed, interrupted: None, printed: Vec::new() };
+        let told = "component 2 (pid 123) was killed by signal 9 (SIGKILL); the task ends with it";
+        assert_eq!(sentence(&ended).unwrap(), told);
+        ended.interrupted = Some(15);
+        assert_eq!(sentence(&ended).unwrap(), "the task was told to end by SIGTERM");
+        ended.interrupted = Some(2);
+        assert_eq!(sentence(&ended), None);
+    }
+}
