@@ -192,7 +192,7 @@ impl Task {
             homes,
             pages: changed.len() as u64,
         };
-        let write = || -> std::io::Result<()> {
+        let mut write = || -> std::io::Result<()> {
             let file = File::create(&path)?;
             let mut out = Summed { to: BufWriter::with_capacity(1 << 20, &file), sum: 0 };
             let head = postcard::to_stdvec(&head).map_err(std::io::Error::other)?;

@@ -29,6 +29,8 @@ pub(crate) struct Core {
     /// Who waits for an answer.
     tokens: BTreeMap<u64, Arc<Slot>>,
     next_token: u64,
+    /// On whose memory this component depends, by rank: it has asked for some of it. (Hive §2, §5.6)
+    pub(crate) depends: Vec<bool>,
     /// What a block's content is copied to that threads may be storing into.
     content: Vec<u8>,
 }
@@ -52,9 +54,11 @@ const EXIT_WITH_THE_OTHERS: i32 = 69;
 
 impl Core {
     pub(crate) fn new(memory: Arc<Memory>, peers: Option<Peers>, me: CellId, imports: bool) -> Self {
+        let count = peers.as_ref().map_or(1, Peers::count) as usize;
         Self {
             me,
             memory,
+            depends: vec![false; count],
             peers,
             imports,
             waiting: Vec::new(),

@@ -134,7 +134,7 @@ impl Engine {
 
     /// Whether the right to an access is here.
     pub(crate) fn may(&mut self, address: usize, is_store: bool) -> bool {
-        let Some((entry, block)) = self.locate(address) else { return false };
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return false };
         let layout = entry.shape.layout;
         let access = self.core.memory.access(&layout, block);
         if is_store { access.may_store() } else { access.may_load() }
@@ -253,18 +253,10 @@ impl Engine {
         }
     }
 
-    /// The allocation that an address is in, and the block.
-    fn locate(&mut self, address: usize) -> Option<(&mut Entry, Block)> {
-        let offset = (address as u64).checked_sub(comb_memory::HEAP_START as u64)?;
-        let (_, entry) = self.entries.range_mut(..=offset).next_back()?;
-        let block = entry.shape.layout.block_at(address)?;
-        Some((entry, block))
-    }
-
     /// What a thread has to wait for whose access was stopped.
     pub(crate) fn fault(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
         let me = self.core.me.0;
-        let Some((entry, block)) = self.locate(address) else { return Stopped::NoMemory };
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return Stopped::NoMemory };
         if let Some(loss) = entry.shape.lost.get(&block.0) {
             return Stopped::Lost(*loss);
         }
@@ -285,6 +277,8 @@ impl Engine {
             entry.shape.claim(&self.core, block.0);
         } else if !self.core.lives(home) {
             return Stopped::Lost(Loss::Home(CellId(home)));
+        } else {
+            self.core.depends[home as usize] = true;
         }
         let layout = entry.shape.layout;
         self.core.raise();
@@ -333,7 +327,7 @@ impl Engine {
     /// Asks for rights to a range of addresses, of which none waits. How many blocks were asked for.
     pub(crate) fn prefetch(&mut self, address: usize, bytes: usize, is_store: bool) -> usize {
         let me = self.core.me.0;
-        let Some((entry, first)) = self.locate(address) else { return 0 };
+        let Some((entry, first)) = locate(&mut self.entries, address) else { return 0 };
         let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
         let Some(protocol) = &mut entry.protocol else { return 0 };
         let mut asked = 0;
@@ -361,7 +355,7 @@ impl Engine {
 
     /// A thread that has its right may be robbed of it before it has used it. The third time in a row it is left alone for a while.
     pub(crate) fn served(&mut self, thread: u64, address: usize) {
-        let Some((entry, block)) = self.locate(address) else { return };
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return };
         let offset = entry.shape.allocation.offset;
         let repeats = &mut self.repeats;
         if (repeats.thread, repeats.offset, repeats.block) != (thread, offset, block.0) {
@@ -504,7 +498,7 @@ impl Engine {
             let layout = shape.layout;
             let block_bytes = layout.block_bytes() as u64;
             let end = layout.offset() + layout.blocks() * block_bytes;
-            for frame in self.core.memory.touched(layout.offset()..end) {
+            for frame in touched(self.core.memory.frames(), layout.offset()..end) {
                 let block = (frame - layout.offset()) / block_bytes;
                 let home = match entry.protocol {
                     Some(_) => shape.home(block),
@@ -599,6 +593,32 @@ impl Shape {
             .set(&self.layout, blocks, Access::ReadWrite)
             .unwrap_or_else(|error| crate::driver::fail(&error));
     }
+}
+
+/// Pages of the frames that have content, as the kernel knows.
+fn touched(frames: std::os::fd::BorrowedFd<'_>, within: std::ops::Range<u64>) -> Vec<u64> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut pages = Vec::new();
+    let mut at = within.start;
+    // Others who share the frames seek, too: each call says where from.
+    while let Ok(data) = seek(frames, SeekFrom::Data(at)) {
+        let hole = seek(frames, SeekFrom::Hole(data)).unwrap_or(within.end);
+        let data = data / 4096 * 4096..hole.min(within.end);
+        if data.start >= within.end {
+            break;
+        }
+        at = data.end;
+        pages.extend(data.step_by(4096));
+    }
+    pages
+}
+
+/// The allocation that an address is in, and the block.
+fn locate(entries: &mut BTreeMap<u64, Entry>, address: usize) -> Option<(&mut Entry, Block)> {
+    let offset = (address as u64).checked_sub(comb_memory::HEAP_START as u64)?;
+    let (_, entry) = entries.range_mut(..=offset).next_back()?;
+    let block = entry.shape.layout.block_at(address)?;
+    Some((entry, block))
 }
 
 /// Why a thread was stopped, or what becomes of it.

@@ -92,6 +92,7 @@ pub struct Barrier {
 impl Barrier {
     /// One that `threads` of each component come to. All components make their barriers in the same order.
     pub fn new(task: &Task, threads: usize) -> Self {
+        Self { task: task.clone(), number: task.next_barrier(), threads: threads.max(1) }
     }
 
     /// Waits until all are there.

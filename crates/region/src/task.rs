@@ -47,6 +47,9 @@ pub enum JoinError {
     /// There is no shared memory to be had.
     #[error(transparent)]
     Memory(#[from] comb_memory::MemoryError),
+    /// Something else in this process serves faults.
+    #[error(transparent)]
+    Faults(#[from] comb_memory::InstallError),
     /// It was to go on from a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -199,6 +202,14 @@ impl Task {
     /// Whether all components are on one host and share page frames, so that no load or store needs asking.
     pub fn imports(&self) -> bool {
         self.inner.runtime.lock().core.imports
+    }
+
+    /// On which components' memory this one has come to depend: were one of them to die, it would have lost something. Where page frames are
+    /// shared, on all.
+    pub fn dependencies(&self) -> Vec<u32> {
+        let engine = self.runtime().lock();
+        let others = (0..self.count()).filter(|&rank| rank != self.rank());
+        others.filter(|&rank| engine.core.imports || engine.core.depends[rank as usize]).collect()
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
