@@ -199,8 +199,9 @@ impl Runtime {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
         Self::leave(self.enter());
         while !self.is_over.load(Ordering::Acquire) {
-            let mut descriptors = [rustix::event::PollFd::new(&event, rustix::event::PollFlags::IN)];
-            let _ = rustix::event::poll(&mut descriptors, None);
+            // Taken out of the set, or the next wait would be none.
+            let mut space = [std::mem::MaybeUninit::uninit(); 16];
+            let _ = rustix::event::epoll::wait(event, &mut space, None);
             drop(self.enter());
             // Who waits for something drives better.
             self.spin(|| self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));

@@ -187,6 +187,7 @@ fn conditions(task: &Task) {
     }
     task.barrier();
     assert_eq!(turn.get(0), 20 * u64::from(task.count()));
+    task.barrier();
     // Readers are beside each other, and nobody writes meanwhile.
     for _ in 0..50 {
         let held = lock.read();
@@ -231,6 +232,7 @@ fn store_buffering_is_not_to_be_seen() {
 }
 
 /// Addresses come back, and are zero again.
+#[expect(unsafe_code, reason = "plain loads and stores, as programs make them")]
 fn freed(task: &Task) {
     for round in 0..20_u8 {
         let memory = task.allocate_together(100_000, &Terms::default()).expect("allocated");
