@@ -82,8 +82,7 @@ pub(crate) struct Engine {
     buffer: Vec<u8>,
     /// Messages about a block that a thread of this component is to have for a moment, and until when.
     held: Option<Hold>,
-    /// The last thread that faulted, where, and how often in a row.
-    repeats: Repeats,
+    served: Served,
 }
 
 struct Hold {
@@ -93,17 +92,20 @@ struct Hold {
     messages: Vec<(u32, Head, Vec<u8>)>,
 }
 
+/// The last thread that was served, where, and when.
 #[derive(Default)]
-struct Repeats {
+struct Served {
     thread: u64,
-    offset: u64,
-    block: u64,
-    count: u32,
+    address: usize,
+    at: Option<Instant>,
+    /// How often it came back at once.
+    times: u32,
 }
 
-/// From so many faults in a row at the same block on, a thread is given time to make its access.
-const FAULTS_BEFORE_HOLD: u32 = 3;
-const SHORTEST_HOLD: Duration = Duration::from_micros(5);
+/// A thread that has got a right makes its access within this: it returns from a signal handler, and is back at its instruction.
+const SHORTEST_HOLD: Duration = Duration::from_micros(3);
+/// Who comes back to the same place so soon has not made its access, because it had to wait for its core: then it is given more.
+const AT_ONCE: Duration = Duration::from_micros(8);
 const LONGEST_HOLD: Duration = Duration::from_millis(2);
 
 impl Engine {
@@ -120,7 +122,7 @@ impl Engine {
             together: Vec::new(),
             buffer: Vec::with_capacity(128 << 10),
             held: None,
-            repeats: Repeats::default(),
+            served: Served::default(),
         }
     }
 
@@ -164,7 +166,7 @@ impl Engine {
 
     /// Whether something is left to do that no message announces.
     pub(crate) fn is_owing(&self) -> bool {
-        self.held.is_some()
+        self.held.as_ref().is_some_and(|held| !held.messages.is_empty())
     }
 
     fn take(&mut self, from: u32, kind: u8, message: &[u8]) {
@@ -353,18 +355,17 @@ impl Engine {
         asked
     }
 
-    /// A thread that has its right may be robbed of it before it has used it. The third time in a row it is left alone for a while.
+    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
     pub(crate) fn served(&mut self, thread: u64, address: usize) {
         let Some((entry, block)) = locate(&mut self.entries, address) else { return };
         let offset = entry.shape.allocation.offset;
-        let repeats = &mut self.repeats;
-        if (repeats.thread, repeats.offset, repeats.block) != (thread, offset, block.0) {
-            *repeats = Repeats { thread, offset, block: block.0, count: 0 };
-        }
-        repeats.count += 1;
-        if repeats.count >= FAULTS_BEFORE_HOLD && self.held.is_none() {
-            let hold = SHORTEST_HOLD * (1 << (repeats.count - FAULTS_BEFORE_HOLD).min(10));
-            let until = Instant::now() + hold.min(LONGEST_HOLD);
+        let now = Instant::now();
+        let last = &self.served;
+        let is_back = (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < AT_ONCE);
+        let times = if is_back { last.times + 1 } else { 0 };
+        self.served = Served { thread, address, at: Some(now), times };
+        if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {
+            let until = now + LONGEST_HOLD.min(SHORTEST_HOLD * (1 << times.min(10)));
             self.held = Some(Hold { offset, block: block.0, until, messages: Vec::new() });
         }
     }
