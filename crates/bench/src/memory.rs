@@ -101,7 +101,7 @@ impl Measured {
     }
 
     fn rows(&self) -> Vec<Row> {
-        let row = |claim: &str, ours: Option<f64>, unit, peer: &str, theirs: Option<f64>, ratio, goal| Row {
+        let row = |claim: &str, ours: Option<f64>, unit: &'static str, peer: &str, theirs: Option<f64>, ratio: Option<f64>, goal: Goal| Row {
             claim: claim.to_owned(),
             ours,
             unit,
@@ -112,11 +112,11 @@ impl Measured {
             note: String::new(),
         };
         let by = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
-        let beside = |claim, ours: &str, unit, peer, theirs: &str, goal| {
+        let beside = |claim: &str, ours: &str, unit: &'static str, peer: &str, theirs: &str, goal: Goal| {
             let (ours, theirs) = (self.one(ours), self.one(theirs));
             row(claim, ours, unit, peer, theirs, by(ours, theirs), goal)
         };
-        let plain = |claim, ours: &str, unit, goal: Goal, scale: f64| {
+        let plain = |claim: &str, ours: &str, unit: &'static str, goal: Goal, scale: f64| {
             let ours = self.one(ours).map(|value| value * scale);
             row(claim, ours, unit, "", None, ours, goal)
         };
