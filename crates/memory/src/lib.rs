@@ -1,1 +1,32 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! | module | question |
+//! |---|---|
+//! | [`space`] | which addresses are shared? |
+//! | [`layout`] | where are an allocation's blocks, and where is their content? |
+//! | [`memory`] | what may threads do with a block, and how does that change? |
+//! | [`fault`] | what stopped a thread, and what becomes of it? |
+
+mod access;
+pub mod fault;
+mod frames;
+mod kernel;
+pub mod layout;
+pub mod memory;
+mod protections;
+pub mod space;
+mod state;
+mod userfaultfd;
+
+pub use self::{
+    fault::{
+        Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
+        set_loss_hook,
+    },
+    layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
+    memory::{Control, Memory, MemoryError, MemoryOptions},
+    space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, pointer},
+};
+pub use comb_coherence::{Access, Block};

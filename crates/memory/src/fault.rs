@@ -1,0 +1,160 @@
+//! What stops a thread at shared memory, and who lets it go on.
+//!
+//! The kernel's word comes as SIGBUS (userfaultfd) or SIGSEGV (protections), to the thread itself. Signals whose address is not in the
+//! heap are handed to whoever had them before.
+#![expect(unsafe_code, reason = "signal handlers, and the registers of the thread that they interrupt")]
+
+mod careful;
+mod message;
+mod signals;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use comb_coherence::tempest::Loss;
+
+pub use self::careful::{LostAt, careful_copy_from, careful_copy_to};
+use self::signals::Interrupted;
+use crate::space::HEAP;
+
+/// What stopped a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// What it was about to load or store.
+    pub address: usize,
+    /// Whether to store. What loads and then stores (`lock xadd`) stores, also if it finds nothing to store (`cmpxchg`).
+    pub is_store: bool,
+    context: *mut c_void,
+}
+
+impl Fault {
+    /// Lets signals come that the thread had not blocked, while it waits for long. In a handler all are blocked, and are
+    /// handled when it returns: a thread that waits for another cell could not even be interrupted from the keyboard.
+    ///
+    /// Handlers of signals may touch shared memory: what `wait` holds then must not be needed to serve them.
+    pub fn with_signals<R>(&self, wait: impl FnOnce() -> R) -> R {
+        // SAFETY: the context is of the handler that we are in, since a `Fault` is given to nobody else; see `Send` below.
+        let before = unsafe { signals::unblock_as_interrupted(self.context) };
+        let done = wait();
+        signals::block_as(before);
+        done
+    }
+}
+
+/// What is to become of a thread that was stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It tries again: it may now, or it will be stopped again.
+    Retry,
+    /// There is no allocation. Whoever had the signal before gets it; in the end the process dies of a wild address.
+    NotOurs,
+    /// What was there is gone for ever. A careful copy ends with an error; anything else ends the process.
+    Lost(Reason),
+}
+
+/// Why something is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// With a cell.
+    Loss(Loss),
+    /// As the text says.
+    Other(&'static str),
+}
+
+impl From<Loss> for Reason {
+    fn from(loss: Loss) -> Self {
+        Self::Loss(loss)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loss(loss) => loss.fmt(f),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Why faults cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A process has one handler.
+    #[error("faults of shared memory are served in this process already")]
+    Installed,
+    /// The kernel refused.
+    #[error("cannot handle the signals of faults: {0}")]
+    System(rustix::io::Errno),
+}
+
+static HANDLER: OnceLock<fn(Fault) -> Verdict> = OnceLock::new();
+static LOSS_HOOK: OnceLock<fn(Fault, Reason)> = OnceLock::new();
+/// Threads are stopped by SIGSEGV too: by protections.
+static BY_SEGMENTATION: AtomicBool = AtomicBool::new(false);
+
+/// Serves this process's faults in the heap from now on: `handler` runs on the thread that was stopped, in a signal handler that
+/// blocks all signals but those of faults. It runs on the thread's own stack, may touch shared memory itself (and is called again), and
+/// must not panic. `errno` is kept.
+///
+/// Whoever wants SIGBUS or SIGSEGV for other addresses installs a handler before: it is called for those. One that is installed after takes
+/// them all away.
+pub fn install(handler: fn(Fault) -> Verdict) -> Result<(), InstallError> {
+    HANDLER.set(handler).map_err(|_| InstallError::Installed)?;
+    signals::install(BY_SEGMENTATION.load(Ordering::SeqCst)).map_err(InstallError::System)
+}
+
+/// Calls `hook` on a thread that touches what is lost, before the process ends; it may end the thread's work in another way and not return. Set once;
+/// whether it was.
+pub fn set_loss_hook(hook: fn(Fault, Reason)) -> bool {
+    LOSS_HOOK.set(hook).is_ok()
+}
+
+/// Faults come as SIGSEGV: its handler needs room, which alternate stacks do not have. Threads whose stacks overflow die without a word.
+pub(crate) fn serve_segmentation_faults() {
+    BY_SEGMENTATION.store(true, Ordering::SeqCst);
+    if HANDLER.get().is_some() {
+        signals::leave_alternate_stack();
+    }
+}
+
+/// What a signal's handler is to do.
+enum Next {
+    Return,
+    /// Hand it to whoever had it before.
+    Chain,
+}
+
+fn serve(interrupted: &Interrupted) -> Next {
+    let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else {
+        return Next::Chain;
+    };
+    if !interrupted.is_fault || !signals::is_own_process() {
+        return Next::Chain;
+    }
+    let fault =
+        Fault { address: interrupted.address, is_store: interrupted.is_store, context: interrupted.context };
+    match handler(fault) {
+        Verdict::Retry => Next::Return,
+        Verdict::NotOurs => {
+            let kind = if fault.is_store { "store to" } else { "load from" };
+            message::say(&format_args!(
+                "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",
+                fault.address
+            ));
+            Next::Chain
+        }
+        Verdict::Lost(reason) => {
+            // SAFETY: the context of this very signal.
+            if unsafe { careful::land(interrupted.context, fault.address, reason) } {
+                return Next::Return;
+            }
+            if let Some(hook) = LOSS_HOOK.get() {
+                hook(fault, reason);
+            }
+            message::say(&format_args!("comb: what was stored at {:#x} is lost: {reason}\n", fault.address));
+            signals::die_of_bus_error()
+        }
+    }
+}

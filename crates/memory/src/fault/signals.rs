@@ -1,0 +1,218 @@
+//! The signals' handlers, and those that were there before.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use rustix::io::Errno;
+
+use super::Next;
+use crate::kernel::{self, Protection};
+use crate::space::PAGE_BYTES;
+
+/// What faults come as.
+const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
+
+/// What a thread's own instructions raise: blocked, these would end the process.
+const SYNCHRONOUS: [c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP, libc::SIGILL, libc::SIGFPE];
+
+/// A page fault, among the processor's traps; and in its error code, a store.
+const TRAP_PAGE_FAULT: i64 = 14;
+const ERROR_IS_STORE: i64 = 1 << 1;
+
+/// The kernel's set of signals.
+type Mask = u64;
+
+static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
+/// A word that a child by `fork` finds to be zero.
+static OWN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Of whom, and why.
+pub(super) struct Interrupted {
+    pub(super) address: usize,
+    pub(super) is_store: bool,
+    /// The processor's word, not somebody's `kill`.
+    pub(super) is_fault: bool,
+    pub(super) context: *mut c_void,
+}
+
+pub(super) fn install(by_segmentation: bool) -> Result<(), Errno> {
+    mark_own_process()?;
+    let previous = SIGNALS.map(|signal| {
+        // SAFETY: zeros are an action; this only asks.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            action
+        }
+    });
+    // Before any signal can come that is to be handed on.
+    let _ = PREVIOUS.set(previous);
+    // SIGBUS of the heap needs room for a protocol, which is on the thread's own stack. SIGSEGV may mean that there is none left.
+    handle(libc::SIGBUS, 0)?;
+    handle(libc::SIGSEGV, if by_segmentation { 0 } else { libc::SA_ONSTACK })
+}
+
+/// From now on SIGSEGV is handled on the thread's own stack.
+pub(super) fn leave_alternate_stack() {
+    // It was installed before: this changes a flag.
+    let _ = handle(libc::SIGSEGV, 0);
+}
+
+fn handle(signal: c_int, flags: c_int) -> Result<(), Errno> {
+    // SAFETY: zeros are an action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | flags;
+    // SAFETY: a set of our own. The handler does only what may be done in one.
+    let done = unsafe {
+        libc::sigfillset(&raw mut action.sa_mask);
+        for synchronous in SYNCHRONOUS {
+            libc::sigdelset(&raw mut action.sa_mask, synchronous);
+        }
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+    };
+    if done == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(last_error())) }
+}
+
+fn last_error() -> i32 {
+    // SAFETY: the thread's own word.
+    unsafe { *libc::__errno_location() }
+}
+
+extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+    let error = last_error();
+    // SAFETY: the kernel gives both to a handler with SA_SIGINFO; the address is there for these signals, and is whatever it is for those
+    // that somebody sends.
+    let interrupted = unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let is_page_fault = registers[libc::REG_TRAPNO as usize] == TRAP_PAGE_FAULT;
+        Interrupted {
+            address: (*information).si_addr().addr(),
+            is_store: registers[libc::REG_ERR as usize] & ERROR_IS_STORE != 0,
+            is_fault: (*information).si_code > 0 && is_page_fault,
+            context,
+        }
+    };
+    if let Next::Chain = super::serve(&interrupted) {
+        // SAFETY: what this handler was given.
+        unsafe { chain(signal, information, context) };
+    }
+    // SAFETY: the thread's own word.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Does what would have been done without us.
+///
+/// # Safety
+/// The arguments are those of the signal's handler.
+unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+    let index = usize::from(signal == libc::SIGSEGV);
+    let previous = PREVIOUS.get().map(|previous| previous[index]);
+    let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: the kernel's own field.
+        let was_sent = unsafe { (*information).si_code } <= 0;
+        if handler == libc::SIG_IGN && was_sent {
+            return;
+        }
+        set_default(signal);
+        if was_sent {
+            // SAFETY: has no preconditions.
+            unsafe { libc::raise(signal) };
+        }
+        // Otherwise the thread does it again, and dies of it.
+        return;
+    }
+    let Some(action) = previous else { return };
+    // As the kernel would have blocked signals for it.
+    // SAFETY: the context of this signal; the handler is the previous owner's, of the type that its flags say.
+    unsafe {
+        let mut mask = *interrupted_mask(context) | *(&raw const action.sa_mask).cast::<Mask>();
+        if action.sa_flags & libc::SA_NODEFER == 0 {
+            mask |= 1 << (signal - 1);
+        }
+        let before = swap_mask(mask);
+        if action.sa_flags & libc::SA_SIGINFO != 0 {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(handler);
+            handler(signal, information, context);
+        } else {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+            handler(signal);
+        }
+        swap_mask(before);
+    }
+}
+
+fn set_default(signal: c_int) {
+    // SAFETY: zeros are the default action.
+    unsafe {
+        let action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// The process ends as if nobody had handled the fault.
+pub(super) fn die_of_bus_error() -> ! {
+    set_default(libc::SIGBUS);
+    // SAFETY: neither has preconditions. SIGBUS is not blocked in the handler, and nobody handles it any more.
+    unsafe {
+        libc::raise(libc::SIGBUS);
+        libc::abort()
+    }
+}
+
+/// The signals that the interrupted thread has blocked: the kernel writes a word of them, not all of libc's.
+///
+/// # Safety
+/// `context` is a handler's.
+unsafe fn interrupted_mask(context: *mut c_void) -> *const Mask {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
+}
+
+/// # Safety
+/// `context` is that of a handler which has not returned.
+pub(super) unsafe fn unblock_as_interrupted(context: *mut c_void) -> Mask {
+    // SAFETY: the caller's promise.
+    swap_mask(unsafe { *interrupted_mask(context) })
+}
+
+pub(super) fn block_as(mask: Mask) {
+    swap_mask(mask);
+}
+
+fn swap_mask(mask: Mask) -> Mask {
+    let mut before: Mask = 0;
+    // SAFETY: two words of the size that is given.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut before,
+            size_of::<Mask>(),
+        )
+    };
+    before
+}
+
+fn mark_own_process() -> Result<(), Errno> {
+    let page = kernel::reserve(PAGE_BYTES, Protection::LoadsAndStores)?;
+    // SAFETY: just mapped; a child is to find zeros.
+    unsafe { kernel::advise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) }?;
+    let word: *mut AtomicU32 = std::ptr::with_exposed_provenance_mut(page);
+    // SAFETY: just mapped, and it stays.
+    unsafe { (*word).store(1, Ordering::Relaxed) };
+    OWN.store(word, Ordering::Release);
+    Ok(())
+}
+
+/// Whether this is the process that installed the handlers. A child by `fork` has them too, and none of the memory.
+pub(super) fn is_own_process() -> bool {
+    let word = OWN.load(Ordering::Acquire);
+    // SAFETY: set once, to a page that stays.
+    !word.is_null() && unsafe { (*word).load(Ordering::Relaxed) } == 1
+}

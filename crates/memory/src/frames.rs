@@ -1,0 +1,151 @@
+//! The frames: one file in memory that contains what all blocks contain, at their offsets in the heap.
+//!
+//! It may be shared by all processes of a host that have the heap in common. Each maps the whole of it once more, the *alias*,
+//! where nothing is guarded: there the protocol fills and reads blocks, whatever threads may do with them.
+#![expect(unsafe_code, reason = "raw copies to and from memory that others store to")]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::kernel;
+use crate::layout::index;
+use crate::memory::MemoryError;
+use crate::space::HEAP_BYTES;
+
+/// Its size does not change: nobody who maps it is ever stopped because another has cut it short.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+pub(crate) struct Frames {
+    file: OwnedFd,
+    /// Not more than the heap.
+    bytes: u64,
+    alias: usize,
+}
+
+impl Frames {
+    pub(crate) fn create() -> Result<Self, MemoryError> {
+        let system = |action| move |source| MemoryError::System { action, source };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("comb-frames", flags).map_err(system("make the frames' file"))?;
+        // A limit on file sizes (ulimit -f) is none on memory, but it ends the process that passes it.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        let bytes = HEAP_BYTES.min(limit.unwrap_or(u64::MAX)) / 4096 * 4096;
+        rustix::fs::ftruncate(&file, bytes).map_err(system("size the frames' file"))?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("seal the frames' file"))?;
+        Self::map(file, bytes)
+    }
+
+    /// One frame, for trying out what the kernel can do.
+    pub(crate) fn create_small() -> Result<Self, Errno> {
+        let file = rustix::fs::memfd_create("comb-trial", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, 4096)?;
+        Self::map(file, 4096).map_err(|_| Errno::NOMEM)
+    }
+
+    /// Takes what another process made: an allegation, until its seals and its size are seen.
+    pub(crate) fn adopt(file: OwnedFd) -> Result<Self, MemoryError> {
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| MemoryError::NotFrames)?;
+        if !seals.contains(SEALS) || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            return Err(MemoryError::NotFrames);
+        }
+        let status = rustix::fs::fstat(&file)
+            .map_err(|source| MemoryError::System { action: "look at the frames' file", source })?;
+        let bytes = u64::try_from(status.st_size).unwrap_or(0);
+        if bytes == 0 || bytes > HEAP_BYTES || !bytes.is_multiple_of(4096) {
+            return Err(MemoryError::NotFrames);
+        }
+        Self::map(file, bytes)
+    }
+
+    fn map(file: OwnedFd, bytes: u64) -> Result<Self, MemoryError> {
+        let refused = |source| MemoryError::System { action: "map the frames", source };
+        let alias = kernel::map_shared(file.as_fd(), index(bytes)).map_err(refused)?;
+        let frames = Self { file, bytes, alias };
+        for advice in [libc::MADV_DONTFORK, libc::MADV_NOHUGEPAGE] {
+            // SAFETY: our own mapping; these throw nothing away. A kernel without huge pages refuses the second.
+            let _ = unsafe { kernel::advise(frames.alias, index(bytes), advice) };
+        }
+        Ok(frames)
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether frames from `offset` on exist.
+    pub(crate) fn reach(&self, offset: u64, bytes: u64) -> bool {
+        offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Where `bytes` at `offset` are in the alias.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64, bytes: usize) -> *mut u8 {
+        assert!(self.reach(offset, bytes as u64), "beyond the frames");
+        std::ptr::with_exposed_provenance_mut(self.alias + index(offset))
+    }
+
+    #[inline]
+    pub(crate) fn copy_in(&self, offset: u64, content: &[u8]) {
+        // SAFETY: `at` has checked the one, the other is a slice; they do not overlap, for nobody has references to frames.
+        unsafe { copy(self.at(offset, content.len()), content.as_ptr(), content.len()) };
+    }
+
+    #[inline]
+    pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) {
+        // SAFETY: as above.
+        unsafe { copy(into.as_mut_ptr(), self.at(offset, into.len()), into.len()) };
+    }
+
+    /// Sees to it that there is a frame for every page of a range; new ones contain zeros.
+    pub(crate) fn populate(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
+        let at = self.at(offset, bytes) as usize;
+        // SAFETY: our own mapping, and nothing is thrown away.
+        unsafe { kernel::advise(at, bytes, libc::MADV_POPULATE_WRITE) }
+    }
+
+    /// Gives the memory of a range of whole pages back. All mappings of it, in all processes, lose it; whoever looks next finds zeros.
+    pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, offset, bytes)
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and pointers into it are not used after their frames, as `Memory::content` demands.
+        unsafe { kernel::unmap(self.alias, index(self.bytes)) };
+    }
+}
+
+impl std::fmt::Debug for Frames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "frames in descriptor {}, of {} bytes, at {:#x}",
+            self.file.as_raw_fd(),
+            self.bytes,
+            self.alias
+        )
+    }
+}
+
+/// A copy that the compiler cannot see through: others may store to either side meanwhile, and then the result is a mixture of old and
+/// new bytes. Touches no byte beside those that it is given.
+///
+/// # Safety
+/// Both ranges are mapped, and do not overlap.
+#[inline]
+unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}

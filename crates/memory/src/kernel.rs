@@ -1,0 +1,194 @@
+//! System calls on addresses of shared memory.
+//!
+//! All of this crate's own ones go through [`call`]: a process may run under a filter that stops system calls which are
+//! given such addresses, and lets pass what comes from there.
+#![expect(unsafe_code, reason = "mappings are changed by address")]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// What threads may do with a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protection {
+    Nothing,
+    Loads,
+    LoadsAndStores,
+}
+
+impl Protection {
+    fn bits(self) -> usize {
+        let bits = match self {
+            Self::Nothing => libc::PROT_NONE,
+            Self::Loads => libc::PROT_READ,
+            Self::LoadsAndStores => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        bits.cast_unsigned() as usize
+    }
+}
+
+/// A system call as it stands.
+///
+/// # Safety
+/// As the call itself.
+#[inline]
+unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel changes what is named here and no other register; the rest is the caller's business.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r9") arguments[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    if result < 0 {
+        // The kernel's error numbers are smaller than 4096.
+        return Err(Errno::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO)));
+    }
+    Ok(result.cast_unsigned())
+}
+
+/// Takes addresses that nobody has, for anonymous memory that is not accounted until it is touched.
+pub(crate) fn reserve_at(address: usize, bytes: usize, protection: Protection) -> Result<(), Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE: nothing that is there is changed.
+    let got = unsafe {
+        call(
+            libc::SYS_mmap,
+            [address, bytes, protection.bits(), flags.cast_unsigned() as usize, usize::MAX, 0],
+        )
+    }?;
+    if got != address {
+        // Kernels before 4.17 take the address for a hint.
+        // SAFETY: it was just mapped, and nobody knows of it.
+        let _ = unsafe { call(libc::SYS_munmap, [got, bytes, 0, 0, 0, 0]) };
+        return Err(Errno::EXIST);
+    }
+    Ok(())
+}
+
+/// As [`reserve_at`], wherever there is room.
+pub(crate) fn reserve(bytes: usize, protection: Protection) -> Result<usize, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new addresses.
+    unsafe {
+        call(libc::SYS_mmap, [0, bytes, protection.bits(), flags.cast_unsigned() as usize, usize::MAX, 0])
+    }
+}
+
+/// Maps a file's memory, shared, wherever there is room.
+pub(crate) fn map_shared(file: BorrowedFd<'_>, bytes: usize) -> Result<usize, Errno> {
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: new addresses.
+    unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                0,
+                bytes,
+                Protection::LoadsAndStores.bits(),
+                flags.cast_unsigned() as usize,
+                file.as_raw_fd().cast_unsigned() as usize,
+                0,
+            ],
+        )
+    }
+}
+
+/// Maps a file's memory, shared, in place of what is there.
+///
+/// # Safety
+/// The addresses are part of what the caller has reserved, and no Rust object lies there.
+pub(crate) unsafe fn replace_shared(
+    address: usize,
+    bytes: usize,
+    protection: Protection,
+    file: BorrowedFd<'_>,
+    offset: u64,
+) -> Result<(), Errno> {
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let offset = crate::layout::index(offset);
+    let file = file.as_raw_fd().cast_unsigned() as usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(
+            libc::SYS_mmap,
+            [address, bytes, protection.bits(), flags.cast_unsigned() as usize, file, offset],
+        )
+    }
+    .map(drop)
+}
+
+/// Makes addresses mere reservations again.
+///
+/// # Safety
+/// As for [`replace_shared`].
+pub(crate) unsafe fn replace_by_nothing(address: usize, bytes: usize) -> Result<(), Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(
+            libc::SYS_mmap,
+            [address, bytes, Protection::Nothing.bits(), flags.cast_unsigned() as usize, usize::MAX, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// It is the caller's, and nobody uses it any more.
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { call(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
+}
+
+/// Changes what threads may do. Done for all of them when it returns.
+///
+/// # Safety
+/// The addresses are part of what the caller has mapped.
+pub(crate) unsafe fn protect(address: usize, bytes: usize, protection: Protection) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_mprotect, [address, bytes, protection.bits(), 0, 0, 0]) }.map(drop)
+}
+
+/// Gives the kernel advice; some of it is an order.
+///
+/// # Safety
+/// The addresses are part of what the caller has mapped, and it can do without what the advice throws away.
+pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_madvise, [address, bytes, advice.cast_unsigned() as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// A descriptor by which page faults of user mode are taken over. Needs no privilege.
+pub(crate) fn userfaultfd() -> Result<OwnedFd, Errno> {
+    const USER_MODE_ONLY: i32 = 1;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+    // SAFETY: makes a descriptor.
+    let got = unsafe { call(libc::SYS_userfaultfd, [flags.cast_unsigned() as usize, 0, 0, 0, 0, 0]) }?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(got).expect("descriptors are small")) })
+}
+
+/// An ioctl with a structure that the kernel reads and writes.
+///
+/// # Safety
+/// `argument` is of the type that the request is defined with, and the request does nothing to memory that Rust relies on.
+#[inline]
+pub(crate) unsafe fn ioctl<T>(file: BorrowedFd<'_>, request: u32, argument: &mut T) -> Result<(), Errno> {
+    let file = file.as_raw_fd().cast_unsigned() as usize;
+    let argument = std::ptr::from_mut(argument).expose_provenance();
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_ioctl, [file, request as usize, argument, 0, 0, 0]) }.map(drop)
+}

@@ -1,0 +1,27 @@
+//! Where shared memory lies: at the same addresses in every cell, so that a pointer into it means the same everywhere.
+
+use std::ops::Range;
+
+/// The heap's first address. Neither loaders nor allocators nor stacks come here by themselves.
+pub const HEAP_START: usize = 0x1000_0000_0000;
+
+/// The heap's length: 32 TiB of addresses, which cost nothing until they are touched.
+pub const HEAP_BYTES: u64 = 0x2000_0000_0000;
+
+/// The state table's first address: compiled checks have it as a constant.
+pub const STATE_START: usize = 0x3000_0000_0000;
+
+/// The grain of mappings.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The smallest block: what one byte of the state table speaks for.
+pub const SMALLEST_BLOCK_BYTES: usize = 128;
+
+/// The heap's addresses.
+pub(crate) const HEAP: Range<usize> = HEAP_START..HEAP_START + HEAP_BYTES as usize;
+
+/// A pointer to an address that another cell, or a number in a message, speaks of. It proves nothing: whether there is memory, and
+/// whose, says the allocation.
+pub fn pointer(address: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
+}
