@@ -10,9 +10,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::kernel;
-use crate::layout::index;
 use crate::memory::MemoryError;
-use crate::space::HEAP_BYTES;
+use crate::space::{HEAP_BYTES, index};
 
 /// Its size does not change: nobody who maps it is ever stopped because another has cut it short.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

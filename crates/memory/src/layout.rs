@@ -2,7 +2,7 @@
 
 use comb_coherence::Block;
 
-use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES};
+use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, index};
 
 /// The largest block: sixteen pages are granted or taken at once.
 pub const LARGEST_BLOCK_BYTES: usize = 65536;
@@ -169,11 +169,6 @@ impl Layout {
     }
 }
 
-/// An offset or a length in the heap, for addresses.
-pub(crate) fn index(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("the heap is smaller than the address space")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +198,7 @@ mod tests {
                     assert_ne!(layout.block_at(last + 1), Some(block));
                     assert_ne!(layout.block_at(first - 1), Some(block));
                     assert!(frames.insert(layout.frame(block)));
-                    assert_eq!(layout.frame(block) as usize % PAGE_BYTES, first % PAGE_BYTES);
+                    assert_eq!(index(layout.frame(block)) % PAGE_BYTES, first % PAGE_BYTES);
                     assert!(layout.frame(block) + layout.block_bytes() as u64 <= 8192 + layout.frame_bytes());
                 }
                 assert!(layout.blocks() * layout.block_bytes() as u64 >= bytes);

@@ -12,9 +12,9 @@ use crate::access::{AccessControl, Run};
 use crate::fault;
 use crate::frames::Frames;
 use crate::kernel::{self, Protection};
-use crate::layout::{Grain, Layout, index};
+use crate::layout::{Grain, Layout};
 use crate::protections::Protections;
-use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES};
+use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, index};
 use crate::state::StateTable;
 use crate::userfaultfd::Userfaultfd;
 

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use super::Reason;
-use crate::space::HEAP;
+use crate::space::{HEAP, index};
 
 /// Where a careful copy ended, and why. Bytes before it are copied, and perhaps some behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -63,6 +63,7 @@ unsafe extern "C" {
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_from(shared: *const u8, into: &mut [u8]) -> Result<(), LostAt> {
     check(shared.addr(), into.len());
     // SAFETY: within the heap there is no private memory of anybody, and `into` is a slice.
@@ -73,6 +74,7 @@ pub fn careful_copy_from(shared: *const u8, into: &mut [u8]) -> Result<(), LostA
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_to(bytes: &[u8], shared: *mut u8) -> Result<(), LostAt> {
     check(shared.addr(), bytes.len());
     // SAFETY: as above.
@@ -105,15 +107,15 @@ pub(super) unsafe fn land(context: *mut c_void, address: usize, reason: Reason) 
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let start = comb_memory_careful_copy as *const () as usize;
     let end = comb_memory_careful_copy_end as *const () as usize;
-    let at = registers[libc::REG_RIP as usize].cast_unsigned() as usize;
+    let at = index(registers[libc::REG_RIP as usize].cast_unsigned());
     if !(start..end).contains(&at) {
         return false;
     }
-    let loss = registers[libc::REG_R8 as usize].cast_unsigned() as usize;
+    let loss = index(registers[libc::REG_R8 as usize].cast_unsigned());
     // SAFETY: within the routine its fourth argument is kept there, which is on the stack of the thread that waits for us. The
     // first instructions, which set it, do not fault.
     unsafe {
-        std::ptr::with_exposed_provenance_mut::<Option<LostAt>>(loss).write(Some(LostAt { address, reason }))
+        std::ptr::with_exposed_provenance_mut::<Option<LostAt>>(loss).write(Some(LostAt { address, reason }));
     };
     registers[libc::REG_RIP as usize] = end.cast_signed() as i64;
     true
