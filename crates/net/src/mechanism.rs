@@ -5,12 +5,12 @@ pub use comb_types::mechanism::{Mechanism, Mechanisms};
 /// Whether there is a mechanism, for those that this crate uses.
 pub trait Probe {
     /// Whether the kernel has it and it was not switched off. Never, of a mechanism that is not this crate's.
-    fn is_available(self) -> bool;
+    fn is_available(&self) -> bool;
 }
 
 impl Probe for Mechanism {
-    fn is_available(self) -> bool {
-        !self.is_switched_off() && kernel_has(self)
+    fn is_available(&self) -> bool {
+        !self.is_switched_off() && kernel_has(*self)
     }
 }
 
