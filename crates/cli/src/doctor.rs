@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comb_host::cgroup::{self, Cgroup};
-use comb_net::mechanism::Mechanism;
+use comb_net::mechanism::{Mechanism, Probe};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
@@ -131,11 +131,16 @@ fn mechanism(mechanism: Mechanism) -> Finding {
     if mechanism.is_switched_off() {
         let detail = format!("switched off by COMB_WITHOUT; instead: {}", mechanism.fallback());
         Finding::new(name, State::SwitchedOff, detail)
-    } else if mechanism.is_available() {
+    } else if is_available(mechanism) {
         Finding::new(name, State::Good, "in use")
     } else {
         Finding::new(name, State::Missing, format!("not in this kernel; instead: {}", mechanism.fallback()))
     }
+}
+
+/// Each is looked for by the crate that uses it.
+fn is_available(mechanism: Mechanism) -> bool {
+    comb_memory::mechanism::is_available(mechanism).unwrap_or_else(|| mechanism.is_available())
 }
 
 fn cgroups() -> Finding {

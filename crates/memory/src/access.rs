@@ -29,7 +29,14 @@ pub(crate) trait AccessControl: Send + Sync + std::fmt::Debug {
     /// stored before is in the frames. If it fails, the MMU allows no more than the smaller of the two rights.
     ///
     /// `is_known` is false if nothing was ever changed or repaired there.
-    fn change(&self, frames: &Frames, run: Run, from: Access, to: Access, is_known: bool) -> Result<(), MemoryError>;
+    fn change(
+        &self,
+        frames: &Frames,
+        run: Run,
+        from: Access,
+        to: Access,
+        is_known: bool,
+    ) -> Result<(), MemoryError>;
 
     /// Makes the MMU agree to a right that pages have, which is not [`Access::Invalid`]: it may have stopped a thread all the same.
     fn repair(&self, frames: &Frames, run: Run, access: Access) -> Result<(), MemoryError>;

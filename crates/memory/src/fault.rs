@@ -127,16 +127,22 @@ enum Next {
 }
 
 fn serve(interrupted: &Interrupted) -> Next {
-    let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else { return Next::Chain };
+    let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else {
+        return Next::Chain;
+    };
     if !interrupted.is_fault || !signals::is_own_process() {
         return Next::Chain;
     }
-    let fault = Fault { address: interrupted.address, is_store: interrupted.is_store, context: interrupted.context };
+    let fault =
+        Fault { address: interrupted.address, is_store: interrupted.is_store, context: interrupted.context };
     match handler(fault) {
         Verdict::Retry => Next::Return,
         Verdict::NotOurs => {
             let kind = if fault.is_store { "store to" } else { "load from" };
-            message::say(&format_args!("comb: {kind} {:#x}, where nothing is allocated in the shared heap\n", fault.address));
+            message::say(&format_args!(
+                "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",
+                fault.address
+            ));
             Next::Chain
         }
         Verdict::Lost(reason) => {

@@ -10,9 +10,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::kernel;
-use crate::layout::index;
 use crate::memory::MemoryError;
-use crate::space::HEAP_BYTES;
+use crate::space::{HEAP_BYTES, index};
 
 /// Its size does not change: nobody who maps it is ever stopped because another has cut it short.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -121,7 +120,13 @@ impl Drop for Frames {
 
 impl std::fmt::Debug for Frames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "frames in descriptor {}, of {} bytes, at {:#x}", self.file.as_raw_fd(), self.bytes, self.alias)
+        write!(
+            f,
+            "frames in descriptor {}, of {} bytes, at {:#x}",
+            self.file.as_raw_fd(),
+            self.bytes,
+            self.alias
+        )
     }
 }
 

@@ -33,12 +33,12 @@ impl Protection {
 /// As the call itself.
 #[inline]
 unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
+    let result: i64;
     // SAFETY: the kernel changes what is named here and no other register; the rest is the caller's business.
     unsafe {
         std::arch::asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") arguments[0],
             in("rsi") arguments[1],
             in("rdx") arguments[2],
@@ -54,7 +54,7 @@ unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Err
         // The kernel's error numbers are smaller than 4096.
         return Err(Errno::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO)));
     }
-    Ok(result.cast_unsigned())
+    Ok(crate::space::index(result.cast_unsigned()))
 }
 
 /// Takes addresses that nobody has, for anonymous memory that is not accounted until it is touched.
@@ -62,7 +62,10 @@ pub(crate) fn reserve_at(address: usize, bytes: usize, protection: Protection) -
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that is there is changed.
     let got = unsafe {
-        call(libc::SYS_mmap, [address, bytes, protection.bits(), flags.cast_unsigned() as usize, usize::MAX, 0])
+        call(
+            libc::SYS_mmap,
+            [address, bytes, protection.bits(), flags.cast_unsigned() as usize, usize::MAX, 0],
+        )
     }?;
     if got != address {
         // Kernels before 4.17 take the address for a hint.
@@ -113,7 +116,7 @@ pub(crate) unsafe fn replace_shared(
     offset: u64,
 ) -> Result<(), Errno> {
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    let offset = crate::layout::index(offset);
+    let offset = crate::space::index(offset);
     let file = file.as_raw_fd().cast_unsigned() as usize;
     // SAFETY: the caller's promise.
     unsafe {
@@ -135,14 +138,7 @@ pub(crate) unsafe fn replace_by_nothing(address: usize, bytes: usize) -> Result<
     unsafe {
         call(
             libc::SYS_mmap,
-            [
-                address,
-                bytes,
-                Protection::Nothing.bits(),
-                flags.cast_unsigned() as usize,
-                usize::MAX,
-                0,
-            ],
+            [address, bytes, Protection::Nothing.bits(), flags.cast_unsigned() as usize, usize::MAX, 0],
         )
     }
     .map(drop)

@@ -2,7 +2,7 @@
 
 use comb_coherence::Block;
 
-use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES};
+use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, index};
 
 /// The largest block: sixteen pages are granted or taken at once.
 pub const LARGEST_BLOCK_BYTES: usize = 65536;
@@ -32,7 +32,9 @@ pub enum LayoutError {
     #[error("a block of {0} bytes: it must be a power of two, from 128 to 65536")]
     BlockBytes(u32),
     /// A page of addresses cannot guard more than a page.
-    #[error("a block of {0} bytes with a minipage of its own: at most 2048; larger ones are guarded by pages")]
+    #[error(
+        "a block of {0} bytes with a minipage of its own: at most 2048; larger ones are guarded by pages"
+    )]
     NoMinipage(u32),
     /// It does not fit.
     #[error("{bytes} bytes at the offset {offset:#x} reach beyond the heap")]
@@ -167,11 +169,6 @@ impl Layout {
     }
 }
 
-/// An offset or a length in the heap, for addresses.
-pub(crate) fn index(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("the heap is smaller than the address space")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,7 +198,7 @@ mod tests {
                     assert_ne!(layout.block_at(last + 1), Some(block));
                     assert_ne!(layout.block_at(first - 1), Some(block));
                     assert!(frames.insert(layout.frame(block)));
-                    assert_eq!(layout.frame(block) as usize % PAGE_BYTES, first % PAGE_BYTES);
+                    assert_eq!(index(layout.frame(block)) % PAGE_BYTES, first % PAGE_BYTES);
                     assert!(layout.frame(block) + layout.block_bytes() as u64 <= 8192 + layout.frame_bytes());
                 }
                 assert!(layout.blocks() * layout.block_bytes() as u64 >= bytes);
@@ -219,7 +216,11 @@ mod tests {
         assert_eq!(layout.address(Block(0)), HEAP_START);
         assert_eq!(layout.address(Block(1)), HEAP_START + 2 * 4096 + 128);
         assert_eq!(layout.address(Block(32)), HEAP_START + 4096);
-        assert_eq!(layout.block_at(HEAP_START + 128), None, "that byte is another block's, and reached elsewhere");
+        assert_eq!(
+            layout.block_at(HEAP_START + 128),
+            None,
+            "that byte is another block's, and reached elsewhere"
+        );
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! | [`layout`] | where are an allocation's blocks, and where is their content? |
 //! | [`memory`] | what may threads do with a block, and how does that change? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
+//! | [`mechanism`] | what can this kernel do for it? |
 
 mod access;
 pub mod fault;
 mod frames;
 mod kernel;
 pub mod layout;
+pub mod mechanism;
 pub mod memory;
 mod protections;
 pub mod space;
@@ -22,7 +24,8 @@ mod userfaultfd;
 
 pub use self::{
     fault::{
-        Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install, set_loss_hook,
+        Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
+        set_loss_hook,
     },
     layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
     memory::{Control, Memory, MemoryError, MemoryOptions},

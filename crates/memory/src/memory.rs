@@ -12,9 +12,9 @@ use crate::access::{AccessControl, Run};
 use crate::fault;
 use crate::frames::Frames;
 use crate::kernel::{self, Protection};
-use crate::layout::{Grain, Layout, index};
+use crate::layout::{Grain, Layout};
 use crate::protections::Protections;
-use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES};
+use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, index};
 use crate::state::StateTable;
 use crate::userfaultfd::Userfaultfd;
 
@@ -343,7 +343,9 @@ impl Memory {
             self.repairs.wait_for_earlier_ones(run);
         }
         let is_known = self.states.is_known(run.frame, run.bytes);
-        self.mechanism.change(&self.frames, run, from, to, is_known).inspect_err(|_| self.write(lane, from))?;
+        self.mechanism
+            .change(&self.frames, run, from, to, is_known)
+            .inspect_err(|_| self.write(lane, from))?;
         if from == Access::Invalid {
             self.states.know(run.frame, run.bytes);
         }
@@ -368,8 +370,10 @@ impl Memory {
     fn reach_ahead(&self, layout: &Layout, run: Run) -> usize {
         let most = REPAIRED_AHEAD_BYTES.saturating_sub(run.bytes);
         let behind = index(run.frame - layout.offset()).min(most) / PAGE_BYTES;
-        let touched = (1..=behind as u64).take_while(|page| self.states.is_touched(run.frame - page * PAGE)).count();
-        let end = (layout.offset() + layout.frame_bytes()).min((run.frame / NEIGHBOURHOOD_BYTES + 1) * NEIGHBOURHOOD_BYTES);
+        let touched =
+            (1..=behind as u64).take_while(|page| self.states.is_touched(run.frame - page * PAGE)).count();
+        let end = (layout.offset() + layout.frame_bytes())
+            .min((run.frame / NEIGHBOURHOOD_BYTES + 1) * NEIGHBOURHOOD_BYTES);
         let mut bytes = run.bytes;
         for _ in 0..touched {
             let next = run.frame + bytes as u64;

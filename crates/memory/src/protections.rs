@@ -34,7 +34,14 @@ impl AccessControl for Protections {
         protect(Run { address, frame: 0, bytes }, initial)
     }
 
-    fn change(&self, _frames: &Frames, run: Run, from: Access, to: Access, _is_known: bool) -> Result<(), MemoryError> {
+    fn change(
+        &self,
+        _frames: &Frames,
+        run: Run,
+        from: Access,
+        to: Access,
+        _is_known: bool,
+    ) -> Result<(), MemoryError> {
         if from == to {
             return Ok(());
         }

@@ -18,10 +18,16 @@ pub const PAGE_BYTES: usize = 4096;
 pub const SMALLEST_BLOCK_BYTES: usize = 128;
 
 /// The heap's addresses.
-pub(crate) const HEAP: Range<usize> = HEAP_START..HEAP_START + HEAP_BYTES as usize;
+pub(crate) const HEAP: Range<usize> = HEAP_START..HEAP_START + index(HEAP_BYTES);
 
 /// A pointer to an address that another cell, or a number in a message, speaks of. It proves nothing: whether there is memory, and
 /// whose, says the allocation.
 pub fn pointer(address: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
+}
+
+/// An offset or a length in the heap, for addresses.
+#[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits, or there is no such heap")]
+pub(crate) const fn index(bytes: u64) -> usize {
+    bytes as usize
 }

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use comb_coherence::Access;
 
 use crate::kernel::{self, Protection};
-use crate::layout::index;
 use crate::memory::MemoryError;
-use crate::space::{HEAP_BYTES, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START};
+use crate::space::{HEAP_BYTES, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, index};
 
-const STATE_BYTES: usize = HEAP_BYTES as usize / SMALLEST_BLOCK_BYTES;
-const NOTES_BYTES: usize = HEAP_BYTES as usize / PAGE_BYTES;
+const STATE_BYTES: usize = index(HEAP_BYTES) / SMALLEST_BLOCK_BYTES;
+const NOTES_BYTES: usize = index(HEAP_BYTES) / PAGE_BYTES;
 
 /// The state table counts for this page.
 const SET: u8 = 1;
@@ -142,7 +141,8 @@ impl StateTable {
     pub(crate) fn is_known(&self, frame: u64, bytes: usize) -> bool {
         let first = frame / PAGE_BYTES as u64;
         let pages = bytes.div_ceil(PAGE_BYTES) as u64;
-        (first..first + pages).any(|page| self.note(page * PAGE_BYTES as u64).load(Ordering::Acquire) & KNOWN != 0)
+        (first..first + pages)
+            .any(|page| self.note(page * PAGE_BYTES as u64).load(Ordering::Acquire) & KNOWN != 0)
     }
 
     /// The MMU is told of a range's pages.

@@ -13,6 +13,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use comb_coherence::Access;
+use comb_types::Mechanism;
 use rustix::io::Errno;
 
 use crate::access::{AccessControl, Run};
@@ -83,6 +84,9 @@ pub(crate) struct Userfaultfd {
 impl Userfaultfd {
     /// Opens it, if the kernel has all that is needed; otherwise says what is not there.
     pub(crate) fn open_whole() -> Result<Self, &'static str> {
+        if Mechanism::Userfaultfd.is_switched_off() || Mechanism::UserfaultfdContinueWp.is_switched_off() {
+            return Err("it, or part of it, is switched off by COMB_WITHOUT");
+        }
         let userfaultfd = Self::open().map_err(|error| match error {
             Errno::PERM | Errno::ACCESS => "this process may not use it (a container's filter?)",
             _ => "this kernel lacks it, or part of it",
@@ -93,7 +97,7 @@ impl Userfaultfd {
         Ok(userfaultfd)
     }
 
-    fn open() -> Result<Self, Errno> {
+    pub(crate) fn open() -> Result<Self, Errno> {
         let descriptor = kernel::userfaultfd()?;
         let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
         // SAFETY: the structure that this request is defined with; no memory is touched.
@@ -102,7 +106,7 @@ impl Userfaultfd {
     }
 
     /// Whether pages can be mapped write-protected at once. Where they cannot, a store could come between the two steps.
-    fn continues_protected(&self) -> bool {
+    pub(crate) fn continues_protected(&self) -> bool {
         let Ok(frames) = Frames::create_small() else { return false };
         // What one page of the alias is for.
         let Ok(address) = kernel::map_shared(frames.file(), PAGE_BYTES) else { return false };
@@ -172,15 +176,24 @@ impl AccessControl for Userfaultfd {
     fn guard(&self, address: usize, bytes: usize, _initial: Access) -> Result<(), MemoryError> {
         // Registered before anything is allowed: there is no moment in which a touch is not stopped. Every page is stopped at first,
         // whatever its right.
-        self.register(address, bytes)
-            .map_err(|source| MemoryError::System { action: "take over the faults of shared memory", source })?;
+        self.register(address, bytes).map_err(|source| MemoryError::System {
+            action: "take over the faults of shared memory",
+            source,
+        })?;
         // SAFETY: addresses that are to be guarded, as `AccessControl` demands of its caller.
         unsafe { kernel::protect(address, bytes, Protection::LoadsAndStores) }
             .map_err(|source| MemoryError::from_mapping("open shared memory", source))
     }
 
     #[inline]
-    fn change(&self, frames: &Frames, run: Run, from: Access, to: Access, is_known: bool) -> Result<(), MemoryError> {
+    fn change(
+        &self,
+        frames: &Frames,
+        run: Run,
+        from: Access,
+        to: Access,
+        is_known: bool,
+    ) -> Result<(), MemoryError> {
         use Access::{Invalid, ReadOnly, ReadWrite};
         let changed = match (from, to) {
             // An entry that is there already was made by a repair, which has found the new right.

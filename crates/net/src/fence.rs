@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Mechanism, Probe};
 
 fn membarrier(command: i32) -> i64 {
     if cfg!(miri) {

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use xdpilone::{DeviceQueue, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, User, xdp::XdpDesc};
 
 use crate::datagram::{Datagrams, Session, Wire};
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Mechanism, Probe};
 use crate::seal::{HEADER_BYTES, TAG_BYTES};
 use crate::transport::Transport;
 use crate::udp::UdpTransport;

@@ -126,7 +126,8 @@ fn two_hosts_on_a_cable_past_the_kernels_protocols() {
         assert_eq!(attached(), [false; 2]);
         let to_bob = alice.open("beta:bob/desk").unwrap();
         let to_alice = bob.accept(SOON).unwrap();
-        if comb_net::mechanism::Mechanism::AfXdp.is_available() {
+        use comb_net::mechanism::{Mechanism, Probe};
+        if Mechanism::AfXdp.is_available() {
             assert_eq!(attached(), allowed);
         }
         // A queue has one owner: this one goes the other way, and works as well.

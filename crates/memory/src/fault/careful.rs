@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use super::Reason;
-use crate::space::HEAP;
+use crate::space::{HEAP, index};
 
 /// Where a careful copy ended, and why. Bytes before it are copied, and perhaps some behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    fn comb_memory_careful_copy(to: *mut u8, from: *const u8, bytes: usize, loss: *mut Option<LostAt>) -> usize;
+    fn comb_memory_careful_copy(to: *mut u8, from: *const u8, bytes: usize, loss: *mut c_void) -> usize;
     fn comb_memory_careful_copy_end();
 }
 
@@ -63,6 +63,7 @@ unsafe extern "C" {
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_from(shared: *const u8, into: &mut [u8]) -> Result<(), LostAt> {
     check(shared.addr(), into.len());
     // SAFETY: within the heap there is no private memory of anybody, and `into` is a slice.
@@ -73,6 +74,7 @@ pub fn careful_copy_from(shared: *const u8, into: &mut [u8]) -> Result<(), LostA
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_to(bytes: &[u8], shared: *mut u8) -> Result<(), LostAt> {
     check(shared.addr(), bytes.len());
     // SAFETY: as above.
@@ -87,9 +89,9 @@ fn check(address: usize, bytes: usize) {
 /// # Safety
 /// Both sides may be copied, and do not overlap; what is in the heap may fault.
 unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), LostAt> {
-    let mut loss = None;
+    let mut loss: Option<LostAt> = None;
     // SAFETY: the caller's promise; the handler writes to `loss` while the routine runs, and only then.
-    let copied = unsafe { comb_memory_careful_copy(to, from, bytes, &raw mut loss) };
+    let copied = unsafe { comb_memory_careful_copy(to, from, bytes, (&raw mut loss).cast()) };
     if copied == bytes {
         return Ok(());
     }
@@ -105,14 +107,16 @@ pub(super) unsafe fn land(context: *mut c_void, address: usize, reason: Reason) 
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let start = comb_memory_careful_copy as *const () as usize;
     let end = comb_memory_careful_copy_end as *const () as usize;
-    let at = registers[libc::REG_RIP as usize].cast_unsigned() as usize;
+    let at = index(registers[libc::REG_RIP as usize].cast_unsigned());
     if !(start..end).contains(&at) {
         return false;
     }
-    let loss = registers[libc::REG_R8 as usize].cast_unsigned() as usize;
+    let loss = index(registers[libc::REG_R8 as usize].cast_unsigned());
     // SAFETY: within the routine its fourth argument is kept there, which is on the stack of the thread that waits for us. The
     // first instructions, which set it, do not fault.
-    unsafe { std::ptr::with_exposed_provenance_mut::<Option<LostAt>>(loss).write(Some(LostAt { address, reason })) };
+    unsafe {
+        std::ptr::with_exposed_provenance_mut::<Option<LostAt>>(loss).write(Some(LostAt { address, reason }));
+    };
     registers[libc::REG_RIP as usize] = end.cast_signed() as i64;
     true
 }

@@ -135,7 +135,8 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
         }
         let before = swap_mask(mask);
         if action.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(handler);
             handler(signal, information, context);
         } else {
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);

@@ -1,0 +1,120 @@
+//! What other processes have of it.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use comb_memory::Access::Invalid;
+use comb_memory::{Control, Grain, Layout, Memory, MemoryError, MemoryOptions, pointer};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::Kind;
+use crate::isolation::passes;
+use crate::world::begin;
+
+pub(crate) fn forked(kind: Kind) {
+    let world = begin(kind, 70, Invalid);
+    world.store(3, 1);
+    world.stops();
+    // SAFETY: the child does only what may be done between fork and exec.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // Its own copy of the handler must not serve it.
+        world.word(3).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // SAFETY: has no preconditions.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+    assert_eq!((world.load(3), world.stops()), (1, vec![]));
+    world.set(3..4, Invalid);
+    assert_eq!((world.load(3), world.stops()), (1, vec![(3, false)]));
+}
+
+/// Which descriptor the second process takes the frames from.
+const FRAMES: &str = "COMB_MEMORY_FRAMES";
+
+#[test]
+fn processes_that_share_frames_share_memory() {
+    let name = "sharing::processes_that_share_frames_share_memory";
+    if let Ok(number) = std::env::var(FRAMES) {
+        // The second process: it has the frames by their descriptor, and unguarded memory.
+        // SAFETY: inherited, and nobody else's.
+        let frames = unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) };
+        let memory = Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() }).unwrap();
+        let layout = Layout::new(1 << 20, 1 << 20, 4096, Grain::Pages).unwrap();
+        memory.map(&layout).unwrap();
+        let place = pointer(layout.address(comb_memory::Block(9)) as u64);
+        // SAFETY: mapped just now.
+        unsafe {
+            assert_eq!(place.read_volatile(), 1);
+            place.write_volatile(2);
+        }
+        return;
+    }
+    passes(name, || {
+        let memory = Memory::reserve(MemoryOptions::default()).unwrap();
+        let layout = Layout::new(1 << 20, 1 << 20, 4096, Grain::Pages).unwrap();
+        memory.map(&layout).unwrap();
+        let place = pointer(layout.address(comb_memory::Block(9)) as u64);
+        // SAFETY: mapped just now.
+        unsafe { place.write_volatile(1) };
+        let frames = memory.frames().as_raw_fd();
+        let mut second = Command::new(std::env::current_exe().unwrap());
+        second.args(["--exact", name]).env(FRAMES, frames.to_string());
+        // SAFETY: one system call on a descriptor that is there.
+        unsafe {
+            second.pre_exec(move || match libc::fcntl(frames, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        assert!(second.status().unwrap().success());
+        // SAFETY: as above.
+        assert_eq!(unsafe { place.read_volatile() }, 2);
+    });
+}
+
+#[test]
+fn what_is_no_frames_file_is_refused() {
+    passes("sharing::what_is_no_frames_file_is_refused", || {
+        let all = SealFlags::SHRINK | SealFlags::GROW;
+        let with = |bytes: u64, seals| {
+            let file = rustix::fs::memfd_create("trial", MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, bytes).unwrap();
+            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        let ordinary = std::fs::File::open("/proc/self/exe").unwrap().into();
+        for (frames, what) in [
+            (ordinary, "no memory"),
+            (with(1 << 40, SealFlags::GROW), "its maker could cut it short"),
+            (with(1 << 40, all | SealFlags::FUTURE_WRITE), "nobody else can store"),
+            (with(0, all), "nothing"),
+            (with(5000, all), "no whole pages"),
+            (with(1 << 46, all), "more than a heap"),
+        ] {
+            let refused = Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() });
+            assert!(matches!(refused, Err(MemoryError::NotFrames)), "{what}: {refused:?}");
+        }
+        // Each refusal left the addresses free.
+        let short = MemoryOptions { frames: Some(with(1 << 30, all)), ..MemoryOptions::default() };
+        let memory = Memory::reserve(short).unwrap();
+        let layout = Layout::new((1 << 30) - 4096, 8192, 4096, Grain::Pages).unwrap();
+        assert!(matches!(memory.guard(&layout, Invalid), Err(MemoryError::BeyondFrames)));
+        assert!(matches!(memory.map(&layout), Err(MemoryError::BeyondFrames)));
+    });
+}
+
+#[test]
+fn a_process_has_one_heap() {
+    passes("sharing::a_process_has_one_heap", || {
+        let first = Memory::reserve(MemoryOptions::default()).unwrap();
+        let second = Memory::reserve(MemoryOptions::default());
+        assert!(matches!(second, Err(MemoryError::Occupied { .. })), "{second:?}");
+        drop(first);
+        Memory::reserve(MemoryOptions { control: Control::Protections, ..MemoryOptions::default() }).unwrap();
+    });
+}

@@ -1,0 +1,76 @@
+//! Faults among other signals.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use comb_memory::Access::{Invalid, ReadWrite};
+
+use crate::Kind;
+use crate::world::{World, begin};
+
+static IN_HANDLER: AtomicUsize = AtomicUsize::new(0);
+static WORLD: std::sync::OnceLock<&'static World> = std::sync::OnceLock::new();
+
+/// A program's own handler, which touches memory that may not be here.
+extern "C" fn on_user_signal(_signal: libc::c_int) {
+    let world = WORLD.get().unwrap();
+    let count = IN_HANDLER.fetch_add(1, Ordering::Relaxed) as u64;
+    world.word(20 + count % 20).fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals come all the time, while memory is touched, while faults are served, while rights are taken away.
+pub(crate) fn nested(kind: Kind) {
+    const SIGNALS: usize = 2000;
+    let world = begin(kind, 40, Invalid);
+    assert!(WORLD.set(world).is_ok());
+    // SAFETY: the handler does only what may be done in one.
+    unsafe { libc::signal(libc::SIGUSR1, on_user_signal as *const () as libc::sighandler_t) };
+    let is_over = AtomicBool::new(false);
+    // SAFETY: has no preconditions.
+    let toucher = unsafe { libc::pthread_self() };
+    let mut stored = 0_u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // This thread takes rights away; it is not to be interrupted.
+            block_user_signal();
+            for _ in 0..SIGNALS {
+                // SAFETY: the thread outlives this one.
+                unsafe { libc::pthread_kill(toucher, libc::SIGUSR1) };
+                world.take_all();
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            world.word(stored % 20).fetch_add(1, Ordering::Relaxed);
+            stored += 1;
+            world.forget_stops();
+        }
+    });
+    world.set_all(ReadWrite);
+    let sum = |blocks: std::ops::Range<u64>| blocks.map(|block| world.content(block)).sum::<u64>();
+    assert_eq!(sum(0..20), stored);
+    let handled = IN_HANDLER.load(Ordering::Relaxed);
+    assert_eq!(sum(20..40), handled as u64);
+    assert!(handled > 0);
+}
+
+fn block_user_signal() {
+    // SAFETY: a set of our own, for this thread.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+pub(crate) fn errno(kind: Kind) {
+    let world = begin(kind, 10, Invalid);
+    let error = || std::io::Error::last_os_error().raw_os_error();
+    // SAFETY: no such descriptor.
+    unsafe { libc::close(-1) };
+    assert_eq!(error(), Some(libc::EBADF));
+    world.store(3, 1);
+    assert_eq!(error(), Some(libc::EBADF));
+    assert_eq!(world.stops(), [(3, true)]);
+}

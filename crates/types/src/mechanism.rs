@@ -1,0 +1,148 @@
+//! Mechanisms of the kernel that Comb has a way without, by name.
+//!
+//! Newer mechanisms are used where they are present. `COMB_WITHOUT=membarrier,userfaultfd` switches each off, and
+//! `COMB_WITHOUT=all` every one, so that the way without is tested on machines that have it. Whether the kernel has one, says the
+//! crate that uses it.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A mechanism of the kernel that Comb has a way without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mechanism {
+    /// Fences on another process's cores, paid by the one who goes to sleep. Without: a fence at every send.
+    Membarrier,
+    /// Sockets in the address family XDP. Without: UDP.
+    AfXdp,
+    /// The peer's process descriptor straight from its socket. Without: from its number, checked afterwards.
+    SocketPidfd,
+    /// Page faults that the faulting thread serves itself, for any number of pages. Without: protections of mappings.
+    Userfaultfd,
+    /// Pages mapped write-protected at once, by userfaultfd. Without: no userfaultfd, for a store could come in between.
+    UserfaultfdContinueWp,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Membarrier, Self::AfXdp, Self::SocketPidfd, Self::Userfaultfd, Self::UserfaultfdContinueWp];
+
+    /// Its name in `COMB_WITHOUT` and in `comb doctor`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Membarrier => "membarrier",
+            Self::AfXdp => "af_xdp",
+            Self::SocketPidfd => "socket_pidfd",
+            Self::Userfaultfd => "userfaultfd",
+            Self::UserfaultfdContinueWp => "userfaultfd_continue_wp",
+        }
+    }
+
+    /// What happens without it.
+    pub const fn fallback(self) -> &'static str {
+        match self {
+            Self::Membarrier => "a full fence at every send",
+            Self::AfXdp => "UDP between hosts",
+            Self::SocketPidfd => "pidfd_open by process number, credentials read again afterwards",
+            Self::Userfaultfd => "mprotect, with fewer pages of mixed rights (vm.max_map_count)",
+            Self::UserfaultfdContinueWp => "no userfaultfd, mprotect",
+        }
+    }
+
+    /// Whether it was switched off by `COMB_WITHOUT`.
+    #[cfg(feature = "std")]
+    pub fn is_switched_off(self) -> bool {
+        static OFF: std::sync::OnceLock<Mechanisms> = std::sync::OnceLock::new();
+        OFF.get_or_init(|| {
+            let list = std::env::var("COMB_WITHOUT").unwrap_or_default();
+            Mechanisms::parse(&list).unwrap_or_default()
+        })
+        .contains(self)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no mechanism.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownMechanism<'a>(pub &'a str);
+
+impl fmt::Display for UnknownMechanism<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "COMB_WITHOUT names {:?}, which is no mechanism; known:", self.0)?;
+        Mechanism::ALL.iter().try_for_each(|mechanism| write!(f, " {mechanism},"))?;
+        f.write_str(" or all")
+    }
+}
+
+impl core::error::Error for UnknownMechanism<'_> {}
+
+/// A name without its list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMechanism;
+
+impl FromStr for Mechanism {
+    type Err = NoMechanism;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.name() == name).ok_or(NoMechanism)
+    }
+}
+
+/// Some of them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Mechanisms(u32);
+
+impl Mechanisms {
+    /// Reads a list as it stands in `COMB_WITHOUT`.
+    pub fn parse(list: &str) -> Result<Self, UnknownMechanism<'_>> {
+        let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        if list.trim() == "all" {
+            return Ok(Mechanism::ALL.into_iter().collect());
+        }
+        names.map(|name| name.parse().map_err(|NoMechanism| UnknownMechanism(name))).collect()
+    }
+
+    /// Whether it is one of these.
+    pub const fn contains(self, mechanism: Mechanism) -> bool {
+        self.0 & 1 << mechanism as u32 != 0
+    }
+
+    /// Each of these, in the order of [`Mechanism::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Mechanism> {
+        Mechanism::ALL.into_iter().filter(move |&mechanism| self.contains(mechanism))
+    }
+}
+
+impl FromIterator<Mechanism> for Mechanisms {
+    fn from_iter<T: IntoIterator<Item = Mechanism>>(mechanisms: T) -> Self {
+        Self(mechanisms.into_iter().fold(0, |all, mechanism| all | 1 << mechanism as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::{string::ToString, vec::Vec};
+
+    #[test]
+    fn a_list_is_read_and_a_misspelt_name_is_an_error_that_lists_the_right_ones() {
+        let read = |list| Mechanisms::parse(list).map(|set| set.iter().collect::<Vec<_>>());
+        assert_eq!(read(" userfaultfd, af_xdp,").unwrap(), [Mechanism::AfXdp, Mechanism::Userfaultfd]);
+        assert_eq!(read("all").unwrap(), Mechanism::ALL);
+        assert_eq!(read(" ").unwrap(), []);
+        let error = read("membarrier,userfault").unwrap_err().to_string();
+        assert!(error.contains("\"userfault\"") && error.contains(" socket_pidfd,"), "{error}");
+    }
+
+    #[test]
+    fn every_name_is_its_own() {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(mechanism.name().parse(), Ok(mechanism));
+        }
+    }
+}
