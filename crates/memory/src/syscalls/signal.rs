@@ -1,0 +1,249 @@
+//! What a stopped system call does to its thread: SIGSYS, and its handler.
+//!
+//! A thread's signal stack may be as small as 8 KB, and the signal's frame takes up to half of that. While the call is dealt with,
+//! faults are served in a signal of their own. So the handler moves the frame away and changes over to a stack of the pool: the kernel then
+//! finds the signal stack unused and starts the next signal at its top. At the end all goes back.
+#![expect(unsafe_code, reason = "a signal handler, its frame, and the stack under it")]
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+use super::copy::{give, load_words};
+use super::filter::OURS;
+use super::perform::{self, Call};
+use super::scratch::Scratch;
+use super::stub::raw;
+
+/// What the kernel calls `SYS_SECCOMP`: a filter stopped the call.
+const STOPPED_BY_FILTER: i32 = 1;
+/// Of the kernel's context before the place where processor state begins, and of what it says of the signal.
+const CONTEXT_BYTES: usize = 304;
+const INFORMATION_BYTES: usize = 128;
+/// Marks, in the area of 512 bytes that every processor has, that more follows, and how much.
+const EXTENDED: u32 = 0x4650_5853;
+const EXTENDED_AT: usize = 464;
+
+/// The action for SIGSYS that the program believes to have: handler, flags, restorer, mask, as the kernel takes them.
+static ACTION: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+/// Whose memory this is. A child by `vfork` works in it for a while.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// A stopped call's registers, as they will be when it goes on.
+pub(super) struct Context(*mut libc::ucontext_t);
+
+impl Context {
+    fn call(&self) -> Call {
+        // SAFETY: the context of a signal that is being handled, or its copy; nobody else has it.
+        let registers = unsafe { &(*self.0).uc_mcontext.gregs };
+        let register = |index: i32| registers[index as usize].cast_unsigned() as usize;
+        let arguments =
+            [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+        Call { number: register(libc::REG_RAX), arguments: arguments.map(register) }
+    }
+
+    fn set_result(&mut self, result: isize) {
+        // SAFETY: as above.
+        unsafe { (*self.0).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64 };
+    }
+
+    /// The signals that are blocked when the thread goes on. Those blocked now would be forgotten.
+    pub(super) fn mask(&self) -> u64 {
+        // SAFETY: the kernel's mask is 64 bits at this place.
+        unsafe { (&raw const (*self.0).uc_sigmask).cast::<u64>().read() }
+    }
+
+    pub(super) fn set_mask(&mut self, mask: u64) {
+        // SAFETY: as above.
+        unsafe { (&raw mut (*self.0).uc_sigmask).cast::<u64>().write(mask) };
+    }
+
+    /// The signal stack when the thread goes on: address, flags, bytes.
+    pub(super) fn set_stack(&mut self, stack: [usize; 3]) {
+        // SAFETY: the kernel's `stack_t` is three words at this place, the second with four bytes of nothing.
+        unsafe { (&raw mut (*self.0).uc_stack).cast::<[usize; 3]>().write(stack) };
+    }
+}
+
+/// Installs the handler, once a process.
+pub(super) fn install() -> io::Result<()> {
+    if INSTALLED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    // SAFETY: a zeroed action is one.
+    let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = entry as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: the handler is one for SA_SIGINFO, and keeps to what a handler may do.
+    if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, &raw mut before) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ACTION[0].store(before.sa_sigaction, Ordering::Relaxed);
+    ACTION[1].store(before.sa_flags.cast_unsigned() as usize, Ordering::Relaxed);
+    OWNER.store(process(), Ordering::Relaxed);
+    INSTALLED.store(true, Ordering::Release);
+    // SAFETY: unblocks one signal of this thread.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut signals, libc::SIGSYS);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// `rt_sigaction` of SIGSYS: the program has its say for signals that are not ours, and ours stay ours.
+pub(super) fn set_action(call: &Call) -> isize {
+    let [_, new, old, ..] = call.arguments;
+    let mut action = [0; 4];
+    if new != 0 && load_words(new, &mut action).is_none() {
+        return -(libc::EFAULT as isize);
+    }
+    if old != 0 {
+        let mut bytes = [0; 32];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(&ACTION) {
+            place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        if !give(&bytes, old) {
+            return -(libc::EFAULT as isize);
+        }
+    }
+    // A child by vfork or posix_spawn takes all handlers down before it becomes another program, in our memory.
+    let is_childs = || action[0] == libc::SIG_DFL && OWNER.load(Ordering::Relaxed) != process();
+    if new != 0 && !is_childs() {
+        for (word, value) in ACTION.iter().zip(action) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+    0
+}
+
+fn process() -> i32 {
+    // SAFETY: cannot fail.
+    let process = unsafe { raw(libc::SYS_getpid, [0; 6]) };
+    i32::try_from(process).unwrap_or(-1)
+}
+
+/// The handler. It may use any register: all of them come back with the frame.
+#[unsafe(naked)]
+extern "C" fn entry(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
+    std::arch::naked_asm!(
+        "mov rbx, rsp",
+        "mov rdi, rsp",
+        "and rsp, -16",
+        "call {prepare}",
+        "test rax, rax",
+        "jz 2f",
+        "mov r12, rax",
+        // The scratch's first word: its stack.
+        "mov rsp, [rax]",
+        "mov rdi, rax",
+        "call {perform}",
+        // From here on a signal starts below the frame's place again.
+        "mov rsp, rbx",
+        "and rsp, -16",
+        "mov rdi, r12",
+        "mov rsi, rbx",
+        "call {finish}",
+        "2:",
+        "mov rsp, rbx",
+        "ret",
+        prepare = sym prepare,
+        perform = sym perform_on_its_stack,
+        finish = sym finish,
+    );
+}
+
+/// Moves the frame away. None where there is nothing more to do.
+extern "C" fn prepare(
+    frame: usize,
+    information: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) -> Option<&'static mut Scratch> {
+    // SAFETY: the kernel gives both to a handler.
+    let is_ours = unsafe {
+        (*information).si_code == STOPPED_BY_FILTER && (*information).si_errno == i32::from(OURS)
+    };
+    if !is_ours {
+        pass_on(information, context);
+        return None;
+    }
+    let mut registers = Context(context);
+    let Some(scratch) = Scratch::take() else {
+        registers.set_result(-(libc::ENOMEM as isize));
+        return None;
+    };
+    // SAFETY: this signal's frame.
+    let end = unsafe { frame_end(frame, context) };
+    // SAFETY: from the stack pointer at the handler's entry, all of it is there.
+    if unsafe { scratch.keep_frame(frame, end - frame) } {
+        return Some(scratch);
+    }
+    // A processor with more state than there is room for: then on this stack, as it is.
+    let result = perform::perform(scratch, &registers.call(), &mut registers);
+    registers.set_result(result);
+    scratch.give_back();
+    None
+}
+
+/// Where the frame ends: behind the processor's state, which is the last of it.
+///
+/// # Safety
+/// Both are of a signal that is being handled, on its stack.
+unsafe fn frame_end(frame: usize, context: *mut libc::ucontext_t) -> usize {
+    // SAFETY: by the caller; where the kernel saved state it says how much.
+    unsafe {
+        let state = (*context).uc_mcontext.fpregs.cast::<u8>();
+        if state.is_null() {
+            return frame + 8 + CONTEXT_BYTES + INFORMATION_BYTES;
+        }
+        let words = state.add(EXTENDED_AT).cast::<u32>();
+        let bytes = if words.read() == EXTENDED { words.add(1).read() as usize } else { 512 };
+        state as usize + bytes
+    }
+}
+
+extern "C" fn perform_on_its_stack(scratch: &mut Scratch) {
+    // Behind the address that the handler returns to.
+    let mut registers = Context((scratch.frame() + 8) as *mut libc::ucontext_t);
+    let result = perform::perform(scratch, &registers.call(), &mut registers);
+    registers.set_result(result);
+}
+
+extern "C" fn finish(scratch: &'static mut Scratch, frame: usize) {
+    // SAFETY: the place it was taken from; the stack pointer is below.
+    unsafe { scratch.restore_frame(frame) };
+    scratch.give_back();
+}
+
+/// A SIGSYS that is not ours goes to the program's action.
+fn pass_on(information: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let [handler, flags] = [0, 1].map(|index: usize| ACTION[index].load(Ordering::Relaxed));
+    match handler {
+        libc::SIG_IGN => {}
+        libc::SIG_DFL => {
+            // SAFETY: a zeroed action is the default. What stopped us stops us again as soon as we are back, or is
+            // sent again, and then ends the process as it would have without us.
+            unsafe {
+                let default = [0_usize; 4];
+                let signal = libc::SIGSYS as usize;
+                raw(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0, 0]);
+                libc::raise(libc::SIGSYS);
+            }
+        }
+        handler if flags & libc::SA_SIGINFO as usize != 0 => {
+            // SAFETY: installed by the program as a handler of this kind.
+            unsafe {
+                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
+                    std::mem::transmute(handler);
+                handler(libc::SIGSYS, information, context);
+            }
+        }
+        handler => {
+            // SAFETY: as above.
+            unsafe {
+                let handler: extern "C" fn(i32) = std::mem::transmute(handler);
+                handler(libc::SIGSYS);
+            }
+        }
+    }
+}
