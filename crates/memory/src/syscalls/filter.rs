@@ -25,6 +25,8 @@ const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
 const STOP: u32 = 0x0003_0000 | OURS as u32;
+/// As if done, but not done.
+const IGNORE: u32 = 0x0005_0000;
 const REFUSE: u32 = 0x0005_0000 | libc::ENOSYS as u32;
 
 /// Where things stand in what the machine sees.
@@ -46,6 +48,8 @@ enum Then {
     Covered,
     /// The same, of code whose address no other process has.
     OwnCovered,
+    /// The same, but without a signal: nothing is done, and the program believes it was.
+    OwnIgnored,
     RefuseRing,
 }
 
@@ -77,10 +81,11 @@ pub(super) fn program(shared: &Range<usize>, code: &[Code]) -> Vec<Instruction> 
         program.land(Then::Look(look));
         program.look(look, shared);
     }
-    for then in [Then::Covered, Then::OwnCovered, Then::RefuseRing] {
+    for then in [Then::Covered, Then::OwnCovered, Then::OwnIgnored, Then::RefuseRing] {
         program.land(then);
-        let covers = |code: &&Code| then == Then::Covered || code.is_own;
-        program.comes_from(code.iter().filter(covers));
+        let covers = |code: &&Code| matches!(then, Then::Covered | Then::RefuseRing) || code.is_own;
+        let verdict = if then == Then::OwnIgnored { IGNORE } else { STOP };
+        program.comes_from(code.iter().filter(covers), verdict);
         program.emit(RETURN, if then == Then::RefuseRing { REFUSE } else { ALLOW });
     }
     debug_assert!(program.holes.is_empty());
@@ -154,14 +159,30 @@ impl Program {
         match look {
             Look::Always => self.jump_to(Then::OwnCovered),
             Look::Ring => self.jump_to(Then::RefuseRing),
-            Look::IfSigsys => {
+            Look::Action => {
                 self.emit(LOAD, ARGUMENTS);
-                self.branch(IF_EQUAL, number(libc::SIGSYS as libc::c_long), 0, 1);
+                self.branch(IF_EQUAL, number(libc::SIGSYS as libc::c_long), 0, 13);
+                // A new action, or only a question?
+                self.if_zero(ARGUMENTS + 8);
+                self.emit(RETURN, ALLOW);
+                // Where the old one is wanted we have to answer. Where it is not there may be no signal: a child by
+                // posix_spawn takes down all handlers while it blocks all signals, and would die.
+                self.if_zero(ARGUMENTS + 16);
+                self.jump_to(Then::OwnIgnored);
                 self.jump_to(Then::OwnCovered);
                 self.look_at_arguments(0b110, shared);
             }
             Look::Arguments(mask) => self.look_at_arguments(mask, shared),
         }
+    }
+
+    /// Skips one instruction unless both halves are zero.
+    fn if_zero(&mut self, word: u32) {
+        self.emit(LOAD, word);
+        self.branch(IF_EQUAL, 0, 0, 2);
+        self.emit(LOAD, word + UPPER);
+        self.branch(IF_EQUAL, 0, 1, 0);
+        self.emit(JUMP, 1);
     }
 
     fn look_at_arguments(&mut self, mask: u8, shared: &Range<usize>) {
@@ -175,8 +196,8 @@ impl Program {
         self.emit(RETURN, ALLOW);
     }
 
-    /// Stops what comes from that code.
-    fn comes_from<'a>(&mut self, code: impl Iterator<Item = &'a Code>) {
+    /// Ends with the verdict if the call comes from that code.
+    fn comes_from<'a>(&mut self, code: impl Iterator<Item = &'a Code>, verdict: u32) {
         for code in code {
             // The machine compares 32 bits at a time.
             let last = code.range.end - 1;
@@ -188,7 +209,7 @@ impl Program {
                 self.emit(LOAD, INSTRUCTION);
                 self.branch(IF_AT_LEAST, if is_first { halves(code.range.start).1 } else { 0 }, 0, 2);
                 self.branch(IF_GREATER, if is_last { halves(last).1 } else { u32::MAX }, 1, 0);
-                self.emit(RETURN, STOP);
+                self.emit(RETURN, verdict);
             }
         }
     }
@@ -293,10 +314,17 @@ mod tests {
     }
 
     #[test]
-    fn an_action_is_stopped_for_one_signal_only() {
-        let action = |signal| verdict(libc::SYS_rt_sigaction, HERE, [signal, PRIVATE, 0, 8, 0, 0]);
-        assert_eq!(action(libc::SIGSYS as usize), STOP);
-        assert_eq!(action(libc::SIGUSR1 as usize), ALLOW);
+    fn one_signals_action_stays_ours() {
+        let action = |signal: i32, new, old| {
+            verdict(libc::SYS_rt_sigaction, HERE, [signal as usize, new, old, 8, 0, 0])
+        };
+        assert_eq!(action(libc::SIGSYS, PRIVATE, 0), IGNORE);
+        assert_eq!(action(libc::SIGSYS, PRIVATE, PRIVATE), STOP);
+        assert_eq!(action(libc::SIGSYS, 1 << 40, 1 << 40), STOP, "both halves count");
+        assert_eq!(action(libc::SIGSYS, 0, PRIVATE), ALLOW);
+        assert_eq!(action(libc::SIGUSR1, PRIVATE, 0), ALLOW);
+        assert_eq!(action(libc::SIGUSR1, PRIVATE, SHARED.start), STOP);
+        assert_eq!(verdict(libc::SYS_rt_sigaction, ELSEWHERE, [31, PRIVATE, 0, 8, 0, 0]), ALLOW);
     }
 
     #[test]

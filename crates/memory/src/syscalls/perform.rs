@@ -86,6 +86,13 @@ fn pieces(scratch: &mut Scratch, call: &Call, row: &Row) -> isize {
             Piece::In(length) => {
                 bytes(call, length).and_then(|bytes| Moved::in_whole(scratch, address, bytes, false))
             }
+            Piece::Taken(length) => bytes(call, length).and_then(|bytes| {
+                let most = bytes.min(bounce::MOST_BYTES);
+                if let Length::Argument(by) = length {
+                    arguments[usize::from(by)] = most;
+                }
+                Moved::in_whole(scratch, address, most, is_zero_copy(call))
+            }),
             Piece::Filled(length, unit) => bytes(call, length).and_then(|bytes| {
                 let most = bytes.min(bounce::MOST_BYTES);
                 match length {
@@ -147,6 +154,11 @@ fn bytes(call: &Call, length: Length) -> Result<usize, isize> {
         Length::At(by) => load_u32(value(by)).ok_or(BAD_ADDRESS)?.cast_signed().max(0).cast_unsigned() as usize,
     };
     if bytes > ADDRESSES_END { Err(BAD_ADDRESS) } else { Ok(bytes) }
+}
+
+/// Whether the kernel sends from these pages after the call.
+fn is_zero_copy(call: &Call) -> bool {
+    call.number == libc::SYS_sendto as usize && call.arguments[3] & libc::MSG_ZEROCOPY as usize != 0
 }
 
 /// Makes a call whose addresses in `mask` are of something unknown: touched, so that there is a right when the kernel comes.

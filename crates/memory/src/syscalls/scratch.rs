@@ -16,12 +16,16 @@ const FRAME_BYTES: usize = 28 * 1024;
 /// Buffers up to this are reused, larger ones are mapped for one call.
 pub(super) const BUFFER_BYTES: usize = 1024 * 1024;
 const PAGE_BYTES: usize = 4096;
-const BYTES: usize = PAGE_BYTES + STACK_BYTES + PAGE_BYTES + FRAME_BYTES + BUFFER_BYTES;
+/// For signals that come while a call is dealt with that a handler on the thread's own signal stack made.
+const SIGNAL_STACK_BYTES: usize = 128 * 1024;
+const BYTES: usize =
+    PAGE_BYTES + STACK_BYTES + PAGE_BYTES + FRAME_BYTES + BUFFER_BYTES + PAGE_BYTES + SIGNAL_STACK_BYTES;
 
 /// More calls at once than this map anew.
 const POOLED: usize = 32;
 /// As many as the page that holds them has room for, about.
 const EXTRA: usize = 160;
+const _: () = assert!(size_of::<Scratch>() <= PAGE_BYTES);
 
 static POOL: [AtomicPtr<Scratch>; POOLED] = [const { AtomicPtr::new(std::ptr::null_mut()) }; POOLED];
 
@@ -33,6 +37,8 @@ pub(super) struct Scratch {
     frame_bytes: usize,
     /// How much of the buffers is taken.
     used: usize,
+    /// The thread's own signal stack, if the call was made by a handler on it. See `signal`.
+    pub(super) interrupted_stack: Option<[usize; 3]>,
     /// Mappings for this call alone: where, and how long. The first `extras` are there.
     extra: [(usize, usize); EXTRA],
     extras: usize,
@@ -52,11 +58,22 @@ impl Scratch {
             }
         }
         let mapping = map(BYTES)?;
-        // SAFETY: the lowest page of the new mapping, which becomes the stack's guard.
-        unsafe { raw(libc::SYS_mprotect, [mapping, PAGE_BYTES, libc::PROT_NONE as usize, 0, 0, 0]) };
+        // Below each of the stacks a guard.
+        for guard in [mapping, mapping + BYTES - SIGNAL_STACK_BYTES - PAGE_BYTES] {
+            // SAFETY: a page of the new mapping.
+            unsafe { raw(libc::SYS_mprotect, [guard, PAGE_BYTES, libc::PROT_NONE as usize, 0, 0, 0]) };
+        }
         let stack_top = mapping + PAGE_BYTES + STACK_BYTES;
         let scratch = stack_top as *mut Self;
-        let fresh = Self { stack_top, mapping, frame_bytes: 0, used: 0, extra: [(0, 0); EXTRA], extras: 0 };
+        let fresh = Self {
+            stack_top,
+            mapping,
+            frame_bytes: 0,
+            used: 0,
+            interrupted_stack: None,
+            extra: [(0, 0); EXTRA],
+            extras: 0,
+        };
         // SAFETY: a page of its own above the stack, aligned, and ours.
         unsafe {
             scratch.write(fresh);
@@ -135,6 +152,11 @@ impl Scratch {
         // SAFETY: by the caller, and there is room.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, self.frame() as *mut u8, bytes) };
         true
+    }
+
+    /// A signal stack, as the kernel takes it: address, flags, bytes.
+    pub(super) fn signal_stack(&self) -> [usize; 3] {
+        [self.frame() + FRAME_BYTES + BUFFER_BYTES + PAGE_BYTES, 0, SIGNAL_STACK_BYTES]
     }
 
     /// Puts the frame back.

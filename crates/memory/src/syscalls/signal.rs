@@ -3,6 +3,9 @@
 //! A thread's signal stack may be as small as 8 KB, and the signal's frame takes up to half of that. While the call is dealt with,
 //! faults are served in a signal of their own. So the handler moves the frame away and changes over to a stack of the pool: the kernel then
 //! finds the signal stack unused and starts the next signal at its top. At the end all goes back.
+//!
+//! That stack is in use where the call was made by another signal's handler that runs on it. Then the thread has a signal stack of the pool
+//! while the call is dealt with, and gets its own back when it is on that again.
 #![expect(unsafe_code, reason = "a signal handler, its frame, and the stack under it")]
 
 use std::io;
@@ -56,6 +59,20 @@ impl Context {
     pub(super) fn set_mask(&mut self, mask: u64) {
         // SAFETY: as above.
         unsafe { (&raw mut (*self.0).uc_sigmask).cast::<u64>().write(mask) };
+    }
+
+    /// The thread's signal stack, if the call was made on it. One that the kernel takes down for each handler is not
+    /// there now, and nothing starts on it.
+    fn stack_in_use(&self) -> Option<[usize; 3]> {
+        const TAKEN_DOWN: usize = 1 << 31;
+        // SAFETY: as above.
+        let (stack, at) = unsafe {
+            let stack = (&raw const (*self.0).uc_stack).cast::<[usize; 3]>().read();
+            (stack, (*self.0).uc_mcontext.gregs[libc::REG_RSP as usize].cast_unsigned() as usize)
+        };
+        let [start, flags, bytes] = stack;
+        let is_in_use = at > start && at - start <= bytes && flags & TAKEN_DOWN == 0;
+        is_in_use.then_some(stack)
     }
 
     /// The signal stack when the thread goes on: address, flags, bytes.
@@ -176,6 +193,11 @@ extern "C" fn prepare(
     let end = unsafe { frame_end(frame, context) };
     // SAFETY: from the stack pointer at the handler's entry, all of it is there.
     if unsafe { scratch.keep_frame(frame, end - frame) } {
+        scratch.interrupted_stack = registers.stack_in_use();
+        if scratch.interrupted_stack.is_some() {
+            // No signal may start at that stack's top between here and when there is another.
+            change_mask(libc::SIG_SETMASK, u64::MAX);
+        }
         return Some(scratch);
     }
     // A processor with more state than there is room for: then on this stack, as it is.
@@ -205,14 +227,32 @@ unsafe fn frame_end(frame: usize, context: *mut libc::ucontext_t) -> usize {
 extern "C" fn perform_on_its_stack(scratch: &mut Scratch) {
     // Behind the address that the handler returns to.
     let mut registers = Context((scratch.frame() + 8) as *mut libc::ucontext_t);
+    if scratch.interrupted_stack.is_some() {
+        change_stack(scratch.signal_stack());
+        change_mask(libc::SIG_SETMASK, registers.mask());
+    }
     let result = perform::perform(scratch, &registers.call(), &mut registers);
     registers.set_result(result);
 }
 
 extern "C" fn finish(scratch: &'static mut Scratch, frame: usize) {
+    if let Some(stack) = scratch.interrupted_stack.take() {
+        // We are on it: from now on signals start below.
+        change_stack(stack);
+    }
     // SAFETY: the place it was taken from; the stack pointer is below.
     unsafe { scratch.restore_frame(frame) };
     scratch.give_back();
+}
+
+fn change_stack(stack: [usize; 3]) {
+    // SAFETY: memory that is mapped for as long as it is the signal stack.
+    unsafe { raw(libc::SYS_sigaltstack, [stack.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}
+
+fn change_mask(how: i32, mask: u64) {
+    // SAFETY: eight bytes, as the kernel takes them. The frame brings the program's mask back.
+    unsafe { raw(libc::SYS_rt_sigprocmask, [how as usize, (&raw const mask) as usize, 0, 8, 0, 0]) };
 }
 
 /// A SIGSYS that is not ours goes to the program's action.

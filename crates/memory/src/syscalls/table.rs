@@ -13,6 +13,8 @@ pub(super) enum Piece {
     Text,
     /// Read by the kernel.
     In(Length),
+    /// Read by the kernel, which may take less than all.
+    Taken(Length),
     /// Written by the kernel as far as the result says, in units of so many bytes.
     Filled(Length, u16),
     /// Read and written. Also what is only written, but not by every call that succeeds.
@@ -86,8 +88,8 @@ pub(super) enum Look {
     Arguments(u8),
     /// Stop it: its addresses stand in memory, where the filter cannot look.
     Always,
-    /// Stop it if it is about SIGSYS.
-    IfSigsys,
+    /// Keep our handler of SIGSYS; look at its addresses if it is about another signal.
+    Action,
     /// Stop it, and refuse it where it cannot be stopped.
     Ring,
 }
@@ -114,7 +116,7 @@ pub(super) fn look(number: usize) -> Look {
         | Way::RefusedVector
         | Way::RefusedTransfers
         | Way::Userfaultfd => Look::Always,
-        Way::SignalAction => Look::IfSigsys,
+        Way::SignalAction => Look::Action,
         Way::Ring => Look::Ring,
         _ => {
             let bits = row.pieces.iter().enumerate();
@@ -205,7 +207,7 @@ const ROWS: &[Row] = rows![
     SYS_preadv2 ReadVector [N, P, N, N, N, N];
     SYS_pwritev2 WriteVector [N, P, N, N, N, N];
     SYS_recvfrom [N, f_by(2), N, N, at(5), io(4)];
-    SYS_sendto [N, i_by(2), N, N, i_by(5), N];
+    SYS_sendto [N, Piece::Taken(Length::Argument(2)), N, N, i_by(5), N];
     SYS_recvmsg ReceiveMessage [N, P, N];
     SYS_sendmsg SendMessage [N, P, N];
     SYS_recvmmsg ReceiveMessages [N, P, N, N, io(TIME)];
@@ -394,8 +396,8 @@ const ROWS: &[Row] = rows![
     SYS_set_tid_address Refused [P];
     SYS_set_robust_list Refused [P, N];
     SYS_rseq Refused [P, N, N, N];
-    SYS_execve [P, P, P];
-    SYS_execveat [N, P, P, P, N];
+    SYS_execve [T, P, P];
+    SYS_execveat [N, T, P, P, N];
     SYS_wait4 [N, o(4), N, o(144)];
     SYS_waitid [N, N, o(128), N, o(144)];
     SYS_kill [N, N];
@@ -470,7 +472,7 @@ mod tests {
     fn lengths_name_arguments_that_are_there_and_are_of_the_right_sort() {
         for row in ROWS {
             for piece in row.pieces {
-                let (Piece::In(length) | Piece::InOut(length) | Piece::Filled(length, _)) = piece
+                let (Piece::In(length) | Piece::Taken(length) | Piece::InOut(length) | Piece::Filled(length, _)) = piece
                 else {
                     continue;
                 };
