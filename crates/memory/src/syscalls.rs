@@ -17,7 +17,8 @@
 //! # What must hold
 //! - The handler of SIGSEGV and SIGBUS asks [`landing`] about every fault that it cannot serve, whatever the address. Else a bad
 //!   address given to a system call ends the process, where EFAULT is due.
-//! - No thread blocks SIGSYS, SIGSEGV or SIGBUS: the kernel kills who is stopped with one of them blocked.
+//! - No thread blocks SIGSYS, SIGSEGV or SIGBUS, for the kernel kills who is stopped with one of them blocked. `rt_sigprocmask`
+//!   and `rt_sigaction` are stopped for that, and leave the three out.
 //!
 //! # What is not covered
 //! What has addresses inside structures that only a driver or a rare call knows (`ioctl`, `bpf`, `futex_waitv`), and strings of `execve` in shared memory
@@ -101,6 +102,9 @@ pub enum CoverError {
     /// The kernel refuses the filter.
     #[error("the kernel refuses a seccomp filter: {0}; is it built with CONFIG_SECCOMP_FILTER, and does the container allow seccomp(2)?")]
     Filter(std::io::Error),
+    /// A thread could not be stopped and served, but would be killed.
+    #[error("thread {0} blocks SIGSYS, SIGSEGV or SIGBUS: cover system calls before it starts, or let it unblock them")]
+    Blocked(String),
     /// A thread has a filter of its own.
     #[error("thread {0} has a seccomp filter that others lack: cover system calls before it installs that")]
     ThreadDiffers(i64),

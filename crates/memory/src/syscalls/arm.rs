@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::ranges::{self, Code};
 use super::{CoverError, Coverage, SHARED, filter, signal, stub};
@@ -14,13 +15,18 @@ pub(super) fn arm() -> Result<Coverage, CoverError> {
     // Whoever panicked in here changed nothing.
     let mut covered = COVERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let is_first = covered.is_empty();
-    if is_first && has_ring() {
-        return Err(CoverError::IoUring);
+    if is_first {
+        if has_ring() {
+            return Err(CoverError::IoUring);
+        }
+        signal::install().map_err(CoverError::Signal)?;
+        if let Some(thread) = thread_that_blocks_signals() {
+            return Err(CoverError::Blocked(thread));
+        }
     }
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(CoverError::Mappings)?;
     let code = ranges::covered(&maps, is_placed_by_chance());
     stub::map()?;
-    signal::install().map_err(CoverError::Signal)?;
     let is_covered = |new: &Code| {
         covered.iter().any(|old| old.is_own == new.is_own && old.contains_code_of(new))
     };
@@ -57,6 +63,33 @@ fn is_placed_by_chance() -> bool {
     let personality = unsafe { libc::personality(0xffff_ffff) };
     let is_off = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").is_ok_and(|text| text.trim() == "0");
     personality & libc::ADDR_NO_RANDOMIZE == 0 && !is_off
+}
+
+/// A thread that would be killed where it is to be served.
+fn thread_that_blocks_signals() -> Option<String> {
+    // One that makes or ends a thread blocks all signals for a moment.
+    const LOOKS: usize = 20;
+    const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+    for _ in 1..LOOKS {
+        blocking_thread()?;
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    blocking_thread()
+}
+
+fn blocking_thread() -> Option<String> {
+    let blocks = |status: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+        let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+        (mask & signal::KEPT != 0).then_some(())
+    };
+    let threads = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+    let mut blocking = threads.filter_map(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        blocks(&status)?;
+        Some(thread.file_name().to_string_lossy().into_owned())
+    });
+    blocking.next()
 }
 
 fn has_ring() -> bool {

@@ -25,8 +25,6 @@ const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
 const STOP: u32 = 0x0003_0000 | OURS as u32;
-/// As if done, but not done.
-const IGNORE: u32 = 0x0005_0000;
 const REFUSE: u32 = 0x0005_0000 | libc::ENOSYS as u32;
 
 /// Where things stand in what the machine sees.
@@ -48,8 +46,6 @@ enum Then {
     Covered,
     /// The same, of code whose address no other process has.
     OwnCovered,
-    /// The same, but without a signal: nothing is done, and the program believes it was.
-    OwnIgnored,
     RefuseRing,
 }
 
@@ -81,11 +77,10 @@ pub(super) fn program(shared: &Range<usize>, code: &[Code]) -> Vec<Instruction> 
         program.land(Then::Look(look));
         program.look(look, shared);
     }
-    for then in [Then::Covered, Then::OwnCovered, Then::OwnIgnored, Then::RefuseRing] {
+    for then in [Then::Covered, Then::OwnCovered, Then::RefuseRing] {
         program.land(then);
-        let covers = |code: &&Code| matches!(then, Then::Covered | Then::RefuseRing) || code.is_own;
-        let verdict = if then == Then::OwnIgnored { IGNORE } else { STOP };
-        program.comes_from(code.iter().filter(covers), verdict);
+        let covers = |code: &&Code| then != Then::OwnCovered || code.is_own;
+        program.comes_from(code.iter().filter(covers));
         program.emit(RETURN, if then == Then::RefuseRing { REFUSE } else { ALLOW });
     }
     debug_assert!(program.holes.is_empty());
@@ -159,30 +154,22 @@ impl Program {
         match look {
             Look::Always => self.jump_to(Then::OwnCovered),
             Look::Ring => self.jump_to(Then::RefuseRing),
-            Look::Action => {
-                self.emit(LOAD, ARGUMENTS);
-                self.branch(IF_EQUAL, number(libc::SIGSYS as libc::c_long), 0, 13);
-                // A new action, or only a question?
-                self.if_zero(ARGUMENTS + 8);
-                self.emit(RETURN, ALLOW);
-                // Where the old one is wanted we have to answer. Where it is not there may be no signal: a child by
-                // posix_spawn takes down all handlers while it blocks all signals, and would die.
-                self.if_zero(ARGUMENTS + 16);
-                self.jump_to(Then::OwnIgnored);
+            Look::SignalAction | Look::SignalMask => {
+                if look == Look::SignalMask {
+                    // What unblocks signals does no harm.
+                    self.emit(LOAD, ARGUMENTS);
+                    self.branch(IF_EQUAL, libc::SIG_UNBLOCK.cast_unsigned(), 5, 0);
+                }
+                // Two halves that are zero: a question.
+                self.emit(LOAD, ARGUMENTS + 8);
+                self.branch(IF_EQUAL, 0, 0, 2);
+                self.emit(LOAD, ARGUMENTS + 8 + UPPER);
+                self.branch(IF_EQUAL, 0, 1, 0);
                 self.jump_to(Then::OwnCovered);
                 self.look_at_arguments(0b110, shared);
             }
             Look::Arguments(mask) => self.look_at_arguments(mask, shared),
         }
-    }
-
-    /// Skips one instruction unless both halves are zero.
-    fn if_zero(&mut self, word: u32) {
-        self.emit(LOAD, word);
-        self.branch(IF_EQUAL, 0, 0, 2);
-        self.emit(LOAD, word + UPPER);
-        self.branch(IF_EQUAL, 0, 1, 0);
-        self.emit(JUMP, 1);
     }
 
     fn look_at_arguments(&mut self, mask: u8, shared: &Range<usize>) {
@@ -196,8 +183,8 @@ impl Program {
         self.emit(RETURN, ALLOW);
     }
 
-    /// Ends with the verdict if the call comes from that code.
-    fn comes_from<'a>(&mut self, code: impl Iterator<Item = &'a Code>, verdict: u32) {
+    /// Stops what comes from that code.
+    fn comes_from<'a>(&mut self, code: impl Iterator<Item = &'a Code>) {
         for code in code {
             // The machine compares 32 bits at a time.
             let last = code.range.end - 1;
@@ -209,7 +196,7 @@ impl Program {
                 self.emit(LOAD, INSTRUCTION);
                 self.branch(IF_AT_LEAST, if is_first { halves(code.range.start).1 } else { 0 }, 0, 2);
                 self.branch(IF_GREATER, if is_last { halves(last).1 } else { u32::MAX }, 1, 0);
-                self.emit(RETURN, verdict);
+                self.emit(RETURN, STOP);
             }
         }
     }
@@ -314,17 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn one_signals_action_stays_ours() {
-        let action = |signal: i32, new, old| {
-            verdict(libc::SYS_rt_sigaction, HERE, [signal as usize, new, old, 8, 0, 0])
-        };
-        assert_eq!(action(libc::SIGSYS, PRIVATE, 0), IGNORE);
-        assert_eq!(action(libc::SIGSYS, PRIVATE, PRIVATE), STOP);
-        assert_eq!(action(libc::SIGSYS, 1 << 40, 1 << 40), STOP, "both halves count");
-        assert_eq!(action(libc::SIGSYS, 0, PRIVATE), ALLOW);
-        assert_eq!(action(libc::SIGUSR1, PRIVATE, 0), ALLOW);
-        assert_eq!(action(libc::SIGUSR1, PRIVATE, SHARED.start), STOP);
+    fn what_may_block_our_signals_is_stopped() {
+        let action = |new, old| verdict(libc::SYS_rt_sigaction, HERE, [10, new, old, 8, 0, 0]);
+        assert_eq!(action(PRIVATE, 0), STOP);
+        assert_eq!(action(1 << 40, 1 << 40), STOP, "both halves count");
+        assert_eq!(action(1, 0), STOP, "both halves count");
+        assert_eq!(action(0, PRIVATE), ALLOW);
+        assert_eq!(action(0, SHARED.start), STOP);
         assert_eq!(verdict(libc::SYS_rt_sigaction, ELSEWHERE, [31, PRIVATE, 0, 8, 0, 0]), ALLOW);
+        let mask = |how: i32, new, old| verdict(libc::SYS_rt_sigprocmask, HERE, [how as usize, new, old, 8, 0, 0]);
+        assert_eq!(mask(libc::SIG_BLOCK, PRIVATE, 0), STOP);
+        assert_eq!(mask(libc::SIG_SETMASK, PRIVATE, 0), STOP);
+        assert_eq!(mask(libc::SIG_UNBLOCK, PRIVATE, 0), ALLOW);
+        assert_eq!(mask(libc::SIG_UNBLOCK, SHARED.start, 0), STOP);
+        assert_eq!(mask(libc::SIG_BLOCK, 0, PRIVATE), ALLOW);
+        assert_eq!(verdict(libc::SYS_rt_sigprocmask, FIXED, [0, PRIVATE, 0, 8, 0, 0]), ALLOW);
     }
 
     #[test]

@@ -53,8 +53,7 @@ pub(super) fn perform(scratch: &mut Scratch, call: &Call, context: &mut Context)
         Way::Futex => futex::futex(scratch, call),
         Way::SignalMask => set_mask(call, context),
         Way::SignalStack => set_stack(scratch, call, row, context),
-        Way::SignalAction if call.arguments[0] == libc::SIGSYS as usize => signal::set_action(call),
-        Way::SignalAction => pieces(scratch, call, row),
+        Way::SignalAction => signal::set_action(call),
         Way::Refused => refuse::addresses(call, row),
         Way::RefusedVector => refuse::vector(call),
         Way::RefusedTransfers => refuse::transfers(call),
@@ -249,10 +248,12 @@ fn is_regular(scratch: &mut Scratch, descriptor: usize) -> bool {
     result == 0 && load_u32(stat.as_ptr() as usize + MODE_AT).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG)
 }
 
-/// Signals that this thread blocks: those of its context, for what is blocked now ends with the handler.
+/// Signals that this thread blocks: those of its context, for what is blocked now ends with the handler. Many a program
+/// blocks all there are in its threads, and then would be killed where it is to be served.
 fn set_mask(call: &Call, context: &mut Context) -> isize {
     let [how, new, old, size, ..] = call.arguments;
     let before = context.mask();
+    let mut set = |mask: u64| context.set_mask(mask & !signal::KEPT);
     let mut signals = [0];
     if size != 8 {
         return -(libc::EINVAL as isize);
@@ -263,9 +264,9 @@ fn set_mask(call: &Call, context: &mut Context) -> isize {
         }
         let [signals] = signals.map(|word| word as u64);
         match i32::try_from(how) {
-            Ok(libc::SIG_BLOCK) => context.set_mask(before | signals),
-            Ok(libc::SIG_UNBLOCK) => context.set_mask(before & !signals),
-            Ok(libc::SIG_SETMASK) => context.set_mask(signals),
+            Ok(libc::SIG_BLOCK) => set(before | signals),
+            Ok(libc::SIG_UNBLOCK) => set(before & !signals),
+            Ok(libc::SIG_SETMASK) => set(signals),
             _ => return -(libc::EINVAL as isize),
         }
     }

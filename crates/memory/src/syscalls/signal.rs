@@ -11,6 +11,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
+use super::bounce::BAD_ADDRESS;
 use super::copy::{give, load_words};
 use super::filter::OURS;
 use super::perform::{self, Call};
@@ -25,6 +26,13 @@ const INFORMATION_BYTES: usize = 128;
 /// Marks, in the area of 512 bytes that every processor has, that more follows, and how much.
 const EXTENDED: u32 = 0x4650_5853;
 const EXTENDED_AT: usize = 464;
+
+/// Nobody blocks these: the kernel kills a thread that is stopped with its signal blocked.
+pub(super) const KEPT: u64 = bit(libc::SIGSYS) | bit(libc::SIGSEGV) | bit(libc::SIGBUS);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 /// The action for SIGSYS that the program believes to have: handler, flags, restorer, mask, as the kernel takes them.
 static ACTION: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -99,39 +107,50 @@ pub(super) fn install() -> io::Result<()> {
     ACTION[1].store(before.sa_flags.cast_unsigned() as usize, Ordering::Relaxed);
     OWNER.store(process(), Ordering::Relaxed);
     INSTALLED.store(true, Ordering::Release);
-    // SAFETY: unblocks one signal of this thread.
+    // SAFETY: unblocks signals of this thread.
     unsafe {
         let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut signals, libc::SIGSYS);
+        for signal in [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigaddset(&raw mut signals, signal);
+        }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut());
     }
     Ok(())
 }
 
-/// `rt_sigaction` of SIGSYS: the program has its say for signals that are not ours, and ours stay ours.
+/// `rt_sigaction`. Handlers do not block our signals. Of SIGSYS, the program has its say for those that are not ours, and ours stay ours.
 pub(super) fn set_action(call: &Call) -> isize {
-    let [_, new, old, ..] = call.arguments;
+    let [signal, new, old, size, ..] = call.arguments;
     let mut action = [0; 4];
     if new != 0 && load_words(new, &mut action).is_none() {
-        return -(libc::EFAULT as isize);
+        return BAD_ADDRESS;
     }
-    if old != 0 {
-        let mut bytes = [0; 32];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(&ACTION) {
-            place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    action[3] &= !(KEPT as usize);
+    let mut before = [0_usize; 4];
+    if signal == libc::SIGSYS as usize && size == 8 {
+        change_our_action(new != 0, &action, &mut before);
+    } else {
+        let new = if new == 0 { 0 } else { action.as_ptr() as usize };
+        let result = call.with([signal, new, before.as_mut_ptr() as usize, size, 0, 0]);
+        if result < 0 {
+            return result;
         }
-        if !give(&bytes, old) {
-            return -(libc::EFAULT as isize);
-        }
+    }
+    let before = before.map(usize::to_ne_bytes);
+    if old != 0 && !give(before.as_flattened(), old) { BAD_ADDRESS } else { 0 }
+}
+
+fn change_our_action(is_new: bool, action: &[usize; 4], before: &mut [usize; 4]) {
+    for (place, word) in before.iter_mut().zip(&ACTION) {
+        *place = word.load(Ordering::Relaxed);
     }
     // A child by vfork or posix_spawn takes all handlers down before it becomes another program, in our memory.
     let is_childs = || action[0] == libc::SIG_DFL && OWNER.load(Ordering::Relaxed) != process();
-    if new != 0 && !is_childs() {
-        for (word, value) in ACTION.iter().zip(action) {
+    if is_new && !is_childs() {
+        for (word, &value) in ACTION.iter().zip(action) {
             word.store(value, Ordering::Relaxed);
         }
     }
-    0
 }
 
 fn process() -> i32 {

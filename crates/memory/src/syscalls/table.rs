@@ -88,8 +88,9 @@ pub(super) enum Look {
     Arguments(u8),
     /// Stop it: its addresses stand in memory, where the filter cannot look.
     Always,
-    /// Keep our handler of SIGSYS; look at its addresses if it is about another signal.
-    Action,
+    /// Stop it if it changes something, for what that is stands in memory.
+    SignalAction,
+    SignalMask,
     /// Stop it, and refuse it where it cannot be stopped.
     Ring,
 }
@@ -116,7 +117,8 @@ pub(super) fn look(number: usize) -> Look {
         | Way::RefusedVector
         | Way::RefusedTransfers
         | Way::Userfaultfd => Look::Always,
-        Way::SignalAction => Look::Action,
+        Way::SignalAction => Look::SignalAction,
+        Way::SignalMask => Look::SignalMask,
         Way::Ring => Look::Ring,
         _ => {
             let bits = row.pieces.iter().enumerate();
