@@ -8,6 +8,7 @@
 //! | [`layout`] | where are an allocation's blocks, and where is their content? |
 //! | [`memory`] | what may threads do with a block, and how does that change? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
+//! | [`syscalls`] | how do system calls work on memory that stops them? |
 //! | [`mechanism`] | what can this kernel do for it? |
 
 mod access;
@@ -20,6 +21,7 @@ pub mod memory;
 mod protections;
 pub mod space;
 mod state;
+pub mod syscalls;
 mod userfaultfd;
 
 pub use self::{

@@ -1,0 +1,105 @@
+//! What a program may not do with shared memory, for it would pull the ground from under this crate: it is told so, and the call
+//! fails.
+
+use super::bounce::BAD_ADDRESS;
+use super::copy::load_words;
+use super::perform::{Call, untold};
+use super::report;
+use super::table::{Piece, Row};
+use super::is_shared;
+
+const NOT_PERMITTED: isize = -(libc::EPERM as isize);
+/// Of arrays that are looked at; the kernel takes no longer ones of buffers.
+const MOST: usize = 1024;
+
+/// Mappings, thread stacks, words that the kernel clears later.
+pub(super) fn addresses(call: &Call, row: &Row) -> isize {
+    let arguments = call.arguments;
+    let number = call.number as libc::c_long;
+    // Arguments that mean something by a flag only hold anything without it.
+    let is_meant = |index: usize| match (number, index) {
+        (libc::SYS_mremap, 4) => arguments[3] & libc::MREMAP_FIXED as usize != 0,
+        // A child of its own memory may have its number written wherever it likes.
+        (libc::SYS_clone, 2 | 3) => arguments[0] & libc::CLONE_VM as usize != 0,
+        _ => true,
+    };
+    let shared = row.pieces.iter().enumerate().find(|&(index, &piece)| {
+        piece != Piece::Number && is_shared(arguments[index]) && is_meant(index)
+    });
+    match shared {
+        Some((index, _)) => refused(call, arguments[index]),
+        None => call.again(),
+    }
+}
+
+pub(super) fn map(call: &Call) -> isize {
+    let is_fixed = call.arguments[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as usize != 0;
+    if is_fixed && is_shared(call.arguments[0]) { refused(call, call.arguments[0]) } else { call.again() }
+}
+
+/// Pages given away, or another process's way into them.
+pub(super) fn vector(call: &Call) -> isize {
+    let [_, array, count, ..] = call.arguments;
+    for index in 0..count.min(MOST) {
+        let mut pair = [0; 2];
+        if load_words(array.wrapping_add(index * 16), &mut pair).is_none() {
+            return BAD_ADDRESS;
+        }
+        if is_shared(pair[0]) {
+            return refused(call, pair[0]);
+        }
+    }
+    if is_shared(array) { untold(call, call.arguments, 0b10) } else { call.again() }
+}
+
+/// Transfers that go on after the call: private memory would have to outlive it, and nobody says until when.
+pub(super) fn transfers(call: &Call) -> isize {
+    const BUFFER: usize = 3;
+    const ONE_BUFFER_OR_ARRAY: [usize; 4] = [0, 1, 7, 8];
+    let [_, count, array, ..] = call.arguments;
+    for index in 0..count.min(MOST) {
+        let mut block = [0; 1];
+        let mut words = [0; BUFFER + 2];
+        let is_loaded = load_words(array.wrapping_add(index * 8), &mut block)
+            .and_then(|()| load_words(block[0], &mut words));
+        // What cannot be read the kernel will say.
+        if is_loaded.is_none() {
+            break;
+        }
+        let operation = words[2] & 0xffff;
+        if !ONE_BUFFER_OR_ARRAY.contains(&operation) {
+            continue;
+        }
+        if is_shared(words[BUFFER]) {
+            return refused(call, words[BUFFER]);
+        }
+        let buffers = if operation >= 7 { words[BUFFER + 1].min(MOST) } else { 0 };
+        for buffer in 0..buffers {
+            let mut pair = [0; 2];
+            if load_words(words[BUFFER].wrapping_add(buffer * 16), &mut pair).is_some() && is_shared(pair[0]) {
+                return refused(call, pair[0]);
+            }
+        }
+    }
+    if is_shared(array) { untold(call, call.arguments, 0b100) } else { call.again() }
+}
+
+pub(super) fn userfaultfd(call: &Call) -> isize {
+    say(call, "is refused in a process with shared memory, which has one of its own. The call fails (EPERM)");
+    NOT_PERMITTED
+}
+
+pub(super) fn ring(call: &Call) -> isize {
+    say(call, "is refused in a process with shared memory, for its transfers there would fail unseen. The call fails (ENOSYS); use read, write and their kin");
+    -(libc::ENOSYS as isize)
+}
+
+fn say(call: &Call, what: &str) {
+    report::once(call.number, None, format_args!("{what}"));
+}
+
+fn refused(call: &Call, address: usize) -> isize {
+    let what = "where that is not permitted: whoever made the region maps, unmaps and fills it. The call fails (EPERM)";
+    report::once(call.number, Some(address), format_args!("{what}"));
+    NOT_PERMITTED
+}
