@@ -78,7 +78,9 @@ fn hits(task: &Task) -> Outcome {
             black_box(sum(words, count));
             best_of(5, || {
                 let started = Instant::now();
-                (0..times).for_each(|_| drop(black_box(sum(black_box(words), count))));
+                for _ in 0..times {
+                    black_box(sum(black_box(words), count));
+                }
                 started.elapsed()
             })
         };
@@ -218,7 +220,7 @@ fn misses(task: &Task) -> Outcome {
     };
     if task.rank() == 1 {
         let all = [
-            ("read miss", timed(&|index| drop(black_box(words.get(index))))),
+            ("read miss", timed(&|index| _ = black_box(words.get(index)))),
             ("upgrade", timed(&|index| words.set(index, 7))),
             ("write miss", timed(&|index| fresh.set(index, 7))),
         ];
@@ -351,7 +353,7 @@ fn grids(task: &Task) -> Outcome {
 /// Objects of 128 bytes that both change, by turns of chance.
 fn objects(task: &Task) -> Outcome {
     const OBJECTS: usize = 64;
-    const TIMES: u64 = 20_000;
+    const LONG: Duration = Duration::from_millis(300);
     for guard in [Guard::Page, Guard::Mmu] {
         let terms = Terms {
             guard,
@@ -372,13 +374,15 @@ fn objects(task: &Task) -> Outcome {
         task.barrier();
         let mut chance = u64::from(task.rank()) + 1;
         let started = Instant::now();
-        for _ in 0..TIMES {
+        let mut changes = 0_u64;
+        while started.elapsed() < LONG {
+            changes += 1;
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let place = places[(chance >> 33) as usize % OBJECTS];
             store(place, 0, load(place, 0) + 1);
         }
-        task.barrier();
-        let rate = (TIMES * u64::from(task.count())) as f64 / started.elapsed().as_secs_f64();
+        let changes = task.reduce(comb_region::Combine::Sum, &[changes])[0];
+        let rate = changes as f64 / started.elapsed().as_secs_f64();
         say(task, 0, &format!("changes of objects, {guard:?}"), "1/s", rate);
         task.barrier();
     }
@@ -397,7 +401,7 @@ fn objects(task: &Task) -> Outcome {
             best_of(5, || {
                 let started = Instant::now();
                 for _ in 0..200 {
-                    places.iter().for_each(|&place| drop(black_box(load(place, 0))));
+                    places.iter().for_each(|&place| _ = black_box(load(place, 0)));
                 }
                 started.elapsed()
             })
@@ -428,7 +432,7 @@ fn metadata(task: &Task) -> Outcome {
     if task.rank() == 1 {
         for part in 0..8 {
             let first = (RESERVED as usize / 8 / 8) * part;
-            (0..TOUCHED / 8 / PAGE).for_each(|page| drop(black_box(load(memory, first + page * WORDS))));
+            (0..TOUCHED / 8 / PAGE).for_each(|page| _ = black_box(load(memory, first + page * WORDS)));
         }
         say(task, 1, "metadata of a terabyte, at a client", "MB", (kilobytes() - before) as f64 / 1e3);
     }

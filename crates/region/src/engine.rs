@@ -126,10 +126,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn rank(&self) -> u32 {
-        self.core.me.0
-    }
-
     pub(crate) fn slot(&mut self) -> Arc<Slot> {
         self.slots.pop().unwrap_or_default()
     }
@@ -167,6 +163,7 @@ impl Engine {
     /// Whether something is left to do that no message announces.
     pub(crate) fn is_owing(&self) -> bool {
         self.held.as_ref().is_some_and(|held| !held.messages.is_empty())
+            || self.core.peers.as_ref().is_some_and(Peers::has_unsent)
     }
 
     fn take(&mut self, from: u32, kind: u8, message: &[u8]) {

@@ -13,8 +13,11 @@ const ENDPOINT: &str = "memory";
 /// A component that has not started after so long has failed to.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const BETWEEN_KNOCKS: Duration = Duration::from_millis(2);
-/// Two of the longest messages, and many short ones.
-const GEOMETRY: Geometry = Geometry { slots: 256, payload_bytes: 256 << 10 };
+/// All that is read ahead at once; what is never used takes no memory.
+const GEOMETRY: Geometry = Geometry { slots: 256, payload_bytes: 1 << 20 };
+/// With so many components that this would be much: two of the longest messages.
+const GEOMETRY_OF_MANY: Geometry = Geometry { slots: 64, payload_bytes: 160 << 10 };
+const MANY: u32 = 16;
 /// Who sends a longer one in parts lies: a block and what goes with it.
 const LONGEST_BYTES: usize = (1 << 20) + HEAD_BYTES;
 
@@ -62,7 +65,7 @@ impl Peers {
             channels: count.max(16),
             events: true,
             sleeps_often: true,
-            geometry: GEOMETRY,
+            geometry: if count > MANY { GEOMETRY_OF_MANY } else { GEOMETRY },
             ..EndpointOptions::default()
         };
         let endpoint = agent.endpoint_with(ENDPOINT, options)?;
@@ -201,6 +204,11 @@ impl Peers {
             }
         }
         self.waiting.is_empty()
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn ended(&mut self, ended: &ChannelEnded) {

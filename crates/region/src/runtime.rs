@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_coherence::Loss;
-use comb_memory::{Fault, Memory, Verdict};
+use comb_memory::{Fault, Verdict};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::engine::{Engine, Stopped};
 use crate::waiting::Slot;
@@ -20,13 +21,18 @@ const RESTING_WAITS: u64 = 64;
 /// Somebody wakes a sleeper. This is for the case that nobody does.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
+/// Nothing tells that a peer has read and that there is room again.
+const BETWEEN_LOOKS_FOR_ROOM: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 pub(crate) struct Runtime {
     engine: Mutex<Engine>,
     /// Which thread has it: one that faults while it has it would wait for itself.
     owner: AtomicU64,
-    pub(crate) memory: Arc<Memory>,
     /// Readable when something has come that nobody polls for.
     event: Option<OwnedFd>,
+    /// Wakes the thread that attends, for what no message announces.
+    kick: OwnedFd,
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
     drivers: AtomicUsize,
@@ -70,14 +76,14 @@ fn this_thread() -> u64 {
 
 impl Runtime {
     /// Starts it, for the whole life of the process.
-    pub(crate) fn start(engine: Engine, memory: Arc<Memory>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(engine: Engine) -> std::io::Result<Arc<Self>> {
         let event = engine.core.peers.as_ref().and_then(|peers| peers.endpoint.event_descriptor().map(|fd| fd.try_clone_to_owned()));
         let event = event.transpose()?;
         let runtime = Arc::new(Self {
             engine: Mutex::new(engine),
             owner: AtomicU64::new(0),
-            memory,
             event,
+            kick: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?,
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
             spins: AtomicU64::new(0),
@@ -122,12 +128,11 @@ impl Runtime {
     pub(crate) fn leave(mut engine: Held<'_>) {
         let drivers = &engine.runtime.drivers;
         if drivers.load(Ordering::Relaxed) == 1 {
-            loop {
-                let is_armed = engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm());
-                if is_armed && !engine.is_owing() {
-                    break;
-                }
+            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm()) {
                 engine.drive();
+            }
+            if engine.is_owing() {
+                let _ = rustix::io::write(&engine.runtime.kick, &1_u64.to_ne_bytes());
             }
         }
         drivers.fetch_sub(1, Ordering::Relaxed);
@@ -198,20 +203,28 @@ impl Runtime {
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
         Self::leave(self.enter());
+        let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
-            // Taken out of the set, or the next wait would be none.
+            let mut sources = [PollFd::new(&event, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+            let limit = owes.then_some(&BETWEEN_LOOKS_FOR_ROOM);
+            let _ = rustix::event::poll(&mut sources, limit);
+            // Taken out of the set, or it would be readable for ever.
             let mut space = [std::mem::MaybeUninit::uninit(); 16];
-            let _ = rustix::event::epoll::wait(event, &mut space, None);
+            let _ = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
+            let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
             // Who waits for something drives better.
             self.spin(|| self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));
-            Self::leave(self.lock());
+            let engine = self.lock();
+            owes = engine.is_owing();
+            Self::leave(engine);
         }
     }
 
     /// Nobody attends any more.
     pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
     }
 
     /// Serves a thread that was stopped, on that very thread, in a signal handler.

@@ -166,7 +166,7 @@ impl Task {
         };
         comb_memory::install(runtime::on_fault)?;
         let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
-        let runtime = Runtime::start(engine, memory)?;
+        let runtime = Runtime::start(engine)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
         let checkpoints = description.and_then(|description| description.checkpoint);
         let task = Self {
