@@ -36,8 +36,36 @@ pub(crate) struct Runtime {
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
     drivers: AtomicUsize,
-    /// Spins that failed in a row; above [`FAILURES_BEFORE_REST`], waits until the next try.
-    spins: AtomicU64,
+    /// Of threads that wait, and of the one that attends.
+    waits: Learned,
+    attends: Learned,
+}
+
+/// Whether spinning has paid lately.
+#[derive(Default)]
+struct Learned {
+    /// Spins in a row in vain; above [`FAILURES_BEFORE_REST`], those that were left out since.
+    failures: AtomicU64,
+}
+
+impl Learned {
+    fn pays(&self) -> bool {
+        let failures = self.failures.load(Ordering::Relaxed);
+        if failures < FAILURES_BEFORE_REST {
+            return true;
+        }
+        let is_over = failures >= FAILURES_BEFORE_REST + RESTING_WAITS;
+        self.failures.store(if is_over { 0 } else { failures + 1 }, Ordering::Relaxed);
+        is_over
+    }
+
+    fn has_paid(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+    }
+
+    fn was_in_vain(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The engine, while this thread has it.
@@ -86,7 +114,8 @@ impl Runtime {
             kick: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?,
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
-            spins: AtomicU64::new(0),
+            waits: Learned::default(),
+            attends: Learned::default(),
         });
         if RUNTIME.set(Arc::clone(&runtime)).is_err() {
             return Err(std::io::Error::other("this process has joined a task already"));
@@ -141,7 +170,7 @@ impl Runtime {
     /// Drives until the slot is done. To be called between enter and leave, without the lock.
     pub(crate) fn wait(&self, slot: &Slot) {
         while !slot.is_done() {
-            if self.spin(|| slot.is_done()) {
+            if self.spin(&self.waits, || slot.is_done()) {
                 return;
             }
             Self::leave(self.lock());
@@ -150,29 +179,27 @@ impl Runtime {
         }
     }
 
-    /// Drives for a while, as long as that has paid lately. Whether `is_done`.
-    fn spin(&self, is_done: impl Fn() -> bool) -> bool {
-        let failures = self.spins.load(Ordering::Relaxed);
-        if failures > FAILURES_BEFORE_REST {
-            self.spins.store(if failures > FAILURES_BEFORE_REST + RESTING_WAITS { 0 } else { failures + 1 }, Ordering::Relaxed);
+    /// Drives until `is_done`, or until nothing has come for a while; for no while where that has not paid lately. Whether it is done.
+    fn spin(&self, learned: &Learned, is_done: impl Fn() -> bool) -> bool {
+        if !learned.pays() {
             return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
         }
-        let mut since = Instant::now();
+        let (mut since, mut has_come) = (Instant::now(), false);
         loop {
-            for _ in 0..32 {
+            for _ in 0..16 {
                 let came = self.try_lock().is_some_and(|mut engine| engine.drive());
                 if is_done() {
-                    self.spins.store(0, Ordering::Relaxed);
+                    learned.has_paid();
                     return true;
                 }
                 if came {
-                    since = Instant::now();
+                    (since, has_come) = (Instant::now(), true);
                 } else {
                     std::hint::spin_loop();
                 }
             }
             if since.elapsed() >= LONGEST_SPIN {
-                self.spins.store(failures + 1, Ordering::Relaxed);
+                if has_come { learned.has_paid() } else { learned.was_in_vain() }
                 return false;
             }
         }
@@ -214,7 +241,7 @@ impl Runtime {
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
             // Who waits for something drives better.
-            self.spin(|| self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));
+            self.spin(&self.attends, || self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));
             let engine = self.lock();
             owes = engine.is_owing();
             Self::leave(engine);
