@@ -91,7 +91,9 @@ pub struct Coverage {
 #[derive(Debug, thiserror::Error)]
 pub enum CoverError {
     /// The page that re-issues calls cannot be had.
-    #[error("cannot map the page at {0:#x} that re-issues system calls: {1}; something else is mapped there, or executable memory is forbidden")]
+    #[error(
+        "cannot map the page at {0:#x} that re-issues system calls: {1}; something else is mapped there, or executable memory is forbidden"
+    )]
     Stub(usize, std::io::Error),
     /// This process's mappings cannot be read.
     #[error("cannot read /proc/self/maps, needed to know whose system calls to cover: {0}")]
@@ -100,16 +102,22 @@ pub enum CoverError {
     #[error("cannot install a handler for SIGSYS: {0}")]
     Signal(std::io::Error),
     /// The kernel refuses the filter.
-    #[error("the kernel refuses a seccomp filter: {0}; is it built with CONFIG_SECCOMP_FILTER, and does the container allow seccomp(2)?")]
+    #[error(
+        "the kernel refuses a seccomp filter: {0}; is it built with CONFIG_SECCOMP_FILTER, and does the container allow seccomp(2)?"
+    )]
     Filter(std::io::Error),
     /// A thread could not be stopped and served, but would be killed.
-    #[error("thread {0} blocks SIGSYS, SIGSEGV or SIGBUS: cover system calls before it starts, or let it unblock them")]
+    #[error(
+        "thread {0} blocks SIGSYS, SIGSEGV or SIGBUS: cover system calls before it starts, or let it unblock them"
+    )]
     Blocked(String),
     /// A thread has a filter of its own.
     #[error("thread {0} has a seccomp filter that others lack: cover system calls before it installs that")]
     ThreadDiffers(i64),
     /// A ring exists, and what it reads and writes nobody sees.
-    #[error("this process already has an io_uring, whose transfers to shared memory would fail unseen: cover system calls before it is made")]
+    #[error(
+        "this process already has an io_uring, whose transfers to shared memory would fail unseen: cover system calls before it is made"
+    )]
     IoUring,
 }
 
