@@ -20,9 +20,6 @@ pub(super) fn arm() -> Result<Coverage, CoverError> {
             return Err(CoverError::IoUring);
         }
         signal::install().map_err(CoverError::Signal)?;
-        if let Some(thread) = thread_that_blocks_signals() {
-            return Err(CoverError::Blocked(thread));
-        }
     }
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(CoverError::Mappings)?;
     let code = ranges::covered(&maps, is_placed_by_chance());
@@ -31,7 +28,12 @@ pub(super) fn arm() -> Result<Coverage, CoverError> {
         |new: &Code| covered.iter().any(|old| old.is_own == new.is_own && old.contains_code_of(new));
     let new: Vec<Code> = code.into_iter().filter(|code| !is_covered(code)).collect();
     if !new.is_empty() {
-        install(&filter::program(&SHARED, &new))?;
+        let program = filter::program(&SHARED, &new);
+        // Last of all, so that no thread comes to be in between that nobody saw, or hardly any.
+        if let Some(thread) = thread_that_blocks_signals() {
+            return Err(CoverError::Blocked(thread));
+        }
+        install(&program)?;
         covered.extend(new);
     }
     Ok(Coverage { vectored: covered.iter().all(|code| code.is_own) })
@@ -70,9 +72,9 @@ fn is_placed_by_chance() -> bool {
 
 /// A thread that would be killed where it is to be served.
 fn thread_that_blocks_signals() -> Option<String> {
-    // One that makes or ends a thread blocks all signals for a moment.
-    const LOOKS: usize = 20;
-    const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+    // A new thread blocks all signals until it runs for the first time; on a busy machine that takes long.
+    const LOOKS: usize = 1000;
+    const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
     for _ in 1..LOOKS {
         blocking_thread()?;
         std::thread::sleep(BETWEEN_LOOKS);
