@@ -4,14 +4,14 @@
 //! EFAULT, and a datagram that was being received is lost. [`cover`] closes that gap for the whole process, also for libc's own calls
 //! and for those that stand in a program as a bare `syscall` instruction:
 //!
-//! 1. A seccomp filter ([`filter`]) stops calls that were given an address of the heap, and calls whose addresses lie one step
+//! 1. A seccomp filter (`filter`) stops calls that were given an address of the heap, and calls whose addresses lie one step
 //!    further (an array of buffers, a message header). All others go on as they did, past a few instructions in the kernel.
-//! 2. Its signal's handler ([`signal`]) works on a stack of its own ([`scratch`]), so that a thread's small signal stack is free for
+//! 2. Its signal's handler (`signal`) works on a stack of its own (`scratch`), so that a thread's small signal stack is free for
 //!    the faults that are served meanwhile.
 //! 3. What the kernel would read is copied to private memory first, what it wrote there is copied to its place after
-//!    ([`bounce`], [`vectored`]); those copies are plain loads and stores, which stop and are served like any others
-//!    ([`copy`]). Which argument is what is said by [`table`].
-//! 4. The call is made again from a page that the filter lets through ([`stub`]). So are this crate's own calls on heap
+//!    (`bounce`, `vectored`); those copies are plain loads and stores, which stop and are served like any others
+//!    (`copy`). Which argument is what is said by `table`.
+//! 4. The call is made again from a page that the filter lets through (`stub`). So are this crate's own calls on heap
 //!    addresses: see [`raw`].
 //!
 //! # What must hold
@@ -91,7 +91,9 @@ pub struct Coverage {
 #[derive(Debug, thiserror::Error)]
 pub enum CoverError {
     /// The page that re-issues calls cannot be had.
-    #[error("cannot map the page at {0:#x} that re-issues system calls: {1}; something else is mapped there, or executable memory is forbidden")]
+    #[error(
+        "cannot map the page at {0:#x} that re-issues system calls: {1}; something else is mapped there, or executable memory is forbidden"
+    )]
     Stub(usize, std::io::Error),
     /// This process's mappings cannot be read.
     #[error("cannot read /proc/self/maps, needed to know whose system calls to cover: {0}")]
@@ -100,16 +102,22 @@ pub enum CoverError {
     #[error("cannot install a handler for SIGSYS: {0}")]
     Signal(std::io::Error),
     /// The kernel refuses the filter.
-    #[error("the kernel refuses a seccomp filter: {0}; is it built with CONFIG_SECCOMP_FILTER, and does the container allow seccomp(2)?")]
+    #[error(
+        "the kernel refuses a seccomp filter: {0}; is it built with CONFIG_SECCOMP_FILTER, and does the container allow seccomp(2)?"
+    )]
     Filter(std::io::Error),
     /// A thread could not be stopped and served, but would be killed.
-    #[error("thread {0} blocks SIGSYS, SIGSEGV or SIGBUS: cover system calls before it starts, or let it unblock them")]
+    #[error(
+        "thread {0} blocks SIGSYS, SIGSEGV or SIGBUS: cover system calls before it starts, or let it unblock them"
+    )]
     Blocked(String),
     /// A thread has a filter of its own.
     #[error("thread {0} has a seccomp filter that others lack: cover system calls before it installs that")]
     ThreadDiffers(i64),
     /// A ring exists, and what it reads and writes nobody sees.
-    #[error("this process already has an io_uring, whose transfers to shared memory would fail unseen: cover system calls before it is made")]
+    #[error(
+        "this process already has an io_uring, whose transfers to shared memory would fail unseen: cover system calls before it is made"
+    )]
     IoUring,
 }
 
@@ -117,6 +125,9 @@ static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
 /// Makes system calls work on shared memory, for all threads that there are and will be. May be called again when more libraries
 /// were loaded: code far from what was there before is not covered until then. The first call's hooks hold.
+///
+/// Call it while no other thread makes threads: one that is just being made blocks all signals, which is waited for, but not
+/// without a gap.
 ///
 /// The process gives up gaining privileges by `execve` (`no_new_privs`), for the kernel asks for that. Programs that it starts inherit
 /// the filter, which does nothing there.

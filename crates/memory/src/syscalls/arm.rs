@@ -20,19 +20,20 @@ pub(super) fn arm() -> Result<Coverage, CoverError> {
             return Err(CoverError::IoUring);
         }
         signal::install().map_err(CoverError::Signal)?;
-        if let Some(thread) = thread_that_blocks_signals() {
-            return Err(CoverError::Blocked(thread));
-        }
     }
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(CoverError::Mappings)?;
     let code = ranges::covered(&maps, is_placed_by_chance());
     stub::map()?;
-    let is_covered = |new: &Code| {
-        covered.iter().any(|old| old.is_own == new.is_own && old.contains_code_of(new))
-    };
+    let is_covered =
+        |new: &Code| covered.iter().any(|old| old.is_own == new.is_own && old.contains_code_of(new));
     let new: Vec<Code> = code.into_iter().filter(|code| !is_covered(code)).collect();
     if !new.is_empty() {
-        install(&filter::program(&SHARED, &new))?;
+        let program = filter::program(&SHARED, &new);
+        // Last of all, so that no thread comes to be in between that nobody saw, or hardly any.
+        if let Some(thread) = thread_that_blocks_signals() {
+            return Err(CoverError::Blocked(thread));
+        }
+        install(&program)?;
         covered.extend(new);
     }
     Ok(Coverage { vectored: covered.iter().all(|code| code.is_own) })
@@ -45,12 +46,15 @@ fn install(program: &[libc::sock_filter]) -> Result<(), CoverError> {
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_usize, 0_usize, 0_usize, 0_usize) } != 0 {
         return Err(failed());
     }
-    let length = u16::try_from(program.len()).map_err(|_| CoverError::Filter(io::ErrorKind::OutOfMemory.into()))?;
+    let length =
+        u16::try_from(program.len()).map_err(|_| CoverError::Filter(io::ErrorKind::OutOfMemory.into()))?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // Without SPEC_ALLOW some kernels slow down all that the process does, for the sake of filters that hide secrets.
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // SAFETY: the program is `len` instructions long, and the kernel checks it.
-    match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
+    match unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    } {
         0 => Ok(()),
         thread if thread > 0 => Err(CoverError::ThreadDiffers(thread)),
         _ => Err(failed()),
@@ -61,15 +65,16 @@ fn install(program: &[libc::sock_filter]) -> Result<(), CoverError> {
 fn is_placed_by_chance() -> bool {
     // SAFETY: asks, and changes nothing.
     let personality = unsafe { libc::personality(0xffff_ffff) };
-    let is_off = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").is_ok_and(|text| text.trim() == "0");
+    let is_off =
+        std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").is_ok_and(|text| text.trim() == "0");
     personality & libc::ADDR_NO_RANDOMIZE == 0 && !is_off
 }
 
 /// A thread that would be killed where it is to be served.
 fn thread_that_blocks_signals() -> Option<String> {
-    // One that makes or ends a thread blocks all signals for a moment.
-    const LOOKS: usize = 20;
-    const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+    // A new thread blocks all signals until it runs for the first time; on a busy machine that takes long.
+    const LOOKS: usize = 1000;
+    const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
     for _ in 1..LOOKS {
         blocking_thread()?;
         std::thread::sleep(BETWEEN_LOOKS);

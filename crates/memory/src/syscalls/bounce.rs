@@ -22,7 +22,12 @@ pub(super) struct Moved {
 
 impl Moved {
     /// For the kernel to read. `alone`: it may read it later, too.
-    pub(super) fn in_whole(scratch: &mut Scratch, shared: usize, bytes: usize, alone: bool) -> Result<Self, isize> {
+    pub(super) fn in_whole(
+        scratch: &mut Scratch,
+        shared: usize,
+        bytes: usize,
+        alone: bool,
+    ) -> Result<Self, isize> {
         if bytes > MOST_BYTES {
             return Err(NO_MEMORY);
         }

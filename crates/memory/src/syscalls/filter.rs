@@ -91,8 +91,13 @@ pub(super) fn program(shared: &Range<usize>, code: &[Code]) -> Vec<Instruction> 
 fn runs() -> Vec<(u32, Look)> {
     let mut runs: Vec<(u32, Look)> = Vec::new();
     let ring = X32 | number(libc::SYS_io_uring_setup);
-    let known = (0..number(table::NUMBERS as libc::c_long)).map(|number| (number, table::look(number as usize)));
-    let others = [(number(table::NUMBERS as libc::c_long), table::UNKNOWN), (ring, Look::Ring), (ring + 1, table::UNKNOWN)];
+    let known =
+        (0..number(table::NUMBERS as libc::c_long)).map(|number| (number, table::look(number as usize)));
+    let others = [
+        (number(table::NUMBERS as libc::c_long), table::UNKNOWN),
+        (ring, Look::Ring),
+        (ring + 1, table::UNKNOWN),
+    ];
     for (number, look) in known.chain(others) {
         if runs.last().is_none_or(|&(_, last)| last != look) {
             runs.push((number, look));
@@ -101,7 +106,11 @@ fn runs() -> Vec<(u32, Look)> {
     runs
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of system calls are small")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of system calls are small"
+)]
 const fn number(number: libc::c_long) -> u32 {
     number as u32
 }
@@ -212,7 +221,13 @@ mod tests {
     use crate::syscalls::SHARED;
 
     /// What the kernel would do.
-    fn run(program: &[Instruction], architecture: u32, number: u32, instruction: usize, arguments: [usize; 6]) -> u32 {
+    fn run(
+        program: &[Instruction],
+        architecture: u32,
+        number: u32,
+        instruction: usize,
+        arguments: [usize; 6],
+    ) -> u32 {
         let mut words = vec![number, architecture, halves(instruction).1, halves(instruction).0];
         for argument in arguments {
             words.extend([halves(argument).1, halves(argument).0]);
@@ -254,7 +269,9 @@ mod tests {
 
     #[test]
     fn only_shared_addresses_of_covered_code_are_stopped() {
-        let read = |instruction, address| verdict(libc::SYS_read, instruction, [SHARED.start, address, SHARED.start, 0, 0, 0]);
+        let read = |instruction, address| {
+            verdict(libc::SYS_read, instruction, [SHARED.start, address, SHARED.start, 0, 0, 0])
+        };
         assert_eq!(read(HERE, PRIVATE), ALLOW, "descriptor and length are no addresses");
         assert_eq!(read(HERE, SHARED.start - 1), ALLOW);
         assert_eq!(read(HERE, SHARED.start), STOP);
@@ -309,7 +326,8 @@ mod tests {
         assert_eq!(action(0, PRIVATE), ALLOW);
         assert_eq!(action(0, SHARED.start), STOP);
         assert_eq!(verdict(libc::SYS_rt_sigaction, ELSEWHERE, [31, PRIVATE, 0, 8, 0, 0]), ALLOW);
-        let mask = |how: i32, new, old| verdict(libc::SYS_rt_sigprocmask, HERE, [how as usize, new, old, 8, 0, 0]);
+        let mask =
+            |how: i32, new, old| verdict(libc::SYS_rt_sigprocmask, HERE, [how as usize, new, old, 8, 0, 0]);
         assert_eq!(mask(libc::SIG_BLOCK, PRIVATE, 0), STOP);
         assert_eq!(mask(libc::SIG_SETMASK, PRIVATE, 0), STOP);
         assert_eq!(mask(libc::SIG_UNBLOCK, PRIVATE, 0), ALLOW);

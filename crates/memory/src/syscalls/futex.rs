@@ -38,7 +38,15 @@ pub(super) fn futex(scratch: &mut Scratch, call: &Call) -> isize {
         && is_shared(address)
     {
         let value2 = if waits { 0 } else { time as u32 };
-        return hook(FutexCall { address, operation, value: value as u32, timeout, value2, address2, value3: value3 as u32 });
+        return hook(FutexCall {
+            address,
+            operation,
+            value: value as u32,
+            timeout,
+            value2,
+            address2,
+            value3: value3 as u32,
+        });
     }
     if waits && is_shared(time) {
         match Moved::in_whole(scratch, time, 16, false) {

@@ -150,20 +150,27 @@ fn bytes(call: &Call, length: Length) -> Result<usize, isize> {
         Length::Times(by, unit) => (value(by) & 0xffff_ffff) * usize::from(unit),
         Length::Bits(by) => (value(by) & 0xffff_ffff).div_ceil(64) * 8,
         // A negative one is an error that the kernel finds before it writes.
-        Length::At(by) => load_u32(value(by)).ok_or(BAD_ADDRESS)?.cast_signed().max(0).cast_unsigned() as usize,
+        Length::At(by) => {
+            load_u32(value(by)).ok_or(BAD_ADDRESS)?.cast_signed().max(0).cast_unsigned() as usize
+        }
     };
     if bytes > ADDRESSES_END { Err(BAD_ADDRESS) } else { Ok(bytes) }
 }
 
 /// Whether the kernel sends from these pages after the call.
 fn is_zero_copy(call: &Call) -> bool {
-    call.number == libc::SYS_sendto as usize && call.arguments[3] & libc::MSG_ZEROCOPY as usize != 0
+    call.number as libc::c_long == libc::SYS_sendto && call.arguments[3] & libc::MSG_ZEROCOPY as usize != 0
 }
 
 /// Makes a call whose addresses in `mask` are of something unknown: touched, so that there is a right when the kernel comes.
 /// Says so if that does not help.
 pub(super) fn untold(call: &Call, arguments: [usize; 6], mask: u8) -> isize {
-    let addresses = || (0..6).filter(|index| mask >> index & 1 == 1).map(|index| arguments[index]).filter(|&address| is_shared(address));
+    let addresses = || {
+        (0..6)
+            .filter(|index| mask >> index & 1 == 1)
+            .map(|index| arguments[index])
+            .filter(|&address| is_shared(address))
+    };
     for attempt in 0..TRIES {
         for address in addresses() {
             let end = address + PAGE_BYTES - 1;
@@ -245,7 +252,8 @@ fn is_regular(scratch: &mut Scratch, descriptor: usize) -> bool {
     };
     // SAFETY: room for what the kernel writes.
     let result = unsafe { raw(libc::SYS_fstat, [descriptor, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    result == 0 && load_u32(stat.as_ptr() as usize + MODE_AT).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG)
+    result == 0
+        && load_u32(stat.as_ptr() as usize + MODE_AT).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFREG)
 }
 
 /// Signals that this thread blocks: those of its context, for what is blocked now ends with the handler. Many a program

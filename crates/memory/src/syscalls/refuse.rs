@@ -3,10 +3,10 @@
 
 use super::bounce::BAD_ADDRESS;
 use super::copy::load_words;
+use super::is_shared;
 use super::perform::{Call, untold};
 use super::report;
 use super::table::{Piece, Row};
-use super::is_shared;
 
 const NOT_PERMITTED: isize = -(libc::EPERM as isize);
 /// Of arrays that are looked at; the kernel takes no longer ones of buffers.
@@ -23,9 +23,10 @@ pub(super) fn addresses(call: &Call, row: &Row) -> isize {
         (libc::SYS_clone, 2 | 3) => arguments[0] & libc::CLONE_VM as usize != 0,
         _ => true,
     };
-    let shared = row.pieces.iter().enumerate().find(|&(index, &piece)| {
-        piece != Piece::Number && is_shared(arguments[index]) && is_meant(index)
-    });
+    let shared =
+        row.pieces.iter().enumerate().find(|&(index, &piece)| {
+            piece != Piece::Number && is_shared(arguments[index]) && is_meant(index)
+        });
     match shared {
         Some((index, _)) => refused(call, arguments[index]),
         None => call.again(),
@@ -76,7 +77,8 @@ pub(super) fn transfers(call: &Call) -> isize {
         let buffers = if operation >= 7 { words[BUFFER + 1].min(MOST) } else { 0 };
         for buffer in 0..buffers {
             let mut pair = [0; 2];
-            if load_words(words[BUFFER].wrapping_add(buffer * 16), &mut pair).is_some() && is_shared(pair[0]) {
+            if load_words(words[BUFFER].wrapping_add(buffer * 16), &mut pair).is_some() && is_shared(pair[0])
+            {
                 return refused(call, pair[0]);
             }
         }
@@ -90,7 +92,10 @@ pub(super) fn userfaultfd(call: &Call) -> isize {
 }
 
 pub(super) fn ring(call: &Call) -> isize {
-    say(call, "is refused in a process with shared memory, for its transfers there would fail unseen. The call fails (ENOSYS); use read, write and their kin");
+    say(
+        call,
+        "is refused in a process with shared memory, for its transfers there would fail unseen. The call fails (ENOSYS); use read, write and their kin",
+    );
     -(libc::ENOSYS as isize)
 }
 

@@ -1,5 +1,8 @@
 //! What is said on standard error when a call cannot be covered: once a call, without memory of the heap.
-#![expect(unsafe_code, reason = "writes within a signal handler, where the standard library's lock may be held")]
+#![expect(
+    unsafe_code,
+    reason = "writes within a signal handler, where the standard library's lock may be held"
+)]
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +23,10 @@ pub(super) fn once(number: usize, address: Option<usize>, what: fmt::Arguments<'
     let name = table::find(number).map_or("unknown", table::Row::name);
     let _ = match address {
         Some(address) => {
-            writeln!(line, "comb: system call {number} ({name}) was given shared memory at {address:#x}, {what}")
+            writeln!(
+                line,
+                "comb: system call {number} ({name}) was given shared memory at {address:#x}, {what}"
+            )
         }
         None => writeln!(line, "comb: system call {number} ({name}) {what}"),
     };

@@ -86,7 +86,8 @@ impl Scratch {
         self.release();
         let this: *mut Self = self;
         for slot in &POOL {
-            if slot.compare_exchange(std::ptr::null_mut(), this, Ordering::Release, Ordering::Relaxed).is_ok() {
+            if slot.compare_exchange(std::ptr::null_mut(), this, Ordering::Release, Ordering::Relaxed).is_ok()
+            {
                 return;
             }
         }

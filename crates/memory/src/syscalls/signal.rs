@@ -7,6 +7,7 @@
 //! That stack is in use where the call was made by another signal's handler that runs on it. Then the thread has a signal stack of the pool
 //! while the call is dealt with, and gets its own back when it is on that again.
 #![expect(unsafe_code, reason = "a signal handler, its frame, and the stack under it")]
+#![expect(clippy::cast_possible_truncation, reason = "registers are as long as a pointer here")]
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -196,9 +197,8 @@ extern "C" fn prepare(
     context: *mut libc::ucontext_t,
 ) -> Option<&'static mut Scratch> {
     // SAFETY: the kernel gives both to a handler.
-    let is_ours = unsafe {
-        (*information).si_code == STOPPED_BY_FILTER && (*information).si_errno == i32::from(OURS)
-    };
+    let is_ours =
+        unsafe { (*information).si_code == STOPPED_BY_FILTER && (*information).si_errno == i32::from(OURS) };
     if !is_ours {
         pass_on(information, context);
         return None;

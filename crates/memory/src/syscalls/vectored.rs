@@ -140,7 +140,8 @@ impl Message {
     fn load(scratch: &mut Scratch, at: usize, towards: Towards) -> Result<Self, isize> {
         let mut header = [0; HEADER_WORDS];
         load_words(at, &mut header).ok_or(BAD_ADDRESS)?;
-        let mut message = Self { given: at, header, is_moved: is_shared(at), buffers: None, name: None, control: None };
+        let mut message =
+            Self { given: at, header, is_moved: is_shared(at), buffers: None, name: None, control: None };
         let name_bytes = message.name_bytes();
         let move_in = |scratch: &mut Scratch, address, bytes| match towards {
             Towards::Program => Moved::in_out(scratch, address, bytes),
@@ -260,10 +261,11 @@ fn many(scratch: &mut Scratch, call: &Call, towards: Towards) -> isize {
     let result = call.with(arguments);
     // The kernel wrote there, which the compiler does not see.
     let written = private_bytes(arguments[1], private.len() * 8);
-    let word = |index: usize| {
-        written[index * 8..].first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes))
-    };
-    for (index, message) in messages.iter_mut().flatten().enumerate().take(usize::try_from(result).unwrap_or(0)) {
+    let word =
+        |index: usize| written[index * 8..].first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
+    for (index, message) in
+        messages.iter_mut().flatten().enumerate().take(usize::try_from(result).unwrap_or(0))
+    {
         let first = index * MESSAGE_WORDS;
         let length = low(word(first + HEADER_WORDS));
         for (place, header) in message.header.iter_mut().enumerate() {

@@ -1,7 +1,10 @@
 //! Shared memory as these tests have it: pages that nobody may touch at first, and a handler that lets them. Each test runs in a process
 //! of its own, for the heap, the handlers and the filter are a process's.
+#![expect(unsafe_code, reason = "system calls on raw memory are what is tested")]
+#![expect(clippy::cast_possible_truncation, reason = "registers, of one machine")]
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,21 +29,43 @@ pub(crate) fn alone(name: &str, body: fn()) -> Option<String> {
 }
 
 pub(crate) fn alone_with(name: &str, hooks: Hooks, body: fn()) -> Option<String> {
-    if std::env::var(CASE).is_ok_and(|case| case == name) {
-        // SAFETY: ends the process if it hangs.
-        unsafe { libc::alarm(120) };
+    if is_case(name) {
         make_area();
         syscalls::cover(hooks).unwrap();
         body();
         return None;
     }
-    let mut run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(CASE, name)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    Some(run(name, 0))
+}
+
+/// As [`alone`], with nothing covered yet, and with a personality of the process.
+pub(crate) fn alone_uncovered(name: &str, personality: i32, body: fn()) {
+    if is_case(name) {
+        make_area();
+        body();
+    } else {
+        run(name, personality);
+    }
+}
+
+fn is_case(name: &str) -> bool {
+    // SAFETY: ends the process if it hangs.
+    std::env::var(CASE).is_ok_and(|case| case == name) && unsafe { libc::alarm(120) } == 0
+}
+
+fn run(name: &str, personality: i32) -> String {
+    let mut run = Command::new(std::env::current_exe().unwrap());
+    run.args([name, "--nocapture", "--test-threads=1"]).env(CASE, name);
+    if personality != 0 {
+        // SAFETY: one system call that touches no memory.
+        unsafe {
+            run.pre_exec(move || {
+                libc::personality(personality as libc::c_ulong);
+                Ok(())
+            });
+        }
+    }
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     let mut errors = String::new();
     // What a test prints fits in a pipe.
@@ -48,7 +73,7 @@ pub(crate) fn alone_with(name: &str, hooks: Hooks, body: fn()) -> Option<String>
     run.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     let status = run.wait().unwrap();
     assert!(status.success() && said.contains("1 passed"), "{name}: {status}\n{said}\n{errors}");
-    Some(errors)
+    errors
 }
 
 fn make_area() {
@@ -59,7 +84,14 @@ fn make_area() {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
         let area = libc::mmap(AREA as *mut _, AREA_BYTES, libc::PROT_NONE, flags, frames, 0);
         assert_eq!(area as usize, AREA);
-        libc::mmap(std::ptr::null_mut(), AREA_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, frames, 0)
+        libc::mmap(
+            std::ptr::null_mut(),
+            AREA_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            frames,
+            0,
+        )
     };
     assert_ne!(alias, libc::MAP_FAILED);
     ALIAS.set(alias as usize).unwrap();
