@@ -99,9 +99,13 @@ impl Frames {
 
     /// Sees to it that there is a frame for every page of a range; new ones contain zeros.
     pub(crate) fn populate(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
-        let at = self.at(offset, bytes) as usize;
-        // SAFETY: our own mapping, and nothing is thrown away.
-        unsafe { kernel::advise(at, bytes, libc::MADV_POPULATE_WRITE) }
+        // In the file, not by touching the alias: half the time, for nobody may ever look there.
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes as u64) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Gives the memory of a range of whole pages back. All mappings of it, in all processes, lose it; whoever looks next finds zeros.

@@ -203,6 +203,36 @@ impl Memory {
         Ok(())
     }
 
+    /// Fills an invalid block with all of its content and raises its right, as [`Memory::fill`] and [`Memory::set`] would: quicker where the
+    /// block comes here for the first time. The new right stands in [`Memory::access`] a moment after threads have it.
+    ///
+    /// # Panics
+    /// If the content is not as long as the block, or the block is not invalid.
+    pub fn deliver(
+        &self,
+        layout: &Layout,
+        block: Block,
+        content: &[u8],
+        access: Access,
+    ) -> Result<(), MemoryError> {
+        assert_eq!(content.len(), layout.block_bytes());
+        assert_eq!(self.access(layout, block), Access::Invalid, "{block}: threads may look at it");
+        let lane = Lane { layout, first: block.0, count: 1 };
+        let run = lane.run();
+        let is_new = layout.grain() == Grain::Pages && !self.states.is_known(run.frame, run.bytes);
+        if is_new
+            && access != Access::Invalid
+            && self.mechanism.deliver(&self.frames, run, content, access)?
+        {
+            // Not before: a repair that found the right would have mapped an empty frame.
+            self.write(lane, access);
+            self.states.know(run.frame, run.bytes);
+            return Ok(());
+        }
+        self.fill(layout, block, content);
+        self.set(layout, block.0..block.0 + 1, access)
+    }
+
     /// A thread was stopped at a block although its right allows what it did: makes the MMU agree. Where programs go through memory that
     /// was never touched, it does so for what lies ahead too.
     ///
@@ -281,6 +311,7 @@ impl Memory {
             self.frames
                 .punch(start, end - start)
                 .map_err(|source| MemoryError::System { action: "give frames back", source })?;
+            self.states.unknow(start, index(end - start));
         }
         Ok(())
     }

@@ -153,6 +153,16 @@ impl StateTable {
         }
     }
 
+    /// The frames of a range of invalid pages are gone: whatever comes next is the first.
+    pub(crate) fn unknow(&self, frame: u64, bytes: usize) {
+        for page in 0..bytes / PAGE_BYTES {
+            let note = self.note(frame + (page * PAGE_BYTES) as u64);
+            if note.load(Ordering::Acquire) & KNOWN != 0 {
+                note.fetch_and(!KNOWN, Ordering::AcqRel);
+            }
+        }
+    }
+
     /// Whether anything was ever done to a page: the MMU was told of it, or its right was set.
     #[inline]
     pub(crate) fn is_touched(&self, frame: u64) -> bool {

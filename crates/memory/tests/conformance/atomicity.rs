@@ -36,7 +36,8 @@ pub(crate) fn no_late_store(kind: Kind) {
             let blocks = first..first + 1 + below(&mut dice, BLOCKS - first);
             let access = if round % 2 == 0 { Invalid } else { ReadOnly };
             world.set(blocks.clone(), access);
-            let contents = |blocks: std::ops::Range<u64>| blocks.map(|block| world.content(block)).collect::<Vec<_>>();
+            let contents =
+                |blocks: std::ops::Range<u64>| blocks.map(|block| world.content(block)).collect::<Vec<_>>();
             let taken = contents(blocks.clone());
             // Others get the processor; who has a store in the pipe would do it now.
             for _ in 0..below(&mut dice, 4) {
@@ -111,7 +112,8 @@ pub(crate) fn counters(kind: Kind) {
         let mut dice = Dice::new(2);
         for _ in 0..ROUNDS {
             let block = below(&mut dice, 7);
-            let access: Access = [Invalid, ReadOnly, ReadWrite][usize::try_from(below(&mut dice, 3)).unwrap()];
+            let access: Access =
+                [Invalid, ReadOnly, ReadWrite][usize::try_from(below(&mut dice, 3)).unwrap()];
             world.set(block..block + 1, access);
             if below(&mut dice, 2) == 0 {
                 world.set(0..7, ReadWrite);

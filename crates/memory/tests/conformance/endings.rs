@@ -129,23 +129,32 @@ fn wild_load(address: usize) {
 
 #[test]
 fn the_hook_for_losses_has_the_last_word() {
-    dies("endings::the_hook_for_losses_has_the_last_word", libc::SIGABRT, "the hook says: the test wants it so", || {
-        fn hook(fault: Fault, reason: Reason) {
-            eprintln!("the hook says: {reason}");
-            assert!(!fault.is_store);
-            std::process::abort();
-        }
-        let world = begin(KIND, 10, Invalid);
-        assert!(set_loss_hook(hook) && !set_loss_hook(hook));
-        world.policy(Policy::Lose);
-        world.load(3);
-    });
+    dies(
+        "endings::the_hook_for_losses_has_the_last_word",
+        libc::SIGABRT,
+        "the hook says: the test wants it so",
+        || {
+            fn hook(fault: Fault, reason: Reason) {
+                eprintln!("the hook says: {reason}");
+                assert!(!fault.is_store);
+                std::process::abort();
+            }
+            let world = begin(KIND, 10, Invalid);
+            assert!(set_loss_hook(hook) && !set_loss_hook(hook));
+            world.policy(Policy::Lose);
+            world.load(3);
+        },
+    );
 }
 
 static CHAINED: AtomicUsize = AtomicUsize::new(0);
 
 /// A garbage collector's barrier, say.
-extern "C" fn on_own_fault(_signal: libc::c_int, information: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_own_fault(
+    _signal: libc::c_int,
+    information: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
     CHAINED.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the kernel's structure; the page is the test's.
     unsafe { libc::mprotect((*information).si_addr(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
@@ -167,7 +176,14 @@ fn a_programs_own_handler_goes_on_with_its_own_memory() {
             action.sa_sigaction = on_own_fault as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO;
             libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
-            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         let world = begin(PROTECTED, 10, Invalid);
         world.store(3, 1);

@@ -63,6 +63,7 @@ each_kind! {
     rights::never_touched as memory_that_was_never_touched_has_the_right_it_began_with,
     content::filled as what_is_filled_is_loaded,
     content::stored as what_is_stored_is_copied_out_and_stays,
+    content::delivered as what_is_delivered_is_loaded_whatever_was_there,
     content::patched as a_patch_changes_its_bytes_alone,
     content::discarded as discarded_memory_is_given_back_and_comes_back_empty_or_filled,
     content::begun_again as an_allocation_in_the_same_place_begins_anew,

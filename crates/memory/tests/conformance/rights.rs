@@ -138,7 +138,10 @@ pub(crate) fn instructions(kind: Kind) {
     assert_eq!(stops(&|| _ = word.fetch_add(1, Ordering::SeqCst)), is_store);
     assert_eq!(stops(&|| _ = word.swap(1, Ordering::SeqCst)), is_store);
     // What it expects is not there: the processor would have stored what it found.
-    assert_eq!(stops(&|| assert!(word.compare_exchange(77, 78, Ordering::SeqCst, Ordering::SeqCst).is_err())), is_store);
+    assert_eq!(
+        stops(&|| assert!(word.compare_exchange(77, 78, Ordering::SeqCst, Ordering::SeqCst).is_err())),
+        is_store
+    );
     assert_eq!(stops(&|| _ = word.load(Ordering::SeqCst)), is_load);
     let mut private = [0_u8; 100];
     let (here, there) = (private.as_mut_ptr(), world.place(3));

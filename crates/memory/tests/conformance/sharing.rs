@@ -43,7 +43,8 @@ fn processes_that_share_frames_share_memory() {
         // The second process: it has the frames by their descriptor, and unguarded memory.
         // SAFETY: inherited, and nobody else's.
         let frames = unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) };
-        let memory = Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() }).unwrap();
+        let memory =
+            Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() }).unwrap();
         let layout = Layout::new(1 << 20, 1 << 20, 4096, Grain::Pages).unwrap();
         memory.map(&layout).unwrap();
         let place = pointer(layout.address(comb_memory::Block(9)) as u64);

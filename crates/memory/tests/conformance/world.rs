@@ -43,7 +43,8 @@ static REPAIRS: AtomicUsize = AtomicUsize::new(0);
 
 /// An allocation of so many blocks, all of which begin with one right.
 pub(crate) fn begin(kind: Kind, blocks: u64, initial: Access) -> &'static World {
-    let memory = Memory::reserve(MemoryOptions { control: kind.control, ..MemoryOptions::default() }).unwrap();
+    let memory =
+        Memory::reserve(MemoryOptions { control: kind.control, ..MemoryOptions::default() }).unwrap();
     assert_eq!(memory.control(), kind.control);
     let bytes = blocks * u64::from(kind.block_bytes) - 100;
     let layout = Layout::new(OFFSET, bytes, kind.block_bytes, kind.grain).unwrap();
@@ -159,7 +160,11 @@ impl World {
     pub(crate) fn stops(&self) -> Vec<(u64, bool)> {
         let count = LOGGED.swap(0, Ordering::Relaxed);
         assert!(count <= LONGEST_LOG);
-        LOG[..count].iter().map(|entry| entry.load(Ordering::Relaxed)).map(|entry| (entry >> 1, entry & 1 == 1)).collect()
+        LOG[..count]
+            .iter()
+            .map(|entry| entry.load(Ordering::Relaxed))
+            .map(|entry| (entry >> 1, entry & 1 == 1))
+            .collect()
     }
 
     /// How often a thread was stopped since the last time although its right allowed what it did.
