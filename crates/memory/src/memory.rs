@@ -67,6 +67,12 @@ pub enum MemoryError {
         /// Where.
         address: usize,
     },
+    /// There is room, but not for this process.
+    #[error(
+        "no addresses are left to reserve {0}: this process's address space is limited (ulimit -v), or the kernel reserves nothing that \
+         it has no memory for (sysctl vm.overcommit_memory, 2)"
+    )]
+    NoAddresses(&'static str),
     /// The descriptor that was handed over is no frames' file: its sealing or its size is not right. Its giver is at fault.
     #[error("the descriptor that was handed over is not of sealed shared memory as large as a heap")]
     NotFrames,
@@ -91,6 +97,14 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    pub(crate) fn from_reservation(what: &'static str, address: usize, source: Errno) -> Self {
+        match source {
+            Errno::EXIST => Self::Occupied { what, address },
+            Errno::NOMEM => Self::NoAddresses(what),
+            source => Self::System { action: "reserve addresses", source },
+        }
+    }
+
     pub(crate) fn from_mapping(action: &'static str, source: Errno) -> Self {
         match source {
             Errno::NOMEM => Self::NoMoreMappings(action),
@@ -506,11 +520,9 @@ struct Heap;
 
 impl Heap {
     fn reserve() -> Result<Self, MemoryError> {
-        match kernel::reserve_at(HEAP_START, index(HEAP_BYTES), Protection::Nothing) {
-            Ok(()) => Ok(Self),
-            Err(Errno::EXIST) => Err(MemoryError::Occupied { what: "the heap", address: HEAP_START }),
-            Err(source) => Err(MemoryError::System { action: "reserve the heap", source }),
-        }
+        kernel::reserve_at(HEAP_START, index(HEAP_BYTES), Protection::Nothing)
+            .map(|()| Self)
+            .map_err(|source| MemoryError::from_reservation("the heap", HEAP_START, source))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Many threads against one that gives and takes rights.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use comb_memory::Access::{self, Invalid, ReadOnly, ReadWrite};
@@ -17,11 +18,13 @@ pub(crate) fn no_late_store(kind: Kind) {
     let world = begin(kind, BLOCKS, ReadWrite);
     world.policy(Policy::Wait);
     let is_over = AtomicBool::new(false);
+    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let is_over = &is_over;
+            let (is_over, all_run) = (&is_over, &all_run);
             scope.spawn(move || {
                 let mut value = 0;
+                all_run.wait();
                 while !is_over.load(Ordering::Relaxed) {
                     value += 1;
                     // Most of it where it hurts.
@@ -30,6 +33,7 @@ pub(crate) fn no_late_store(kind: Kind) {
                 }
             });
         }
+        all_run.wait();
         let mut dice = Dice::new(1);
         for round in 0..ROUNDS {
             let first = below(&mut dice, 5);
@@ -60,12 +64,14 @@ pub(crate) fn no_late_load(kind: Kind) {
     let world = begin(kind, BLOCKS, Invalid);
     world.policy(Policy::Wait);
     let is_over = AtomicBool::new(false);
+    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let is_over = &is_over;
+            let (is_over, all_run) = (&is_over, &all_run);
             scope.spawn(move || {
                 let block = 3 + thread % 2;
                 let mut last = 0;
+                all_run.wait();
                 while !is_over.load(Ordering::Relaxed) {
                     let value = world.load(block);
                     assert!(value >= last, "{value} after {last}");
@@ -75,6 +81,7 @@ pub(crate) fn no_late_load(kind: Kind) {
                 }
             });
         }
+        all_run.wait();
         for round in 0..ROUNDS {
             world.set(3..5, Invalid);
             for block in 3..5 {
@@ -96,12 +103,15 @@ pub(crate) fn counters(kind: Kind) {
     let world = begin(kind, BLOCKS, ReadWrite);
     world.policy(Policy::Wait);
     let is_over = AtomicBool::new(false);
+    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
     let added = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (is_over, added) = (&is_over, &added);
+            let (is_over, all_run, added) = (&is_over, &all_run, &added);
             scope.spawn(move || {
-                let mut count = 0;
+                world.word(thread).fetch_add(1, Ordering::Relaxed);
+                let mut count = 1;
+                all_run.wait();
                 while !is_over.load(Ordering::Relaxed) {
                     world.word((count + thread) % 7).fetch_add(1, Ordering::Relaxed);
                     count += 1;
@@ -109,6 +119,7 @@ pub(crate) fn counters(kind: Kind) {
                 added.fetch_add(count, Ordering::Relaxed);
             });
         }
+        all_run.wait();
         let mut dice = Dice::new(2);
         for _ in 0..ROUNDS {
             let block = below(&mut dice, 7);
@@ -124,7 +135,7 @@ pub(crate) fn counters(kind: Kind) {
     });
     let sum: u64 = (0..7).map(|block| world.content(block)).sum();
     assert_eq!(sum, added.load(Ordering::Relaxed));
-    assert!(sum > 0);
+    assert!(sum >= THREADS);
 }
 
 fn give_all(world: &World) {

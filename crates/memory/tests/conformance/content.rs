@@ -89,10 +89,8 @@ pub(crate) fn patched(kind: Kind) {
         let expected = if block == 35 { [7, 0, 0, 0, 0, 9, 9, 0] } else { [7, 0, 0, 0, 0, 0, 0, 0] };
         assert_eq!(world.load(block).to_ne_bytes(), expected, "block {block}");
         // SAFETY: the bytes around the word.
-        assert_eq!(
-            unsafe { (world.place(block).add(15).read(), world.place(block).add(24).read()) },
-            (0xee, 0xee)
-        );
+        let around = unsafe { (world.place(block).add(15).read(), world.place(block).add(24).read()) };
+        assert_eq!(around, (0xee, 0xee));
     }
 }
 

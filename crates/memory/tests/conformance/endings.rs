@@ -161,7 +161,7 @@ extern "C" fn on_own_fault(
 }
 
 /// The set of signals that are blocked, in the kernel's word.
-fn blocked() -> u64 {
+pub(crate) fn blocked() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
     u64::from_str_radix(line.trim(), 16).unwrap()
