@@ -132,12 +132,13 @@ impl MemoryError {
 ///   handlers that is so; a thread that calls them elsewhere blocks signals, or has no such handlers.
 #[derive(Debug)]
 pub struct Memory {
+    /// The first to go: without the others nothing would guard it.
+    _heap: Heap,
     control: Control,
     mechanism: Box<dyn AccessControl>,
     frames: Frames,
     states: StateTable,
     repairs: Repairs,
-    _heap: Heap,
 }
 
 impl Memory {

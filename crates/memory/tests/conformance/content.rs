@@ -67,7 +67,9 @@ pub(crate) fn delivered(kind: Kind) {
             assert_eq!(world.access(block), access);
             assert_eq!((world.load(block), world.content(block)), (value, value));
             // SAFETY: the block's bytes.
-            assert_eq!(unsafe { world.place(block).add(part + 1).read_volatile() }, 0xdd);
+            let bytes = [part + 1, content(0).len() - 1]
+                .map(|at| unsafe { world.place(block).add(at).read_volatile() });
+            assert_eq!(bytes, [0xdd; 2]);
             assert_eq!(world.stops(), []);
             assert_eq!(world.probe(block), access, "block {block} in round {round}");
         }

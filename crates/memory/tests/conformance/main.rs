@@ -60,6 +60,8 @@ each_kind! {
     rights::neighbours as neighbours_keep_their_rights,
     rights::raised_in_steps as a_right_goes_up_and_down_in_all_ways,
     rights::instructions as every_instruction_that_stores_is_a_store,
+    rights::dropped as what_the_kernel_drops_comes_back,
+    rights::marked as an_entry_of_a_smaller_right_is_repaired,
     rights::never_touched as memory_that_was_never_touched_has_the_right_it_began_with,
     content::filled as what_is_filled_is_loaded,
     content::stored as what_is_stored_is_copied_out_and_stays,
