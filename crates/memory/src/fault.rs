@@ -129,15 +129,22 @@ fn serve(interrupted: &Interrupted) -> Next {
     let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else {
         return Next::Chain;
     };
-    if !interrupted.is_fault || !signals::is_own_process() {
+    if !interrupted.is_fault {
         return Next::Chain;
     }
     let fault =
         Fault { address: interrupted.address, is_store: interrupted.is_store, blocked: interrupted.blocked };
+    let kind = if fault.is_store { "store to" } else { "load from" };
+    if !signals::is_own_process() {
+        message::say(&format_args!(
+            "comb: {kind} {:#x} in a child by fork, which has none of the shared memory\n",
+            fault.address
+        ));
+        return Next::Chain;
+    }
     match handler(fault) {
         Verdict::Retry => Next::Return,
         Verdict::NotOurs => {
-            let kind = if fault.is_store { "store to" } else { "load from" };
             message::say(&format_args!(
                 "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",
                 fault.address

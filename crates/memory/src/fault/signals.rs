@@ -129,14 +129,14 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let Some(action) = previous else { return };
-    // As the kernel would have blocked signals for it.
+    // As the kernel would have blocked signals for it. When our own handler returns, the thread has what it had.
     // SAFETY: the context of this signal; the handler is the previous owner's, of the type that its flags say.
     unsafe {
         let mut mask = *interrupted_mask(context) | *(&raw const action.sa_mask).cast::<Mask>();
         if action.sa_flags & libc::SA_NODEFER == 0 {
             mask |= 1 << (signal - 1);
         }
-        let before = block(mask);
+        block(mask);
         if action.sa_flags & libc::SA_SIGINFO != 0 {
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 std::mem::transmute(handler);
@@ -145,7 +145,6 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
         }
-        block(before);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of who touches what is lost, or what is nobody's.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use comb_memory::Access::{Invalid, ReadWrite};
 use comb_memory::{
@@ -148,6 +148,8 @@ fn the_hook_for_losses_has_the_last_word() {
 }
 
 static CHAINED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the signals were blocked in the handler that the kernel would have blocked.
+static IS_AS_EVER: AtomicBool = AtomicBool::new(false);
 
 /// A garbage collector's barrier, say.
 extern "C" fn on_own_fault(
@@ -156,6 +158,13 @@ extern "C" fn on_own_fault(
     _context: *mut libc::c_void,
 ) {
     CHAINED.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: only asks.
+    unsafe {
+        let mut mask = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        let is_blocked = |signal| libc::sigismember(&raw const mask, signal) == 1;
+        IS_AS_EVER.store(is_blocked(libc::SIGSEGV) && !is_blocked(libc::SIGUSR1), Ordering::Relaxed);
+    }
     // SAFETY: the kernel's structure; the page is the test's.
     unsafe { libc::mprotect((*information).si_addr(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
 }
@@ -191,6 +200,7 @@ fn a_programs_own_handler_goes_on_with_its_own_memory() {
         // SAFETY: the mapping, as soon as the handler has opened it.
         unsafe { page.cast::<u8>().write_volatile(1) };
         assert_eq!(CHAINED.load(Ordering::Relaxed), 1);
+        assert!(IS_AS_EVER.load(Ordering::Relaxed));
         world.store(4, 1);
         assert_eq!((CHAINED.load(Ordering::Relaxed), world.stops()), (1, vec![(3, true), (4, true)]));
         assert_eq!(blocked(), before);
