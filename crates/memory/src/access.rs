@@ -38,6 +38,13 @@ pub(crate) trait AccessControl: Send + Sync + std::fmt::Debug {
         is_known: bool,
     ) -> Result<(), MemoryError>;
 
+    /// Raises the right of a run from [`Access::Invalid`] and fills it at once, where that is quicker than one after the other: its frames
+    /// are most likely new. Whether it was done; if not, nothing has changed. Nobody repairs the run meanwhile.
+    fn deliver(&self, frames: &Frames, run: Run, content: &[u8], to: Access) -> Result<bool, MemoryError> {
+        let _ = (frames, run, content, to);
+        Ok(false)
+    }
+
     /// Makes the MMU agree to a right that pages have, which is not [`Access::Invalid`]: it may have stopped a thread all the same.
     fn repair(&self, frames: &Frames, run: Run, access: Access) -> Result<(), MemoryError>;
 }

@@ -8,7 +8,6 @@ mod careful;
 mod message;
 mod signals;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,19 +25,19 @@ pub struct Fault {
     pub address: usize,
     /// Whether to store. What loads and then stores (`lock xadd`) stores, also if it finds nothing to store (`cmpxchg`).
     pub is_store: bool,
-    context: *mut c_void,
+    /// What the thread has blocked itself.
+    blocked: signals::Mask,
 }
 
 impl Fault {
-    /// Lets signals come that the thread had not blocked, while it waits for long. In a handler all are blocked, and are
-    /// handled when it returns: a thread that waits for another cell could not even be interrupted from the keyboard.
+    /// Lets signals come that the thread had not blocked, while it waits for long. In a handler all are blocked, and come when it
+    /// returns: a thread that waits for another cell could not even be interrupted from the keyboard.
     ///
-    /// Handlers of signals may touch shared memory: what `wait` holds then must not be needed to serve them.
+    /// Their handlers may touch shared memory: whoever serves that must not need what is held during `wait`.
     pub fn with_signals<R>(&self, wait: impl FnOnce() -> R) -> R {
-        // SAFETY: the context is of the handler that we are in, since a `Fault` is given to nobody else; see `Send` below.
-        let before = unsafe { signals::unblock_as_interrupted(self.context) };
+        let before = signals::block(self.blocked);
         let done = wait();
-        signals::block_as(before);
+        signals::block(before);
         done
     }
 }
@@ -130,15 +129,22 @@ fn serve(interrupted: &Interrupted) -> Next {
     let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else {
         return Next::Chain;
     };
-    if !interrupted.is_fault || !signals::is_own_process() {
+    if !interrupted.is_fault {
         return Next::Chain;
     }
     let fault =
-        Fault { address: interrupted.address, is_store: interrupted.is_store, context: interrupted.context };
+        Fault { address: interrupted.address, is_store: interrupted.is_store, blocked: interrupted.blocked };
+    let kind = if fault.is_store { "store to" } else { "load from" };
+    if !signals::is_own_process() {
+        message::say(&format_args!(
+            "comb: {kind} {:#x} in a child by fork, which has none of the shared memory\n",
+            fault.address
+        ));
+        return Next::Chain;
+    }
     match handler(fault) {
         Verdict::Retry => Next::Return,
         Verdict::NotOurs => {
-            let kind = if fault.is_store { "store to" } else { "load from" };
             message::say(&format_args!(
                 "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",
                 fault.address

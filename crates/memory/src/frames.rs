@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::kernel;
@@ -59,8 +59,8 @@ impl Frames {
     }
 
     fn map(file: OwnedFd, bytes: u64) -> Result<Self, MemoryError> {
-        let refused = |source| MemoryError::System { action: "map the frames", source };
-        let alias = kernel::map_shared(file.as_fd(), index(bytes)).map_err(refused)?;
+        let alias = kernel::map_shared(file.as_fd(), index(bytes))
+            .map_err(|source| MemoryError::from_reservation("the frames", 0, source))?;
         let frames = Self { file, bytes, alias };
         for advice in [libc::MADV_DONTFORK, libc::MADV_NOHUGEPAGE] {
             // SAFETY: our own mapping; these throw nothing away. A kernel without huge pages refuses the second.
@@ -99,15 +99,14 @@ impl Frames {
 
     /// Sees to it that there is a frame for every page of a range; new ones contain zeros.
     pub(crate) fn populate(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
-        let at = self.at(offset, bytes) as usize;
-        // SAFETY: our own mapping, and nothing is thrown away.
-        unsafe { kernel::advise(at, bytes, libc::MADV_POPULATE_WRITE) }
+        // In the file, not by touching the alias: half the time, for nobody may ever look there.
+        kernel::allocate(self.file(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes as u64)
     }
 
     /// Gives the memory of a range of whole pages back. All mappings of it, in all processes, lose it; whoever looks next finds zeros.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, flags, offset, bytes)
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        kernel::allocate(self.file(), mode, offset, bytes)
     }
 }
 

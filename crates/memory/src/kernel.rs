@@ -171,6 +171,25 @@ pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: libc::c_int) -
     unsafe { call(libc::SYS_madvise, [address, bytes, advice.cast_unsigned() as usize, 0, 0, 0]) }.map(drop)
 }
 
+/// Makes memory of a file, or gives it back. Not with an address, but with offsets that are as large.
+pub(crate) fn allocate(
+    file: BorrowedFd<'_>,
+    mode: libc::c_int,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), Errno> {
+    let file = file.as_raw_fd().cast_unsigned() as usize;
+    let arguments =
+        [file, mode.cast_unsigned() as usize, crate::space::index(offset), crate::space::index(bytes), 0, 0];
+    loop {
+        // SAFETY: what is given back was shared, and nobody relies on what it contains.
+        match unsafe { call(libc::SYS_fallocate, arguments) } {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
 /// A descriptor by which page faults of user mode are taken over. Needs no privilege.
 pub(crate) fn userfaultfd() -> Result<OwnedFd, Errno> {
     const USER_MODE_ONLY: i32 = 1;

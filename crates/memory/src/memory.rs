@@ -67,6 +67,12 @@ pub enum MemoryError {
         /// Where.
         address: usize,
     },
+    /// There is room, but not for this process.
+    #[error(
+        "no addresses are left to reserve {0}: this process's address space is limited (ulimit -v), or the kernel reserves nothing that \
+         it has no memory for (sysctl vm.overcommit_memory, 2)"
+    )]
+    NoAddresses(&'static str),
     /// The descriptor that was handed over is no frames' file: its sealing or its size is not right. Its giver is at fault.
     #[error("the descriptor that was handed over is not of sealed shared memory as large as a heap")]
     NotFrames,
@@ -91,6 +97,14 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    pub(crate) fn from_reservation(what: &'static str, address: usize, source: Errno) -> Self {
+        match source {
+            Errno::EXIST => Self::Occupied { what, address },
+            Errno::NOMEM => Self::NoAddresses(what),
+            source => Self::System { action: "reserve addresses", source },
+        }
+    }
+
     pub(crate) fn from_mapping(action: &'static str, source: Errno) -> Self {
         match source {
             Errno::NOMEM => Self::NoMoreMappings(action),
@@ -118,12 +132,13 @@ impl MemoryError {
 ///   handlers that is so; a thread that calls them elsewhere blocks signals, or has no such handlers.
 #[derive(Debug)]
 pub struct Memory {
+    /// The first to go: without the others nothing would guard it.
+    _heap: Heap,
     control: Control,
     mechanism: Box<dyn AccessControl>,
     frames: Frames,
     states: StateTable,
     repairs: Repairs,
-    _heap: Heap,
 }
 
 impl Memory {
@@ -201,6 +216,36 @@ impl Memory {
             self.set_lane(lane, access)?;
         }
         Ok(())
+    }
+
+    /// Fills an invalid block with all of its content and raises its right, as [`Memory::fill`] and [`Memory::set`] would: quicker where the
+    /// block comes here for the first time. The new right stands in [`Memory::access`] a moment after threads have it.
+    ///
+    /// # Panics
+    /// If the content is not as long as the block, or the block is not invalid.
+    pub fn deliver(
+        &self,
+        layout: &Layout,
+        block: Block,
+        content: &[u8],
+        access: Access,
+    ) -> Result<(), MemoryError> {
+        assert_eq!(content.len(), layout.block_bytes());
+        assert_eq!(self.access(layout, block), Access::Invalid, "{block}: threads may look at it");
+        let lane = Lane { layout, first: block.0, count: 1 };
+        let run = lane.run();
+        let is_new = layout.grain() == Grain::Pages && !self.states.is_known(run.frame, run.bytes);
+        if is_new
+            && access != Access::Invalid
+            && self.mechanism.deliver(&self.frames, run, content, access)?
+        {
+            // Not before: a repair that found the right would have mapped an empty frame.
+            self.write(lane, access);
+            self.states.know(run.frame, run.bytes);
+            return Ok(());
+        }
+        self.fill(layout, block, content);
+        self.set(layout, block.0..block.0 + 1, access)
     }
 
     /// A thread was stopped at a block although its right allows what it did: makes the MMU agree. Where programs go through memory that
@@ -281,6 +326,7 @@ impl Memory {
             self.frames
                 .punch(start, end - start)
                 .map_err(|source| MemoryError::System { action: "give frames back", source })?;
+            self.states.unknow(start, index(end - start));
         }
         Ok(())
     }
@@ -475,11 +521,9 @@ struct Heap;
 
 impl Heap {
     fn reserve() -> Result<Self, MemoryError> {
-        match kernel::reserve_at(HEAP_START, index(HEAP_BYTES), Protection::Nothing) {
-            Ok(()) => Ok(Self),
-            Err(Errno::EXIST) => Err(MemoryError::Occupied { what: "the heap", address: HEAP_START }),
-            Err(source) => Err(MemoryError::System { action: "reserve the heap", source }),
-        }
+        kernel::reserve_at(HEAP_START, index(HEAP_BYTES), Protection::Nothing)
+            .map(|()| Self)
+            .map_err(|source| MemoryError::from_reservation("the heap", HEAP_START, source))
     }
 }
 

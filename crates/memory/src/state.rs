@@ -33,19 +33,14 @@ pub(crate) struct StateTable {
 
 impl StateTable {
     pub(crate) fn reserve() -> Result<Self, MemoryError> {
-        kernel::reserve_at(STATE_START, STATE_BYTES, Protection::LoadsAndStores).map_err(|source| {
-            if source == rustix::io::Errno::EXIST {
-                MemoryError::Occupied { what: "the state table", address: STATE_START }
-            } else {
-                MemoryError::System { action: "reserve the state table", source }
-            }
-        })?;
+        kernel::reserve_at(STATE_START, STATE_BYTES, Protection::LoadsAndStores)
+            .map_err(|source| MemoryError::from_reservation("the state table", STATE_START, source))?;
         let notes = match kernel::reserve(NOTES_BYTES, Protection::LoadsAndStores) {
             Ok(notes) => notes,
             Err(source) => {
                 // SAFETY: just reserved.
                 unsafe { kernel::unmap(STATE_START, STATE_BYTES) };
-                return Err(MemoryError::System { action: "reserve the pages' notes", source });
+                return Err(MemoryError::from_reservation("the pages' notes", 0, source));
             }
         };
         for (start, bytes) in [(STATE_START, STATE_BYTES), (notes, NOTES_BYTES)] {
@@ -150,6 +145,16 @@ impl StateTable {
     pub(crate) fn know(&self, frame: u64, bytes: usize) {
         for page in 0..bytes.div_ceil(PAGE_BYTES) {
             self.mark(frame + (page * PAGE_BYTES) as u64, KNOWN);
+        }
+    }
+
+    /// The frames of a range of invalid pages are gone: whatever comes next is the first.
+    pub(crate) fn unknow(&self, frame: u64, bytes: usize) {
+        for page in 0..bytes / PAGE_BYTES {
+            let note = self.note(frame + (page * PAGE_BYTES) as u64);
+            if note.load(Ordering::Acquire) & KNOWN != 0 {
+                note.fetch_and(!KNOWN, Ordering::AcqRel);
+            }
         }
     }
 

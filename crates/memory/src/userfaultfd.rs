@@ -25,6 +25,7 @@ use crate::space::PAGE_BYTES;
 const API: u64 = 0xAA;
 const UFFDIO_API: u32 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
+const UFFDIO_COPY: u32 = 0xc028_aa03;
 const UFFDIO_WRITEPROTECT: u32 = 0xc018_aa06;
 const UFFDIO_CONTINUE: u32 = 0xc020_aa07;
 
@@ -41,6 +42,8 @@ const REGISTER_MISSING: u64 = 1 << 0;
 const REGISTER_WRITEPROTECT: u64 = 1 << 1;
 const REGISTER_MINOR: u64 = 1 << 2;
 const WRITEPROTECT_ON: u64 = 1 << 0;
+const COPY_DONTWAKE: u64 = 1 << 0;
+const COPY_WRITEPROTECTED: u64 = 1 << 1;
 const CONTINUE_DONTWAKE: u64 = 1 << 0;
 const CONTINUE_WRITEPROTECTED: u64 = 1 << 1;
 const WRITEPROTECT_DONTWAKE: u64 = 1 << 1;
@@ -65,6 +68,15 @@ struct WriteProtect {
     start: u64,
     bytes: u64,
     mode: u64,
+}
+
+#[repr(C)]
+struct Copy {
+    to: u64,
+    from: u64,
+    bytes: u64,
+    mode: u64,
+    copied: i64,
 }
 
 #[repr(C)]
@@ -159,6 +171,34 @@ impl Userfaultfd {
         Ok(())
     }
 
+    /// Makes frames with this content, and entries for them, at once. Frames that are there already are filled and mapped as they are.
+    fn copy(&self, frames: &Frames, run: Run, content: &[u8], is_protected: bool) -> Result<(), Errno> {
+        let mode = COPY_DONTWAKE | if is_protected { COPY_WRITEPROTECTED } else { 0 };
+        let mut done = 0;
+        while done < run.bytes {
+            let to = (run.address + done) as u64;
+            let from = content[done..].as_ptr().expose_provenance() as u64;
+            let mut request = Copy { to, from, bytes: (run.bytes - done) as u64, mode, copied: 0 };
+            // SAFETY: the structure that this request is defined with; guarded pages without entries, and as much content.
+            match unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_COPY, &mut request) } {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => done += usize::try_from(request.copied).unwrap_or(0),
+                Err(Errno::EXIST) => {
+                    let page = Run {
+                        address: run.address + done,
+                        frame: run.frame + done as u64,
+                        bytes: PAGE_BYTES,
+                    };
+                    frames.copy_in(page.frame, &content[done..done + PAGE_BYTES]);
+                    self.map(frames, page, is_protected, |_| Ok(()))?;
+                    done += PAGE_BYTES;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     fn write_protect(&self, address: usize, bytes: usize, is_protected: bool) -> Result<(), Errno> {
         let mode = if is_protected { WRITEPROTECT_ON } else { WRITEPROTECT_DONTWAKE };
         loop {
@@ -217,6 +257,14 @@ impl AccessControl for Userfaultfd {
                 };
             }
             MemoryError::from_frames("change the rights to shared memory", source)
+        })
+    }
+
+    fn deliver(&self, frames: &Frames, run: Run, content: &[u8], to: Access) -> Result<bool, MemoryError> {
+        self.copy(frames, run, content, to == Access::ReadOnly).map(|()| true).map_err(|source| {
+            // SAFETY: guarded addresses; what was filled in part is invalid, whatever it contains.
+            let _ = unsafe { kernel::advise(run.address, run.bytes, libc::MADV_DONTNEED) };
+            MemoryError::from_frames("fill shared memory", source)
         })
     }
 

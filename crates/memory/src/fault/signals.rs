@@ -22,7 +22,7 @@ const TRAP_PAGE_FAULT: i64 = 14;
 const ERROR_IS_STORE: i64 = 1 << 1;
 
 /// The kernel's set of signals.
-type Mask = u64;
+pub(super) type Mask = u64;
 
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 /// A word that a child by `fork` finds to be zero.
@@ -34,6 +34,8 @@ pub(super) struct Interrupted {
     pub(super) is_store: bool,
     /// The processor's word, not somebody's `kill`.
     pub(super) is_fault: bool,
+    /// Which signals the thread has blocked itself.
+    pub(super) blocked: Mask,
     pub(super) context: *mut c_void,
 }
 
@@ -92,6 +94,7 @@ extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, contex
             address: (*information).si_addr().addr(),
             is_store: registers[libc::REG_ERR as usize] & ERROR_IS_STORE != 0,
             is_fault: (*information).si_code > 0 && is_page_fault,
+            blocked: *interrupted_mask(context),
             context,
         }
     };
@@ -126,14 +129,14 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let Some(action) = previous else { return };
-    // As the kernel would have blocked signals for it.
+    // As the kernel would have blocked signals for it. When our own handler returns, the thread has what it had.
     // SAFETY: the context of this signal; the handler is the previous owner's, of the type that its flags say.
     unsafe {
         let mut mask = *interrupted_mask(context) | *(&raw const action.sa_mask).cast::<Mask>();
         if action.sa_flags & libc::SA_NODEFER == 0 {
             mask |= 1 << (signal - 1);
         }
-        let before = swap_mask(mask);
+        block(mask);
         if action.sa_flags & libc::SA_SIGINFO != 0 {
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 std::mem::transmute(handler);
@@ -142,7 +145,6 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
         }
-        swap_mask(before);
     }
 }
 
@@ -173,18 +175,8 @@ unsafe fn interrupted_mask(context: *mut c_void) -> *const Mask {
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
 }
 
-/// # Safety
-/// `context` is that of a handler which has not returned.
-pub(super) unsafe fn unblock_as_interrupted(context: *mut c_void) -> Mask {
-    // SAFETY: the caller's promise.
-    swap_mask(unsafe { *interrupted_mask(context) })
-}
-
-pub(super) fn block_as(mask: Mask) {
-    swap_mask(mask);
-}
-
-fn swap_mask(mask: Mask) -> Mask {
+/// Blocks these signals and no others; says which were before.
+pub(super) fn block(mask: Mask) -> Mask {
     let mut before: Mask = 0;
     // SAFETY: two words of the size that is given.
     unsafe {

@@ -49,6 +49,37 @@ pub(crate) fn stored(kind: Kind) {
     assert_eq!(unsafe { content.read_volatile() }, 169);
 }
 
+/// Filled and allowed at once: into a new frame, into one that is there, into a run of both.
+pub(crate) fn delivered(kind: Kind) {
+    let world = begin(kind, 70, Invalid);
+    let content = |value: u64| {
+        let mut content = vec![0xdd; world.layout.block_bytes()];
+        content[16..24].copy_from_slice(&value.to_ne_bytes());
+        content
+    };
+    // One page, or one minipage, in the middle of what is not there yet.
+    let part = world.layout.block_bytes() / 2;
+    world.memory.patch(&world.layout, Block(35), part, &[1, 2, 3]);
+    for (round, access) in [ReadOnly, ReadWrite, ReadWrite, ReadOnly].into_iter().enumerate() {
+        for block in [0, 1, 35, 36, 69] {
+            let value = block + 1000 * round as u64;
+            world.memory.deliver(&world.layout, Block(block), &content(value), access).unwrap();
+            assert_eq!(world.access(block), access);
+            assert_eq!((world.load(block), world.content(block)), (value, value));
+            // SAFETY: the block's bytes.
+            let bytes = [part + 1, content(0).len() - 1]
+                .map(|at| unsafe { world.place(block).add(at).read_volatile() });
+            assert_eq!(bytes, [0xdd; 2]);
+            assert_eq!(world.stops(), []);
+            assert_eq!(world.probe(block), access, "block {block} in round {round}");
+        }
+        world.set_all(Invalid);
+        if round == 1 {
+            world.memory.discard(&world.layout, 0..70).unwrap();
+        }
+    }
+}
+
 pub(crate) fn patched(kind: Kind) {
     let world = begin(kind, 70, Invalid);
     for block in 30..40 {
@@ -60,7 +91,8 @@ pub(crate) fn patched(kind: Kind) {
         let expected = if block == 35 { [7, 0, 0, 0, 0, 9, 9, 0] } else { [7, 0, 0, 0, 0, 0, 0, 0] };
         assert_eq!(world.load(block).to_ne_bytes(), expected, "block {block}");
         // SAFETY: the bytes around the word.
-        assert_eq!(unsafe { (world.place(block).add(15).read(), world.place(block).add(24).read()) }, (0xee, 0xee));
+        let around = unsafe { (world.place(block).add(15).read(), world.place(block).add(24).read()) };
+        assert_eq!(around, (0xee, 0xee));
     }
 }
 
@@ -106,7 +138,11 @@ pub(crate) fn begun_again(kind: Kind) {
     world.memory.guard(&world.layout, ReadOnly).unwrap();
     for block in 0..70 {
         assert_eq!(world.access(block), ReadOnly);
-        assert_eq!((world.load(block), world.probe(block)), (1, ReadOnly), "block {block}: its frame was kept");
+        assert_eq!(
+            (world.load(block), world.probe(block)),
+            (1, ReadOnly),
+            "block {block}: its frame was kept"
+        );
     }
     world.memory.unmap(&world.layout, true).unwrap();
     world.memory.guard(&world.layout, Invalid).unwrap();

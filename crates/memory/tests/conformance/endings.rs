@@ -1,6 +1,6 @@
 //! What becomes of who touches what is lost, or what is nobody's.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use comb_memory::Access::{Invalid, ReadWrite};
 use comb_memory::{
@@ -129,30 +129,48 @@ fn wild_load(address: usize) {
 
 #[test]
 fn the_hook_for_losses_has_the_last_word() {
-    dies("endings::the_hook_for_losses_has_the_last_word", libc::SIGABRT, "the hook says: the test wants it so", || {
-        fn hook(fault: Fault, reason: Reason) {
-            eprintln!("the hook says: {reason}");
-            assert!(!fault.is_store);
-            std::process::abort();
-        }
-        let world = begin(KIND, 10, Invalid);
-        assert!(set_loss_hook(hook) && !set_loss_hook(hook));
-        world.policy(Policy::Lose);
-        world.load(3);
-    });
+    dies(
+        "endings::the_hook_for_losses_has_the_last_word",
+        libc::SIGABRT,
+        "the hook says: the test wants it so",
+        || {
+            fn hook(fault: Fault, reason: Reason) {
+                eprintln!("the hook says: {reason}");
+                assert!(!fault.is_store);
+                std::process::abort();
+            }
+            let world = begin(KIND, 10, Invalid);
+            assert!(set_loss_hook(hook) && !set_loss_hook(hook));
+            world.policy(Policy::Lose);
+            world.load(3);
+        },
+    );
 }
 
 static CHAINED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the signals were blocked in the handler that the kernel would have blocked.
+static IS_AS_EVER: AtomicBool = AtomicBool::new(false);
 
 /// A garbage collector's barrier, say.
-extern "C" fn on_own_fault(_signal: libc::c_int, information: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_own_fault(
+    _signal: libc::c_int,
+    information: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
     CHAINED.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: only asks.
+    unsafe {
+        let mut mask = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        let is_blocked = |signal| libc::sigismember(&raw const mask, signal) == 1;
+        IS_AS_EVER.store(is_blocked(libc::SIGSEGV) && !is_blocked(libc::SIGUSR1), Ordering::Relaxed);
+    }
     // SAFETY: the kernel's structure; the page is the test's.
     unsafe { libc::mprotect((*information).si_addr(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
 }
 
 /// The set of signals that are blocked, in the kernel's word.
-fn blocked() -> u64 {
+pub(crate) fn blocked() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
     u64::from_str_radix(line.trim(), 16).unwrap()
@@ -167,7 +185,14 @@ fn a_programs_own_handler_goes_on_with_its_own_memory() {
             action.sa_sigaction = on_own_fault as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO;
             libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
-            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         let world = begin(PROTECTED, 10, Invalid);
         world.store(3, 1);
@@ -175,6 +200,7 @@ fn a_programs_own_handler_goes_on_with_its_own_memory() {
         // SAFETY: the mapping, as soon as the handler has opened it.
         unsafe { page.cast::<u8>().write_volatile(1) };
         assert_eq!(CHAINED.load(Ordering::Relaxed), 1);
+        assert!(IS_AS_EVER.load(Ordering::Relaxed));
         world.store(4, 1);
         assert_eq!((CHAINED.load(Ordering::Relaxed), world.stops()), (1, vec![(3, true), (4, true)]));
         assert_eq!(blocked(), before);

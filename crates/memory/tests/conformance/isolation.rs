@@ -47,7 +47,8 @@ fn elsewhere(name: &str, case: impl FnOnce()) -> Option<Ended> {
         .unwrap();
     end_after(&mut child, Instant::now() + LONGEST_CASE);
     let output = child.wait_with_output().unwrap();
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     let code = output.status.code().ok_or_else(|| output.status.signal().unwrap_or(0));
     Some(Ended { code, text })
 }

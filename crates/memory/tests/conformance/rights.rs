@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use comb_memory::Access::{self, Invalid, ReadOnly, ReadWrite};
+use comb_memory::{Control, pointer};
 
 use crate::Kind;
 use crate::world::begin;
@@ -138,7 +139,10 @@ pub(crate) fn instructions(kind: Kind) {
     assert_eq!(stops(&|| _ = word.fetch_add(1, Ordering::SeqCst)), is_store);
     assert_eq!(stops(&|| _ = word.swap(1, Ordering::SeqCst)), is_store);
     // What it expects is not there: the processor would have stored what it found.
-    assert_eq!(stops(&|| assert!(word.compare_exchange(77, 78, Ordering::SeqCst, Ordering::SeqCst).is_err())), is_store);
+    assert_eq!(
+        stops(&|| assert!(word.compare_exchange(77, 78, Ordering::SeqCst, Ordering::SeqCst).is_err())),
+        is_store
+    );
     assert_eq!(stops(&|| _ = word.load(Ordering::SeqCst)), is_load);
     let mut private = [0_u8; 100];
     let (here, there) = (private.as_mut_ptr(), world.place(3));
@@ -155,6 +159,55 @@ unsafe fn string_move(to: *mut u8, from: *const u8, bytes: usize) {
     unsafe {
         std::arch::asm!("rep movsb", inout("rcx") bytes => _, inout("rsi") from => _, inout("rdi") to => _, options(nostack));
     }
+}
+
+/// The kernel may take a page's entry away, as when it swaps the page out: who is stopped then goes on with the same right.
+pub(crate) fn dropped(kind: Kind) {
+    let world = begin(kind, 10, Invalid);
+    for access in [ReadOnly, ReadWrite] {
+        world.set(3..4, access);
+        let middle = world.layout.block_bytes() / 2;
+        let page = world.place(3).wrapping_add(middle);
+        let page = page.wrapping_sub(page.addr() % 4096);
+        // SAFETY: the block's memory; its content is in the frames.
+        assert_eq!(unsafe { libc::madvise(page.cast(), 4096, libc::MADV_DONTNEED) }, 0);
+        // SAFETY: as above.
+        unsafe { world.place(3).add(middle).read_volatile() };
+        assert_eq!((world.access(3), world.probe(3)), (access, access));
+        if access == ReadWrite {
+            // SAFETY: as above.
+            unsafe { world.place(3).add(middle).write_volatile(1) };
+            assert_eq!(world.stops(), []);
+        }
+        world.set(3..4, Invalid);
+        // SAFETY: as above.
+        unsafe { world.place(3).add(middle).read_volatile() };
+        assert_eq!(world.stops(), [(3, false)]);
+    }
+}
+
+/// A repair that comes too late leaves an entry behind as it was right before. Here it is made by the kernel's own means.
+pub(crate) fn marked(kind: Kind) {
+    let world = begin(kind, 10, Invalid);
+    world.set(3..4, ReadWrite);
+    let page = world.place(3).addr() / 4096 * 4096;
+    let protected = if kind.control == Control::Protections {
+        // SAFETY: the block's own page of addresses.
+        unsafe { libc::mprotect(pointer(page as u64).cast(), 4096, libc::PROT_READ) }
+    } else {
+        const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+        let is_ours = |number: &i32| {
+            std::fs::read_link(format!("/proc/self/fd/{number}"))
+                .is_ok_and(|to| to.ends_with("anon_inode:[userfaultfd]"))
+        };
+        let descriptor = (0..1000).find(is_ours).unwrap();
+        let request = [page as u64, 4096, 1];
+        // SAFETY: the structure that this request is defined with: where, how much, and that it be protected.
+        unsafe { libc::ioctl(descriptor, UFFDIO_WRITEPROTECT, &raw const request) }
+    };
+    assert_eq!(protected, 0);
+    world.store(3, 77);
+    assert_eq!((world.content(3), world.stops(), world.repairs()), (77, vec![], 1));
 }
 
 pub(crate) fn never_touched(kind: Kind) {

@@ -16,14 +16,21 @@ pub(crate) fn forked(kind: Kind) {
     let world = begin(kind, 70, Invalid);
     world.store(3, 1);
     world.stops();
+    let (mut said, words) = std::io::pipe().unwrap();
     // SAFETY: the child does only what may be done between fork and exec.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: descriptors of its own.
+        unsafe { libc::dup2(words.as_raw_fd(), 2) };
         // Its own copy of the handler must not serve it.
         world.word(3).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         // SAFETY: has no preconditions.
         unsafe { libc::_exit(0) };
     }
+    drop(words);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut said, &mut text).unwrap();
+    assert!(text.contains("in a child by fork, which has none of the shared memory"), "{text}");
     let mut status = 0;
     // SAFETY: our own child.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
@@ -43,7 +50,8 @@ fn processes_that_share_frames_share_memory() {
         // The second process: it has the frames by their descriptor, and unguarded memory.
         // SAFETY: inherited, and nobody else's.
         let frames = unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) };
-        let memory = Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() }).unwrap();
+        let memory =
+            Memory::reserve(MemoryOptions { frames: Some(frames), ..MemoryOptions::default() }).unwrap();
         let layout = Layout::new(1 << 20, 1 << 20, 4096, Grain::Pages).unwrap();
         memory.map(&layout).unwrap();
         let place = pointer(layout.address(comb_memory::Block(9)) as u64);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use comb_memory::Access::{Invalid, ReadWrite};
 
 use crate::Kind;
-use crate::world::{World, begin};
+use crate::world::{Policy, World, begin};
 
 static IN_HANDLER: AtomicUsize = AtomicUsize::new(0);
 static WORLD: std::sync::OnceLock<&'static World> = std::sync::OnceLock::new();
@@ -52,6 +52,43 @@ pub(crate) fn nested(kind: Kind) {
     let handled = IN_HANDLER.load(Ordering::Relaxed);
     assert_eq!(sum(20..40), handled as u64);
     assert!(handled > 0);
+}
+
+static NOTED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn note(_signal: libc::c_int) {
+    NOTED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The thread is let go by a signal's handler that comes while it waits, and has blocked afterwards what it had before.
+pub(crate) fn waiting(kind: Kind) {
+    let world = begin(kind, 10, Invalid);
+    world.policy(Policy::WaitWithSignals);
+    // SAFETY: the handlers do only what may be done in one.
+    unsafe {
+        libc::signal(libc::SIGUSR1, note as *const () as libc::sighandler_t);
+        libc::signal(libc::SIGUSR2, note as *const () as libc::sighandler_t);
+    }
+    block_user_signal();
+    let before = crate::endings::blocked();
+    // SAFETY: has no preconditions.
+    let waiter = unsafe { libc::pthread_self() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            world.until_somebody_waits();
+            // The first is one that the thread has blocked itself; the second is not.
+            for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+                // SAFETY: the thread outlives this one.
+                unsafe { libc::pthread_kill(waiter, signal) };
+            }
+            while NOTED.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            world.set(3..4, ReadWrite);
+        });
+        world.store(3, 1);
+    });
+    assert_eq!((NOTED.load(Ordering::SeqCst), crate::endings::blocked()), (1, before));
 }
 
 fn block_user_signal() {

@@ -23,7 +23,10 @@ fn a_tebibyte(grain: Grain, block_bytes: u32, is_home: bool) -> u64 {
     let blocks = 1024 * GIBIBYTE / u64::from(block_bytes);
     let before = page_tables_bytes();
     let world = begin(kind, blocks, if is_home { ReadWrite } else { Invalid });
-    assert!(page_tables_bytes() - before + world.memory.metadata_bytes() as u64 <= 1 << 20, "untouched, it costs");
+    assert!(
+        page_tables_bytes() - before + world.memory.metadata_bytes() as u64 <= 1 << 20,
+        "untouched, it costs"
+    );
     let stride = blocks / 256;
     for piece in 0..256 {
         let first = piece * stride;
@@ -77,13 +80,14 @@ fn rights_as_mixed_as_can_be_need_no_mappings_with_userfaultfd() {
 #[test]
 fn protections_end_with_an_error_that_says_what_to_do() {
     passes("sizes::protections_end_with_an_error_that_says_what_to_do", || {
-        let most: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+        let most: u64 =
+            std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
         let kind = Kind { control: Control::Protections, grain: Grain::Pages, block_bytes: 4096 };
         let blocks = most + 1000;
         let world = begin(kind, blocks, Invalid);
-        let refused = (0..blocks)
-            .step_by(2)
-            .find_map(|block| Some((block, world.memory.set(&world.layout, block..block + 1, ReadOnly).err()?)));
+        let refused = (0..blocks).step_by(2).find_map(|block| {
+            Some((block, world.memory.set(&world.layout, block..block + 1, ReadOnly).err()?))
+        });
         let (block, error) = refused.expect("there is a limit");
         assert!(matches!(error, MemoryError::NoMoreMappings(_)), "{error}");
         assert!(error.to_string().contains("vm.max_map_count"), "{error}");

@@ -25,12 +25,16 @@ pub(crate) enum Policy {
     Grant,
     /// Waits until somebody else has given it.
     Wait,
+    /// As `Wait`, and lets signals come meanwhile.
+    WaitWithSignals,
     /// Says that it is lost.
     Lose,
 }
 
 static WORLD: OnceLock<World> = OnceLock::new();
 static POLICY: AtomicU64 = AtomicU64::new(Policy::Grant as u64);
+/// A thread waits in the handler, and lets signals come.
+static IS_WAITING: AtomicBool = AtomicBool::new(false);
 /// Waiting is over, whatever rights there are.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
@@ -43,7 +47,8 @@ static REPAIRS: AtomicUsize = AtomicUsize::new(0);
 
 /// An allocation of so many blocks, all of which begin with one right.
 pub(crate) fn begin(kind: Kind, blocks: u64, initial: Access) -> &'static World {
-    let memory = Memory::reserve(MemoryOptions { control: kind.control, ..MemoryOptions::default() }).unwrap();
+    let memory =
+        Memory::reserve(MemoryOptions { control: kind.control, ..MemoryOptions::default() }).unwrap();
     assert_eq!(memory.control(), kind.control);
     let bytes = blocks * u64::from(kind.block_bytes) - 100;
     let layout = Layout::new(OFFSET, bytes, kind.block_bytes, kind.grain).unwrap();
@@ -78,6 +83,15 @@ fn serve(fault: Fault) -> Verdict {
         world.memory.repair(&world.layout, block).unwrap();
         return Verdict::Retry;
     }
+    if policy == Policy::WaitWithSignals as u64 {
+        fault.with_signals(|| {
+            IS_WAITING.store(true, Ordering::SeqCst);
+            while !is_allowed() {
+                std::thread::yield_now();
+            }
+        });
+        return Verdict::Retry;
+    }
     let place = LOGGED.fetch_add(1, Ordering::Relaxed);
     if let Some(entry) = LOG.get(place) {
         entry.store(block.0 << 1 | u64::from(fault.is_store), Ordering::Relaxed);
@@ -93,6 +107,13 @@ fn serve(fault: Fault) -> Verdict {
 impl World {
     pub(crate) fn policy(&self, policy: Policy) {
         POLICY.store(policy as u64, Ordering::Relaxed);
+    }
+
+    /// Returns when a thread waits in the handler and lets signals come.
+    pub(crate) fn until_somebody_waits(&self) {
+        while !IS_WAITING.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 
     /// Lets go whoever waits in the handler. The caller has given all rights.
@@ -159,7 +180,11 @@ impl World {
     pub(crate) fn stops(&self) -> Vec<(u64, bool)> {
         let count = LOGGED.swap(0, Ordering::Relaxed);
         assert!(count <= LONGEST_LOG);
-        LOG[..count].iter().map(|entry| entry.load(Ordering::Relaxed)).map(|entry| (entry >> 1, entry & 1 == 1)).collect()
+        LOG[..count]
+            .iter()
+            .map(|entry| entry.load(Ordering::Relaxed))
+            .map(|entry| (entry >> 1, entry & 1 == 1))
+            .collect()
     }
 
     /// How often a thread was stopped since the last time although its right allowed what it did.
