@@ -35,12 +35,12 @@ path (or see --comb), and the hosts must reach each other at the addresses given
 
 /// Start a program on many cells, which share memory
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "comb run -n COUNT [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct Run {
     /// How many components (with --hosts: one each, unless you say)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_COMPONENTS)))]
     components: Option<u32>,
-    /// How components of one host come to each other's memory
+    /// How components of one host come to each other's memory: by the fastest way, or by copies as if they were on several hosts
     #[arg(long, value_enum, default_value_t = Sharing::Auto)]
     share: Sharing,
     /// The most memory that each component keeps for all, in bytes; K, M or G may follow [default: no limit]
@@ -85,9 +85,7 @@ pub(crate) struct Run {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sharing {
-    /// By the fastest way that there is
     Auto,
-    /// By copies, as if they were on several hosts
     Copy,
 }
 
