@@ -74,12 +74,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PATH", requires = "hosts")]
     comb: Option<PathBuf>,
     /// What to run: a path, or a name to be found in PATH
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM [ARGS]"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<OsString>,
 }
 

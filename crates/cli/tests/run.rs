@@ -127,6 +127,8 @@ fn script(rank: u32, of_it: &str, of_others: &str) -> String {
 #[test]
 fn component() {
     if Description::from_environment().is_ok() {
+        // The tests' harness may have begun a line.
+        println!();
         hello_task::main().unwrap();
     }
 }

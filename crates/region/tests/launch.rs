@@ -37,6 +37,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn component() {
     if Description::from_environment().is_ok() {
+        // The tests' harness may have begun a line.
+        println!();
         hello_task::main().unwrap();
     }
 }
