@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
+use super::guard::Guard;
 use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
 use super::{LaunchError, frames, program};
@@ -153,8 +154,9 @@ impl Crew {
         let wake = Arc::new(wake.map_err(|error| system(error.into()))?);
         let (sender, orders) = mpsc::channel();
         let told = Arc::clone(&wake);
+        let guard = Guard::start(&self.place.files(), self.place.path()).map_err(system)?;
         let work = move || {
-            let mut watch = Watch::new(events, orders, told);
+            let mut watch = Watch::new(events, orders, told, guard);
             watch.start(&self);
             watch.run();
         };
@@ -252,6 +254,7 @@ struct Watch {
     /// Nobody gives orders any more, or wants to know of anything.
     is_abandoned: bool,
     wake: Arc<OwnedFd>,
+    guard: Guard,
     input: Option<ChildStdin>,
     /// What component 0 has not taken of it.
     unread: Option<Vec<u8>>,
@@ -269,7 +272,7 @@ enum Awaited {
 }
 
 impl Watch {
-    fn new(events: SyncSender<Event>, orders: Receiver<Order>, wake: Arc<OwnedFd>) -> Self {
+    fn new(events: SyncSender<Event>, orders: Receiver<Order>, wake: Arc<OwnedFd>, guard: Guard) -> Self {
         Self {
             running: Vec::new(),
             events,
@@ -277,6 +280,7 @@ impl Watch {
             orders,
             is_abandoned: false,
             wake,
+            guard,
             input: None,
             unread: None,
             ends_after_unread: false,
@@ -288,6 +292,7 @@ impl Watch {
         for rank in crew.plan.first..crew.plan.first + crew.plan.count {
             match crew.start_one(rank) {
                 Ok(mut process) => {
+                    self.guard.watch(process.id());
                     let child = process.child();
                     let (input, output, error) =
                         (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -473,6 +478,8 @@ impl Watch {
                 }
             }
             let number = process.id();
+            // Not later than its number is free.
+            self.guard.forget(number);
             ends.push(Event::Ended { rank, process: number, how: process.bury() });
         }
         // Who was killed did not end because of the others; they may have because of it.

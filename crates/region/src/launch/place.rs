@@ -12,12 +12,14 @@ const PREFIX: &str = "comb-run-";
 /// Locked while the launcher lives, however it ends.
 const LOCK: &str = "lock";
 const SOCKET: &str = "agent.sock";
+/// As they are removed: without its lock nobody would know that the rest may go.
+const FILES: [&str; 2] = [SOCKET, LOCK];
 /// What a socket's address takes.
 const LONGEST_SOCKET_BYTES: usize = 107;
 /// Tasks that one process launches at a time, and directories that somebody else made to be in the way.
 const MOST_TRIES: u32 = 10_000;
 
-/// Removed when it is dropped. What a launcher that was killed left behind, the next one removes.
+/// Removed when it is dropped. What is left behind where a launcher and its guard were killed, the next one removes.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -53,6 +55,15 @@ impl Place {
         Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists))
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All that is ever in it.
+    pub(super) fn files(&self) -> [PathBuf; 2] {
+        FILES.map(|file| self.path.join(file))
+    }
+
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
@@ -70,9 +81,8 @@ fn own(lock: &File) -> bool {
         && lock.metadata().is_ok_and(|found| found.nlink() > 0)
 }
 
-/// The lock goes last: without it nobody would know that the rest may go.
 fn remove(path: &Path) {
-    for file in [SOCKET, LOCK] {
+    for file in FILES {
         let _ = std::fs::remove_file(path.join(file));
     }
     let _ = std::fs::remove_dir(path);

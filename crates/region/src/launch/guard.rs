@@ -1,0 +1,137 @@
+//! A process beside the launcher that cleans up where the launcher is killed and cannot.
+//!
+//! The kernel kills the components then, but not what these have started: a shell is killed, and the program that it runs stays.
+//! The guard does nothing until its pipe ends, which it does however the launcher ends.
+#![expect(unsafe_code, reason = "a process that goes on without a program of its own")]
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, WaitOptions};
+
+use super::MOST_COMPONENTS;
+
+/// The guard of one crew. Dropped, it ends; what is watched then is killed.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// What it is told: a group's number to watch it, the number below zero to forget it. `None`: it is told to end.
+    words: Option<OwnedFd>,
+    process: Pid,
+}
+
+impl Guard {
+    /// Starts one. In the end it removes these files, and then that directory.
+    pub(super) fn start(files: &[std::path::PathBuf], directory: &Path) -> std::io::Result<Self> {
+        let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::other);
+        let files = files.iter().map(|file| name(file)).collect::<Result<Vec<_>, _>>()?;
+        let directory = name(directory)?;
+        let (ears, words) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // SAFETY: the child has this thread alone, and others may have held locks: `guard` takes none and allocates nothing. It
+        // never returns, so nothing that this process owns is dropped twice.
+        match unsafe { libc::fork() } {
+            -1 => Err(std::io::Error::last_os_error()),
+            // SAFETY: as above; the descriptor is open, and the child's alone.
+            0 => unsafe { guard(ears.as_raw_fd(), &files, &directory) },
+            number => {
+                let process = Pid::from_raw(number).expect("a child has a number");
+                Ok(Self { words: Some(words), process })
+            }
+        }
+    }
+
+    /// From now on this group ends with us.
+    pub(super) fn watch(&self, group: u32) {
+        self.tell(group.cast_signed());
+    }
+
+    /// The group is gone, and its number may be given to others.
+    pub(super) fn forget(&self, group: u32) {
+        self.tell(-group.cast_signed());
+    }
+
+    fn tell(&self, word: i32) {
+        // Four bytes are not torn. One that was killed is missed only when we are killed, too.
+        let _ = self.words.as_ref().map(|words| rustix::io::write(words, &word.to_ne_bytes()));
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.words = None;
+        let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
+    }
+}
+
+/// The guard's life.
+///
+/// # Safety
+///
+/// Only in a process that was forked for it. `ears` is open.
+unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
+    let mut groups = [0_i32; MOST_COMPONENTS as usize];
+    // SAFETY: system calls that are allowed after a fork, with memory of this stack and strings that the child has a copy of.
+    unsafe {
+        // What ends the launcher from a terminal must not end this one.
+        libc::setpgid(0, 0);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, c"comb-guard".as_ptr());
+        // Nothing else stays open because of us: not the other end of our own pipe, nor anybody's output.
+        libc::dup2(ears, 0);
+        libc::syscall(libc::SYS_close_range, 1_u32, u32::MAX, 0_u32);
+        loop {
+            let mut word = 0_i32;
+            let bytes = libc::read(0, (&raw mut word).cast(), size_of::<i32>());
+            if bytes < 0 && *libc::__errno_location() == libc::EINTR {
+                continue;
+            }
+            if bytes != 4 {
+                break;
+            }
+            let (from, to) = if word > 0 { (0, word) } else { (-word, 0) };
+            if let Some(place) = groups.iter_mut().find(|place| **place == from) {
+                *place = to;
+            }
+        }
+        for group in groups.into_iter().filter(|group| *group > 1) {
+            libc::kill(-group, libc::SIGKILL);
+        }
+        for file in files {
+            libc::unlink(file.as_ptr());
+        }
+        libc::rmdir(directory.as_ptr());
+        libc::_exit(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn what_is_watched_ends_with_the_guard_and_what_is_forgotten_does_not() {
+        let directory = std::env::temp_dir().join(format!("comb-guard-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let file = directory.join("file");
+        std::fs::write(&file, "").unwrap();
+        let guard = Guard::start(std::slice::from_ref(&file), &directory).unwrap();
+        let sleep = || Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let (mut watched, mut forgotten) = (sleep(), sleep());
+        guard.watch(watched.id());
+        guard.watch(forgotten.id());
+        guard.forget(forgotten.id());
+        assert!(watched.try_wait().unwrap().is_none());
+        drop(guard);
+        assert!(!watched.wait().unwrap().success());
+        assert!(forgotten.try_wait().unwrap().is_none());
+        assert!(!directory.exists());
+        forgotten.kill().unwrap();
+        forgotten.wait().unwrap();
+    }
+}
