@@ -24,7 +24,7 @@ const BOTH_HERE: [&str; 4] = ["--hosts", "a=127.0.0.2,b=127.0.0.3", "--shell", "
 /// A component's shell script: what each rank does.
 const ENDLESS: &str = "echo $$; while :; do sleep 0.01; done";
 
-/// The processes of one test, which have its name in their environment, and its directory for sockets.
+/// The processes of one test, which have its directory in their environment.
 struct Scene {
     directory: PathBuf,
 }
@@ -33,12 +33,19 @@ impl Scene {
     fn new(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("comb-run-test-{}-{name}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
-        Self { directory }
+        let scene = Self { directory };
+        std::fs::create_dir(scene.runtime()).unwrap();
+        scene
+    }
+
+    /// Where launchers make their directories.
+    fn runtime(&self) -> PathBuf {
+        self.directory.join("runtime")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.arg("run").args(arguments).env("XDG_RUNTIME_DIR", &self.directory);
+        command.arg("run").args(arguments).env("XDG_RUNTIME_DIR", self.runtime());
         // Passed on to other hosts, as all that begins so.
         command.env("COMB_TEST_SCENE", &self.directory).env_remove("COMB_WITHOUT").stdin(Stdio::null());
         command
@@ -100,7 +107,7 @@ impl Scene {
     #[track_caller]
     fn assert_gone(&self) {
         self.assert_no_process();
-        let left: Vec<_> = std::fs::read_dir(&self.directory).unwrap().flatten().collect();
+        let left: Vec<_> = std::fs::read_dir(self.runtime()).unwrap().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -172,7 +179,7 @@ fn components_of_two_namespaces_exchange_messages_over_a_cable() {
     };
     let scene = Scene::new("cable");
     // Found by the host's name, as with `ip netns`, but without leaving names in the system.
-    let names = scene.directory.with_extension("hosts");
+    let names = scene.directory.join("hosts");
     std::fs::create_dir(&names).unwrap();
     for (end, host) in cable.ends.iter().zip(["alpha", "beta"]) {
         std::os::unix::fs::symlink(end.path(), names.join(host)).unwrap();
@@ -182,7 +189,6 @@ fn components_of_two_namespaces_exchange_messages_over_a_cable() {
     let before = cable.received_bytes();
     all_say_hello(&scene, &["--hosts", &hosts, "--shell", &shell, "-n", "4", "--label", "--"], 4);
     assert!(cable.received_bytes() > before + 1000, "by the cable, not beside it");
-    std::fs::remove_dir_all(names).unwrap();
 }
 
 /// Two network namespaces with a cable between.

@@ -385,7 +385,10 @@ impl Watch {
             match order {
                 Order::Signal(number) => {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        self.running.iter().for_each(|running| running.process.signal(signal));
+                        // Who is in the terminal's group got a Ctrl-C from there already.
+                        let told = |running: &&Running| signal != Signal::INT || running.process.has_group();
+                        let told = self.running.iter().filter(told);
+                        told.for_each(|running| running.process.signal(signal));
                     }
                 }
                 Order::Input(bytes) if bytes.is_empty() => {

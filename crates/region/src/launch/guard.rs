@@ -1,7 +1,7 @@
 //! A process beside the launcher that cleans up where the launcher is killed and cannot.
 //!
 //! The kernel kills the components then, but not what these have started: a shell is killed, and the program that it runs stays.
-//! The guard does nothing until its pipe ends, which it does however the launcher ends.
+//! The guard does nothing until its pipe ends, which it does however the launcher ends; one that ends well says so before.
 #![expect(unsafe_code, reason = "a process that goes on without a program of its own")]
 
 use std::ffi::{CStr, CString};
@@ -14,16 +14,19 @@ use rustix::process::{Pid, WaitOptions};
 
 use super::MOST_COMPONENTS;
 
-/// The guard of one crew. Dropped, it ends; what is watched then is killed.
+/// The launcher ends by itself. A directory of that name may soon be somebody else's.
+const ALL_IS_WELL: i32 = 0;
+
+/// The guard of one crew. Dropped, it ends and touches nothing: whoever drops it has cleaned up, or is about to.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// What it is told: a group's number to watch it, the number below zero to forget it. `None`: it is told to end.
+    /// What it is told: a group's number to watch it, the number below zero to forget it, or [`ALL_IS_WELL`]. `None` at its end.
     words: Option<OwnedFd>,
     process: Pid,
 }
 
 impl Guard {
-    /// Starts one. In the end it removes these files, and then that directory.
+    /// Starts one. If we are killed it removes these files, and then that directory.
     pub(super) fn start(files: &[std::path::PathBuf], directory: &Path) -> std::io::Result<Self> {
         let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::other);
         let files = files.iter().map(|file| name(file)).collect::<Result<Vec<_>, _>>()?;
@@ -60,6 +63,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.tell(ALL_IS_WELL);
         self.words = None;
         let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
     }
@@ -92,6 +96,9 @@ unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
             if bytes != 4 {
                 break;
             }
+            if word == ALL_IS_WELL {
+                libc::_exit(0);
+            }
             let (from, to) = if word > 0 { (0, word) } else { (-word, 0) };
             if let Some(place) = groups.iter_mut().find(|place| **place == from) {
                 *place = to;
@@ -115,18 +122,26 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn what_is_watched_ends_with_the_guard_and_what_is_forgotten_does_not() {
+    fn what_is_watched_ends_with_a_launcher_that_says_nothing_and_what_is_forgotten_does_not() {
         let directory = std::env::temp_dir().join(format!("comb-guard-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let file = directory.join("file");
         std::fs::write(&file, "").unwrap();
-        let guard = Guard::start(std::slice::from_ref(&file), &directory).unwrap();
+        let start = || Guard::start(std::slice::from_ref(&file), &directory).unwrap();
         let sleep = || Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let (mut watched, mut forgotten) = (sleep(), sleep());
+
+        let dismissed = start();
+        dismissed.watch(watched.id());
+        drop(dismissed);
+        assert!(file.exists() && watched.try_wait().unwrap().is_none(), "all is well");
+
+        let mut guard = start();
         guard.watch(watched.id());
         guard.watch(forgotten.id());
         guard.forget(forgotten.id());
-        assert!(watched.try_wait().unwrap().is_none());
+        // As a death does.
+        guard.words = None;
         drop(guard);
         assert!(!watched.wait().unwrap().success());
         assert!(forgotten.try_wait().unwrap().is_none());

@@ -103,6 +103,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether it leads a group of its own; otherwise it is in ours.
+    pub(super) fn has_group(&self) -> bool {
+        self.has_group
+    }
+
     /// Readable when the process has ended.
     pub(super) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
