@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
 use clap::{Args, ValueEnum};
 use comb_host::signals;
@@ -111,8 +112,10 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 
 impl Run {
     pub(crate) fn run(self) -> Outcome {
-        let running = self.launch()?.start()?;
-        forward_signals(running.control())?;
+        let launch = self.launch()?;
+        let task = forward_signals()?;
+        let running = launch.start()?;
+        let _ = task.set(running.control());
         let ended = running.wait();
         if let Some(sentence) = sentence(&ended) {
             eprintln!("comb: {sentence}");
@@ -180,18 +183,24 @@ fn sentence(ended: &Ended) -> Option<String> {
     })
 }
 
-/// What people and service managers tell this process is meant for the components.
-fn forward_signals(control: Control) -> std::io::Result<()> {
+/// What people and service managers tell this process is meant for the components of the task that is put into what this returns.
+/// Before that it is the end: hosts may take long to answer, and what has been started ends with us.
+fn forward_signals() -> std::io::Result<Arc<OnceLock<Control>>> {
     let came = signals::catch()?;
+    let task = Arc::new(OnceLock::<Control>::new());
+    let to = Arc::clone(&task);
     let forward = move || loop {
         if rustix::event::poll(&mut [PollFd::new(came, PollFlags::IN)], None).is_ok()
             && let Some(signal) = signals::take()
         {
-            control.interrupt(signal.as_raw());
+            match to.get() {
+                Some(control) => control.interrupt(signal.as_raw()),
+                None => std::process::exit(128 + signal.as_raw()),
+            }
         }
     };
     std::thread::Builder::new().name("comb-signals".into()).spawn(forward)?;
-    Ok(())
+    Ok(task)
 }
 
 /// What `comb run` starts on another host.

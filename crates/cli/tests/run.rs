@@ -307,6 +307,27 @@ fn told_to_end_a_task_ends_within_the_limit() {
     scene.assert_gone();
 }
 
+/// A host that does not answer holds up nobody who wants to end.
+#[test]
+fn told_to_end_before_all_hosts_have_answered_it_ends() {
+    let scene = Scene::new("early");
+    // One answers; the other is as silent as a host that is off.
+    let shell = format!(
+        "sh -c 'test {{host}} = a && exec \"$@\"; : > {}/asked; exec sleep 1000' sh",
+        scene.directory.display()
+    );
+    let hosts = ["--hosts", "a=127.0.0.2,b=127.0.0.3", "--shell", &shell, "true"];
+    let mut launcher = scene.command(&hosts).spawn().unwrap();
+    let started = Instant::now();
+    while !scene.directory.join("asked").exists() {
+        assert!(started.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal("-TERM", launcher.id());
+    assert_eq!(launcher.wait().unwrap().code(), Some(143));
+    scene.assert_gone();
+}
+
 #[test]
 fn lines_have_labels_and_errors_stay_errors() {
     let scene = Scene::new("labels");

@@ -192,13 +192,14 @@ impl Crew {
         Ok(command)
     }
 
-    fn start_one(&self, rank: u32) -> Result<Process, String> {
+    fn start_one(&self, rank: u32, guard: &Guard) -> Result<Process, String> {
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
         // Only a terminal's own process group may read from it.
         let reads_terminal =
             rank == 0 && self.plan.input == InputOfFirst::Inherited && std::io::stdin().is_terminal();
         let endowment = Endowment {
             inherits: self.frames.as_ref().map(OwnedFd::as_fd),
+            guard: Some(guard),
             core,
             has_group: !reads_terminal,
             at_our_end: Signal::KILL,
@@ -290,9 +291,8 @@ impl Watch {
 
     fn start(&mut self, crew: &Crew) {
         for rank in crew.plan.first..crew.plan.first + crew.plan.count {
-            match crew.start_one(rank) {
+            match crew.start_one(rank, &self.guard) {
                 Ok(mut process) => {
-                    self.guard.watch(process.id());
                     let child = process.child();
                     let (input, output, error) =
                         (child.stdin.take(), child.stdout.take(), child.stderr.take());

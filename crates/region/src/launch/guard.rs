@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "a process that goes on without a program of its own")]
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,6 +16,16 @@ use super::MOST_COMPONENTS;
 
 /// The launcher ends by itself. A directory of that name may soon be somebody else's.
 const ALL_IS_WELL: i32 = 0;
+/// With a number that a component says itself, before its program begins: we may be killed before we can say it.
+const BEGINS: i32 = 1 << 30;
+/// Its program did not begin.
+const DID_NOT_BEGIN: i32 = i32::MIN;
+
+/// What a component says of itself on [`Guard::words`]. A system call, and nothing else.
+pub(super) fn announce(words: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let word = rustix::process::getpid().as_raw_nonzero().get() | BEGINS;
+    rustix::io::write(words, &word.to_ne_bytes()).map(drop)
+}
 
 /// The guard of one crew. Dropped, it ends and touches nothing: whoever drops it has cleaned up, or is about to.
 #[derive(Debug)]
@@ -43,6 +53,16 @@ impl Guard {
                 Ok(Self { words: Some(words), process })
             }
         }
+    }
+
+    /// Where a component says that it begins.
+    pub(super) fn words(&self) -> Option<BorrowedFd<'_>> {
+        self.words.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The component that began last did not come to its program.
+    pub(super) fn give_up(&self) {
+        self.tell(DID_NOT_BEGIN);
     }
 
     /// From now on this group ends with us.
@@ -76,6 +96,7 @@ impl Drop for Guard {
 /// Only in a process that was forked for it. `ears` is open.
 unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
     let mut groups = [0_i32; MOST_COMPONENTS as usize];
+    let mut begins = 0;
     // SAFETY: system calls that are allowed after a fork, with memory of this stack and strings that the child has a copy of.
     unsafe {
         // What ends the launcher from a terminal must not end this one.
@@ -99,12 +120,18 @@ unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
             if word == ALL_IS_WELL {
                 libc::_exit(0);
             }
+            if word == DID_NOT_BEGIN || word >= BEGINS {
+                begins = if word == DID_NOT_BEGIN { 0 } else { word - BEGINS };
+                continue;
+            }
+            // The one that begins is that one, or has been forgotten.
+            begins = 0;
             let (from, to) = if word > 0 { (0, word) } else { (-word, 0) };
             if let Some(place) = groups.iter_mut().find(|place| **place == from) {
                 *place = to;
             }
         }
-        for group in groups.into_iter().filter(|group| *group > 1) {
+        for group in groups.into_iter().chain([begins]).filter(|group| *group > 1) {
             libc::kill(-group, libc::SIGKILL);
         }
         for file in files {
@@ -129,7 +156,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let start = || Guard::start(std::slice::from_ref(&file), &directory).unwrap();
         let sleep = || Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
-        let (mut watched, mut forgotten) = (sleep(), sleep());
+        let (mut watched, forgotten) = (sleep(), sleep());
 
         let dismissed = start();
         dismissed.watch(watched.id());
@@ -140,13 +167,20 @@ mod tests {
         guard.watch(watched.id());
         guard.watch(forgotten.id());
         guard.forget(forgotten.id());
+        let (mut begins, gave_up) = (sleep(), sleep());
+        guard.tell(gave_up.id().cast_signed() | BEGINS);
+        guard.give_up();
+        guard.tell(begins.id().cast_signed() | BEGINS);
         // As a death does.
         guard.words = None;
         drop(guard);
         assert!(!watched.wait().unwrap().success());
-        assert!(forgotten.try_wait().unwrap().is_none());
+        assert!(!begins.wait().unwrap().success());
         assert!(!directory.exists());
-        forgotten.kill().unwrap();
-        forgotten.wait().unwrap();
+        for mut spared in [forgotten, gave_up] {
+            assert!(spared.try_wait().unwrap().is_none());
+            spared.kill().unwrap();
+            spared.wait().unwrap();
+        }
     }
 }
