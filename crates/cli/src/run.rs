@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
 use clap::{Args, ValueEnum};
 use comb_host::signals;
@@ -35,12 +36,12 @@ path (or see --comb), and the hosts must reach each other at the addresses given
 
 /// Start a program on many cells, which share memory
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "comb run -n COUNT [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct Run {
     /// How many components (with --hosts: one each, unless you say)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_COMPONENTS)))]
     components: Option<u32>,
-    /// How components of one host come to each other's memory
+    /// How components of one host come to each other's memory: by the fastest way, or by copies as if they were on several hosts
     #[arg(long, value_enum, default_value_t = Sharing::Auto)]
     share: Sharing,
     /// The most memory that each component keeps for all, in bytes; K, M or G may follow [default: no limit]
@@ -74,20 +75,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PATH", requires = "hosts")]
     comb: Option<PathBuf>,
     /// What to run: a path, or a name to be found in PATH
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM [ARGS]"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sharing {
-    /// By the fastest way that there is
     Auto,
-    /// By copies, as if they were on several hosts
     Copy,
 }
 
@@ -118,8 +112,10 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 
 impl Run {
     pub(crate) fn run(self) -> Outcome {
-        let running = self.launch()?.start()?;
-        forward_signals(running.control())?;
+        let launch = self.launch()?;
+        let task = forward_signals()?;
+        let running = launch.start()?;
+        let _ = task.set(running.control());
         let ended = running.wait();
         if let Some(sentence) = sentence(&ended) {
             eprintln!("comb: {sentence}");
@@ -187,18 +183,24 @@ fn sentence(ended: &Ended) -> Option<String> {
     })
 }
 
-/// What people and service managers tell this process is meant for the components.
-fn forward_signals(control: Control) -> std::io::Result<()> {
+/// What people and service managers tell this process is meant for the components of the task that is put into what this returns.
+/// Before that it is the end: hosts may take long to answer, and what has been started ends with us.
+fn forward_signals() -> std::io::Result<Arc<OnceLock<Control>>> {
     let came = signals::catch()?;
+    let task = Arc::new(OnceLock::<Control>::new());
+    let to = Arc::clone(&task);
     let forward = move || loop {
         if rustix::event::poll(&mut [PollFd::new(came, PollFlags::IN)], None).is_ok()
             && let Some(signal) = signals::take()
         {
-            control.interrupt(signal.as_raw());
+            match to.get() {
+                Some(control) => control.interrupt(signal.as_raw()),
+                None => std::process::exit(128 + signal.as_raw()),
+            }
         }
     };
     std::thread::Builder::new().name("comb-signals".into()).spawn(forward)?;
-    Ok(())
+    Ok(task)
 }
 
 /// What `comb run` starts on another host.

@@ -1,7 +1,7 @@
 //! Starting the components of a task, on this host or on several, and ending them together.
 //!
 //! [`Launch`] says what is to run; [`Launch::start`] starts it, with an agent of the task's own; [`Running::wait`] waits for its end:
-//! when one component fails, the others are ended. Nothing outlives the launcher: no process, also when it is killed, and no file.
+//! when one component fails, the others are ended. Nothing outlives the launcher, even when it is killed: no process, and no file.
 //!
 //! ```no_run
 //! use comb_region::launch::{Launch, Output};
@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `crew` | the components of one host, and the thread that watches them |
 //! | `process` | one of them: how it is started, and ended with all that it started |
+//! | `guard` | a process that cleans up where the launcher is killed |
 //! | `running` | a task at work: who ends when, and what its exit status is |
 //! | `printer` | what components write, with or without labels |
 //! | `hosts` | which components run where |
@@ -26,6 +27,7 @@ mod binding;
 mod conversation;
 mod crew;
 mod frames;
+mod guard;
 mod hosts;
 mod input;
 mod part;

@@ -37,6 +37,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn component() {
     if Description::from_environment().is_ok() {
+        // The tests' harness may have begun a line.
+        println!();
         hello_task::main().unwrap();
     }
 }
@@ -50,7 +52,8 @@ fn hello() -> Launch {
 fn all_components_exchange_messages() {
     for share in [Share::Auto, Share::Copy] {
         let outcome = run(&hello().components(4).share(share));
-        assert!(outcome.is_success(), "{outcome:?}");
+        let errors: Vec<_> = outcome.printed.iter().map(|printed| text(&printed.error)).collect();
+        assert!(outcome.is_success(), "{:?}: {errors:?}", outcome.failed);
         for (rank, printed) in outcome.printed.iter().enumerate() {
             for from in (0..4).filter(|from| *from != rank) {
                 let line = format!("{rank}: hello {rank}, from {from}\n");
@@ -182,12 +185,27 @@ fn a_task_that_is_dropped_or_interrupted_is_ended() {
 }
 
 #[test]
-fn all_that_a_component_wrote_is_there_also_when_nobody_took_it_meanwhile() {
-    let outcome = run(&shell("i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo last >&2").components(2));
+fn all_that_a_component_wrote_is_there() {
+    let line = "0123456789012345678901234567890123456789";
+    let script = format!("i=0; while [ $i -lt 20000 ]; do echo {line}; i=$((i+1)); done; echo last >&2");
+    let outcome = run(&shell(&script).components(2));
     for printed in &outcome.printed {
         assert_eq!(printed.output.len(), 20_000 * 41);
         assert_eq!(text(&printed.error), "last\n");
     }
+}
+
+/// Then no output is taken while the components run, and what is left in their pipes when they end is taken at their end.
+#[test]
+fn what_was_written_while_nobody_waited_is_there_too() {
+    // More than a launcher keeps for whoever waits, one by one; and then what a pipe holds.
+    let script = r#"i=0; while [ $i -lt 400 ]; do echo line >&2; sleep 0.001; i=$((i+1)); done; printf %060000d 0; : > "$DONE""#;
+    let done = std::env::temp_dir().join(format!("comb-launch-done-{}", std::process::id()));
+    let running = shell(script).environment("DONE", &done).start().unwrap();
+    wait_until("the component's last act", || done.exists());
+    std::fs::remove_file(done).unwrap();
+    let outcome = running.wait();
+    assert_eq!((outcome.printed[0].error.len(), outcome.printed[0].output.len()), (2000, 60_000));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
+use super::guard::Guard;
 use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
 use super::{LaunchError, frames, program};
@@ -153,8 +154,9 @@ impl Crew {
         let wake = Arc::new(wake.map_err(|error| system(error.into()))?);
         let (sender, orders) = mpsc::channel();
         let told = Arc::clone(&wake);
+        let guard = Guard::start(&self.place.files(), self.place.path()).map_err(system)?;
         let work = move || {
-            let mut watch = Watch::new(events, orders, told);
+            let mut watch = Watch::new(events, orders, told, guard);
             watch.start(&self);
             watch.run();
         };
@@ -190,13 +192,14 @@ impl Crew {
         Ok(command)
     }
 
-    fn start_one(&self, rank: u32) -> Result<Process, String> {
+    fn start_one(&self, rank: u32, guard: &Guard) -> Result<Process, String> {
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
         // Only a terminal's own process group may read from it.
         let reads_terminal =
             rank == 0 && self.plan.input == InputOfFirst::Inherited && std::io::stdin().is_terminal();
         let endowment = Endowment {
             inherits: self.frames.as_ref().map(OwnedFd::as_fd),
+            guard: Some(guard),
             core,
             has_group: !reads_terminal,
             at_our_end: Signal::KILL,
@@ -252,6 +255,7 @@ struct Watch {
     /// Nobody gives orders any more, or wants to know of anything.
     is_abandoned: bool,
     wake: Arc<OwnedFd>,
+    guard: Guard,
     input: Option<ChildStdin>,
     /// What component 0 has not taken of it.
     unread: Option<Vec<u8>>,
@@ -269,7 +273,7 @@ enum Awaited {
 }
 
 impl Watch {
-    fn new(events: SyncSender<Event>, orders: Receiver<Order>, wake: Arc<OwnedFd>) -> Self {
+    fn new(events: SyncSender<Event>, orders: Receiver<Order>, wake: Arc<OwnedFd>, guard: Guard) -> Self {
         Self {
             running: Vec::new(),
             events,
@@ -277,6 +281,7 @@ impl Watch {
             orders,
             is_abandoned: false,
             wake,
+            guard,
             input: None,
             unread: None,
             ends_after_unread: false,
@@ -286,7 +291,7 @@ impl Watch {
 
     fn start(&mut self, crew: &Crew) {
         for rank in crew.plan.first..crew.plan.first + crew.plan.count {
-            match crew.start_one(rank) {
+            match crew.start_one(rank, &self.guard) {
                 Ok(mut process) => {
                     let child = process.child();
                     let (input, output, error) =
@@ -380,7 +385,10 @@ impl Watch {
             match order {
                 Order::Signal(number) => {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        self.running.iter().for_each(|running| running.process.signal(signal));
+                        // Who is in the terminal's group got a Ctrl-C from there already.
+                        let told = |running: &&Running| signal != Signal::INT || running.process.has_group();
+                        let told = self.running.iter().filter(told);
+                        told.for_each(|running| running.process.signal(signal));
                     }
                 }
                 Order::Input(bytes) if bytes.is_empty() => {
@@ -473,6 +481,8 @@ impl Watch {
                 }
             }
             let number = process.id();
+            // Not later than its number is free.
+            self.guard.forget(number);
             ends.push(Event::Ended { rank, process: number, how: process.bury() });
         }
         // Who was killed did not end because of the others; they may have because of it.

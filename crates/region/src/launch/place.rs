@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::FlockOperation;
 
@@ -12,12 +13,14 @@ const PREFIX: &str = "comb-run-";
 /// Locked while the launcher lives, however it ends.
 const LOCK: &str = "lock";
 const SOCKET: &str = "agent.sock";
+/// As they are removed: without its lock nobody would know that the rest may go.
+const FILES: [&str; 2] = [SOCKET, LOCK];
 /// What a socket's address takes.
 const LONGEST_SOCKET_BYTES: usize = 107;
-/// Tasks that one process launches at a time, and directories that somebody else made to be in the way.
+/// Directories that somebody else made to be in the way.
 const MOST_TRIES: u32 = 10_000;
 
-/// Removed when it is dropped. What a launcher that was killed left behind, the next one removes.
+/// Removed when it is dropped. What is left behind where a launcher and its guard were killed, the next one removes.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -28,7 +31,7 @@ impl Place {
     /// Makes one in `$XDG_RUNTIME_DIR`, or in `/tmp` where that is not set or too long for a socket's address.
     pub(super) fn make() -> std::io::Result<Self> {
         let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let longest = format!("/{PREFIX}{}-{MOST_TRIES}/{SOCKET}", u32::MAX).len();
+        let longest = format!("/{PREFIX}{0}-{0}/{SOCKET}", u32::MAX).len();
         let fits = |path: &PathBuf| {
             path.is_absolute()
                 && path.is_dir()
@@ -39,7 +42,10 @@ impl Place {
 
     fn make_in(base: &Path) -> std::io::Result<Self> {
         sweep(base);
-        for number in 0..MOST_TRIES {
+        // No two of one process have the same name, even one after the other.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        for _ in 0..MOST_TRIES {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
@@ -51,6 +57,15 @@ impl Place {
             }
         }
         Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All that is ever in it.
+    pub(super) fn files(&self) -> [PathBuf; 2] {
+        FILES.map(|file| self.path.join(file))
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -70,9 +85,8 @@ fn own(lock: &File) -> bool {
         && lock.metadata().is_ok_and(|found| found.nlink() > 0)
 }
 
-/// The lock goes last: without it nobody would know that the rest may go.
 fn remove(path: &Path) {
-    for file in [SOCKET, LOCK] {
+    for file in FILES {
         let _ = std::fs::remove_file(path.join(file));
     }
     let _ = std::fs::remove_dir(path);

@@ -10,6 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use super::guard::{self, Guard};
+
 /// How a component ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum How {
@@ -44,6 +46,8 @@ pub(super) struct Process {
 pub(super) struct Endowment<'a> {
     /// Stays open in the program.
     pub(super) inherits: Option<BorrowedFd<'a>>,
+    /// To be told when it begins.
+    pub(super) guard: Option<&'a Guard>,
     /// The one core that it runs on.
     pub(super) core: Option<u32>,
     /// Whether it leads a process group, which can be ended as a whole.
@@ -58,6 +62,7 @@ impl Process {
         let launcher = rustix::process::getpid();
         let Endowment { has_group, at_our_end, .. } = *endowment;
         let inherits = endowment.inherits.map(|descriptor| descriptor.as_raw_fd());
+        let words = endowment.guard.and_then(Guard::words).map(|words| words.as_raw_fd());
         let cores = endowment.core.map(|core| {
             let mut cores = CpuSet::new();
             cores.set(core as usize);
@@ -80,10 +85,21 @@ impl Process {
                 let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
                 rustix::io::fcntl_setfd(descriptor, FdFlags::empty())?;
             }
+            if let Some(words) = words {
+                // SAFETY: the same.
+                guard::announce(unsafe { BorrowedFd::borrow_raw(words) })?;
+            }
             Ok(())
         };
         // SAFETY: between fork and exec only system calls are made: nothing allocates or takes a lock.
-        let mut child = unsafe { command.pre_exec(before_its_program) }.spawn()?;
+        let started = unsafe { command.pre_exec(before_its_program) }.spawn();
+        if let (Err(_), Some(guard)) = (&started, endowment.guard) {
+            guard.give_up();
+        }
+        let mut child = started?;
+        if let Some(guard) = endowment.guard {
+            guard.watch(child.id());
+        }
         match rustix::process::pidfd_open(pid(&child), PidfdFlags::empty()) {
             Ok(ended) => Ok(Self { child, ended, has_group }),
             Err(error) => {
@@ -101,6 +117,11 @@ impl Process {
 
     pub(super) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether it leads a group of its own; otherwise it is in ours.
+    pub(super) fn has_group(&self) -> bool {
+        self.has_group
     }
 
     /// Readable when the process has ended.

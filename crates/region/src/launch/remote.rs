@@ -214,7 +214,8 @@ fn speak(words: &Receiver<ToPart>, mut input: ChildStdin) {
 fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &SyncSender<Event>) {
     let name = command.get_program().to_string_lossy().into_owned();
     // Of a group of its own: a terminal's Ctrl-C is not for it. Asked to end, it tidies up, which a killed one cannot.
-    let endowment = Endowment { inherits: None, core: None, has_group: true, at_our_end: Signal::TERM };
+    let endowment =
+        Endowment { inherits: None, guard: None, core: None, has_group: true, at_our_end: Signal::TERM };
     command.stderr(Stdio::inherit());
     let gone = |reason: String| {
         let _ = words.send(Word::Gone(reason.clone()));
