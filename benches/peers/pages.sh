@@ -28,7 +28,7 @@ missing() {
 # In the background, so that a signal to this script ends the peer at once.
 run() {
     [ -x "$build/$program" ] || missing "not built: run make in benches/peers"
-    timeout --kill-after=1 "$time_limit_s" "$@" &
+    timeout --kill-after=5 "$time_limit_s" "$@" &
     runner=$!
     wait "$runner"
 }

@@ -5,8 +5,10 @@
  * - Every allocation has one address in all ranks, and one MPI window. Each rank has memory for the whole of it, mapped twice: as the window, for
  *   MPI to read and write at any time, and at the common address, where mprotect says what the program may. Only stores to touched pages cost memory.
  * - Each page has a home, where it is always readable and writable: a load or store to it costs nothing. PAGES_HOMES=block (the default)
- *   gives each rank one run of every allocation, the very part that the programs' ranks initialise; PAGES_HOMES=robin deals pages out in turn.
- * - A load or store of another page raises SIGSEGV; the handler fetches the page (MPI_Get and one flush, in an epoch opened once by
+ *   gives each rank one run of every allocation, the very part that the programs' ranks initialise and store to: the best there is for them.
+ *   PAGES_HOMES=robin deals pages out in turn, as one does who knows nothing of the program; each page then has protection of its own, and
+ *   beyond 32,000 of them in an allocation Linux has no more (vm.max_map_count).
+ * - A load or store of another page raises SIGSEGV; the handler fetches the page (MPI_Get and one flush, all under one
  *   MPI_Win_lock_all), and one mprotect opens it. A first store also keeps a twin; if it is the first use, one fault does for both.
  * - At a barrier what differs from the twins, by words of 8 bytes, is put home: all runs of all pages first, then one flush for each target.
  *   Then all that was cached is dropped, with one mprotect for each stretch without a home page, and MPI_Barrier follows.
@@ -15,7 +17,7 @@
  * has changed. Nothing is fetched before it is needed. One thread in each rank.
  *
  * PAGES_WINDOW=allocate (the default) has Open MPI allocate the window: between processes of one machine that is a shared file, and a get a
- * memcpy (osc sm). It is the fastest that it has, as long as all ranks are on one machine. PAGES_WINDOW=create gives it our memory: a get is then
+ * memcpy (osc sm). It is the fastest of those tried, and for one machine only. PAGES_WINDOW=create gives it our memory: a get is then
  * process_vm_readv (osc rdma over btl vader) or a message (osc pt2pt). pages.sh chooses what fits.
  * PAGES_COUNTS=1 has each rank say at its end how often it did what.
  */
@@ -29,6 +31,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -60,6 +63,7 @@ static struct area areas[AREAS_AT_MOST];
 static size_t area_count;
 static int own_rank, ranks = 1;
 static bool deal_out, create_windows;
+static struct sigaction action_before;
 static size_t fetched, stored_first, runs_put, words_put, barriers;
 
 const char *implementation(void)
@@ -144,7 +148,8 @@ static void on_fault(int signal_number, siginfo_t *information, void *context)
         protect(area, page, 1, store ? PROT_READ | PROT_WRITE : PROT_READ);
         return;
     }
-    signal(signal_number, SIG_DFL); /* a fault of the program's own: it comes again, and ends it */
+    /* A fault of the program's own: it comes again, and Open MPI's handler tells of it. */
+    sigaction(signal_number, &action_before, NULL);
 }
 
 static void put_run(struct area *area, int target, size_t first_word, size_t end_word)
@@ -321,6 +326,7 @@ int run_on_all(int (*part)(const void *), const void *argument)
     create_windows = is_set_to("PAGES_WINDOW", "allocate", "create");
     if (sysconf(_SC_PAGESIZE) != PAGE_BYTES)
         fail("pages are not %d bytes here", PAGE_BYTES);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank does not outlive mpirun, whatever ends that */
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -329,7 +335,7 @@ int run_on_all(int (*part)(const void *), const void *argument)
 
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGSEGV, &action, &action_before);
     int code = part(argument);
     if (getenv("PAGES_COUNTS") != NULL)
         fprintf(stderr, "%s: rank %d: %zu barriers, %zu pages fetched, %zu stored to, %zu runs of %zu words put home\n", implementation(), own_rank,
