@@ -76,7 +76,7 @@ fi
 
 say "peers: building in benches/peers"
 make --no-print-directory -s -C "$here/../benches/peers"
-for group in network membership; do
+for group in network membership pages; do
     ready=$(make --no-print-directory -s -C "$here/../benches/peers" "list-$group" | tr '\n' ' ')
     if [ -z "$ready" ]; then
         say "peers: none for $group; what each lacks is said above" >&2
