@@ -14,10 +14,10 @@ use crate::waiting::Slot;
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
 const LONGEST_SPIN: Duration = Duration::from_micros(50);
-/// So many spins in a row without success say that whoever is waited for needs this very core.
-const FAILURES_BEFORE_REST: u64 = 4;
+/// So many spins in a row that took a core from others.
+const HARM_BEFORE_REST: u64 = 2;
 /// Then so many waits do not spin.
-const RESTING_WAITS: u64 = 64;
+const RESTING_WAITS: u64 = 32;
 /// Somebody wakes a sleeper. This is for the case that nobody does.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -41,30 +41,47 @@ pub(crate) struct Runtime {
     attends: Learned,
 }
 
-/// Whether spinning has paid lately.
+/// Whether spinning has done harm lately: a thread that spun in vain and was taken off its core meanwhile has kept others from it, perhaps
+/// the very one that it waited for. A spin in vain alone is no harm: once both ends of a channel sleep, no answer comes within a spin, and
+/// who learned from that would never spin again.
 #[derive(Default)]
 struct Learned {
-    /// Spins in a row in vain; above [`FAILURES_BEFORE_REST`], those that were left out since.
-    failures: AtomicU64,
+    /// Harmful spins in a row; from [`HARM_BEFORE_REST`] on, those that were left out since, too.
+    harm: AtomicU64,
 }
 
 impl Learned {
     fn pays(&self) -> bool {
-        let failures = self.failures.load(Ordering::Relaxed);
-        if failures < FAILURES_BEFORE_REST {
+        let harm = self.harm.load(Ordering::Relaxed);
+        if harm < HARM_BEFORE_REST {
             return true;
         }
-        let is_over = failures >= FAILURES_BEFORE_REST + RESTING_WAITS;
-        self.failures.store(if is_over { 0 } else { failures + 1 }, Ordering::Relaxed);
+        let is_over = harm >= HARM_BEFORE_REST + RESTING_WAITS;
+        self.harm.store(if is_over { 0 } else { harm + 1 }, Ordering::Relaxed);
         is_over
     }
 
-    fn has_paid(&self) {
-        self.failures.store(0, Ordering::Relaxed);
+    fn learn(&self, did_harm: bool) {
+        if did_harm {
+            self.harm.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.harm.store(0, Ordering::Relaxed);
+        }
     }
+}
 
-    fn was_in_vain(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+/// How often this thread was taken off its core for another.
+fn preemptions() -> i64 {
+    thread_usage().ru_nivcsw
+}
+
+#[expect(unsafe_code, reason = "a system call that no crate of ours wraps")]
+fn thread_usage() -> libc::rusage {
+    let mut usage = std::mem::MaybeUninit::zeroed();
+    // SAFETY: room for the answer; all zeros are one.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
     }
 }
 
@@ -184,22 +201,24 @@ impl Runtime {
         if !learned.pays() {
             return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
         }
-        let (mut since, mut has_come) = (Instant::now(), false);
+        let mut since = Instant::now();
+        let mut before = None;
         loop {
             for _ in 0..16 {
                 let came = self.try_lock().is_some_and(|mut engine| engine.drive());
                 if is_done() {
-                    learned.has_paid();
                     return true;
                 }
                 if came {
-                    (since, has_come) = (Instant::now(), true);
+                    since = Instant::now();
                 } else {
                     std::hint::spin_loop();
                 }
             }
+            // Most waits are over before this is worth a system call.
+            let before = *before.get_or_insert_with(preemptions);
             if since.elapsed() >= LONGEST_SPIN {
-                if has_come { learned.has_paid() } else { learned.was_in_vain() }
+                learned.learn(preemptions() != before);
                 return false;
             }
         }
