@@ -116,6 +116,28 @@ fn what_is_no_frames_file_is_refused() {
     });
 }
 
+/// Set in the process that does without.
+const WITHOUT: &str = "COMB_WITHOUT";
+
+#[test]
+fn without_userfaultfd_there_are_protections() {
+    if std::env::var(WITHOUT).is_err() {
+        for names in ["userfaultfd", "userfaultfd_continue_wp", "all"] {
+            let mut second = Command::new(std::env::current_exe().unwrap());
+            second.args(["--exact", "sharing::without_userfaultfd_there_are_protections"]);
+            let output = second.env(WITHOUT, names).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        }
+        return;
+    }
+    let asked = MemoryOptions { control: Control::Userfaultfd, ..MemoryOptions::default() };
+    let refused = Memory::reserve(asked).unwrap_err().to_string();
+    assert!(refused.contains("switched off by COMB_WITHOUT"), "{refused}");
+    let memory = Memory::reserve(MemoryOptions::default()).unwrap();
+    assert_eq!(memory.control(), Control::Protections);
+}
+
 #[test]
 fn a_process_has_one_heap() {
     passes("sharing::a_process_has_one_heap", || {
