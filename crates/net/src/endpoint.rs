@@ -345,6 +345,8 @@ pub struct Endpoint {
     pub(crate) windows: Arc<crate::window::Book>,
     /// Whether there was ever a channel whose peer cannot ring the bell.
     pub(crate) has_silent: bool,
+    /// When the timer of its events fires, as far as it was set.
+    pub(crate) timer_at: Option<Instant>,
 }
 
 impl Endpoint {
@@ -371,6 +373,7 @@ impl Endpoint {
             flagged: Flagged::default(),
             backlogs: None,
             has_silent: false,
+            timer_at: None,
         }
     }
 

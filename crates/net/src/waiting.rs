@@ -118,8 +118,18 @@ impl Endpoint {
         let idle = !self.has_something();
         // Not zero, which would stop the timer.
         let next = self.until_timers(LONGEST_SLEEP).max(Duration::from_micros(1));
-        self.shared.start_event_timer(next);
+        self.start_event_timer(next);
         idle
+    }
+
+    /// An endpoint that is armed again and again need not ask the system for each: a timer that fires somewhat earlier does as well.
+    fn start_event_timer(&mut self, next: Duration) {
+        let now = Instant::now();
+        let is_soon_enough = |at: &Instant| *at > now + next / 2 && *at <= now + next;
+        if !self.timer_at.as_ref().is_some_and(is_soon_enough) {
+            self.timer_at = Some(now + next);
+            self.shared.start_event_timer(next);
+        }
     }
 
     /// Undoes [`Endpoint::arm`]: senders no longer pay for events.

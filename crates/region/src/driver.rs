@@ -142,8 +142,44 @@ impl Core {
 
 /// One allocation's protocol at work.
 pub(crate) struct Driver<'a> {
-    pub(crate) core: &'a mut Core,
-    pub(crate) shape: &'a mut Shape,
+    core: &'a mut Core,
+    shape: &'a mut Shape,
+    /// What came with the message that is handled.
+    content: &'a [u8],
+    /// A block that is to contain it, as soon as it gets a right: filling and granting are one step for the kernel.
+    filled: Option<Block>,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) fn new(core: &'a mut Core, shape: &'a mut Shape) -> Self {
+        Self::hearing(core, shape, &[])
+    }
+
+    /// While a message is handled.
+    pub(crate) fn hearing(core: &'a mut Core, shape: &'a mut Shape, content: &'a [u8]) -> Self {
+        Self { core, shape, content, filled: None }
+    }
+
+    pub(crate) fn shape(&mut self) -> &mut Shape {
+        self.shape
+    }
+
+    pub(crate) fn me(&self) -> u32 {
+        self.core.me.0
+    }
+
+    /// What was to be filled is.
+    fn settle(&mut self) {
+        if let Some(block) = self.filled.take() {
+            self.core.memory.fill(&self.shape.layout, block, self.content);
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
 }
 
 impl Tempest for Driver<'_> {
@@ -178,6 +214,13 @@ impl Tempest for Driver<'_> {
             return;
         }
         let layout = self.shape.layout;
+        if access < old && old == Access::Invalid && self.filled == Some(block) {
+            self.filled = None;
+            self.core.raise();
+            let delivered = self.core.memory.deliver(&layout, block, self.content, access);
+            return delivered.unwrap_or_else(|error| fail(&error));
+        }
+        self.settle();
         if access < old {
             if let Some(raised) = &mut self.core.raised
                 && raised.layout == layout
@@ -196,7 +239,12 @@ impl Tempest for Driver<'_> {
     }
 
     fn fill(&mut self, block: Block, content: &[u8]) {
-        self.core.memory.fill(&self.shape.layout, block, content);
+        self.settle();
+        if std::ptr::eq(content, self.content) && content.len() == self.block_bytes() {
+            self.filled = Some(block);
+        } else {
+            self.core.memory.fill(&self.shape.layout, block, content);
+        }
     }
 
     fn copy_out(&self, block: Block, into: &mut [u8]) {
@@ -204,6 +252,7 @@ impl Tempest for Driver<'_> {
     }
 
     fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
+        self.settle();
         self.core.memory.patch(&self.shape.layout, block, offset, bytes);
     }
 
@@ -214,7 +263,16 @@ impl Tempest for Driver<'_> {
         match content {
             Content::None => self.core.say(to.0, Kind::Protocol, &head, &[]),
             Content::Bytes(bytes) => self.core.say(to.0, Kind::Protocol, &head, bytes),
+            Content::Block if self.access(block) != Access::ReadWrite => {
+                self.settle();
+                let (first, bytes) = (self.core.memory.content(&self.shape.layout, block), self.block_bytes());
+                #[expect(unsafe_code, reason = "content straight from its frame")]
+                // SAFETY: a block of the allocation; no thread may store into it, and the alias is written by this thread alone.
+                let content = unsafe { std::slice::from_raw_parts(first, bytes) };
+                self.core.say(to.0, Kind::Protocol, &head, content);
+            }
             Content::Block => {
+                self.settle();
                 let mut content = std::mem::take(&mut self.core.content);
                 content.resize(self.block_bytes(), 0);
                 self.copy_out(block, &mut content);

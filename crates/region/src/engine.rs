@@ -205,7 +205,7 @@ impl Engine {
         let dead = CellId(gone.rank);
         for entry in self.entries.values_mut() {
             if let Some(protocol) = &mut entry.protocol {
-                let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+                let mut driver = Driver::new(&mut self.core, &mut entry.shape);
                 protocol.on_peer_death(&mut driver, dead);
             }
         }
@@ -242,8 +242,10 @@ impl Engine {
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let kind = word as u8;
         let message = Message { kind, block: Block(block), word: head[3], content };
-        let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
-        if let Err(error) = protocol.on_message(&mut driver, CellId(from), message) {
+        let mut driver = Driver::hearing(&mut self.core, &mut entry.shape, content);
+        let heard = protocol.on_message(&mut driver, CellId(from), message);
+        drop(driver);
+        if let Err(error) = heard {
             let what = protocol.describe(kind);
             // What it had under way when it was declared dead.
             if !matches!(error, PeerError::Dead(_)) {
@@ -288,7 +290,7 @@ impl Engine {
         }
         slot.begin(1);
         self.core.await_block(entry.shape.allocation.offset, block, slot);
-        let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+        let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         if is_store {
             protocol.on_write_fault(&mut driver, block);
         } else {
@@ -297,27 +299,31 @@ impl Engine {
                 Self::read_ahead(&mut driver, protocol.as_mut(), block.0);
             }
         }
+        drop(driver);
         self.core.raise();
         Stopped::Waits
     }
 
     /// Asks for what probably is read next: blocks behind one another, twice as many each time.
     fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
-        let ahead = driver.shape.ahead;
-        let block_bytes = driver.shape.layout.block_bytes() as u64;
+        use comb_coherence::Tempest;
+        let me = driver.me();
+        let shape = driver.shape();
+        let ahead = shape.ahead;
+        let block_bytes = shape.layout.block_bytes() as u64;
         let is_next = block == ahead.next || block == ahead.end;
         if !is_next {
-            driver.shape.ahead = Ahead { next: block + 1, window: 0, end: block + 1 };
+            shape.ahead = Ahead { next: block + 1, window: 0, end: block + 1 };
             return;
         }
         let window = (ahead.window * 2).clamp(2, (MOST_AHEAD_BYTES / block_bytes).max(2));
-        let end = (block + 1 + window).min(driver.shape.layout.blocks());
-        driver.shape.ahead = Ahead { next: block + 1, window, end };
-        let known = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != driver.core.me.0);
-        let wanted: Vec<u64> = (block + 1..end).take_while(|&block| known(driver.shape, block)).collect();
-        for block in wanted.into_iter().map(Block) {
-            use comb_coherence::Tempest;
-            if driver.access(block) == Access::Invalid && !driver.shape.lost.contains_key(&block.0) {
+        // As far as somebody else's memory goes.
+        let end = (block + 1 + window).min(shape.layout.blocks());
+        let is_elsewhere = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != me);
+        let end = (block + 1..end).find(|&block| !is_elsewhere(shape, block)).unwrap_or(end);
+        shape.ahead = Ahead { next: block + 1, window, end };
+        for block in (block + 1..end).map(Block) {
+            if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
                 protocol.on_read_fault(driver, block);
             }
         }
@@ -335,7 +341,7 @@ impl Engine {
             if home.is_none_or(|home| home == me || !self.core.lives(home)) {
                 continue;
             }
-            let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+            let mut driver = Driver::new(&mut self.core, &mut entry.shape);
             use comb_coherence::Tempest;
             let access = driver.access(block);
             if if is_store { access.may_store() } else { access.may_load() } {
@@ -346,6 +352,7 @@ impl Engine {
             } else {
                 protocol.on_read_fault(&mut driver, block);
             }
+            drop(driver);
             asked += 1;
         }
         self.core.raise();
@@ -393,7 +400,7 @@ impl Engine {
         for offset in offsets {
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
             let Some(protocol) = &mut entry.protocol else { continue };
-            let mut driver = Driver { core: &mut self.core, shape: &mut entry.shape };
+            let mut driver = Driver::new(&mut self.core, &mut entry.shape);
             protocol.on_sync(&mut driver);
         }
         self.core.raise();

@@ -14,6 +14,8 @@ use crate::waiting::Slot;
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
 const LONGEST_SPIN: Duration = Duration::from_micros(50);
+/// An answer within this is what is usual.
+const SHORT_SPIN: Duration = Duration::from_micros(10);
 /// So many spins in a row that took a core from others.
 const HARM_BEFORE_REST: u64 = 2;
 /// Then so many waits do not spin.
@@ -216,8 +218,12 @@ impl Runtime {
                 }
             }
             // Most waits are over before this is worth a system call.
+            let waited = since.elapsed();
+            if waited < SHORT_SPIN {
+                continue;
+            }
             let before = *before.get_or_insert_with(preemptions);
-            if since.elapsed() >= LONGEST_SPIN {
+            if waited >= LONGEST_SPIN {
                 learned.learn(preemptions() != before);
                 return false;
             }
