@@ -25,7 +25,10 @@ impl Part {
         let to = if self.is_last { SIZE } else { self.rows.end };
         for grid in grids {
             for row in from..to {
-                row_of(grid, row).iter_mut().enumerate().for_each(|(column, value)| *value = initial(row, column));
+                row_of(grid, row)
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(column, value)| *value = initial(row, column));
             }
         }
         barrier();
@@ -42,7 +45,8 @@ impl Part {
     fn sweep(&self, from: *mut f64, to: *mut f64) {
         for row in self.rows.clone() {
             let from = from.cast_const();
-            let (above, here, below) = (read_row(from, row - 1), read_row(from, row), read_row(from, row + 1));
+            let (above, here, below) =
+                (read_row(from, row - 1), read_row(from, row), read_row(from, row + 1));
             let new = row_of(to, row);
             for column in 1..SIZE - 1 {
                 new[column] = 0.25 * (above[column] + below[column] + here[column - 1] + here[column + 1]);

@@ -82,7 +82,8 @@ impl Measured {
             .without_input();
         let outcome = launch.start()?.wait();
         if !outcome.is_success() {
-            let said: Vec<_> = outcome.printed.iter().map(|said| String::from_utf8_lossy(&said.error)).collect();
+            let said: Vec<_> =
+                outcome.printed.iter().map(|said| String::from_utf8_lossy(&said.error)).collect();
             return Err(format!("{part} ({share:?}) has failed: {}", said.concat().trim()).into());
         }
         for line in outcome.printed.iter().flat_map(|said| said.output.split(|&byte| byte == b'\n')) {
@@ -101,7 +102,13 @@ impl Measured {
     }
 
     fn rows(&self) -> Vec<Row> {
-        let row = |claim: &str, ours: Option<f64>, unit: &'static str, peer: &str, theirs: Option<f64>, ratio: Option<f64>, goal: Goal| Row {
+        let row = |claim: &str,
+                   ours: Option<f64>,
+                   unit: &'static str,
+                   peer: &str,
+                   theirs: Option<f64>,
+                   ratio: Option<f64>,
+                   goal: Goal| Row {
             claim: claim.to_owned(),
             ours,
             unit,
@@ -126,7 +133,13 @@ impl Measured {
                 for size in ["256 KB", "64 MB"] {
                     let goal = if share == "Auto" { Goal::AtMost(1.01) } else { Goal::None };
                     let name = format!("hits {share}: {what} by private, {size}");
-                    rows.push(plain(&format!("{way}, hits: {what} of {size} by private memory"), &name, "×", goal, 1.0));
+                    rows.push(plain(
+                        &format!("{way}, hits: {what} of {size} by private memory"),
+                        &name,
+                        "×",
+                        goal,
+                        1.0,
+                    ));
                 }
             }
         }
@@ -194,7 +207,13 @@ impl Measured {
                 "objects Copy: changes of objects, Page",
                 Goal::AtLeast(3.0),
             ),
-            plain("… their hits, mmu by page", "objects Copy: hits of 4096 objects, Mmu by Page", "×", Goal::None, 1.0),
+            plain(
+                "… their hits, mmu by page",
+                "objects Copy: hits of 4096 objects, Mmu by Page",
+                "×",
+                Goal::None,
+                1.0,
+            ),
             plain(
                 "1 TiB reserved, 1 GiB touched: metadata at home",
                 "metadata Copy: metadata of a terabyte, at home of what is away",

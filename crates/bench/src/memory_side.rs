@@ -98,9 +98,21 @@ fn hits(task: &Task) -> Outcome {
                 fill(private, count, 1);
                 fill(shared.as_ptr(), count, 1);
                 let (own, ours) = (stores(private), stores(shared.as_ptr()));
-                say(task, 0, &format!("stores by private, {name}"), "ratio", ours.as_secs_f64() / own.as_secs_f64());
+                say(
+                    task,
+                    0,
+                    &format!("stores by private, {name}"),
+                    "ratio",
+                    ours.as_secs_f64() / own.as_secs_f64(),
+                );
                 let (own, ours) = (loads(private), loads(shared.as_ptr()));
-                say(task, 0, &format!("loads by private, {name}"), "ratio", ours.as_secs_f64() / own.as_secs_f64());
+                say(
+                    task,
+                    0,
+                    &format!("loads by private, {name}"),
+                    "ratio",
+                    ours.as_secs_f64() / own.as_secs_f64(),
+                );
             }
             task.barrier();
         }
@@ -123,8 +135,10 @@ fn small_pages(words: &mut Vec<u64>) -> *mut u64 {
 fn first_touch(task: &Task) -> Outcome {
     const PAGES: usize = 8192;
     let count = PAGES * WORDS;
-    let shared = Array::<u64>::together(task, count, &Terms { placement: Placement::At(0), ..Terms::default() })?;
-    let stored = Array::<u64>::together(task, count, &Terms { placement: Placement::At(0), ..Terms::default() })?;
+    let shared =
+        Array::<u64>::together(task, count, &Terms { placement: Placement::At(0), ..Terms::default() })?;
+    let stored =
+        Array::<u64>::together(task, count, &Terms { placement: Placement::At(0), ..Terms::default() })?;
     if task.rank() == 0 {
         fill(shared.as_ptr(), count, 1);
         fill(stored.as_ptr(), count, 1);
@@ -177,7 +191,14 @@ impl PlainMapping {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping, of which nobody else knows.
         let memory = unsafe {
-            mmap(std::ptr::null_mut(), self.bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &self.file, 0)
+            mmap(
+                std::ptr::null_mut(),
+                self.bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &self.file,
+                0,
+            )
         }?;
         Ok(memory.cast())
     }
@@ -344,7 +365,10 @@ fn grids(task: &Task) -> Outcome {
     say(task, 0, "jacobi, an iteration", "us", took.as_secs_f64() * 1e6 / iterations as f64);
     task.barrier();
     if task.rank() == 0 {
-        println!("{}", json!({ "test": "jacobi, checksum", "unit": "", "value": jacobi::checksum(pointers[iterations % 2]) }));
+        println!(
+            "{}",
+            json!({ "test": "jacobi, checksum", "unit": "", "value": jacobi::checksum(pointers[iterations % 2]) })
+        );
     }
     task.barrier();
     Ok(())
@@ -388,11 +412,14 @@ fn objects(task: &Task) -> Outcome {
     }
     // What a page of addresses for each object costs who finds it there.
     const MANY: usize = 4096;
-    let terms = Terms { guard: Guard::Mmu, block_bytes: 128, placement: Placement::At(0), ..Terms::default() };
+    let terms =
+        Terms { guard: Guard::Mmu, block_bytes: 128, placement: Placement::At(0), ..Terms::default() };
     let apart = task.allocate_together((MANY * 128) as u64, &terms)?;
-    let together = task.allocate_together((MANY * 128) as u64, &Terms { placement: Placement::At(0), ..Terms::default() })?;
+    let together = task
+        .allocate_together((MANY * 128) as u64, &Terms { placement: Placement::At(0), ..Terms::default() })?;
     if task.rank() == 0 {
-        let apart: Vec<*mut u64> = (0..MANY).map(|index| task.object(apart, index).expect("so many").cast()).collect();
+        let apart: Vec<*mut u64> =
+            (0..MANY).map(|index| task.object(apart, index).expect("so many").cast()).collect();
         let dense: Vec<*mut u64> = (0..MANY).map(|index| together.wrapping_add(index * 128).cast()).collect();
         for places in [&apart, &dense] {
             places.iter().for_each(|&place| store(place, 0, 1));
@@ -406,7 +433,13 @@ fn objects(task: &Task) -> Outcome {
                 started.elapsed()
             })
         };
-        say(task, 0, "hits of 4096 objects, Mmu by Page", "ratio", walk(&apart).as_secs_f64() / walk(&dense).as_secs_f64());
+        say(
+            task,
+            0,
+            "hits of 4096 objects, Mmu by Page",
+            "ratio",
+            walk(&apart).as_secs_f64() / walk(&dense).as_secs_f64(),
+        );
     }
     task.barrier();
     Ok(())
@@ -437,7 +470,13 @@ fn metadata(task: &Task) -> Outcome {
         say(task, 1, "metadata of a terabyte, at a client", "MB", (kilobytes() - before) as f64 / 1e3);
     }
     task.barrier();
-    say(task, 0, "metadata of a terabyte, at home of what is away", "MB", (kilobytes() - before) as f64 / 1e3);
+    say(
+        task,
+        0,
+        "metadata of a terabyte, at home of what is away",
+        "MB",
+        (kilobytes() - before) as f64 / 1e3,
+    );
     task.barrier();
     Ok(())
 }

@@ -13,7 +13,9 @@ use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
-use crate::{classic_side, curves, farm, group_side, hot_spot, idle, layers, memory_side, transports, write_gap};
+use crate::{
+    classic_side, curves, farm, group_side, hot_spot, idle, layers, memory_side, transports, write_gap,
+};
 
 const ASKER_CPU: usize = 0;
 const ANSWERER_CPU: usize = 1;

@@ -205,7 +205,9 @@ fn combine(how: c_uint) -> Option<Combine> {
 /// `values` points to `count` values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comb_reduce(how: c_uint, values: *mut u64, count: usize) -> c_int {
-    let Some(how) = combine(how) else { return failed(&format_args!("there is no way {how} to combine values")) };
+    let Some(how) = combine(how) else {
+        return failed(&format_args!("there is no way {how} to combine values"));
+    };
     if count == 0 {
         task().barrier();
         return 0;

@@ -130,7 +130,8 @@ impl<T: Number> Array<T> {
         let range = self.range(first, into.len());
         let place = self.first.wrapping_add(range.start).cast::<u8>().cast_const();
         // SAFETY: the numbers' bytes, all of which may have any value.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         careful_copy_from(place, bytes).map_err(|lost| Lost { address: lost.address, reason: lost.reason })
     }
 
@@ -143,7 +144,8 @@ impl<T: Number> Array<T> {
         let range = self.range(first, elements.len());
         let place = self.first.wrapping_add(range.start).cast::<u8>();
         // SAFETY: the numbers' bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
         careful_copy_to(bytes, place).map_err(|lost| Lost { address: lost.address, reason: lost.reason })
     }
 

@@ -59,7 +59,9 @@ pub enum CheckpointError {
         what: &'static str,
     },
     /// Of a task of another shape.
-    #[error("the checkpoint in {path} is of {found} components, and this task has {count}: start as many as then")]
+    #[error(
+        "the checkpoint in {path} is of {found} components, and this task has {count}: start as many as then"
+    )]
     Count {
         /// Where.
         path: PathBuf,
@@ -221,7 +223,10 @@ impl Task {
         for at in (0..PAGE).step_by(bytes) {
             let Some(address) = page.address_at(at as u64) else { continue };
             // Of a task: what lives here is lost with it, and so is who asks.
-            let copied = comb_memory::careful_copy_from(comb_memory::pointer(address as u64), &mut into[at..at + bytes]);
+            let copied = comb_memory::careful_copy_from(
+                comb_memory::pointer(address as u64),
+                &mut into[at..at + bytes],
+            );
             if copied.is_err() {
                 into[at..at + bytes].fill(0);
             }
@@ -262,7 +267,9 @@ impl Task {
         {
             let mut engine = self.runtime().lock();
             for allocation in &own.allocations {
-                engine.reinstall(*allocation).map_err(|()| damaged("its allocations cannot be made again"))?;
+                engine
+                    .reinstall(*allocation)
+                    .map_err(|()| damaged("its allocations cannot be made again"))?;
             }
             for head in &heads {
                 for (offset, extents) in &head.homes {
@@ -274,19 +281,26 @@ impl Task {
         let generations: BTreeMap<u64, u32> =
             own.allocations.iter().map(|allocation| (allocation.offset, allocation.generation)).collect();
         let mut chain = vec![number];
-        while let Some(before) = Part::open(&file_of(directory, self.rank(), chain[chain.len() - 1]))?.head.before {
+        while let Some(before) =
+            Part::open(&file_of(directory, self.rank(), chain[chain.len() - 1]))?.head.before
+        {
             chain.push(before);
         }
         let mut written = self.written();
         *written = Written { number, chain: chain.len() as u64, pages: BTreeMap::new() };
         for &number in chain.iter().rev() {
             let mut part = Part::open(&file_of(directory, self.rank(), number))?;
-            let then: BTreeMap<u64, u32> =
-                part.head.allocations.iter().map(|allocation| (allocation.offset, allocation.generation)).collect();
+            let then: BTreeMap<u64, u32> = part
+                .head
+                .allocations
+                .iter()
+                .map(|allocation| (allocation.offset, allocation.generation))
+                .collect();
             while let Some((frame, content)) = part.next()? {
                 let of = then.range(..=frame).next_back();
                 // What stood there then may have been freed since.
-                let Some((offset, generation)) = of.filter(|&(offset, generation)| generations.get(offset) == Some(generation))
+                let Some((offset, generation)) =
+                    of.filter(|&(offset, generation)| generations.get(offset) == Some(generation))
                 else {
                     continue;
                 };
@@ -358,11 +372,16 @@ impl Part {
     /// The next page; after the last, none, if all of them were as they were written.
     fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, CheckpointError> {
         let damaged = |what| CheckpointError::Damaged { path: self.path.clone(), what };
-        let mut take = |bytes: &mut [u8]| self.from.read_exact(bytes).map_err(|_| damaged("it ends too early"));
+        let mut take =
+            |bytes: &mut [u8]| self.from.read_exact(bytes).map_err(|_| damaged("it ends too early"));
         let mut frame = [0; 8];
         take(&mut frame)?;
         if self.left == 0 {
-            return if u64::from_le_bytes(frame) == self.sum { Ok(None) } else { Err(damaged("its sum is wrong")) };
+            return if u64::from_le_bytes(frame) == self.sum {
+                Ok(None)
+            } else {
+                Err(damaged("its sum is wrong"))
+            };
         }
         let mut content = vec![0; PAGE];
         take(&mut content)?;

@@ -119,8 +119,18 @@ impl Core {
     /// Nobody waits any more for an allocation that is no more.
     pub(crate) fn forget(&mut self, offset: u64) {
         self.raise();
-        self.waiting.retain(|(of, _, slot)| *of != offset || { slot.end([0, 0]); false });
-        self.syncing.retain(|(of, slot)| *of != offset || { slot.happened(); false });
+        self.waiting.retain(|(of, _, slot)| {
+            *of != offset || {
+                slot.end([0, 0]);
+                false
+            }
+        });
+        self.syncing.retain(|(of, slot)| {
+            *of != offset || {
+                slot.happened();
+                false
+            }
+        });
     }
 
     /// Whoever waits for a block looks again whether it can be had.
@@ -132,7 +142,10 @@ impl Core {
     pub(crate) fn end_together(&mut self, gone: &Gone) {
         eprintln!("comb: component {} is gone: {}; the task ends with it", gone.rank, gone.cause);
         std::thread::sleep(LAUNCHER_LIMIT);
-        #[expect(unsafe_code, reason = "nothing of a failed task is to run any more, its exit handlers included")]
+        #[expect(
+            unsafe_code,
+            reason = "nothing of a failed task is to run any more, its exit handlers included"
+        )]
         // SAFETY: ends the process at once, from any thread.
         unsafe {
             libc::_exit(EXIT_WITH_THE_OTHERS)
@@ -203,7 +216,9 @@ impl Tempest for Driver<'_> {
     #[inline]
     fn access(&self, block: Block) -> Access {
         match &self.core.raised {
-            Some(raised) if raised.layout == self.shape.layout && raised.blocks.contains(&block.0) => raised.access,
+            Some(raised) if raised.layout == self.shape.layout && raised.blocks.contains(&block.0) => {
+                raised.access
+            }
             _ => self.core.memory.access(&self.shape.layout, block),
         }
     }
@@ -265,7 +280,8 @@ impl Tempest for Driver<'_> {
             Content::Bytes(bytes) => self.core.say(to.0, Kind::Protocol, &head, bytes),
             Content::Block if self.access(block) != Access::ReadWrite => {
                 self.settle();
-                let (first, bytes) = (self.core.memory.content(&self.shape.layout, block), self.block_bytes());
+                let (first, bytes) =
+                    (self.core.memory.content(&self.shape.layout, block), self.block_bytes());
                 #[expect(unsafe_code, reason = "content straight from its frame")]
                 // SAFETY: a block of the allocation; no thread may store into it, and the alias is written by this thread alone.
                 let content = unsafe { std::slice::from_raw_parts(first, bytes) };

@@ -51,7 +51,10 @@ pub(crate) struct Shape {
 struct Ahead {
     /// The block after the last miss.
     next: u64,
-    /// Blocks that were asked for at once.
+    /// The one that was left out in the middle of what was asked for: who comes to it misses it, and the next are asked for while those
+    /// behind it are still on their way.
+    marker: u64,
+    /// Blocks that are asked for ahead of a miss.
     window: u64,
     /// What was asked for ends here.
     end: u64,
@@ -109,7 +112,13 @@ const AT_ONCE: Duration = Duration::from_micros(8);
 const LONGEST_HOLD: Duration = Duration::from_millis(2);
 
 impl Engine {
-    pub(crate) fn new(memory: Arc<Memory>, peers: Option<Peers>, rank: u32, count: u32, imports: bool) -> Self {
+    pub(crate) fn new(
+        memory: Arc<Memory>,
+        peers: Option<Peers>,
+        rank: u32,
+        count: u32,
+        imports: bool,
+    ) -> Self {
         Self {
             core: Core::new(memory, peers, CellId(rank), imports),
             entries: BTreeMap::new(),
@@ -194,7 +203,10 @@ impl Engine {
         if let Some(peers) = &mut self.core.peers {
             peers.cut(from);
         }
-        self.gone(&Gone { rank: from, cause: format!("it was cut off, for it said what cannot be: {mistake}") });
+        self.gone(&Gone {
+            rank: from,
+            cause: format!("it was cut off, for it said what cannot be: {mistake}"),
+        });
     }
 
     fn gone(&mut self, gone: &Gone) {
@@ -223,13 +235,16 @@ impl Engine {
             return;
         }
         let Some(entry) = self.entries.get_mut(&offset) else {
-            return self.accuse(from, &format_args!("it speaks of an allocation at {offset:#x}, which is none"));
+            return self
+                .accuse(from, &format_args!("it speaks of an allocation at {offset:#x}, which is none"));
         };
         if (word >> 32) != u64::from(entry.shape.allocation.generation) {
-            return self.accuse(from, &format_args!("it speaks of an allocation at {offset:#x} that is no more"));
+            return self
+                .accuse(from, &format_args!("it speaks of an allocation at {offset:#x} that is no more"));
         }
         let Some(protocol) = &mut entry.protocol else {
-            return self.accuse(from, &format_args!("it asks about memory at {offset:#x} that needs no asking"));
+            return self
+                .accuse(from, &format_args!("it asks about memory at {offset:#x} that needs no asking"));
         };
         if block < entry.shape.layout.blocks() {
             match entry.shape.home(block) {
@@ -311,18 +326,19 @@ impl Engine {
         let shape = driver.shape();
         let ahead = shape.ahead;
         let block_bytes = shape.layout.block_bytes() as u64;
-        let is_next = block == ahead.next || block == ahead.end;
-        if !is_next {
-            shape.ahead = Ahead { next: block + 1, window: 0, end: block + 1 };
+        if block != ahead.next && block != ahead.marker && block != ahead.end {
+            shape.ahead = Ahead { next: block + 1, marker: block + 1, window: 0, end: block + 1 };
             return;
         }
         let window = (ahead.window * 2).clamp(2, (MOST_AHEAD_BYTES / block_bytes).max(2));
         // As far as somebody else's memory goes.
+        let begin = ahead.end.max(block + 1);
         let end = (block + 1 + window).min(shape.layout.blocks());
         let is_elsewhere = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != me);
-        let end = (block + 1..end).find(|&block| !is_elsewhere(shape, block)).unwrap_or(end);
-        shape.ahead = Ahead { next: block + 1, window, end };
-        for block in (block + 1..end).map(Block) {
+        let end = (begin..end).find(|&block| !is_elsewhere(shape, block)).unwrap_or(end.max(begin));
+        let marker = begin.max(block + window / 2);
+        shape.ahead = Ahead { next: block + 1, marker, window, end };
+        for block in (begin..end).filter(|&block| block != marker).map(Block) {
             if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
                 protocol.on_read_fault(driver, block);
             }
@@ -365,7 +381,8 @@ impl Engine {
         let offset = entry.shape.allocation.offset;
         let now = Instant::now();
         let last = &self.served;
-        let is_back = (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < AT_ONCE);
+        let is_back =
+            (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < AT_ONCE);
         let times = if is_back { last.times + 1 } else { 0 };
         self.served = Served { thread, address, at: Some(now), times };
         if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {
@@ -448,7 +465,8 @@ impl Engine {
     /// All that is allocated, in what order together, and which extents live here though no rule says so.
     pub(crate) fn holdings(&self) -> Holdings {
         let allocations = self.entries.values().map(|entry| entry.shape.allocation).collect();
-        let homes = self.entries.iter().map(|(&offset, entry)| (offset, entry.shape.homes.known_of(self.core.me.0)));
+        let homes =
+            self.entries.iter().map(|(&offset, entry)| (offset, entry.shape.homes.known_of(self.core.me.0)));
         (allocations, self.together.clone(), homes.filter(|(_, extents)| !extents.is_empty()).collect())
     }
 
@@ -522,7 +540,10 @@ impl Engine {
     pub(crate) fn remove(&mut self, offset: u64) {
         if let Some(entry) = self.entries.remove(&offset) {
             self.core.forget(offset);
-            self.core.memory.unmap(&entry.shape.layout, true).unwrap_or_else(|error| crate::driver::fail(&error));
+            self.core
+                .memory
+                .unmap(&entry.shape.layout, true)
+                .unwrap_or_else(|error| crate::driver::fail(&error));
         }
     }
 
@@ -543,7 +564,8 @@ impl Engine {
 
     fn take_freed(&mut self, from: u32, head: &Head) {
         let [token, offset, ..] = *head;
-        let is_creator = self.entries.get(&offset).is_some_and(|entry| entry.shape.allocation.creator == from);
+        let is_creator =
+            self.entries.get(&offset).is_some_and(|entry| entry.shape.allocation.creator == from);
         if !is_creator {
             return self.accuse(from, &"the end of what it has not allocated");
         }
@@ -555,7 +577,9 @@ impl Engine {
         let [token, offset, extent, _] = *head;
         let me = self.core.me.0;
         let entry = self.entries.get_mut(&offset).filter(|entry| entry.shape.allocation.creator == me);
-        let Some(entry) = entry.filter(|entry| extent <= entry.shape.homes.extent(entry.shape.layout.blocks())) else {
+        let Some(entry) =
+            entry.filter(|entry| extent <= entry.shape.homes.extent(entry.shape.layout.blocks()))
+        else {
             return self.accuse(from, &"a question about what is not ours");
         };
         let home = entry.shape.homes.of(extent).unwrap_or(from);

@@ -94,9 +94,13 @@ mod tests {
     fn slices_do_not_meet_and_all_lie_in_the_heap() {
         for count in [1, 2, 3, 8, 9, 100, 1000] {
             let bytes = Heap::slice_bytes(count);
-            assert!(bytes * u64::from(count) <= HEAP_BYTES && bytes >= HEAP_BYTES / u64::from(count) / 2 || bytes == LONGEST_SLICE_BYTES);
+            assert!(
+                bytes * u64::from(count) <= HEAP_BYTES && bytes >= HEAP_BYTES / u64::from(count) / 2
+                    || bytes == LONGEST_SLICE_BYTES
+            );
             for rank in 0..count {
-                let (&begin, &end) = Heap::slice(rank, count).free.iter().next().map(|(b, e)| (b, e)).unwrap();
+                let (&begin, &end) =
+                    Heap::slice(rank, count).free.iter().next().map(|(b, e)| (b, e)).unwrap();
                 assert_eq!((Heap::owner(begin, count), Heap::owner(end - 1, count)), (rank, rank));
             }
         }

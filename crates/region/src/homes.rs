@@ -34,7 +34,9 @@ impl Homes {
     pub(crate) fn of(&self, extent: u64) -> Option<u32> {
         match self.placement {
             Placement::At(rank) => Some(rank),
-            Placement::RoundRobin => Some(u32::try_from(extent % u64::from(self.count)).expect("below the count")),
+            Placement::RoundRobin => {
+                Some(u32::try_from(extent % u64::from(self.count)).expect("below the count"))
+            }
             Placement::FirstTouch if self.count == 1 => Some(0),
             Placement::FirstTouch => self.known.get(&extent).copied(),
         }
@@ -53,10 +55,5 @@ impl Homes {
     /// Extents of which only this table says that they live with a component.
     pub(crate) fn known_of(&self, rank: u32) -> Vec<u64> {
         self.known.iter().filter(|&(_, &home)| home == rank).map(|(&extent, _)| extent).collect()
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        // A tree's node is about half full.
-        self.known.len() * size_of::<(u64, u32)>() * 2
     }
 }

@@ -1,6 +1,5 @@
 //! Locks, conditions and barriers of a task's threads, in whatever component they are.
 
-
 use crate::synchronise::{Combine, Mode};
 use crate::task::Task;
 

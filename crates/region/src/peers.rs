@@ -250,7 +250,8 @@ impl Peers {
                 return Some(Arrival { from, kind });
             }
             // The head is the same in all parts.
-            let new = if parts.is_empty() { &buffer[..] } else { buffer.get(HEAD_BYTES..).unwrap_or_default() };
+            let new =
+                if parts.is_empty() { &buffer[..] } else { buffer.get(HEAD_BYTES..).unwrap_or_default() };
             parts.extend_from_slice(new);
             if parts.len() > LONGEST_BYTES {
                 self.cut(from);

@@ -124,13 +124,20 @@ fn this_thread() -> u64 {
 impl Runtime {
     /// Starts it, for the whole life of the process.
     pub(crate) fn start(engine: Engine) -> std::io::Result<Arc<Self>> {
-        let event = engine.core.peers.as_ref().and_then(|peers| peers.endpoint.event_descriptor().map(|fd| fd.try_clone_to_owned()));
+        let event = engine
+            .core
+            .peers
+            .as_ref()
+            .and_then(|peers| peers.endpoint.event_descriptor().map(|fd| fd.try_clone_to_owned()));
         let event = event.transpose()?;
         let runtime = Arc::new(Self {
             engine: Mutex::new(engine),
             owner: AtomicU64::new(0),
             event,
-            kick: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?,
+            kick: rustix::event::eventfd(
+                0,
+                rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+            )?,
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
             waits: Learned::default(),
@@ -148,7 +155,9 @@ impl Runtime {
 
     pub(crate) fn lock(&self) -> Held<'_> {
         if self.owner.load(Ordering::Relaxed) == this_thread() {
-            crate::driver::fail(&"a protocol's handler, or code that a signal has put into the middle of one, has touched shared memory");
+            crate::driver::fail(
+                &"a protocol's handler, or code that a signal has put into the middle of one, has touched shared memory",
+            );
         }
         let guard = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         self.owner.store(this_thread(), Ordering::Relaxed);
@@ -266,7 +275,9 @@ impl Runtime {
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
             // Who waits for something drives better.
-            self.spin(&self.attends, || self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed));
+            self.spin(&self.attends, || {
+                self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
+            });
             let engine = self.lock();
             owes = engine.is_owing();
             Self::leave(engine);

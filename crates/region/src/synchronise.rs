@@ -47,7 +47,8 @@ const COMBINE: [Combine; 7] = [
 
 impl Combine {
     fn of(self, one: u64, other: u64) -> u64 {
-        let floats = |combine: fn(f64, f64) -> f64| combine(f64::from_bits(one), f64::from_bits(other)).to_bits();
+        let floats =
+            |combine: fn(f64, f64) -> f64| combine(f64::from_bits(one), f64::from_bits(other)).to_bits();
         match self {
             Self::First => one,
             Self::Sum => one.wrapping_add(other),
@@ -291,10 +292,17 @@ impl Synchronisation {
     }
 
     /// What another component says.
-    pub(crate) fn take(&mut self, core: &mut Core, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
+    pub(crate) fn take(
+        &mut self,
+        core: &mut Core,
+        from: u32,
+        head: &Head,
+        content: &[u8],
+    ) -> Result<(), Mistake> {
         let [first, barrier, round, _] = *head;
         #[expect(clippy::cast_possible_truncation, reason = "bytes of it")]
-        let (word, combine) = (WORDS.get(usize::from(first as u8)), COMBINE.get(usize::from((first >> 8) as u8)));
+        let (word, combine) =
+            (WORDS.get(usize::from(first as u8)), COMBINE.get(usize::from((first >> 8) as u8)));
         match word.ok_or(Mistake::Word(first))? {
             Word::Up => {
                 if !self.below(self.own).contains(&from) {

@@ -37,7 +37,9 @@ pub enum JoinError {
         error: comb_net::RequestError,
     },
     /// One of the others has not come.
-    #[error("component {rank} has not come within {limit:?}: does every component of the program join the task?")]
+    #[error(
+        "component {rank} has not come within {limit:?}: does every component of the program join the task?"
+    )]
     Missing {
         /// Which.
         rank: u32,
@@ -76,7 +78,9 @@ pub enum AllocateError {
         available: u64,
     },
     /// More than this component may have.
-    #[error("{bytes} bytes would pass this component's budget of {budget}, of which {used} are used (comb run --memory)")]
+    #[error(
+        "{bytes} bytes would pass this component's budget of {budget}, of which {used} are used (comb run --memory)"
+    )]
     Budget {
         /// Asked for.
         bytes: u64,
@@ -152,11 +156,15 @@ impl Task {
 
     fn begin(description: Option<Description>) -> Result<Self, JoinError> {
         let (rank, count) = description.as_ref().map_or((0, 1), |description| {
-            (description.rank, u32::try_from(description.components.len()).expect("within 32 bits, as ranks are"))
+            (
+                description.rank,
+                u32::try_from(description.components.len()).expect("within 32 bits, as ranks are"),
+            )
         });
         let frames = description.as_ref().and_then(|description| description.frames).map(inherited);
         // Where all components are on one host and may share page frames, that is all there is to it.
-        let are_all_here = (0..count).all(|rank| description.as_ref().is_none_or(|description| description.is_here(rank)));
+        let are_all_here =
+            (0..count).all(|rank| description.as_ref().is_none_or(|description| description.is_here(rank)));
         let imports = are_all_here && (count == 1 || frames.is_some());
         let frames = frames.filter(|_| imports);
         let memory = Arc::new(Memory::reserve(MemoryOptions { frames, ..MemoryOptions::default() })?);
@@ -236,14 +244,23 @@ impl Task {
         let (begun, _) = runtime.call(|engine, slot| {
             slot.begin(0);
             let layout = |offset| {
-                let grain = if terms.guard == Guard::Mmu { comb_memory::Grain::Minipages } else { comb_memory::Grain::Pages };
+                let grain = if terms.guard == Guard::Mmu {
+                    comb_memory::Grain::Minipages
+                } else {
+                    comb_memory::Grain::Pages
+                };
                 comb_memory::Layout::new(offset, bytes, terms.block_bytes, grain)
             };
             let span = layout(0).map_err(|error| AllocateError::Terms(error.to_string()))?.span();
             let offset = engine.heap.take(span).ok_or(AllocateError::Full(span))?;
             engine.generation += 1;
-            let allocation =
-                Allocation { offset, bytes, generation: engine.generation, creator: self.rank(), terms: *terms };
+            let allocation = Allocation {
+                offset,
+                bytes,
+                generation: engine.generation,
+                creator: self.rank(),
+                terms: *terms,
+            };
             if let Err(why) = engine.install(allocation) {
                 engine.heap.give_back(offset, span);
                 return Err(AllocateError::Refused { rank: self.rank(), why: words(why) });
@@ -296,15 +313,25 @@ impl Task {
     }
 
     /// What was allocated together at this turn in the life that the checkpoint is of.
-    fn allocated_before(&self, turn: usize, bytes: u64, terms: &Terms) -> Option<Result<*mut u8, AllocateError>> {
+    fn allocated_before(
+        &self,
+        turn: usize,
+        bytes: u64,
+        terms: &Terms,
+    ) -> Option<Result<*mut u8, AllocateError>> {
         let engine = self.runtime().lock();
         let offset = *engine.together.get(turn)?;
         let Some(entry) = engine.entries.get(&offset) else {
-            return Some(Err(AllocateError::Terms("what was allocated here has been freed before the checkpoint".to_owned())));
+            return Some(Err(AllocateError::Terms(
+                "what was allocated here has been freed before the checkpoint".to_owned(),
+            )));
         };
         let allocation = entry.shape.allocation;
         if (allocation.bytes, &allocation.terms) != (bytes, terms) {
-            let then = format!("at this turn the checkpoint has {} bytes by {:?}", allocation.bytes, allocation.terms);
+            let then = format!(
+                "at this turn the checkpoint has {} bytes by {:?}",
+                allocation.bytes, allocation.terms
+            );
             return Some(Err(AllocateError::Terms(then)));
         }
         Some(Ok(pointer(offset)))
@@ -315,7 +342,8 @@ impl Task {
         let offset = (address as u64).wrapping_sub(comb_memory::HEAP_START as u64);
         let bytes = {
             let engine = self.runtime().lock();
-            let entry = engine.entries.get(&offset).filter(|entry| entry.shape.allocation.creator == self.rank());
+            let entry =
+                engine.entries.get(&offset).filter(|entry| entry.shape.allocation.creator == self.rank());
             entry.ok_or(NotAllocated(address as usize))?.shape.allocation.bytes
         };
         self.free_at(offset);
@@ -408,7 +436,13 @@ impl Task {
         self.combine_among(barrier, 1, combine, values)
     }
 
-    pub(crate) fn combine_among(&self, barrier: u64, threads: usize, combine: Combine, values: &[u64]) -> Vec<u64> {
+    pub(crate) fn combine_among(
+        &self,
+        barrier: u64,
+        threads: usize,
+        combine: Combine,
+        values: &[u64],
+    ) -> Vec<u64> {
         self.publish();
         let runtime = self.runtime();
         runtime.call(|engine, slot| {

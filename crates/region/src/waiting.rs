@@ -57,7 +57,10 @@ impl Slot {
         if self.state.compare_exchange(WAITS, SLEEPS, Ordering::AcqRel, Ordering::Acquire) == Err(DONE) {
             return;
         }
-        let limit = futex::Timespec { tv_sec: limit.as_secs().min(3600).cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+        let limit = futex::Timespec {
+            tv_sec: limit.as_secs().min(3600).cast_signed(),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
         let _ = futex::wait(&self.state, futex::Flags::PRIVATE, SLEEPS, Some(&limit));
         let _ = self.state.compare_exchange(SLEEPS, WAITS, Ordering::AcqRel, Ordering::Acquire);
     }

@@ -45,7 +45,10 @@ fn passes(case: &str) {
     {
         let outcome = launch(case, components, share);
         let said = |printed: &[comb_region::launch::Printed]| -> String {
-            printed.iter().map(|of| [&of.output[..], &of.error].map(String::from_utf8_lossy).concat()).collect()
+            printed
+                .iter()
+                .map(|of| [&of.output[..], &of.error].map(String::from_utf8_lossy).concat())
+                .collect()
         };
         assert!(outcome.is_success(), "{case} with {components}, {share:?}:\n{}", said(&outcome.printed));
     }
@@ -55,7 +58,8 @@ const ALL_SHARINGS: [Sharing; 4] = [Sharing::Stache, Sharing::Migratory, Sharing
 
 fn terms_of_all_kinds() -> impl Iterator<Item = Terms> {
     let placements = [Placement::FirstTouch, Placement::RoundRobin, Placement::At(0)];
-    let terms = |sharing, placement, block_bytes| Terms { sharing, placement, block_bytes, ..Terms::default() };
+    let terms =
+        |sharing, placement, block_bytes| Terms { sharing, placement, block_bytes, ..Terms::default() };
     ALL_SHARINGS.into_iter().flat_map(move |sharing| {
         placements.into_iter().flat_map(move |placement| {
             [4096, 65536].into_iter().map(move |block_bytes| terms(sharing, placement, block_bytes))
@@ -134,14 +138,19 @@ fn many_threads(task: &Task) {
                     for round in 1..5_u32 {
                         for index in (own..LENGTH).step_by(all) {
                             // Neighbours of all components in each page: by turns for who writes alone.
-                            if matches!(sharing, Sharing::Release | Sharing::Update) || index / 1024 % all == own {
+                            if matches!(sharing, Sharing::Release | Sharing::Update)
+                                || index / 1024 % all == own
+                            {
                                 numbers.set(index, round);
                             }
                         }
                         barrier.wait();
                         for index in (0..LENGTH).step_by(7) {
                             let seen = numbers.get(index);
-                            assert!(seen == round || seen == 0, "{sharing:?} {index}: {seen} in round {round}");
+                            assert!(
+                                seen == round || seen == 0,
+                                "{sharing:?} {index}: {seen} in round {round}"
+                            );
                         }
                         barrier.wait();
                     }
@@ -159,7 +168,10 @@ fn threads_of_a_component_share_its_misses() {
 fn reductions(task: &Task) {
     let (rank, count) = (u64::from(task.rank()), u64::from(task.count()));
     for round in 0..50 {
-        assert_eq!(task.reduce(Combine::Sum, &[rank, 1, round]), [count * (count - 1) / 2, count, round * count]);
+        assert_eq!(
+            task.reduce(Combine::Sum, &[rank, 1, round]),
+            [count * (count - 1) / 2, count, round * count]
+        );
         assert_eq!(task.reduce(Combine::Greatest, &[rank + round]), [count - 1 + round]);
         assert_eq!(task.reduce(Combine::Least, &[rank + round]), [round]);
         assert_eq!(task.reduce(Combine::First, &[rank + 7]), [7]);
@@ -212,7 +224,8 @@ fn conditions_wake_who_waits_for_them() {
 fn sequential(task: &Task) {
     for sharing in [Sharing::Stache, Sharing::Migratory] {
         for round in 0..30_u64 {
-            let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() }).expect("allocated");
+            let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() })
+                .expect("allocated");
             // Store buffering: not both find nothing. The two words are in different pages.
             let (own, other) = if task.rank() % 2 == 0 { (0, 1024) } else { (1024, 0) };
             task.barrier();
@@ -257,4 +270,3 @@ fn freed(task: &Task) {
 fn what_is_freed_is_given_out_anew() {
     passes("freed");
 }
-
