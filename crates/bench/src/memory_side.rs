@@ -447,16 +447,16 @@ fn objects(task: &Task) -> Outcome {
 
 /// A terabyte, of which a gigabyte is touched.
 fn metadata(task: &Task) -> Outcome {
-    const RESERVED: u64 = 1 << 40;
+    const RESERVED: usize = 1 << 40;
     const TOUCHED: usize = 1 << 30;
     let before = kilobytes();
     let terms = Terms { sparse: true, placement: Placement::At(0), ..Terms::default() };
-    let memory: *mut u64 = task.allocate_together(RESERVED, &terms)?.cast();
+    let memory: *mut u64 = task.allocate_together(RESERVED as u64, &terms)?.cast();
     task.barrier();
     if task.rank() == 0 {
         // In eight places.
         for part in 0..8 {
-            let first = (RESERVED as usize / 8 / 8) * part;
+            let first = (RESERVED / 8 / 8) * part;
             (0..TOUCHED / 8 / PAGE).for_each(|page| store(memory, first + page * WORDS, 1));
         }
         say(task, 0, "metadata of a terabyte, at home", "MB", (kilobytes() - before) as f64 / 1e3);
@@ -464,7 +464,7 @@ fn metadata(task: &Task) -> Outcome {
     task.barrier();
     if task.rank() == 1 {
         for part in 0..8 {
-            let first = (RESERVED as usize / 8 / 8) * part;
+            let first = (RESERVED / 8 / 8) * part;
             (0..TOUCHED / 8 / PAGE).for_each(|page| _ = black_box(load(memory, first + page * WORDS)));
         }
         say(task, 1, "metadata of a terabyte, at a client", "MB", (kilobytes() - before) as f64 / 1e3);

@@ -392,7 +392,7 @@ impl Engine {
     }
 
     fn release_held(&mut self) -> bool {
-        if !self.held.as_ref().is_some_and(|held| Instant::now() >= held.until) {
+        if self.held.as_ref().is_none_or(|held| Instant::now() < held.until) {
             return false;
         }
         let held = self.held.take().expect("just seen");

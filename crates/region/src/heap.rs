@@ -99,8 +99,7 @@ mod tests {
                     || bytes == LONGEST_SLICE_BYTES
             );
             for rank in 0..count {
-                let (&begin, &end) =
-                    Heap::slice(rank, count).free.iter().next().map(|(b, e)| (b, e)).unwrap();
+                let (&begin, &end) = Heap::slice(rank, count).free.iter().next().unwrap();
                 assert_eq!((Heap::owner(begin, count), Heap::owner(end - 1, count)), (rank, rank));
             }
         }

@@ -7,8 +7,10 @@ use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
 
-/// What the components of a case do.
-const CASES: &[(&str, fn(&Task))] = &[
+/// What the components of a case do, by its name.
+type Case = (&'static str, fn(&Task));
+
+const CASES: &[Case] = &[
     ("stores_are_found", stores_are_found),
     ("counter", counter),
     ("many_threads", many_threads),
@@ -75,7 +77,7 @@ fn stores_are_found(task: &Task) {
         let numbers = Array::<u64>::together(task, EACH * count, &terms).expect("allocated");
         for round in 1..4_u64 {
             // Not the same part each time: what one has stored another stores next.
-            let part = (rank + round as usize) % count;
+            let part = (rank + usize::try_from(round).expect("small")) % count;
             for index in 0..EACH {
                 numbers.set(part * EACH + index, round * 1_000_000 + index as u64);
             }
@@ -227,7 +229,7 @@ fn sequential(task: &Task) {
             let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() })
                 .expect("allocated");
             // Store buffering: not both find nothing. The two words are in different pages.
-            let (own, other) = if task.rank() % 2 == 0 { (0, 1024) } else { (1024, 0) };
+            let (own, other) = if task.rank().is_multiple_of(2) { (0, 1024) } else { (1024, 0) };
             task.barrier();
             words.set(own, round + 1);
             let seen = words.get(other);
