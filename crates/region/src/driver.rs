@@ -7,7 +7,7 @@ use std::time::Duration;
 use comb_coherence::{Access, Block, CellId, Content, Loss, Tempest};
 use comb_memory::{Layout, Memory};
 
-use crate::engine::Shape;
+use crate::engine::{Mistake, Shape};
 use crate::peers::{Gone, Peers};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
@@ -27,7 +27,7 @@ pub(crate) struct Core {
     /// Rights that are given and not yet told to the MMU, which takes many at once.
     raised: Option<Raised>,
     /// Who waits for an answer.
-    tokens: BTreeMap<u64, Arc<Slot>>,
+    tokens: BTreeMap<u64, (u32, Arc<Slot>)>,
     next_token: u64,
     /// On whose memory this component depends, by rank: it has asked for some of it. (Hive §2, §5.6)
     pub(crate) depends: Vec<bool>,
@@ -89,18 +89,25 @@ impl Core {
         }
     }
 
-    /// A number by which an answer finds its slot.
-    pub(crate) fn token(&mut self, slot: &Arc<Slot>) -> u64 {
+    /// A number by which the answer of a component finds its slot.
+    pub(crate) fn token(&mut self, of: u32, slot: &Arc<Slot>) -> u64 {
         self.next_token += 1;
-        self.tokens.insert(self.next_token, Arc::clone(slot));
+        self.tokens.insert(self.next_token, (of, Arc::clone(slot)));
         self.next_token
     }
 
     /// An answer has come. Of several that share a slot, each counts.
-    pub(crate) fn answered(&mut self, token: u64, values: [u64; 2]) {
-        if let Some(slot) = self.tokens.remove(&token) {
-            if values == [0, 0] { slot.happened() } else { slot.end(values) }
+    pub(crate) fn answered(&mut self, from: u32, token: u64, values: [u64; 2]) -> Result<(), Mistake> {
+        if self.tokens.get(&token).is_none_or(|(of, _)| *of != from) {
+            return Err(Mistake::NotAsked);
         }
+        let (_, slot) = self.tokens.remove(&token).expect("just seen");
+        if values == [0, 0] {
+            slot.happened();
+        } else {
+            slot.end(values);
+        }
+        Ok(())
     }
 
     pub(crate) fn await_block(&mut self, offset: u64, block: Block, slot: &Arc<Slot>) {

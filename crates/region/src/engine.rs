@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use comb_coherence::release::Release;
 use comb_coherence::stache::Stache;
-use comb_coherence::{Access, Block, CellId, Loss, Message, PeerError, Protocol};
-use comb_memory::{Grain, Layout, Memory};
+use comb_coherence::{Access, Block, CellId, Loss, Protocol};
+use comb_memory::{Layout, Memory};
 
 use crate::checkpoint::{Holdings, OwnPage};
 use crate::driver::{Core, Driver};
@@ -16,9 +16,13 @@ use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::peers::{Gone, Peers};
 use crate::synchronise::Synchronisation;
-use crate::terms::{Allocation, Guard, Sharing};
+use crate::terms::{Allocation, Sharing};
 use crate::waiting::Slot;
-use crate::wire::{self, Head, Kind};
+use crate::wire::{Head, Kind};
+
+mod hearing;
+
+pub(crate) use hearing::Mistake;
 
 /// Messages that are taken before the driver looks whether what it waits for has happened.
 const MESSAGES_A_TURN: usize = 32;
@@ -155,7 +159,7 @@ impl Engine {
             let Some(peers) = &mut self.core.peers else { break };
             let Some(arrival) = peers.receive(&mut buffer) else { break };
             came = true;
-            self.take(arrival.from, arrival.kind, &buffer);
+            self.hear(arrival.from, arrival.kind, &buffer);
         }
         self.buffer = buffer;
         self.core.raise();
@@ -175,40 +179,6 @@ impl Engine {
             || self.core.peers.as_ref().is_some_and(Peers::has_unsent)
     }
 
-    fn take(&mut self, from: u32, kind: u8, message: &[u8]) {
-        let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
-            return self.accuse(from, &"a message that means nothing");
-        };
-        match kind {
-            Kind::Protocol => self.take_protocol(from, &head, content),
-            Kind::Allocated => self.take_allocated(from, &head, content),
-            Kind::Known => self.core.answered(head[0], [head[1], head[2]]),
-            Kind::Freed => self.take_freed(from, &head),
-            Kind::WhoseIs => self.take_whose(from, &head),
-            Kind::ItIs => self.take_home(from, &head),
-            Kind::Synchronise => {
-                if let Err(mistake) = self.synchronisation.take(&mut self.core, from, &head, content) {
-                    self.accuse(from, &mistake);
-                }
-            }
-            Kind::Futex | Kind::Checkpoint => self.accuse(from, &"a message that is not spoken here"),
-            Kind::Bye => {
-                self.parted.insert(from);
-            }
-        }
-    }
-
-    /// A peer has said what cannot be: it is cut off, as if it had died. What it said has changed nothing.
-    fn accuse(&mut self, from: u32, mistake: &dyn std::fmt::Display) {
-        if let Some(peers) = &mut self.core.peers {
-            peers.cut(from);
-        }
-        self.gone(&Gone {
-            rank: from,
-            cause: format!("it was cut off, for it said what cannot be: {mistake}"),
-        });
-    }
-
     fn gone(&mut self, gone: &Gone) {
         if self.parted.contains(&gone.rank) {
             return;
@@ -224,50 +194,7 @@ impl Engine {
         self.core.wake_all();
     }
 
-    // ── protocols ──
-
-    fn take_protocol(&mut self, from: u32, head: &Head, content: &[u8]) {
-        let [word, offset, block, _] = *head;
-        if let Some(held) = &mut self.held
-            && (held.offset, held.block) == (offset, block)
-        {
-            held.messages.push((from, *head, content.to_vec()));
-            return;
-        }
-        let Some(entry) = self.entries.get_mut(&offset) else {
-            return self
-                .accuse(from, &format_args!("it speaks of an allocation at {offset:#x}, which is none"));
-        };
-        if (word >> 32) != u64::from(entry.shape.allocation.generation) {
-            return self
-                .accuse(from, &format_args!("it speaks of an allocation at {offset:#x} that is no more"));
-        }
-        let Some(protocol) = &mut entry.protocol else {
-            return self
-                .accuse(from, &format_args!("it asks about memory at {offset:#x} that needs no asking"));
-        };
-        if block < entry.shape.layout.blocks() {
-            match entry.shape.home(block) {
-                Some(home) if home == self.core.me.0 => entry.shape.claim(&self.core, block),
-                Some(_) => {}
-                // Its creator has told the sender before it has told us.
-                None => return entry.early.push((from, *head, content.to_vec())),
-            }
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
-        let kind = word as u8;
-        let message = Message { kind, block: Block(block), word: head[3], content };
-        let mut driver = Driver::hearing(&mut self.core, &mut entry.shape, content);
-        let heard = protocol.on_message(&mut driver, CellId(from), message);
-        drop(driver);
-        if let Err(error) = heard {
-            let what = protocol.describe(kind);
-            // What it had under way when it was declared dead.
-            if !matches!(error, PeerError::Dead(_)) {
-                self.accuse(from, &format_args!("{error} ({what}, allocation at {offset:#x})"));
-            }
-        }
-    }
+    // ── faults ──
 
     /// What a thread has to wait for whose access was stopped.
     pub(crate) fn fault(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
@@ -284,7 +211,7 @@ impl Engine {
                 return Stopped::Again;
             }
             slot.begin(1);
-            let token = self.core.token(slot);
+            let token = self.core.token(creator, slot);
             self.core.say(creator, Kind::WhoseIs, &[token, offset, extent, 0], &[]);
             return Stopped::Waits;
         };
@@ -396,9 +323,7 @@ impl Engine {
             return false;
         }
         let held = self.held.take().expect("just seen");
-        for (from, head, content) in held.messages {
-            self.take_protocol(from, &head, &content);
-        }
+        self.hear_kept(held.messages);
         true
     }
 
@@ -428,9 +353,7 @@ impl Engine {
     /// Makes an allocation known here. An error is a number for the one who asked.
     pub(crate) fn install(&mut self, allocation: Allocation) -> Result<(), u64> {
         let terms = allocation.terms;
-        let grain = if terms.guard == Guard::Mmu { Grain::Minipages } else { Grain::Pages };
-        let layout = Layout::new(allocation.offset, allocation.bytes, terms.block_bytes, grain);
-        let layout = layout.map_err(|_| REFUSED_MEMORY)?;
+        let layout = allocation.layout().map_err(|_| REFUSED_MEMORY)?;
         let (me, count) = (self.core.me.0, self.core.count());
         let homes = Homes::new(terms.placement, count, layout.block_bytes() as u64);
         let protocol: Option<Box<dyn Protocol + Send>> = if self.core.imports {
@@ -545,62 +468,6 @@ impl Engine {
                 .unmap(&entry.shape.layout, true)
                 .unwrap_or_else(|error| crate::driver::fail(&error));
         }
-    }
-
-    fn take_allocated(&mut self, from: u32, head: &Head, content: &[u8]) {
-        let count = self.core.count();
-        let Ok(allocation) = postcard::from_bytes::<Allocation>(content) else {
-            return self.accuse(from, &"an allocation that cannot be read");
-        };
-        if Heap::owner(allocation.offset, count) != from || allocation.creator != from {
-            return self.accuse(from, &"an allocation in another's slice");
-        }
-        if self.entries.contains_key(&allocation.offset) {
-            return self.accuse(from, &"an allocation where one is");
-        }
-        let outcome = self.install(allocation).err().unwrap_or(0);
-        self.core.say(from, Kind::Known, &[head[0], outcome, 0, 0], &[]);
-    }
-
-    fn take_freed(&mut self, from: u32, head: &Head) {
-        let [token, offset, ..] = *head;
-        let is_creator =
-            self.entries.get(&offset).is_some_and(|entry| entry.shape.allocation.creator == from);
-        if !is_creator {
-            return self.accuse(from, &"the end of what it has not allocated");
-        }
-        self.remove(offset);
-        self.core.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
-    }
-
-    fn take_whose(&mut self, from: u32, head: &Head) {
-        let [token, offset, extent, _] = *head;
-        let me = self.core.me.0;
-        let entry = self.entries.get_mut(&offset).filter(|entry| entry.shape.allocation.creator == me);
-        let Some(entry) =
-            entry.filter(|entry| extent <= entry.shape.homes.extent(entry.shape.layout.blocks()))
-        else {
-            return self.accuse(from, &"a question about what is not ours");
-        };
-        let home = entry.shape.homes.of(extent).unwrap_or(from);
-        entry.shape.homes.learn(extent, home);
-        self.core.say(from, Kind::ItIs, &[token, offset, extent, u64::from(home)], &[]);
-    }
-
-    fn take_home(&mut self, from: u32, head: &Head) {
-        let [token, offset, extent, home] = *head;
-        let count = self.core.count();
-        let home = u32::try_from(home).ok().filter(|&home| home < count);
-        let entry = self.entries.get_mut(&offset).filter(|entry| entry.shape.allocation.creator == from);
-        let (Some(entry), Some(home)) = (entry, home) else {
-            return self.accuse(from, &"an answer about what is not its own");
-        };
-        entry.shape.homes.learn(extent, home);
-        let early = std::mem::take(&mut entry.early);
-        for (from, head, content) in early {
-            self.take_protocol(from, &head, &content);
-        }
-        self.core.answered(token, [0, 0]);
     }
 }
 

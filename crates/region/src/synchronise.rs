@@ -117,6 +117,8 @@ pub(crate) enum Mistake {
     Home,
     #[error("a lock that it does not hold")]
     NotHeld,
+    #[error("the answer to a question that it was not asked")]
+    NotAsked,
 }
 
 /// The answer to [`Word::TryWrite`] of who does not get it.
@@ -248,7 +250,7 @@ impl Synchronisation {
     /// Asks for a lock. The slot ends with [`GRANTED`] or [`BUSY`]; the token says which wait it was when it is given back.
     pub(crate) fn lock(&mut self, core: &mut Core, lock: u64, mode: Mode, slot: &Arc<Slot>) -> u64 {
         slot.begin(1);
-        let token = core.token(slot);
+        let token = core.token(self.home(lock), slot);
         let word = match mode {
             Mode::Read => Word::Read,
             Mode::Write => Word::Write,
@@ -272,7 +274,7 @@ impl Synchronisation {
         slot: &Arc<Slot>,
     ) -> u64 {
         slot.begin(1);
-        let token = core.token(slot);
+        let token = core.token(self.home(lock), slot);
         // One message says both: the waiting must begin before the lock is free.
         self.tell(core, lock, [Word::Await as u64 | condition << 8, lock, token, held]);
         token
@@ -347,8 +349,7 @@ impl Synchronisation {
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let word = *WORDS.get(usize::from(first as u8)).ok_or(Mistake::Word(first))?;
         if word == Word::Answer {
-            core.answered(token, [more, 0]);
-            return Ok(());
+            return core.answered(from, token, [more, 0]).map_err(|_| Mistake::NotAsked);
         }
         if self.home(number) != self.own {
             return Err(Mistake::Home);
@@ -383,7 +384,7 @@ impl Synchronisation {
 
 fn answer(core: &mut Core, own: u32, who: Holder, value: u64) {
     if who.rank == own {
-        core.answered(who.token, [value, 0]);
+        core.answered(own, who.token, [value, 0]).expect("a thread of ours waits for it");
     } else {
         core.say(who.rank, Kind::Synchronise, &[Word::Answer as u64, 0, who.token, value], &[]);
     }

@@ -13,7 +13,7 @@ use crate::engine::{Engine, REFUSED_FULL, REFUSED_PROTOCOL};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime};
 use crate::synchronise::{Combine, Mode};
-use crate::terms::{Allocation, Guard, Terms};
+use crate::terms::{Allocation, Terms};
 use crate::wire::Kind;
 
 /// Why a component is not part of its task.
@@ -243,15 +243,8 @@ impl Task {
         let runtime = self.runtime();
         let (begun, _) = runtime.call(|engine, slot| {
             slot.begin(0);
-            let layout = |offset| {
-                let grain = if terms.guard == Guard::Mmu {
-                    comb_memory::Grain::Minipages
-                } else {
-                    comb_memory::Grain::Pages
-                };
-                comb_memory::Layout::new(offset, bytes, terms.block_bytes, grain)
-            };
-            let span = layout(0).map_err(|error| AllocateError::Terms(error.to_string()))?.span();
+            let layout = terms.layout(0, bytes).map_err(|error| AllocateError::Terms(error.to_string()))?;
+            let span = layout.span();
             let offset = engine.heap.take(span).ok_or(AllocateError::Full(span))?;
             engine.generation += 1;
             let allocation = Allocation {
@@ -273,7 +266,7 @@ impl Task {
         for rank in others {
             let (_, [outcome, _]) = runtime.call(|engine, slot| {
                 slot.begin(1);
-                let token = engine.core.token(slot);
+                let token = engine.core.token(rank, slot);
                 engine.core.say(rank, Kind::Allocated, &[token, 0, 0, 0], &content);
             });
             if outcome != 0 {
@@ -392,7 +385,7 @@ impl Task {
             let others = engine.core.others();
             slot.begin(u32::try_from(others.len()).expect("as many as ranks"));
             for rank in others {
-                let token = engine.core.token(slot);
+                let token = engine.core.token(rank, slot);
                 engine.core.say(rank, Kind::Freed, &[token, offset, 0, 0], &[]);
             }
         });

@@ -1,5 +1,6 @@
 //! What a program asks for when it allocates, and what all cells know of it then.
 
+use comb_memory::{Grain, Layout, LayoutError};
 use serde::{Deserialize, Serialize};
 
 /// How an allocation is shared.
@@ -83,4 +84,19 @@ pub struct Allocation {
     pub creator: u32,
     /// How it is shared.
     pub terms: Terms,
+}
+
+impl Allocation {
+    /// How it lies in the heap.
+    pub(crate) fn layout(&self) -> Result<Layout, LayoutError> {
+        self.terms.layout(self.offset, self.bytes)
+    }
+}
+
+impl Terms {
+    /// How so many bytes lie at a place.
+    pub(crate) fn layout(&self, offset: u64, bytes: u64) -> Result<Layout, LayoutError> {
+        let grain = if self.guard == Guard::Mmu { Grain::Minipages } else { Grain::Pages };
+        Layout::new(offset, bytes, self.block_bytes, grain)
+    }
 }

@@ -1,14 +1,10 @@
 //! Tasks of several processes: each case runs in components of this very program.
 
-use comb_region::launch::{Launch, Outcome, Output};
+mod components;
+
 use comb_region::task::Share;
 use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms};
-
-/// Which case a component is to run.
-const CASE: &str = "COMB_TEST_CASE";
-
-/// What the components of a case do, by its name.
-type Case = (&'static str, fn(&Task));
+use components::Case;
 
 const CASES: &[Case] = &[
     ("stores_are_found", stores_are_found),
@@ -22,37 +18,14 @@ const CASES: &[Case] = &[
 
 #[test]
 fn component() {
-    let Ok(case) = std::env::var(CASE) else { return };
-    let (_, run) = CASES.iter().find(|(name, _)| *name == case).expect("a case");
-    let task = Task::join().expect("the launcher is there");
-    run(&task);
-}
-
-fn launch(case: &str, components: u32, share: Share) -> Outcome {
-    Launch::new(std::env::current_exe().unwrap())
-        .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
-        .environment(CASE, case)
-        .components(components)
-        .share(share)
-        .output(Output::Collected)
-        .without_input()
-        .start()
-        .expect("started")
-        .wait()
+    components::run(CASES);
 }
 
 fn passes(case: &str) {
-    for (components, share) in
+    for (count, share) in
         [(1, Share::Auto), (2, Share::Auto), (2, Share::Copy), (4, Share::Copy), (7, Share::Copy)]
     {
-        let outcome = launch(case, components, share);
-        let said = |printed: &[comb_region::launch::Printed]| -> String {
-            printed
-                .iter()
-                .map(|of| [&of.output[..], &of.error].map(String::from_utf8_lossy).concat())
-                .collect()
-        };
-        assert!(outcome.is_success(), "{case} with {components}, {share:?}:\n{}", said(&outcome.printed));
+        components::pass(case, count, share);
     }
 }
 

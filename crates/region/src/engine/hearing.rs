@@ -1,0 +1,269 @@
+//! What other components say. All of it is an allegation: what is refused ends the one who said it, by name, and has changed nothing.
+
+use comb_coherence::{Block, CellId, Message, PeerError};
+
+use super::Engine;
+use crate::driver::Driver;
+use crate::heap::Heap;
+use crate::peers::Gone;
+use crate::terms::Allocation;
+use crate::wire::{self, Head, Kind};
+
+/// Messages about extents whose home a component is about to learn: as many as others can have under way.
+const MOST_EARLY: usize = 65_536;
+
+/// What a peer said that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Mistake {
+    #[error("a message that means nothing")]
+    Nonsense,
+    #[error("an allocation at {0:#x}, where none is")]
+    NoAllocation(u64),
+    #[error("an allocation at {0:#x} that is no more")]
+    Former(u64),
+    #[error("memory at {0:#x}, for which nobody needs to ask")]
+    Unasked(u64),
+    #[error("an allocation at {0:#x} that is not its own to decide about")]
+    Elsewhere(u64),
+    #[error("an allocation at {0:#x}, where one is")]
+    Occupied(u64),
+    #[error("an answer to what it was not asked")]
+    NotAsked,
+    #[error("{error} ({what}, allocation at {offset:#x})")]
+    Protocol { error: PeerError, what: String, offset: u64 },
+    #[error(transparent)]
+    Synchronise(#[from] crate::synchronise::Mistake),
+}
+
+impl Engine {
+    /// What a peer says, or its end.
+    pub(super) fn hear(&mut self, from: u32, kind: u8, message: &[u8]) {
+        if let Err(mistake) = self.take(from, kind, message) {
+            self.accuse(from, &mistake);
+        }
+    }
+
+    /// Messages that had to wait.
+    pub(super) fn hear_kept(&mut self, messages: Vec<(u32, Head, Vec<u8>)>) {
+        for (from, head, content) in messages {
+            if let Err(mistake) = self.take_protocol(from, &head, &content) {
+                self.accuse(from, &mistake);
+            }
+        }
+    }
+
+    /// A peer is cut off, as if it had died.
+    fn accuse(&mut self, from: u32, mistake: &Mistake) {
+        if let Some(peers) = &mut self.core.peers {
+            peers.cut(from);
+        }
+        let cause = format!("it was cut off, for it spoke of {mistake}");
+        self.gone(&Gone { rank: from, cause });
+    }
+
+    pub(super) fn take(&mut self, from: u32, kind: u8, message: &[u8]) -> Result<(), Mistake> {
+        let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
+            return Err(Mistake::Nonsense);
+        };
+        match kind {
+            Kind::Protocol => self.take_protocol(from, &head, content),
+            Kind::Allocated => self.take_allocated(from, &head, content),
+            Kind::Known => self.core.answered(from, head[0], [head[1], head[2]]),
+            Kind::Freed => self.take_freed(from, &head),
+            Kind::WhoseIs => self.take_whose(from, &head),
+            Kind::ItIs => self.take_home(from, &head),
+            Kind::Synchronise => Ok(self.synchronisation.take(&mut self.core, from, &head, content)?),
+            Kind::Futex | Kind::Checkpoint => Err(Mistake::Nonsense),
+            Kind::Bye => {
+                self.parted.insert(from);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_protocol(&mut self, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
+        let [word, offset, block, _] = *head;
+        if let Some(held) = &mut self.held
+            && (held.offset, held.block) == (offset, block)
+        {
+            held.messages.push((from, *head, content.to_vec()));
+            return Ok(());
+        }
+        let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        if (word >> 32) != u64::from(entry.shape.allocation.generation) {
+            return Err(Mistake::Former(offset));
+        }
+        let protocol = entry.protocol.as_mut().ok_or(Mistake::Unasked(offset))?;
+        if block < entry.shape.layout.blocks() {
+            match entry.shape.home(block) {
+                Some(home) if home == self.core.me.0 => entry.shape.claim(&self.core, block),
+                Some(_) => {}
+                // Its creator has told the sender before it has told us.
+                None if entry.early.len() < MOST_EARLY => {
+                    entry.early.push((from, *head, content.to_vec()));
+                    return Ok(());
+                }
+                None => return Err(Mistake::Nonsense),
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
+        let kind = word as u8;
+        let message = Message { kind, block: Block(block), word: head[3], content };
+        let mut driver = Driver::hearing(&mut self.core, &mut entry.shape, content);
+        let heard = protocol.on_message(&mut driver, CellId(from), message);
+        drop(driver);
+        match heard {
+            // What it had under way when it was declared dead.
+            Ok(()) | Err(PeerError::Dead(_)) => Ok(()),
+            Err(error) => Err(Mistake::Protocol { error, what: protocol.describe(kind), offset }),
+        }
+    }
+
+    fn take_allocated(&mut self, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
+        let count = self.core.count();
+        let allocation = postcard::from_bytes::<Allocation>(content).map_err(|_| Mistake::Nonsense)?;
+        let layout = allocation.layout().map_err(|_| Mistake::Nonsense)?;
+        let last = allocation.offset + layout.span() - 1;
+        let is_its_own = |offset| Heap::owner(offset, count) == from;
+        if !is_its_own(allocation.offset) || !is_its_own(last) || allocation.creator != from {
+            return Err(Mistake::Elsewhere(allocation.offset));
+        }
+        let before = self.entries.range(..=last).next_back();
+        if before.is_some_and(|(&offset, entry)| offset + entry.shape.layout.span() > allocation.offset) {
+            return Err(Mistake::Occupied(allocation.offset));
+        }
+        let outcome = self.install(allocation).err().unwrap_or(0);
+        self.core.say(from, Kind::Known, &[head[0], outcome, 0, 0], &[]);
+        Ok(())
+    }
+
+    fn take_freed(&mut self, from: u32, head: &Head) -> Result<(), Mistake> {
+        let [token, offset, ..] = *head;
+        let entry = self.entries.get(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        if entry.shape.allocation.creator != from {
+            return Err(Mistake::Elsewhere(offset));
+        }
+        self.remove(offset);
+        self.core.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
+        Ok(())
+    }
+
+    fn take_whose(&mut self, from: u32, head: &Head) -> Result<(), Mistake> {
+        let [token, offset, extent, _] = *head;
+        let me = self.core.me.0;
+        let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        let is_there = extent <= entry.shape.homes.extent(entry.shape.layout.blocks() - 1);
+        if entry.shape.allocation.creator != me || !is_there {
+            return Err(Mistake::Elsewhere(offset));
+        }
+        let home = entry.shape.homes.of(extent).unwrap_or(from);
+        entry.shape.homes.learn(extent, home);
+        self.core.say(from, Kind::ItIs, &[token, offset, extent, u64::from(home)], &[]);
+        Ok(())
+    }
+
+    fn take_home(&mut self, from: u32, head: &Head) -> Result<(), Mistake> {
+        let [token, offset, extent, home] = *head;
+        let count = self.core.count();
+        let home = u32::try_from(home).ok().filter(|&home| home < count).ok_or(Mistake::Nonsense)?;
+        let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        if entry.shape.allocation.creator != from {
+            return Err(Mistake::Elsewhere(offset));
+        }
+        self.core.answered(from, token, [0, 0])?;
+        entry.shape.homes.learn(extent, home);
+        let early = std::mem::take(&mut entry.early);
+        self.hear_kept(early);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use comb_memory::{Memory, MemoryOptions};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::terms::{Guard, Placement, Sharing, Terms};
+
+    /// Component 0 of three, which are not there. One heap for a process: all cases are of one test.
+    fn engine() -> Engine {
+        let memory = Memory::reserve(MemoryOptions::default()).expect("a heap");
+        Engine::new(Arc::new(memory), None, 0, 3, false)
+    }
+
+    fn allocation(offset: u64, sharing: Sharing, guard: Guard) -> Allocation {
+        let block_bytes = if guard == Guard::Mmu { 128 } else { 4096 };
+        let terms =
+            Terms { sharing, guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
+        Allocation { offset, bytes: 300_000, generation: 7, creator: 0, terms }
+    }
+
+    /// Whatever a peer sends, it is taken or refused, and what is refused leaves this component as it was, as far as can be told.
+    #[test]
+    fn any_message_is_taken_or_refused() {
+        let engine = std::cell::RefCell::new(engine());
+        static PLACES: [u64; 5] = [0, 1 << 20, 2 << 20, 3 << 20, 4 << 20];
+        let places = &PLACES;
+        {
+            let mut engine = engine.borrow_mut();
+            let sharings = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];
+            for (&offset, sharing) in places.iter().zip(sharings) {
+                engine.install(allocation(offset, sharing, Guard::Page)).expect("installed");
+            }
+            engine.install(allocation(places[4], Sharing::Stache, Guard::Mmu)).expect("installed");
+        }
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: 3000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let number = || {
+            prop_oneof![0..12_u64, Just(7 << 32), (0..12_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()]
+        };
+        let offset = prop_oneof![proptest::sample::select(&PLACES[..]), any::<u64>()];
+        let content = prop_oneof![
+            Just(Vec::new()),
+            Just(vec![1; 4096]),
+            prop::collection::vec(any::<u8>(), 0..60),
+            Just(postcard::to_stdvec(&allocation(0, Sharing::Stache, Guard::Page)).expect("plain")),
+        ];
+        let message = (1..3_u32, 0..12_u8, number(), offset, number(), number(), content);
+        runner
+            .run(&prop::collection::vec(message, 1..12), |messages| {
+                let mut engine = engine.borrow_mut();
+                for (from, kind, first, second, third, fourth, content) in messages {
+                    let head = wire::pack(&[first, second, third, fourth]);
+                    let before = engine.entries.len();
+                    if engine.take(from, kind, &[&head[..], &content].concat()).is_err() {
+                        prop_assert_eq!(engine.entries.len(), before);
+                    }
+                    let _ = engine.take(from, kind, &head[..usize::from(kind)]);
+                }
+                Ok(())
+            })
+            .unwrap();
+        let mut engine = engine.into_inner();
+        for offset in places {
+            assert!(engine.entries.contains_key(offset), "nobody else can free it");
+        }
+        // By name, what each lie is.
+        let mut refused = |kind: Kind, head: [u64; 4], content: &[u8]| {
+            engine
+                .take(1, kind as u8, &[&wire::pack(&head)[..], content].concat())
+                .expect_err("a lie")
+                .to_string()
+        };
+        let read = 7 << 32;
+        assert!(refused(Kind::Protocol, [read, 0x5000, 0, 0], &[]).contains("where none is"));
+        assert!(refused(Kind::Protocol, [6 << 32, 0, 0, 0], &[]).contains("no more"));
+        assert!(refused(Kind::Protocol, [read, 0, 1 << 40, 0], &[]).contains("beyond the allocation"));
+        assert!(refused(Kind::Freed, [0, 0, 0, 0], &[]).contains("not its own"));
+        assert!(refused(Kind::Known, [99, 0, 0, 0], &[]).contains("not asked"));
+        let others = Allocation { creator: 1, ..allocation(0, Sharing::Stache, Guard::Page) };
+        let others = postcard::to_stdvec(&others).expect("plain");
+        assert!(refused(Kind::Allocated, [0; 4], &others).contains("not its own"));
+    }
+}

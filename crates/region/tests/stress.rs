@@ -1,0 +1,169 @@
+//! Components load and store by chance, and whatever they find has to fit one order of all stores. `COMB_STRESS_SECONDS` says for how long.
+
+mod components;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use comb_region::task::Share;
+use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
+use comb_types::Dice;
+use components::Case;
+
+const CASES: &[Case] = &[("order", order), ("atomics", atomics), ("objects", objects)];
+
+#[test]
+fn component() {
+    components::run(CASES);
+}
+
+/// For each kind of terms.
+fn long() -> Duration {
+    let seconds = std::env::var("COMB_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0.6);
+    Duration::from_secs_f64(seconds)
+}
+
+fn passes(case: &str) {
+    for count in [2, 3, 5] {
+        components::pass(case, count, Share::Copy);
+    }
+}
+
+const PAGES: usize = 24;
+const WORDS: usize = 512;
+
+/// Each component counts up in words of its own, one a page, always in the order of the pages. Who reads the pages the other way round
+/// finds no less in a page than in the one behind it that it has read before; and never less than it has found there before.
+fn order(task: &Task) {
+    let (rank, count) = (task.rank() as usize, task.count() as usize);
+    for sharing in [Sharing::Stache, Sharing::Migratory] {
+        for placement in [Placement::RoundRobin, Placement::FirstTouch, Placement::At(1)] {
+            let terms = Terms { sharing, placement, ..Terms::default() };
+            let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
+            let mut dice = Dice::new(0x5EED + u64::from(task.rank()));
+            let mut seen = vec![0; PAGES * count];
+            let mut stored = 0;
+            task.barrier();
+            let end = Instant::now() + long() / 6;
+            while Instant::now() < end {
+                if dice.below(2) == 0 {
+                    stored += 1;
+                    for page in 0..PAGES {
+                        words.set(page * WORDS + rank, stored);
+                    }
+                } else {
+                    let of = dice.index(count);
+                    let mut least = 0;
+                    for page in (0..PAGES).rev() {
+                        let value = words.get(page * WORDS + of);
+                        assert!(
+                            value >= least,
+                            "{sharing:?}, {placement:?}: page {page} has {value} of {of}, a later one {least}"
+                        );
+                        assert!(value >= seen[page * count + of], "{sharing:?}: it goes back");
+                        (least, seen[page * count + of]) = (value, value);
+                    }
+                }
+            }
+            task.barrier();
+            for page in 0..PAGES {
+                assert_eq!(
+                    words.get(page * WORDS + rank),
+                    stored,
+                    "{sharing:?}, {placement:?}: a store is lost"
+                );
+            }
+            task.barrier();
+        }
+    }
+}
+
+#[test]
+fn what_is_found_fits_one_order_of_stores() {
+    passes("order");
+}
+
+/// A number of shared memory as the processor's own atomic.
+#[expect(unsafe_code, reason = "an atomic in shared memory")]
+fn atomic(words: &Array<u64>, index: usize) -> &AtomicU64 {
+    assert!(index < words.len());
+    // SAFETY: within the allocation, aligned, and accessed by atomic instructions alone.
+    unsafe { AtomicU64::from_ptr(words.as_ptr().add(index)) }
+}
+
+/// Atomic instructions count right, of several threads in each component, for every page is with one who may write it.
+fn atomics(task: &Task) {
+    for sharing in [Sharing::Stache, Sharing::Migratory] {
+        let words = Array::<u64>::together(task, 4 * WORDS, &Terms { sharing, ..Terms::default() })
+            .expect("allocated");
+        task.barrier();
+        let end = Instant::now() + long() / 2;
+        let added: u64 = std::thread::scope(|scope| {
+            let thread = |number: u64| {
+                let words = &words;
+                scope.spawn(move || {
+                    let mut dice = Dice::new(number);
+                    let mut added = 0;
+                    while Instant::now() < end {
+                        let index = dice.index(words.len());
+                        atomic(words, index).fetch_add(1, Ordering::Relaxed);
+                        added += 1;
+                    }
+                    added
+                })
+            };
+            let threads: Vec<_> = (0..2).map(|number| thread(number + 2 * u64::from(task.rank()))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        let added = task.reduce(Combine::Sum, &[added])[0];
+        let counted: u64 = (0..words.len()).map(|index| words.get(index)).sum();
+        assert_eq!(counted, added, "{sharing:?}");
+        task.barrier();
+    }
+}
+
+#[test]
+fn atomic_instructions_count_right() {
+    passes("atomics");
+}
+
+/// Neighbours in one frame, each with a page of addresses of its own.
+#[expect(unsafe_code, reason = "objects by their addresses")]
+fn objects(task: &Task) {
+    const OBJECTS: usize = 100;
+    for block_bytes in [128, 1024] {
+        let terms =
+            Terms { guard: Guard::Mmu, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
+        let memory =
+            task.allocate_together(OBJECTS as u64 * u64::from(block_bytes), &terms).expect("allocated");
+        assert_eq!(task.objects(memory), OBJECTS);
+        let object = |index: usize| task.object(memory, index).expect("so many").cast::<u64>();
+        let mut dice = Dice::new(u64::from(task.rank()));
+        let mut added = 0;
+        task.barrier();
+        let end = Instant::now() + long() / 2;
+        while Instant::now() < end {
+            let place = object(dice.index(OBJECTS));
+            // SAFETY: an object's first and last word, for atomic instructions alone.
+            let (first, last) = unsafe {
+                (AtomicU64::from_ptr(place), AtomicU64::from_ptr(place.add(block_bytes as usize / 8 - 1)))
+            };
+            first.fetch_add(1, Ordering::Relaxed);
+            last.fetch_add(1, Ordering::Relaxed);
+            added += 1;
+        }
+        let added = task.reduce(Combine::Sum, &[added])[0];
+        for word in [0, block_bytes as usize / 8 - 1] {
+            // SAFETY: as above; nobody stores now.
+            let counted: u64 =
+                (0..OBJECTS).map(|index| unsafe { object(index).add(word).read_volatile() }).sum();
+            assert_eq!(counted, added, "word {word} of objects of {block_bytes}");
+        }
+        task.barrier();
+    }
+}
+
+#[test]
+fn objects_of_one_frame_do_not_disturb_each_other() {
+    passes("objects");
+}
