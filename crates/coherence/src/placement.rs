@@ -10,6 +10,9 @@ use comb_types::CellId;
 use crate::cells::Cells;
 
 /// When a page is moved.
+///
+/// The default numbers are guesses. Disco's paper gives none, and no program has run under them here: they are to be set by what
+/// [`replay`] makes of recorded misses and by runs that were timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Misses from which on a page is looked at. Below, a move costs more than it can save: some misses of each who has a copy.
