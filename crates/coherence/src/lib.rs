@@ -28,12 +28,14 @@ pub mod directory;
 mod exhaustive;
 #[cfg(test)]
 mod litmus;
-#[cfg(test)]
-mod model;
+#[cfg(any(test, feature = "scenarios"))]
+mod machine;
 pub mod placement;
 pub mod release;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+#[cfg(test)]
+mod scene;
 pub mod stache;
 pub mod tempest;
 

@@ -10,8 +10,9 @@ use std::vec::Vec;
 use comb_types::CellId;
 
 use crate::block::Block;
-use crate::model::{Do, Machine, Network, at, post};
+use crate::machine::{Do, Machine, at};
 use crate::release::Release;
+use crate::scene::{Network, post};
 use crate::stache::Stache;
 use crate::tempest::{Protocol, Tempest};
 
@@ -51,7 +52,7 @@ impl<P: Protocol + Clone + Eq + Hash> State<P> {
         let homes = u32::try_from(cells).unwrap().min(2);
         let thread = |cell| Thread {
             protocol: protocol.clone(),
-            machine: Machine::new(CellId(cell), homes, at(Block(BLOCKS))),
+            machine: Machine::new(CellId(cell), homes, BLOCKS),
             next: 0,
             found: Vec::new(),
             is_syncing: false,
@@ -110,10 +111,10 @@ impl<P: Protocol + Clone + Eq + Hash> State<P> {
                 return Some(state);
             }
         };
-        if machine.waiting.is_some() && !machine.is_resumed {
+        if machine.is_stuck() {
             return None;
         }
-        (machine.waiting, machine.is_resumed) = (None, false);
+        machine.wakes();
         match does {
             Do::Load if machine.access(block).may_load() => {
                 found.push(machine.content[at(block)][0]);
@@ -124,7 +125,7 @@ impl<P: Protocol + Clone + Eq + Hash> State<P> {
                 *next += 1;
             }
             _ => {
-                machine.waiting = Some((block, does));
+                machine.waits(block, does);
                 state.act(cell, |protocol, machine| match does {
                     Do::Load => protocol.on_read_fault(machine, block),
                     Do::Store => protocol.on_write_fault(machine, block),

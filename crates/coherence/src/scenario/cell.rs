@@ -9,11 +9,11 @@ use comb_sim::{Actor, Boot, Dice, Effects, Input, NodeId, Time};
 use comb_types::CellId;
 
 use super::link::{HEAD, Link};
-use crate::block::{Access, Block};
-use crate::tempest::{Content, Loss, Message, Protocol, Tempest};
+use crate::block::Block;
+use crate::machine::{BLOCK_BYTES, Do, Letter, Machine, at};
+use crate::tempest::{Message, Protocol, Tempest};
 
 pub(super) const BLOCKS: u64 = 12;
-pub(super) const BLOCK_BYTES: usize = 4;
 /// What was sent and not acknowledged is sent again after so long.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Kind, block and word of a message.
@@ -54,93 +54,15 @@ pub(super) enum Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
     Rests,
-    Tries(Place, bool),
+    Tries(Place, Do),
     Syncs(Place),
-}
-
-/// What a protocol sees of its cell.
-#[derive(Debug)]
-struct Memory {
-    me: CellId,
-    cells: u32,
-    access: Vec<Access>,
-    content: Vec<[u8; BLOCK_BYTES]>,
-    lost: Vec<bool>,
-    /// Which protocol, for whoever reads the log.
-    which: u8,
-    sent: Vec<(CellId, Vec<u8>)>,
-    is_resumed: bool,
-    is_synced: bool,
-}
-
-fn at(block: Block) -> usize {
-    usize::try_from(block.0).expect("few blocks")
-}
-
-impl Tempest for Memory {
-    fn me(&self) -> CellId {
-        self.me
-    }
-
-    fn home_of(&self, block: Block) -> CellId {
-        CellId(u32::try_from(block.0).expect("few blocks") % self.cells)
-    }
-
-    fn blocks(&self) -> u64 {
-        BLOCKS
-    }
-
-    fn block_bytes(&self) -> usize {
-        BLOCK_BYTES
-    }
-
-    fn access(&self, block: Block) -> Access {
-        self.access[at(block)]
-    }
-
-    fn set_access(&mut self, block: Block, access: Access) {
-        self.access[at(block)] = access;
-    }
-
-    fn fill(&mut self, block: Block, content: &[u8]) {
-        self.content[at(block)].copy_from_slice(content);
-    }
-
-    fn copy_out(&self, block: Block, into: &mut [u8]) {
-        into.copy_from_slice(&self.content[at(block)]);
-    }
-
-    fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
-        self.content[at(block)][offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>) {
-        let content = match content {
-            Content::None => &[],
-            Content::Block => &self.content[at(block)][..],
-            Content::Bytes(bytes) => bytes,
-        };
-        let message =
-            [&[self.which, kind][..], &block.0.to_le_bytes(), &word.to_le_bytes(), content].concat();
-        self.sent.push((to, message));
-    }
-
-    fn resume(&mut self, _: Block) {
-        self.is_resumed = true;
-    }
-
-    fn synced(&mut self) {
-        self.is_synced = true;
-    }
-
-    fn lose(&mut self, block: Block, _: Loss) {
-        (self.lost[at(block)], self.access[at(block)], self.is_resumed) = (true, Access::Invalid, true);
-    }
 }
 
 pub(super) struct Cell {
     protocol: Box<dyn Protocol>,
-    memory: Memory,
+    /// Which protocol, for whoever reads the log.
+    which: u8,
+    machine: Machine,
     links: BTreeMap<NodeId, Link>,
     dead: BTreeSet<NodeId>,
     thread: Thread,
@@ -158,24 +80,10 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn boot(boot: &Boot<'_>, cells: u32, which: u8, needs_locks: bool, locks: &Locks) -> Self {
-        let me = CellId(boot.node.0);
-        let mut memory = Memory {
-            me,
-            cells,
-            access: Vec::new(),
-            content: vec![[0; BLOCK_BYTES]; at(Block(BLOCKS))],
-            lost: vec![false; at(Block(BLOCKS))],
-            which,
-            sent: Vec::new(),
-            is_resumed: false,
-            is_synced: false,
-        };
-        let own = |block| memory.home_of(block) == me;
-        let access = |block| if own(block) { Access::ReadWrite } else { Access::Invalid };
-        memory.access = (0..BLOCKS).map(Block).map(access).collect();
         Self {
             protocol: super::protocol(which).0,
-            memory,
+            which,
+            machine: Machine::new(CellId(boot.node.0), cells, BLOCKS),
             links: BTreeMap::new(),
             dead: BTreeSet::new(),
             thread: Thread::Rests,
@@ -203,10 +111,15 @@ impl Cell {
             let (head, content) = message[1..].split_at(LEAST);
             let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
             let message = Message { kind: head[0], block: Block(number(1)), word: number(9), content };
-            if let Err(error) = self.protocol.on_message(&mut self.memory, CellId(from.0), message) {
+            if let Err(error) = self.protocol.on_message(&mut self.machine, CellId(from.0), message) {
                 effects.tell(Event::Accused(from, error.to_string()));
             }
         }
+    }
+
+    fn written(&self, letter: &Letter) -> Vec<u8> {
+        let numbers = [letter.block.0.to_le_bytes(), letter.word.to_le_bytes()].concat();
+        [&[self.which, letter.kind][..], &numbers, &letter.content].concat()
     }
 
     pub(super) fn has_heard(&self, dead: NodeId) -> bool {
@@ -217,38 +130,43 @@ impl Cell {
         self.is_parked = true;
         self.dead.insert(dead);
         self.links.remove(&dead);
-        for block in (0..BLOCKS).map(Block) {
-            if self.memory.home_of(block) == CellId(dead.0) {
-                self.memory.lose(block, Loss::Home(CellId(dead.0)));
-                effects.tell(Event::Lost(block));
-            }
-        }
-        self.protocol.on_peer_death(&mut self.memory, CellId(dead.0));
+        self.machine.lose_homed_in(CellId(dead.0));
+        let lost = self.machine.all().filter(|&block| self.machine.home_of(block) == CellId(dead.0));
+        lost.for_each(|block| effects.tell(Event::Lost(block)));
+        self.protocol.on_peer_death(&mut self.machine, CellId(dead.0));
     }
 
     /// Loads or stores, or faults.
     fn access(&mut self, effects: &mut Effects<'_, Event>) {
-        let Thread::Tries(place, is_store) = self.thread else { return };
-        let access = self.memory.access(place.block);
-        let content = &mut self.memory.content[at(place.block)][place.byte];
-        if self.memory.lost[at(place.block)] {
+        let Thread::Tries(place, does) = self.thread else { return };
+        self.machine.wakes();
+        let access = self.machine.access(place.block);
+        let content = &mut self.machine.content[at(place.block)][place.byte];
+        if self.machine.lost[at(place.block)].is_some() {
             effects.tell(Event::Lost(place.block));
-            self.rest(effects.now(), place);
-        } else if is_store && access.may_store() {
-            self.number = self.number.wrapping_add(1);
-            // Another than any that is still about.
-            *content =
-                self.number.wrapping_mul(8).wrapping_add(u8::try_from(self.memory.me.0 % 8).expect("small"));
-            effects.tell(Event::Stored(place, *content));
-            self.thread = Thread::Syncs(place);
-            self.protocol.on_sync(&mut self.memory);
-        } else if !is_store && access.may_load() {
-            effects.tell(Event::Loaded(place, *content));
-            self.rest(effects.now(), place);
-        } else if is_store {
-            self.protocol.on_write_fault(&mut self.memory, place.block);
-        } else {
-            self.protocol.on_read_fault(&mut self.memory, place.block);
+            return self.rest(effects.now(), place);
+        }
+        match does {
+            Do::Store if access.may_store() => {
+                self.number = self.number.wrapping_add(1);
+                // Another than any that is still about.
+                let writer = u8::try_from(self.machine.me.0 % 8).expect("small");
+                *content = self.number.wrapping_mul(8).wrapping_add(writer);
+                effects.tell(Event::Stored(place, *content));
+                self.thread = Thread::Syncs(place);
+                self.protocol.on_sync(&mut self.machine);
+            }
+            Do::Load if access.may_load() => {
+                effects.tell(Event::Loaded(place, *content));
+                self.rest(effects.now(), place);
+            }
+            _ => {
+                self.machine.waits(place.block, does);
+                match does {
+                    Do::Load => self.protocol.on_read_fault(&mut self.machine, place.block),
+                    Do::Store => self.protocol.on_write_fault(&mut self.machine, place.block),
+                }
+            }
         }
     }
 
@@ -267,15 +185,15 @@ impl Cell {
         self.rests_until = now.saturating_add(REST);
         if self.dice.below(20) == 0 {
             let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
-            self.protocol.on_evict(&mut self.memory, block);
+            self.protocol.on_evict(&mut self.machine, block);
         }
         let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
         let place = Place { block, byte: self.dice.index(BLOCK_BYTES) };
-        let me = NodeId(self.memory.me.0);
+        let me = NodeId(self.machine.me.0);
         if self.needs_locks && *self.locks.borrow_mut().entry(place).or_insert(me) != me {
             return;
         }
-        self.thread = Thread::Tries(place, self.dice.below(2) == 0);
+        self.thread = Thread::Tries(place, if self.dice.below(2) == 0 { Do::Store } else { Do::Load });
         self.access(effects);
     }
 
@@ -283,8 +201,8 @@ impl Cell {
     fn go_on(&mut self, effects: &mut Effects<'_, Event>) {
         self.begin(effects);
         while !self.is_parked {
-            let (is_resumed, is_synced) = (self.memory.is_resumed, self.memory.is_synced);
-            (self.memory.is_resumed, self.memory.is_synced) = (false, false);
+            let (is_resumed, is_synced) = (self.machine.is_resumed, self.machine.is_synced);
+            (self.machine.is_resumed, self.machine.is_synced) = (false, false);
             if is_synced && let Thread::Syncs(place) = self.thread {
                 effects.tell(Event::Synced(place));
                 self.rest(effects.now(), place);
@@ -294,9 +212,10 @@ impl Cell {
                 break;
             }
         }
-        for (to, message) in std::mem::take(&mut self.memory.sent) {
+        for (to, letter) in std::mem::take(&mut self.machine.sent) {
             let to = NodeId(to.0);
             if !self.dead.contains(&to) {
+                let message = self.written(&letter);
                 let frame = self.links.entry(to).or_default().send(message);
                 effects.send(to, frame);
             }

@@ -4,10 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::directory::Holding;
-use crate::model::Bounds;
 use crate::tempest::Loss;
 
-fn bounds() -> Bounds<Stache> {
+#[path = "model.rs"]
+mod model;
+use model::Bounds;
+
+fn bounds() -> Bounds {
     Bounds { protocol: Stache::new(), cells: 3, homes: 1, blocks: 1, accesses: 4, evictions: 0, mortal: None }
 }
 
@@ -55,7 +58,7 @@ fn many_cells_have_one_home_and_one_dies() {
 const BYTES: [u8; 4] = [1, 2, 3, 4];
 
 /// Cell 0, home of block 0; block 1 is homed in cell 1.
-type Scene = crate::model::Scene<Stache>;
+type Scene = crate::scene::Scene<Stache>;
 
 impl Scene {
     fn new() -> Self {
