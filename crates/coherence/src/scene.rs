@@ -24,6 +24,13 @@ pub(crate) fn post(network: &mut Network, from: u32, machine: &mut Machine, live
     }
 }
 
+/// What a driver does when all have told it what there is to be told about a death.
+pub(crate) fn bury(protocol: &mut impl Protocol, machine: &mut Machine) {
+    if let Some(dead) = machine.buries() {
+        protocol.on_peer_death(machine, dead);
+    }
+}
+
 /// One way through a model that is too wide to be looked at whole. `mistake` says more of a state in which a property does not hold.
 pub(crate) fn walk<M: Model>(
     model: &M,

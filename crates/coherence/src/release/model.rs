@@ -11,9 +11,10 @@ use stateright::{Model, Property};
 
 use super::Release;
 use crate::block::Block;
+use crate::cells::Cells;
 use crate::exhaustive::look_at_all;
 use crate::machine::{Do, Machine, at};
-use crate::scene::{Network, post, walk};
+use crate::scene::{Network, bury, post, walk};
 use crate::tempest::{Protocol, Tempest};
 
 /// A check that takes longer than this has bounds that are too wide.
@@ -252,8 +253,8 @@ impl Model for Bounds {
                 state.to_hear.retain(|&other| other != cell);
                 state.network.remove(&(mortal, cell));
                 Self::act(&mut state, cell, |protocol, machine| {
-                    machine.lose_homed_in(CellId(mortal));
-                    protocol.on_peer_death(machine, CellId(mortal));
+                    machine.hears_of(CellId(mortal), Cells::NONE);
+                    bury(protocol, machine);
                 });
             }
         }

@@ -11,11 +11,11 @@ use std::vec::Vec;
 use comb_types::CellId;
 use stateright::{Model, Property};
 
-use super::Stache;
+use super::{Kind, Stache};
 use crate::block::Block;
 use crate::exhaustive::look_at_all;
-use crate::machine::{Do, Machine, at};
-use crate::scene::{Network, post, walk};
+use crate::machine::{Do, Machine, TELLS, at};
+use crate::scene::{Network, bury, post, walk};
 use crate::tempest::{Loss, Protocol, Tempest};
 
 /// More than there are cells.
@@ -28,12 +28,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Bounds {
     pub(super) protocol: Stache,
     pub(super) cells: u32,
-    /// Block `n` is homed in cell `n`, round and round these first cells.
+    /// Block `n` is born in cell `n`, round and round these first cells.
     pub(super) homes: u32,
     pub(super) blocks: u64,
     /// Loads and stores, by all cells together.
     pub(super) accesses: u32,
     pub(super) evictions: u32,
+    /// How often a home is given away, by all cells together.
+    pub(super) moves: u32,
+    /// How often a cell is told that it will want to read.
+    pub(super) pushes: u32,
     /// A cell that dies at any time.
     pub(super) mortal: Option<u32>,
 }
@@ -48,8 +52,12 @@ pub(super) struct State {
     next: u32,
     accesses: u32,
     evictions: u32,
+    moves: u32,
+    pushes: u32,
     /// Of each block, whether the mortal cell had nothing of it that nobody else has, when it died.
     spared: Vec<bool>,
+    /// Of each block, whether it was to move to the mortal cell, and may still be on its way there.
+    goes_there: Vec<bool>,
     /// Who has not heard yet that the mortal cell is dead.
     to_hear: Vec<u32>,
     pub(super) mistake: Option<&'static str>,
@@ -65,6 +73,14 @@ pub(super) struct Seen {
     faulted_again: bool,
     lost_with_holder: bool,
     lost_with_home: bool,
+    /// A block lives where it was not born.
+    moved: bool,
+    /// … and there it is at home for the second time, or later.
+    pub(super) moved_again: bool,
+    /// A cell asked where the home had been.
+    sent_on: bool,
+    /// A block that was born with the dead has another home.
+    pub(super) outlived: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -73,6 +89,8 @@ pub(super) enum Action {
     TryAgain(u32),
     Deliver(u32, u32),
     Evict(u32, Block),
+    Move(u32, Block, u32),
+    Push(u32, Block, u32),
     Die,
     Hear(u32),
 }
@@ -125,13 +143,42 @@ impl Bounds {
     }
 }
 
+impl Bounds {
+    /// Where blocks live now.
+    fn see_moves(&self, state: &mut State) {
+        let is_settled = state.to_hear.is_empty()
+            && self.mortal.is_some_and(|mortal| state.cells[mortal as usize].is_none());
+        for block in self.blocks() {
+            let living = || state.cells.iter().flatten().map(|(_, machine)| machine);
+            let homes = || {
+                living().filter(|machine| {
+                    machine.home_of(block) == machine.me && machine.lost[at(block)].is_none()
+                })
+            };
+            let moved = homes().filter(|machine| machine.born_in(block) != machine.me);
+            let is_born_dead = living().all(|machine| machine.born_in(block) != machine.me);
+            let is_there = homes().any(|machine| Some(machine.me.0) == self.mortal);
+            let (has, moves) = (&mut state.has, homes().map(|machine| machine.home(block).moves).max());
+            has.moved |= moved.count() > 0;
+            has.moved_again |= moves.is_some_and(|moves| moves > 1);
+            has.outlived |= is_settled && is_born_dead && moves.is_some();
+            state.goes_there[at(block)] &= !is_there;
+        }
+    }
+}
+
 impl Model for Bounds {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
         let count = at(Block(self.blocks));
-        let cell = |me| Some((self.protocol.clone(), Machine::new(CellId(me), self.homes, self.blocks)));
+        let machine = |me| {
+            let mut machine = Machine::new(CellId(me), self.homes, self.blocks);
+            machine.homes_move = self.moves > 0;
+            machine
+        };
+        let cell = |me| Some((self.protocol.clone(), machine(me)));
         vec![State {
             cells: (0..self.cells).map(cell).collect(),
             network: BTreeMap::new(),
@@ -139,7 +186,10 @@ impl Model for Bounds {
             next: 1,
             accesses: 0,
             evictions: 0,
+            moves: 0,
+            pushes: 0,
             spared: vec![false; count],
+            goes_there: vec![false; count],
             to_hear: Vec::new(),
             mistake: None,
             has: Seen::default(),
@@ -168,6 +218,17 @@ impl Model for Bounds {
                 let held = held.filter(|&block| machine.home_of(block) != machine.me);
                 actions.extend(held.map(|block| Action::Evict(number, block)));
             }
+            let others = || (0..self.cells).filter(move |&other| other != number);
+            if state.moves < self.moves {
+                let ours = self.blocks().filter(|&block| machine.home_of(block) == machine.me);
+                actions
+                    .extend(ours.flat_map(|block| others().map(move |to| Action::Move(number, block, to))));
+            }
+            if state.pushes < self.pushes {
+                let held = self.blocks().filter(|&block| machine.access(block).may_load());
+                actions
+                    .extend(held.flat_map(|block| others().map(move |to| Action::Push(number, block, to))));
+            }
         }
         if self.mortal.is_some_and(|mortal| state.cells[mortal as usize].is_some()) {
             actions.push(Action::Die);
@@ -193,8 +254,14 @@ impl Model for Bounds {
             Action::Deliver(from, to) => {
                 let letter = state.network.get_mut(&(from, to))?.pop_front()?;
                 let mut outcome = Ok(());
+                state.has.sent_on |= letter.kind == Kind::Moved as u8;
                 Self::act(&mut state, to, |protocol, machine| {
-                    outcome = protocol.on_message(machine, CellId(from), letter.message());
+                    if letter.kind == TELLS {
+                        machine.is_told(CellId(from), &letter.content);
+                        bury(protocol, machine);
+                    } else {
+                        outcome = protocol.on_message(machine, CellId(from), letter.message());
+                    }
                 });
                 if outcome.is_err() {
                     state.mistake = Some("an honest cell is accused");
@@ -207,9 +274,27 @@ impl Model for Bounds {
                     return None;
                 }
             }
+            Action::Move(cell, block, to) => {
+                state.moves += 1;
+                let mut is_on_its_way = false;
+                Self::act(&mut state, cell, |protocol, machine| {
+                    is_on_its_way = protocol.on_move(machine, block, CellId(to));
+                });
+                if !is_on_its_way {
+                    return None;
+                }
+                state.goes_there[at(block)] |= self.mortal == Some(to);
+            }
+            Action::Push(cell, block, to) => {
+                state.pushes += 1;
+                Self::act(&mut state, cell, |protocol, machine| protocol.on_push(machine, block, CellId(to)));
+                if state.network == last.network {
+                    return None;
+                }
+            }
             Action::Die => {
                 let mortal = self.mortal?;
-                let (_, machine) = state.cells[mortal as usize].take()?;
+                let (protocol, machine) = state.cells[mortal as usize].take()?;
                 let carried = |block: Block| {
                     let mut letters =
                         last.network.iter().filter(|((from, to), _)| mortal == *from || mortal == *to);
@@ -217,7 +302,7 @@ impl Model for Bounds {
                         letters.iter().any(|letter| letter.block == block && !letter.content.is_empty())
                     })
                 };
-                let waits = |block| machine.waiting.is_some_and(|(waits, _)| waits == block);
+                let waits = |block| protocol.wanted.contains_key(&block);
                 let is_spared = |block| {
                     let is_its = machine.home_of(block).0 == mortal || machine.access(block).may_store();
                     // What it asked for, it may be given while nobody knows that it is dead.
@@ -230,11 +315,12 @@ impl Model for Bounds {
             Action::Hear(cell) => {
                 let mortal = self.mortal?;
                 state.to_hear.retain(|&other| other != cell);
+                let lives = (0..self.cells).filter(|&other| other != mortal).map(CellId).collect();
                 // Nothing comes from the dead any more.
                 state.network.remove(&(mortal, cell));
                 Self::act(&mut state, cell, |protocol, machine| {
-                    machine.lose_homed_in(CellId(mortal));
-                    protocol.on_peer_death(machine, CellId(mortal));
+                    machine.hears_of(CellId(mortal), lives);
+                    bury(protocol, machine);
                 });
             }
         }
@@ -246,10 +332,13 @@ impl Model for Bounds {
                 Loss::Nowhere => {}
             });
         }
+        self.see_moves(&mut state);
         let is_alive = self.mortal.is_none_or(|mortal| state.cells[mortal as usize].is_some());
         let is_lost =
             |block| state.cells.iter().flatten().any(|(_, machine)| machine.lost[at(block)].is_some());
-        if self.blocks().any(|block| (is_alive || state.spared[at(block)]) && is_lost(block)) {
+        if self.blocks().any(|block| {
+            (is_alive || state.spared[at(block)] && !state.goes_there[at(block)]) && is_lost(block)
+        }) {
             state.mistake = Some("a block is lost that no dead cell had alone");
         }
         Some(state)
@@ -279,6 +368,12 @@ impl Model for Bounds {
                 let is_over = state.network.values().all(VecDeque::is_empty) && state.to_hear.is_empty();
                 !is_over || !state.cells.iter().flatten().any(|(_, machine)| machine.is_stuck())
             }),
+            Property::always("nothing is left over", |_, state: &State| {
+                let is_over = state.network.values().all(VecDeque::is_empty) && state.to_hear.is_empty();
+                let has_ended =
+                    |protocol: &Stache| protocol.wanted.is_empty() && protocol.transactions.is_empty();
+                !is_over || state.cells.iter().flatten().all(|(protocol, _)| has_ended(protocol))
+            }),
             Property::sometimes("what one stored, another loads", |_, state: &State| state.has.passed_on),
             Property::sometimes("a right is gone before it was used", |_, state: &State| {
                 state.has.faulted_again
@@ -288,6 +383,25 @@ impl Model for Bounds {
             properties.push(Property::sometimes("what only the dead had is lost", |_, state: &State| {
                 state.has.lost_with_holder
             }));
+        }
+        if self.moves > 0 {
+            properties
+                .push(Property::sometimes("a block lives where it was not born", |_, state: &State| {
+                    state.has.moved
+                }));
+            properties.push(Property::sometimes("who asks a former home is sent on", |_, state: &State| {
+                state.has.sent_on
+            }));
+        }
+        if self.moves > 1 {
+            properties
+                .push(Property::sometimes("a block moves again", |_, state: &State| state.has.moved_again));
+        }
+        if self.moves > 0 && self.mortal.is_some_and(|mortal| mortal < self.homes) {
+            properties.push(Property::sometimes(
+                "what has moved outlives where it was born",
+                |_, state: &State| state.has.outlived,
+            ));
         }
         if self.mortal.is_some_and(|mortal| mortal < self.homes) {
             properties.push(Property::sometimes("what lived with the dead is lost", |_, state: &State| {
