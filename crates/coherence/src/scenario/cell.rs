@@ -10,7 +10,8 @@ use comb_types::CellId;
 
 use super::link::{HEAD, Link};
 use crate::block::Block;
-use crate::machine::{BLOCK_BYTES, Do, Letter, Machine, at};
+use crate::machine::{BLOCK_BYTES, Do, Letter, Machine, TELLS, at};
+use crate::placement::{Pages, Policy, carry_out};
 use crate::tempest::{Message, Protocol, Tempest};
 
 pub(super) const BLOCKS: u64 = 12;
@@ -18,6 +19,9 @@ pub(super) const BLOCKS: u64 = 12;
 const AGAIN: Duration = Duration::from_millis(20);
 /// Kind, block and word of a message.
 const LEAST: usize = 17;
+/// Such that threads that access at random make homes move.
+const POLICY: Policy =
+    Policy { hot_misses: 8, alone_percent: 50, stores_percent: 50, replica_percent: 10, most_moves: u8::MAX };
 /// So long a thread rests from one access to the next, in the mean.
 const REST: Duration = Duration::from_millis(2);
 
@@ -47,6 +51,8 @@ pub(super) enum Event {
     Loaded(Place, u8),
     Stored(Place, u8),
     Synced(Place),
+    /// It lives here now.
+    Moved(Block),
     Lost(Block),
     Accused(NodeId, String),
 }
@@ -64,7 +70,13 @@ pub(super) struct Cell {
     which: u8,
     machine: Machine,
     links: BTreeMap<NodeId, Link>,
+    cells: u32,
     dead: BTreeSet<NodeId>,
+    /// Those of the dead of whom all have told what they know of homes.
+    buried: BTreeSet<NodeId>,
+    pages: Pages,
+    /// What lived here when it was last looked.
+    lives_here: BTreeSet<Block>,
     thread: Thread,
     /// The bytes of a block that others store into meanwhile need no lock.
     needs_locks: bool,
@@ -80,12 +92,18 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn boot(boot: &Boot<'_>, cells: u32, which: u8, needs_locks: bool, locks: &Locks) -> Self {
+        let mut machine = Machine::new(CellId(boot.node.0), cells, BLOCKS);
+        (machine.homes_move, machine.misses) = (super::homes_move(which), Some(Vec::new()));
         Self {
             protocol: super::protocol(which).0,
             which,
-            machine: Machine::new(CellId(boot.node.0), cells, BLOCKS),
+            lives_here: machine.all().filter(|&block| machine.home_of(block) == machine.me).collect(),
+            machine,
+            pages: Pages::new(POLICY, 1),
+            cells,
             links: BTreeMap::new(),
             dead: BTreeSet::new(),
+            buried: BTreeSet::new(),
             thread: Thread::Rests,
             needs_locks,
             locks: Rc::clone(locks),
@@ -111,7 +129,10 @@ impl Cell {
             let (head, content) = message[1..].split_at(LEAST);
             let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
             let message = Message { kind: head[0], block: Block(number(1)), word: number(9), content };
-            if let Err(error) = self.protocol.on_message(&mut self.machine, CellId(from.0), message) {
+            if message.kind == TELLS {
+                self.machine.is_told(CellId(from.0), content);
+                self.bury(effects);
+            } else if let Err(error) = self.protocol.on_message(&mut self.machine, CellId(from.0), message) {
                 effects.tell(Event::Accused(from, error.to_string()));
             }
         }
@@ -123,17 +144,72 @@ impl Cell {
     }
 
     pub(super) fn has_heard(&self, dead: NodeId) -> bool {
-        self.dead.contains(&dead)
+        self.buried.contains(&dead)
     }
 
-    fn bury(&mut self, dead: NodeId, effects: &mut Effects<'_, Event>) {
+    /// Whether it has given a block up, and whether it can still load it.
+    pub(super) fn has(&self, block: Block) -> (bool, bool) {
+        (self.machine.lost[at(block)].is_some(), self.machine.access(block).may_load())
+    }
+
+    fn hear_of(&mut self, dead: NodeId, effects: &mut Effects<'_, Event>) {
         self.is_parked = true;
         self.dead.insert(dead);
         self.links.remove(&dead);
-        self.machine.lose_homed_in(CellId(dead.0));
-        let lost = self.machine.all().filter(|&block| self.machine.home_of(block) == CellId(dead.0));
+        let lives = |cell: &u32| !self.dead.contains(&NodeId(*cell));
+        let living = (0..self.cells).filter(lives).map(CellId).collect();
+        self.machine.hears_of(CellId(dead.0), living);
+        self.bury(effects);
+    }
+
+    fn bury(&mut self, effects: &mut Effects<'_, Event>) {
+        let Some(dead) = self.machine.buries() else { return };
+        let lost = self.machine.all().filter(|&block| self.machine.lost[at(block)].is_some());
         lost.for_each(|block| effects.tell(Event::Lost(block)));
-        self.protocol.on_peer_death(&mut self.machine, CellId(dead.0));
+        self.protocol.on_peer_death(&mut self.machine, dead);
+        self.buried.insert(NodeId(dead.0));
+    }
+
+    fn any_block(&mut self) -> Block {
+        Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))))
+    }
+
+    /// What a program, or who looks after it, does besides loading and storing.
+    fn meddle(&mut self) {
+        let (block, other) = (self.any_block(), CellId(self.dice.below(self.cells)));
+        match self.dice.below(60) {
+            0..3 => self.protocol.on_evict(&mut self.machine, block),
+            3..12 => {
+                self.protocol.on_move(&mut self.machine, block, other);
+            }
+            12..15 => self.protocol.on_push(&mut self.machine, block, other),
+            _ => {}
+        }
+    }
+
+    /// Does what had better be done with what was missed.
+    fn place(&mut self) {
+        let misses = self.machine.misses.as_mut().map(std::mem::take).unwrap_or_default();
+        for (block, by, is_store) in misses {
+            let home = self.machine.home(block);
+            if home.cell != self.machine.me {
+                continue;
+            }
+            if let Some((blocks, decided)) = self.pages.missed(block, home, by, is_store) {
+                carry_out(&decided, blocks, self.protocol.as_mut(), &mut self.machine);
+            }
+        }
+    }
+
+    /// Tells what lives here that did not.
+    fn look_at_homes(&mut self, effects: &mut Effects<'_, Event>) {
+        for block in self.machine.all() {
+            if self.machine.home_of(block) != self.machine.me {
+                self.lives_here.remove(&block);
+            } else if self.lives_here.insert(block) {
+                effects.tell(Event::Moved(block));
+            }
+        }
     }
 
     /// Loads or stores, or faults.
@@ -183,12 +259,8 @@ impl Cell {
             return;
         }
         self.rests_until = now.saturating_add(REST);
-        if self.dice.below(20) == 0 {
-            let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
-            self.protocol.on_evict(&mut self.machine, block);
-        }
-        let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
-        let place = Place { block, byte: self.dice.index(BLOCK_BYTES) };
+        self.meddle();
+        let place = Place { block: self.any_block(), byte: self.dice.index(BLOCK_BYTES) };
         let me = NodeId(self.machine.me.0);
         if self.needs_locks && *self.locks.borrow_mut().entry(place).or_insert(me) != me {
             return;
@@ -212,6 +284,8 @@ impl Cell {
                 break;
             }
         }
+        self.place();
+        self.look_at_homes(effects);
         for (to, letter) in std::mem::take(&mut self.machine.sent) {
             let to = NodeId(to.0);
             if !self.dead.contains(&to) {
@@ -241,7 +315,7 @@ impl Actor for Cell {
     fn handle(&mut self, input: Input<'_, Command>, effects: &mut Effects<'_, Event>) {
         match input {
             Input::Message { from, bytes } => self.hear(from, bytes, effects),
-            Input::Command(Command::Dead(dead)) => self.bury(dead, effects),
+            Input::Command(Command::Dead(dead)) => self.hear_of(dead, effects),
             Input::Command(Command::GoOn) => self.is_parked = false,
             Input::Command(Command::Rest) => self.is_over = true,
             Input::Started | Input::Timeout | Input::Synced { .. } => {}
@@ -254,8 +328,10 @@ impl Actor for Cell {
         let Some((&which, message)) = frame[HEAD..].split_first() else {
             return format!("all taken up to {}", number(8));
         };
-        let (kind, bytes) = (super::protocol(which).0.describe(message[0]), message.len() - LEAST);
-        format!("{}: {kind}, {}, {bytes} bytes", number(0), Block(number(HEAD + 2)))
+        let kind = message[0];
+        let name = if kind == TELLS { "Tells".to_owned() } else { super::protocol(which).0.describe(kind) };
+        let bytes = message.len() - LEAST;
+        format!("{}: {name}, {}, {bytes} bytes", number(0), Block(number(HEAD + 2)))
     }
 
     fn next_timeout(&self) -> Option<Time> {
