@@ -10,6 +10,7 @@
 //! | [`stache`] | how does one writer or many readers have a block, and everybody sees the same order? |
 //! | [`release`] | how do many write a block at once, and everybody sees it who synchronises? |
 //! | [`placement`] | where had a page better live? (Disco §4.2.3) |
+//! | [`homes`] | where does a block live that has moved? |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
 #![cfg_attr(not(feature = "scenarios"), no_std)]
@@ -26,18 +27,22 @@ pub mod directory;
 #[cfg(test)]
 #[path = "../../membership/src/exhaustive.rs"]
 mod exhaustive;
+pub mod homes;
 #[cfg(test)]
 mod litmus;
-#[cfg(test)]
-mod model;
+#[cfg(any(test, feature = "scenarios"))]
+mod machine;
 pub mod placement;
 pub mod release;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+#[cfg(test)]
+mod scene;
 pub mod stache;
 pub mod tempest;
 
 pub use block::{Access, Block};
 pub use cells::Cells;
 pub use comb_types::CellId;
+pub use homes::{Home, Homes};
 pub use tempest::{Content, Loss, Message, PeerError, Protocol, Tempest};

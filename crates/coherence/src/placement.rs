@@ -4,12 +4,19 @@
 //! what is written by several stays, for wherever it were, others would miss it; and nothing moves too often.
 
 use alloc::collections::BTreeMap;
+use core::ops::Range;
 
 use comb_types::CellId;
 
+use crate::block::Block;
 use crate::cells::Cells;
+use crate::homes::Home;
+use crate::tempest::{Protocol, Tempest};
 
 /// When a page is moved.
+///
+/// The default numbers are guesses. Disco's paper gives none, and no program has run under them here: they are to be set by what
+/// [`replay`] makes of recorded misses and by runs that were timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Misses from which on a page is looked at. Below, a move costs more than it can save: some misses of each who has a copy.
@@ -71,6 +78,11 @@ impl Page {
         Self { home, misses: BTreeMap::new(), moves: 0 }
     }
 
+    /// A page that has come to its home, and that nobody has missed there. How often it has moved goes with it.
+    pub fn at(home: Home) -> Self {
+        Self { moves: u8::try_from(home.moves).unwrap_or(u8::MAX), ..Self::new(home.cell) }
+    }
+
     /// A cell has missed it. Its home misses it where others had it alone.
     pub fn missed(&mut self, by: CellId, is_store: bool) {
         let misses = self.misses.entry(by).or_default();
@@ -108,6 +120,59 @@ impl Page {
             self.moves += 1;
         }
         decided
+    }
+}
+
+/// Counts the misses of what lives in a cell, page by page. For whoever implements [`Tempest`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pages {
+    policy: Policy,
+    page_blocks: u64,
+    pages: BTreeMap<u64, Page>,
+}
+
+impl Pages {
+    /// Nobody has missed anything. Pages are so many blocks long.
+    pub fn new(policy: Policy, page_blocks: u64) -> Self {
+        assert!(page_blocks > 0, "pages without blocks");
+        Self { policy, page_blocks, pages: BTreeMap::new() }
+    }
+
+    /// A block was missed that lives here: what [`Tempest::missed`] is told, with that block's [`Tempest::home`]. What had better be
+    /// done, and with which blocks: for [`carry_out`], when the handler has ended.
+    pub fn missed(
+        &mut self,
+        block: Block,
+        home: Home,
+        by: CellId,
+        is_store: bool,
+    ) -> Option<(Range<u64>, Move)> {
+        let number = block.0 / self.page_blocks;
+        let page = self.pages.entry(number).or_insert_with(|| Page::at(home));
+        page.missed(by, is_store);
+        let decided = page.decide(&self.policy);
+        if matches!(decided, Move::Migrate(_)) {
+            self.pages.remove(&number);
+        }
+        let first = number * self.page_blocks;
+        (decided != Move::Stay).then(|| (first..first.saturating_add(self.page_blocks), decided))
+    }
+}
+
+/// Does what was decided, as far as the protocol does such things and the blocks live here.
+pub fn carry_out(decided: &Move, blocks: Range<u64>, protocol: &mut dyn Protocol, tempest: &mut dyn Tempest) {
+    let blocks = blocks.start..blocks.end.min(tempest.blocks());
+    for block in blocks.map(Block) {
+        if tempest.home_of(block) != tempest.me() {
+            continue;
+        }
+        match decided {
+            Move::Stay => {}
+            Move::Migrate(to) => {
+                protocol.on_move(tempest, block, *to);
+            }
+            Move::Replicate(readers) => readers.iter().for_each(|to| protocol.on_push(tempest, block, to)),
+        }
     }
 }
 
@@ -234,6 +299,37 @@ mod tests {
         let turns = (0..50).flat_map(|turn| rounds(200, &[(1 + turn % 2, 0, 1)])).collect();
         let moved = replayed(turns);
         assert_eq!(moved.migrations, u64::from(Policy::default().most_moves), "{moved:?}");
+    }
+
+    #[test]
+    fn pages_are_runs_of_blocks_and_their_moves_go_with_them() {
+        let policy = Policy { hot_misses: 4, most_moves: 2, ..Policy::default() };
+        let decided = |moves, misses: &[u64]| {
+            let mut pages = Pages::new(policy, 8);
+            let mut missed = |&block| pages.missed(Block(block), Home { cell: HOME, moves }, CellId(1), true);
+            let (last, before) = misses.split_last().unwrap();
+            before.iter().for_each(|block| assert_eq!(missed(block), None));
+            missed(last)
+        };
+        assert_eq!(decided(0, &[8, 9, 15, 8]), Some((8..16, Move::Migrate(CellId(1)))));
+        assert_eq!(decided(0, &[8, 9, 16, 7]), None, "of three pages");
+        assert_eq!(decided(1, &[8; 4]), Some((8..16, Move::Migrate(CellId(1)))));
+        assert_eq!(decided(2, &[8; 4]), None, "it has moved often enough");
+        assert_eq!(decided(300, &[8; 4]), None);
+    }
+
+    #[test]
+    fn what_was_decided_is_said_of_the_blocks_that_live_here() {
+        let mut scene = crate::scene::Scene::of(crate::stache::Stache::new());
+        scene.machine.homes_move = true;
+        let mut said = |decided: &Move| {
+            carry_out(decided, 0..8, &mut scene.protocol, &mut scene.machine);
+            let sent = core::mem::take(&mut scene.machine.sent);
+            sent.into_iter().map(|(to, letter)| (to.0, letter.block.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(said(&Move::Stay), []);
+        assert_eq!(said(&Move::Replicate([3, 5].map(CellId).into_iter().collect())), [(3, 0), (5, 0)]);
+        assert_eq!(said(&Move::Migrate(CellId(3))), [(3, 0)]);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! No other cell goes on with the old, in one of two ways. [`Release::invalidating`]: its copy is dropped, and what it has stored there
 //! itself is sent home before. [`Release::updating`]: its copy is changed, and stays: who only reads never misses again.
 //!
+//! Homes stay where blocks are born: [`Protocol::on_move`] says no.
+//!
 //! What a dead cell had stored since it last synchronised was never stored; of what it was synchronising, parts may have been. Nothing
 //! else is lost with it but what was homed there.
 

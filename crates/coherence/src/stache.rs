@@ -8,6 +8,9 @@
 //! A cell that has no right asks the home once, however many of its threads wait. It may give a copy back at any time; a copy to
 //! read it just forgets, and the home finds out when it asks.
 //!
+//! A home can give a block away: another cell is the home then ([`Protocol::on_move`]). Any cell can tell another that it will want to
+//! read a block, so that it asks before it needs it ([`Protocol::on_push`]).
+//!
 //! [`Stache::migratory`] gives every reader the right to write as well, alone: who reads, changes and passes on asks once instead of
 //! twice.
 
@@ -25,7 +28,9 @@ use crate::tempest::{Content, Message, PeerError, Protocol, Tempest};
 mod client;
 mod home;
 mod message;
+mod moving;
 
+use client::Question;
 use home::Transaction;
 use message::{Kind, Want};
 
@@ -37,7 +42,7 @@ pub struct Stache {
     /// Of blocks that are homed here, those about which somebody was asked.
     transactions: BTreeMap<Block, Transaction>,
     /// What this cell has asked others for.
-    wanted: BTreeMap<Block, Want>,
+    wanted: BTreeMap<Block, Question>,
     dead: Cells,
 }
 
@@ -56,7 +61,7 @@ impl Stache {
     pub fn heap_bytes(&self) -> usize {
         self.directory.heap_bytes()
             + self.transactions.len() * size_of::<(Block, Transaction)>()
-            + self.wanted.len() * size_of::<(Block, Want)>()
+            + self.wanted.len() * size_of::<(Block, Question)>()
     }
 
     fn fault(&mut self, tempest: &mut dyn Tempest, block: Block, want: Want) {
@@ -86,9 +91,13 @@ impl Protocol for Stache {
         message: Message<'_>,
     ) -> Result<(), PeerError> {
         let kind = Kind::of(message.kind)?;
-        message.check_ends(tempest, from, &self.dead, kind.is_to_home())?;
+        message.check_sender(tempest, from, &self.dead)?;
         kind.check_content(message.content.len(), tempest.block_bytes())?;
-        if kind.is_to_home() {
+        if kind == Kind::Offered {
+            // It is nobody's word that it comes from: whoever is the home answers.
+            self.on_read_fault(tempest, message.block);
+            Ok(())
+        } else if kind.is_to_home() {
             self.hear_client(tempest, from, kind, message)
         } else {
             self.hear_home(tempest, from, kind, message)
@@ -105,10 +114,21 @@ impl Protocol for Stache {
         }
     }
 
+    fn on_push(&mut self, tempest: &mut dyn Tempest, block: Block, to: CellId) {
+        // Even who has a copy as far as its home knows may have forgotten it.
+        if to != tempest.me() && !self.dead.contains(to) {
+            tempest.send(to, Kind::Offered as u8, block, 0, Content::None);
+        }
+    }
+
+    fn on_move(&mut self, tempest: &mut dyn Tempest, block: Block, to: CellId) -> bool {
+        self.begin_to_move(tempest, block, to)
+    }
+
     fn on_peer_death(&mut self, tempest: &mut dyn Tempest, dead: CellId) {
         self.dead.insert(dead);
-        self.wanted.retain(|&block, _| tempest.home_of(block) != dead);
         self.holder_died(tempest, dead);
+        self.home_died(tempest, dead);
     }
 }
 

@@ -10,6 +10,7 @@ use comb_types::CellId;
 
 use crate::block::{Access, Block};
 use crate::cells::Cells;
+use crate::homes::Home;
 
 /// What a protocol can do: the paper's four mechanisms.
 ///
@@ -18,8 +19,28 @@ pub trait Tempest {
     /// This cell.
     fn me(&self) -> CellId;
 
-    /// Where a block lives: the same in every cell.
+    /// Where a block lives. Where homes do not move, the same in every cell; where they do, as far as this cell knows, which is sure only
+    /// of what lives here: [`Tempest::home`] with less.
     fn home_of(&self, block: Block) -> CellId;
+
+    /// Whether a block may get another home. The same in every cell. Who says so has a [`Homes`](crate::Homes), or what does its work, for the two
+    /// methods that follow, and tells the other cells what is in it when a cell dies (see [`Protocol::on_peer_death`]).
+    fn homes_move(&self) -> bool {
+        false
+    }
+
+    /// Where a block lives, and how often it had moved when it came there.
+    fn home(&self, block: Block) -> Home {
+        Home::born(self.home_of(block))
+    }
+
+    /// A block lives there from now on, as far as this cell knows. Asked again, [`Tempest::home`] says so, or what it knows to be later
+    /// than that because the cell is dead.
+    fn set_home(&mut self, _block: Block, _home: Home) {}
+
+    /// A cell asks for a block that lives here: one miss, for whoever counts them (see [`placement`](crate::placement)). What
+    /// is made of it waits until the handler has ended.
+    fn missed(&mut self, _block: Block, _by: CellId, _is_store: bool) {}
 
     /// How many blocks there are: whatever a peer says of others is wrong.
     fn blocks(&self) -> u64;
@@ -43,7 +64,8 @@ pub trait Tempest {
     /// Stores some bytes of a block as a thread of this cell would: whatever its threads may do meanwhile.
     fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]);
 
-    /// An active message: [`Protocol::on_message`] is called there. To a dead cell it goes nowhere.
+    /// An active message: [`Protocol::on_message`] is called there. To a dead cell, or to one that there is none of, it
+    /// goes nowhere.
     fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>);
 
     /// Lets all threads go on that wait for a block. They try again, and may fault again.
@@ -81,8 +103,18 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// What holds of every message between a home and a client: it is of a block that there is, one of the two ends is the home of that,
-    /// the other lives.
+    /// What holds of every message: it is of a block that there is, and its sender lives.
+    pub fn check_sender(&self, tempest: &dyn Tempest, from: CellId, dead: &Cells) -> Result<(), PeerError> {
+        if dead.contains(from) {
+            return Err(PeerError::Dead(from));
+        }
+        if self.block.0 >= tempest.blocks() {
+            return Err(PeerError::NoBlock(self.block));
+        }
+        Ok(())
+    }
+
+    /// What holds, besides, of every message between a client and a home that stays where it is: one of the two ends is that home.
     pub fn check_ends(
         &self,
         tempest: &dyn Tempest,
@@ -90,12 +122,7 @@ impl Message<'_> {
         dead: &Cells,
         is_to_home: bool,
     ) -> Result<(), PeerError> {
-        if dead.contains(from) {
-            return Err(PeerError::Dead(from));
-        }
-        if self.block.0 >= tempest.blocks() {
-            return Err(PeerError::NoBlock(self.block));
-        }
+        self.check_sender(tempest, from, dead)?;
         match (is_to_home, tempest.home_of(self.block)) {
             (true, home) if home != tempest.me() => Err(PeerError::NotHome(self.block)),
             (false, home) if home != from => Err(PeerError::NotYours(self.block)),
@@ -134,9 +161,26 @@ pub trait Protocol {
     /// This cell wants to be rid of its copy of a block. It may stay.
     fn on_evict(&mut self, tempest: &mut dyn Tempest, block: Block);
 
+    /// Another cell will soon want what a block contains, this cell thinks: a hint, which costs it no more than a message. A protocol that
+    /// has no use for it forgets it.
+    fn on_push(&mut self, _tempest: &mut dyn Tempest, _block: Block, _to: CellId) {}
+
+    /// A block that lives here had better live in another cell. Whether it is on its way there: it may still turn out to stay, and is
+    /// there when [`Tempest::home`] says so. A protocol whose homes stay where they are says no, and so does each one of what does not live here, is on its
+    /// way already or is lost.
+    fn on_move(&mut self, _tempest: &mut dyn Tempest, _block: Block, _to: CellId) -> bool {
+        false
+    }
+
     /// A cell is dead: nothing comes from it any more, and whatever it had to say will not be said. What was homed there, the driver
     /// has given up already, as by [`Tempest::lose`]: no thread waits for it or will. No thread of this cell goes on before all cells have
     /// been told: one that was told that it has synchronised could else meet one that has the old, and does not know that its home is dead.
+    ///
+    /// Where homes move, a driver does this first. From when it hears of the death, it takes nothing more from the dead cell, and
+    /// tells every other what it knows of homes ([`Homes::known`](crate::Homes::known)), behind all that it has said to it before. When
+    /// all who live have told it theirs ([`Homes::allege`](crate::Homes::allege)), it gives up what was homed there
+    /// ([`Homes::bury`](crate::Homes::bury)): each block whose home is then known to be dead, and each of which this cell still has a right that
+    /// the dead one gave, for no home moves before all have given theirs back. If another dies meanwhile, all tell each other anew.
     fn on_peer_death(&mut self, tempest: &mut dyn Tempest, dead: CellId);
 }
 
@@ -166,6 +210,15 @@ pub enum PeerError {
     /// It decides about what it is not the home of.
     #[error("{0} is not homed with the sender")]
     NotYours(Block),
+    /// It gives away what it is not the home of.
+    #[error("{0} is homed here, and cannot be given to us")]
+    HomedHere(Block),
+    /// It gives away, or says that it has given away, what stays where it was born.
+    #[error("{0} has the same home for ever")]
+    NeverMoves(Block),
+    /// It sends to where a block was before it was asked, or here.
+    #[error("{0} is not where the sender says")]
+    NotThere(Block),
     /// A kind that the protocol does not know.
     #[error("message kind {0} means nothing here")]
     Kind(u8),

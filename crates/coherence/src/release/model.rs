@@ -6,14 +6,16 @@ use std::time::Duration;
 use std::vec;
 use std::vec::Vec;
 
-use comb_types::{CellId, Dice};
-use stateright::{Expectation, Model, Property};
+use comb_types::CellId;
+use stateright::{Model, Property};
 
 use super::Release;
 use crate::block::Block;
+use crate::cells::Cells;
 use crate::exhaustive::look_at_all;
-use crate::model::{Do, Machine, Network, at, post};
-use crate::tempest::{Loss, Protocol, Tempest};
+use crate::machine::{Do, Machine, at};
+use crate::scene::{Network, bury, post, walk};
+use crate::tempest::{Protocol, Tempest};
 
 /// A check that takes longer than this has bounds that are too wide.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -106,8 +108,7 @@ impl Bounds {
     fn access(state: &mut State, cell: u32) {
         let Some((_, machine, thread)) = &mut state.cells[cell as usize] else { return };
         let Thread::Tries(Lock(block, byte), does) = *thread else { return };
-        machine.is_resumed = false;
-        machine.waiting = None;
+        machine.wakes();
         if machine.lost[at(block)].is_some() {
             *thread = Thread::Rests;
             return;
@@ -133,7 +134,7 @@ impl Bounds {
                     && stored.iter().any(|[last, _]| u32::from(*last) % 8 != cell);
             }
             _ => {
-                machine.waiting = Some((block, does));
+                machine.waits(block, does);
                 Self::act(state, cell, |protocol, machine| match does {
                     Do::Load => protocol.on_read_fault(machine, block),
                     Do::Store => protocol.on_write_fault(machine, block),
@@ -161,7 +162,7 @@ impl Model for Bounds {
 
     fn init_states(&self) -> Vec<State> {
         let count = at(Block(self.blocks));
-        let machine = |cell| Machine::new(CellId(cell), self.homes, count);
+        let machine = |cell| Machine::new(CellId(cell), self.homes, self.blocks);
         vec![State {
             cells: (0..self.cells)
                 .map(|cell| Some((self.protocol.clone(), machine(cell), Thread::Rests)))
@@ -252,12 +253,8 @@ impl Model for Bounds {
                 state.to_hear.retain(|&other| other != cell);
                 state.network.remove(&(mortal, cell));
                 Self::act(&mut state, cell, |protocol, machine| {
-                    for block in (0..self.blocks).map(Block) {
-                        if machine.home_of(block) == CellId(mortal) {
-                            machine.lose(block, Loss::Home(CellId(mortal)));
-                        }
-                    }
-                    protocol.on_peer_death(machine, CellId(mortal));
+                    machine.hears_of(CellId(mortal), Cells::NONE);
+                    bury(protocol, machine);
                 });
             }
         }
@@ -282,8 +279,7 @@ impl Model for Bounds {
             Property::always("nobody waits for ever", |_, state: &State| {
                 let is_over = state.network.values().all(VecDeque::is_empty) && state.to_hear.is_empty();
                 let waits = |(_, machine, thread): &(Release, Machine, Thread)| {
-                    let is_stuck = machine.waiting.is_some() && !machine.is_resumed;
-                    is_stuck || matches!(thread, Thread::Syncs(_))
+                    machine.is_stuck() || matches!(thread, Thread::Syncs(_))
                 };
                 !is_over || !state.cells.iter().flatten().any(waits)
             }),
@@ -305,23 +301,6 @@ impl Bounds {
 
     /// One way through what is too wide to be looked at whole.
     pub(super) fn walk(&self, seed: u64, steps: u32) {
-        let mut dice = Dice::new(seed);
-        let mut state = self.init_states().remove(0);
-        let properties = self.properties();
-        let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
-        for _ in 0..steps {
-            let mut actions = Vec::new();
-            self.actions(&state, &mut actions);
-            if actions.is_empty() {
-                return;
-            }
-            let action = actions.swap_remove(dice.index(actions.len()));
-            let Some(next) = self.next_state(&state, action.clone()) else { continue };
-            state = next;
-            for property in always.clone() {
-                let holds = (property.condition)(self, &state);
-                assert!(holds, "seed {seed}: {} ({:?}) after {action:?}", property.name, state.mistake);
-            }
-        }
+        walk(self, seed, steps, |state| state.mistake);
     }
 }

@@ -61,7 +61,7 @@ const CHANGE: [u8; 9] = [1, 0, 0, 0, 1, 0, 0, 0, 9];
 const BYTES: [u8; 4] = [1, 2, 3, 4];
 
 /// Cell 0, home of block 0; block 1 is homed in cell 1.
-type Scene = crate::model::Scene<Release>;
+type Scene = crate::scene::Scene<Release>;
 
 impl Scene {
     fn hear(&mut self, from: u32, kind: Kind, block: u64, content: &[u8]) -> Result<(), PeerError> {

@@ -9,15 +9,19 @@ use comb_sim::{Actor, Boot, Dice, Effects, Input, NodeId, Time};
 use comb_types::CellId;
 
 use super::link::{HEAD, Link};
-use crate::block::{Access, Block};
-use crate::tempest::{Content, Loss, Message, Protocol, Tempest};
+use crate::block::Block;
+use crate::machine::{BLOCK_BYTES, Do, Letter, Machine, TELLS, at};
+use crate::placement::{Pages, Policy, carry_out};
+use crate::tempest::{Message, Protocol, Tempest};
 
 pub(super) const BLOCKS: u64 = 12;
-pub(super) const BLOCK_BYTES: usize = 4;
 /// What was sent and not acknowledged is sent again after so long.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Kind, block and word of a message.
 const LEAST: usize = 17;
+/// Such that threads that access at random make homes move.
+const POLICY: Policy =
+    Policy { hot_misses: 8, alone_percent: 50, stores_percent: 50, replica_percent: 10, most_moves: u8::MAX };
 /// So long a thread rests from one access to the next, in the mean.
 const REST: Duration = Duration::from_millis(2);
 
@@ -47,6 +51,8 @@ pub(super) enum Event {
     Loaded(Place, u8),
     Stored(Place, u8),
     Synced(Place),
+    /// It lives here now.
+    Moved(Block),
     Lost(Block),
     Accused(NodeId, String),
 }
@@ -54,95 +60,23 @@ pub(super) enum Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
     Rests,
-    Tries(Place, bool),
+    Tries(Place, Do),
     Syncs(Place),
-}
-
-/// What a protocol sees of its cell.
-#[derive(Debug)]
-struct Memory {
-    me: CellId,
-    cells: u32,
-    access: Vec<Access>,
-    content: Vec<[u8; BLOCK_BYTES]>,
-    lost: Vec<bool>,
-    /// Which protocol, for whoever reads the log.
-    which: u8,
-    sent: Vec<(CellId, Vec<u8>)>,
-    is_resumed: bool,
-    is_synced: bool,
-}
-
-fn at(block: Block) -> usize {
-    usize::try_from(block.0).expect("few blocks")
-}
-
-impl Tempest for Memory {
-    fn me(&self) -> CellId {
-        self.me
-    }
-
-    fn home_of(&self, block: Block) -> CellId {
-        CellId(u32::try_from(block.0).expect("few blocks") % self.cells)
-    }
-
-    fn blocks(&self) -> u64 {
-        BLOCKS
-    }
-
-    fn block_bytes(&self) -> usize {
-        BLOCK_BYTES
-    }
-
-    fn access(&self, block: Block) -> Access {
-        self.access[at(block)]
-    }
-
-    fn set_access(&mut self, block: Block, access: Access) {
-        self.access[at(block)] = access;
-    }
-
-    fn fill(&mut self, block: Block, content: &[u8]) {
-        self.content[at(block)].copy_from_slice(content);
-    }
-
-    fn copy_out(&self, block: Block, into: &mut [u8]) {
-        into.copy_from_slice(&self.content[at(block)]);
-    }
-
-    fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
-        self.content[at(block)][offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn send(&mut self, to: CellId, kind: u8, block: Block, word: u64, content: Content<'_>) {
-        let content = match content {
-            Content::None => &[],
-            Content::Block => &self.content[at(block)][..],
-            Content::Bytes(bytes) => bytes,
-        };
-        let message =
-            [&[self.which, kind][..], &block.0.to_le_bytes(), &word.to_le_bytes(), content].concat();
-        self.sent.push((to, message));
-    }
-
-    fn resume(&mut self, _: Block) {
-        self.is_resumed = true;
-    }
-
-    fn synced(&mut self) {
-        self.is_synced = true;
-    }
-
-    fn lose(&mut self, block: Block, _: Loss) {
-        (self.lost[at(block)], self.access[at(block)], self.is_resumed) = (true, Access::Invalid, true);
-    }
 }
 
 pub(super) struct Cell {
     protocol: Box<dyn Protocol>,
-    memory: Memory,
+    /// Which protocol, for whoever reads the log.
+    which: u8,
+    machine: Machine,
     links: BTreeMap<NodeId, Link>,
+    cells: u32,
     dead: BTreeSet<NodeId>,
+    /// Those of the dead of whom all have told what they know of homes.
+    buried: BTreeSet<NodeId>,
+    pages: Pages,
+    /// What lived here when it was last looked.
+    lives_here: BTreeSet<Block>,
     thread: Thread,
     /// The bytes of a block that others store into meanwhile need no lock.
     needs_locks: bool,
@@ -158,26 +92,18 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn boot(boot: &Boot<'_>, cells: u32, which: u8, needs_locks: bool, locks: &Locks) -> Self {
-        let me = CellId(boot.node.0);
-        let mut memory = Memory {
-            me,
-            cells,
-            access: Vec::new(),
-            content: vec![[0; BLOCK_BYTES]; at(Block(BLOCKS))],
-            lost: vec![false; at(Block(BLOCKS))],
-            which,
-            sent: Vec::new(),
-            is_resumed: false,
-            is_synced: false,
-        };
-        let own = |block| memory.home_of(block) == me;
-        let access = |block| if own(block) { Access::ReadWrite } else { Access::Invalid };
-        memory.access = (0..BLOCKS).map(Block).map(access).collect();
+        let mut machine = Machine::new(CellId(boot.node.0), cells, BLOCKS);
+        (machine.homes_move, machine.misses) = (super::homes_move(which), Some(Vec::new()));
         Self {
             protocol: super::protocol(which).0,
-            memory,
+            which,
+            lives_here: machine.all().filter(|&block| machine.home_of(block) == machine.me).collect(),
+            machine,
+            pages: Pages::new(POLICY, 1),
+            cells,
             links: BTreeMap::new(),
             dead: BTreeSet::new(),
+            buried: BTreeSet::new(),
             thread: Thread::Rests,
             needs_locks,
             locks: Rc::clone(locks),
@@ -203,52 +129,120 @@ impl Cell {
             let (head, content) = message[1..].split_at(LEAST);
             let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
             let message = Message { kind: head[0], block: Block(number(1)), word: number(9), content };
-            if let Err(error) = self.protocol.on_message(&mut self.memory, CellId(from.0), message) {
+            if message.kind == TELLS {
+                self.machine.is_told(CellId(from.0), content);
+                self.bury(effects);
+            } else if let Err(error) = self.protocol.on_message(&mut self.machine, CellId(from.0), message) {
                 effects.tell(Event::Accused(from, error.to_string()));
             }
         }
     }
 
-    pub(super) fn has_heard(&self, dead: NodeId) -> bool {
-        self.dead.contains(&dead)
+    fn written(&self, letter: &Letter) -> Vec<u8> {
+        let numbers = [letter.block.0.to_le_bytes(), letter.word.to_le_bytes()].concat();
+        [&[self.which, letter.kind][..], &numbers, &letter.content].concat()
     }
 
-    fn bury(&mut self, dead: NodeId, effects: &mut Effects<'_, Event>) {
+    pub(super) fn has_heard(&self, dead: NodeId) -> bool {
+        self.buried.contains(&dead)
+    }
+
+    /// Whether it has given a block up, and whether it can still load it.
+    pub(super) fn has(&self, block: Block) -> (bool, bool) {
+        (self.machine.lost[at(block)].is_some(), self.machine.access(block).may_load())
+    }
+
+    fn hear_of(&mut self, dead: NodeId, effects: &mut Effects<'_, Event>) {
         self.is_parked = true;
         self.dead.insert(dead);
         self.links.remove(&dead);
-        for block in (0..BLOCKS).map(Block) {
-            if self.memory.home_of(block) == CellId(dead.0) {
-                self.memory.lose(block, Loss::Home(CellId(dead.0)));
-                effects.tell(Event::Lost(block));
+        let lives = |cell: &u32| !self.dead.contains(&NodeId(*cell));
+        let living = (0..self.cells).filter(lives).map(CellId).collect();
+        self.machine.hears_of(CellId(dead.0), living);
+        self.bury(effects);
+    }
+
+    fn bury(&mut self, effects: &mut Effects<'_, Event>) {
+        let Some(dead) = self.machine.buries() else { return };
+        let lost = self.machine.all().filter(|&block| self.machine.lost[at(block)].is_some());
+        lost.for_each(|block| effects.tell(Event::Lost(block)));
+        self.protocol.on_peer_death(&mut self.machine, dead);
+        self.buried.insert(NodeId(dead.0));
+    }
+
+    fn any_block(&mut self) -> Block {
+        Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))))
+    }
+
+    /// What a program, or who looks after it, does besides loading and storing.
+    fn meddle(&mut self) {
+        let (block, other) = (self.any_block(), CellId(self.dice.below(self.cells)));
+        match self.dice.below(60) {
+            0..3 => self.protocol.on_evict(&mut self.machine, block),
+            3..12 => {
+                self.protocol.on_move(&mut self.machine, block, other);
+            }
+            12..15 => self.protocol.on_push(&mut self.machine, block, other),
+            _ => {}
+        }
+    }
+
+    /// Does what had better be done with what was missed.
+    fn place(&mut self) {
+        let misses = self.machine.misses.as_mut().map(std::mem::take).unwrap_or_default();
+        for (block, by, is_store) in misses {
+            let home = self.machine.home(block);
+            if home.cell != self.machine.me {
+                continue;
+            }
+            if let Some((blocks, decided)) = self.pages.missed(block, home, by, is_store) {
+                carry_out(&decided, blocks, self.protocol.as_mut(), &mut self.machine);
             }
         }
-        self.protocol.on_peer_death(&mut self.memory, CellId(dead.0));
+    }
+
+    /// Tells what lives here that did not.
+    fn look_at_homes(&mut self, effects: &mut Effects<'_, Event>) {
+        for block in self.machine.all() {
+            if self.machine.home_of(block) != self.machine.me {
+                self.lives_here.remove(&block);
+            } else if self.lives_here.insert(block) {
+                effects.tell(Event::Moved(block));
+            }
+        }
     }
 
     /// Loads or stores, or faults.
     fn access(&mut self, effects: &mut Effects<'_, Event>) {
-        let Thread::Tries(place, is_store) = self.thread else { return };
-        let access = self.memory.access(place.block);
-        let content = &mut self.memory.content[at(place.block)][place.byte];
-        if self.memory.lost[at(place.block)] {
+        let Thread::Tries(place, does) = self.thread else { return };
+        self.machine.wakes();
+        let access = self.machine.access(place.block);
+        let content = &mut self.machine.content[at(place.block)][place.byte];
+        if self.machine.lost[at(place.block)].is_some() {
             effects.tell(Event::Lost(place.block));
-            self.rest(effects.now(), place);
-        } else if is_store && access.may_store() {
-            self.number = self.number.wrapping_add(1);
-            // Another than any that is still about.
-            *content =
-                self.number.wrapping_mul(8).wrapping_add(u8::try_from(self.memory.me.0 % 8).expect("small"));
-            effects.tell(Event::Stored(place, *content));
-            self.thread = Thread::Syncs(place);
-            self.protocol.on_sync(&mut self.memory);
-        } else if !is_store && access.may_load() {
-            effects.tell(Event::Loaded(place, *content));
-            self.rest(effects.now(), place);
-        } else if is_store {
-            self.protocol.on_write_fault(&mut self.memory, place.block);
-        } else {
-            self.protocol.on_read_fault(&mut self.memory, place.block);
+            return self.rest(effects.now(), place);
+        }
+        match does {
+            Do::Store if access.may_store() => {
+                self.number = self.number.wrapping_add(1);
+                // Another than any that is still about.
+                let writer = u8::try_from(self.machine.me.0 % 8).expect("small");
+                *content = self.number.wrapping_mul(8).wrapping_add(writer);
+                effects.tell(Event::Stored(place, *content));
+                self.thread = Thread::Syncs(place);
+                self.protocol.on_sync(&mut self.machine);
+            }
+            Do::Load if access.may_load() => {
+                effects.tell(Event::Loaded(place, *content));
+                self.rest(effects.now(), place);
+            }
+            _ => {
+                self.machine.waits(place.block, does);
+                match does {
+                    Do::Load => self.protocol.on_read_fault(&mut self.machine, place.block),
+                    Do::Store => self.protocol.on_write_fault(&mut self.machine, place.block),
+                }
+            }
         }
     }
 
@@ -265,17 +259,13 @@ impl Cell {
             return;
         }
         self.rests_until = now.saturating_add(REST);
-        if self.dice.below(20) == 0 {
-            let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
-            self.protocol.on_evict(&mut self.memory, block);
-        }
-        let block = Block(u64::from(self.dice.below(u32::try_from(BLOCKS).expect("few"))));
-        let place = Place { block, byte: self.dice.index(BLOCK_BYTES) };
-        let me = NodeId(self.memory.me.0);
+        self.meddle();
+        let place = Place { block: self.any_block(), byte: self.dice.index(BLOCK_BYTES) };
+        let me = NodeId(self.machine.me.0);
         if self.needs_locks && *self.locks.borrow_mut().entry(place).or_insert(me) != me {
             return;
         }
-        self.thread = Thread::Tries(place, self.dice.below(2) == 0);
+        self.thread = Thread::Tries(place, if self.dice.below(2) == 0 { Do::Store } else { Do::Load });
         self.access(effects);
     }
 
@@ -283,8 +273,8 @@ impl Cell {
     fn go_on(&mut self, effects: &mut Effects<'_, Event>) {
         self.begin(effects);
         while !self.is_parked {
-            let (is_resumed, is_synced) = (self.memory.is_resumed, self.memory.is_synced);
-            (self.memory.is_resumed, self.memory.is_synced) = (false, false);
+            let (is_resumed, is_synced) = (self.machine.is_resumed, self.machine.is_synced);
+            (self.machine.is_resumed, self.machine.is_synced) = (false, false);
             if is_synced && let Thread::Syncs(place) = self.thread {
                 effects.tell(Event::Synced(place));
                 self.rest(effects.now(), place);
@@ -294,9 +284,12 @@ impl Cell {
                 break;
             }
         }
-        for (to, message) in std::mem::take(&mut self.memory.sent) {
+        self.place();
+        self.look_at_homes(effects);
+        for (to, letter) in std::mem::take(&mut self.machine.sent) {
             let to = NodeId(to.0);
             if !self.dead.contains(&to) {
+                let message = self.written(&letter);
                 let frame = self.links.entry(to).or_default().send(message);
                 effects.send(to, frame);
             }
@@ -322,7 +315,7 @@ impl Actor for Cell {
     fn handle(&mut self, input: Input<'_, Command>, effects: &mut Effects<'_, Event>) {
         match input {
             Input::Message { from, bytes } => self.hear(from, bytes, effects),
-            Input::Command(Command::Dead(dead)) => self.bury(dead, effects),
+            Input::Command(Command::Dead(dead)) => self.hear_of(dead, effects),
             Input::Command(Command::GoOn) => self.is_parked = false,
             Input::Command(Command::Rest) => self.is_over = true,
             Input::Started | Input::Timeout | Input::Synced { .. } => {}
@@ -335,8 +328,10 @@ impl Actor for Cell {
         let Some((&which, message)) = frame[HEAD..].split_first() else {
             return format!("all taken up to {}", number(8));
         };
-        let (kind, bytes) = (super::protocol(which).0.describe(message[0]), message.len() - LEAST);
-        format!("{}: {kind}, {}, {bytes} bytes", number(0), Block(number(HEAD + 2)))
+        let kind = message[0];
+        let name = if kind == TELLS { "Tells".to_owned() } else { super::protocol(which).0.describe(kind) };
+        let bytes = message.len() - LEAST;
+        format!("{}: {name}, {}, {bytes} bytes", number(0), Block(number(HEAD + 2)))
     }
 
     fn next_timeout(&self) -> Option<Time> {

@@ -9,15 +9,25 @@ use super::client::{HAS_COPY, MAY_KEEP};
 use super::message::{Kind, Want};
 use super::{Access, Block, Cells, Content, Message, PeerError, Stache, Tempest};
 use crate::directory::Holding;
+use crate::homes::Home;
 use crate::tempest::Loss;
 
-/// Somebody wants a right.
+/// Somebody wants a right, or is to be the home.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Request {
     pub(super) from: CellId,
     pub(super) want: Want,
     /// Whether it has a copy to read, and so needs no content.
     pub(super) has_copy: bool,
+}
+
+impl Request {
+    /// Tells who counts that somebody has missed a block.
+    fn is_missed(&self, tempest: &mut dyn Tempest, block: Block) {
+        if self.want != Want::Home {
+            tempest.missed(block, self.from, self.want == Want::Write);
+        }
+    }
 }
 
 /// A request that is being served, and those behind it.
@@ -32,17 +42,29 @@ pub(super) struct Transaction {
     keeps: Cells,
     /// The last that died and might have had the content.
     dead: Option<CellId>,
-    behind: VecDeque<Request>,
+    /// The block was given away: who is its home as soon as it says that it has taken it.
+    pub(super) given: Option<Home>,
+    pub(super) behind: VecDeque<Request>,
 }
 
 impl Transaction {
+    /// Nobody was asked for anything.
+    pub(super) fn of(request: Request) -> Self {
+        let (asked, keeps, behind) = (Cells::NONE, Cells::NONE, VecDeque::new());
+        Self { request, asked, is_away: false, keeps, dead: None, given: None, behind }
+    }
+
     fn requests(&mut self) -> impl Iterator<Item = &mut Request> {
         core::iter::once(&mut self.request).chain(&mut self.behind)
+    }
+
+    pub(super) fn is_to_move(&mut self) -> bool {
+        self.requests().any(|request| request.want == Want::Home)
     }
 }
 
 impl Stache {
-    /// What a client of a block says that is homed here.
+    /// What a client of a block says that is homed here, or was.
     pub(super) fn hear_client(
         &mut self,
         tempest: &mut dyn Tempest,
@@ -50,7 +72,16 @@ impl Stache {
         kind: Kind,
         message: Message<'_>,
     ) -> Result<(), PeerError> {
-        let block = message.block;
+        let (block, home) = (message.block, tempest.home(message.block));
+        let is_question = matches!(kind, Kind::Read | Kind::Write);
+        if home.cell != tempest.me() {
+            // Whoever has anything of it has given it up before it moved, and said so.
+            if !is_question || home.moves == 0 {
+                return Err(PeerError::NotHome(block));
+            }
+            tempest.send(from, Kind::Moved as u8, block, home.to_word(), Content::None);
+            return Ok(());
+        }
         match kind {
             Kind::Read => self.asked(tempest, block, Request { from, want: Want::Read, has_copy: false }),
             Kind::Write => {
@@ -63,6 +94,19 @@ impl Stache {
             }
             Kind::Returned | Kind::Dropped => self.given_up(tempest, from, block, message.content),
             Kind::GivenBack => self.given_back(tempest, from, block, message.content),
+            Kind::Taken | Kind::Declined => {
+                let given = self.given(block);
+                let given = given.filter(|given| given.cell == from).ok_or(PeerError::NotAsked(block))?;
+                if message.word != u64::from(given.moves) {
+                    return Err(PeerError::Word(message.word));
+                }
+                if kind == Kind::Taken {
+                    self.taken(tempest, block, given);
+                } else {
+                    self.declined(tempest, block);
+                }
+                Ok(())
+            }
             _ => unreachable!("a message to a client"),
         }
     }
@@ -78,8 +122,10 @@ impl Stache {
             _ if request.has_copy => return Err(PeerError::NotHeld(block)),
             _ => {}
         }
+        // That it is to be the home, it has not asked for.
+        let is_its = |other: &mut Request| other.from == from && other.want != Want::Home;
         let transaction = self.transactions.get_mut(&block);
-        if transaction.is_some_and(|transaction| transaction.requests().any(|other| other.from == from)) {
+        if transaction.is_some_and(|transaction| transaction.requests().any(is_its)) {
             return Err(PeerError::AskedTwice(block));
         }
         self.request(tempest, block, request);
@@ -92,15 +138,17 @@ impl Stache {
             let mine = tempest.me();
             let is_there = request.from == mine && transaction.requests().any(|other| other.from == mine);
             if !is_there {
+                request.is_missed(tempest, block);
                 transaction.behind.push_back(request);
             }
             return;
         }
+        request.is_missed(tempest, block);
         self.begin(tempest, block, request, VecDeque::new());
     }
 
     /// Asks whoever stands in the way.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         tempest: &mut dyn Tempest,
         block: Block,
@@ -110,7 +158,7 @@ impl Stache {
         let (mut asked, mut is_away) = (Cells::NONE, false);
         match self.directory.holding(block) {
             Holding::Exclusive(cells) => (asked, is_away) = (cells.clone(), true),
-            Holding::Shared(cells) if request.want == Want::Write => {
+            Holding::Shared(cells) if request.want != Want::Read => {
                 asked = cells.clone();
                 asked.remove(request.from);
             }
@@ -118,12 +166,11 @@ impl Stache {
         }
         let (kind, word) = match (is_away, request.want) {
             (true, Want::Read) => (Kind::Recall, MAY_KEEP),
-            (true, Want::Write) => (Kind::Recall, 0),
+            (true, Want::Write | Want::Home) => (Kind::Recall, 0),
             (false, _) => (Kind::Invalidate, 0),
         };
         asked.iter().for_each(|cell| tempest.send(cell, kind as u8, block, word, Content::None));
-        let transaction = Transaction { request, asked, is_away, keeps: Cells::NONE, dead: None, behind };
-        self.transactions.insert(block, transaction);
+        self.transactions.insert(block, Transaction { asked, is_away, behind, ..Transaction::of(request) });
         self.go_on(tempest, block);
     }
 
@@ -203,6 +250,10 @@ impl Stache {
             self.directory.set(block, Holding::Lost);
             tempest.lose(block, dead.map_or(Loss::Nowhere, Loss::Holder));
         }
+        let is_lost = self.directory.holding(block) == Holding::Lost;
+        if request.want == Want::Home && !is_lost && !self.dead.contains(request.from) {
+            return self.give(tempest, block, request, behind);
+        }
         self.grant(tempest, block, &request, keeps);
         if let Some(next) = behind.pop_front() {
             self.begin(tempest, block, next, behind);
@@ -220,7 +271,7 @@ impl Stache {
         if is_lost {
             if from == me {
                 tempest.lose(block, Loss::Nowhere);
-            } else {
+            } else if request.want != Want::Home {
                 tempest.send(from, Kind::Lost as u8, block, 0, Content::None);
             }
             return;
@@ -240,11 +291,12 @@ impl Stache {
                     tempest.send(from, Kind::Readable as u8, block, 0, Content::Block);
                 }
             }
-            Want::Write if from == me || is_dead => {
+            Want::Write | Want::Home if from == me || is_dead => {
                 self.directory.set(block, Holding::Home);
                 tempest.set_access(block, Access::ReadWrite);
                 tempest.resume(block);
             }
+            Want::Home => unreachable!("it was given away"),
             Want::Write => {
                 self.directory.set(block, Holding::Exclusive(&Cells::one(from)));
                 tempest.set_access(block, Access::Invalid);
@@ -264,7 +316,10 @@ impl Stache {
         for block in blocks {
             let transaction = self.transactions.get_mut(&block).expect("it was there");
             transaction.keeps.remove(dead);
-            if transaction.asked.remove(dead) {
+            if let Some(given) = transaction.given.filter(|given| given.cell == dead) {
+                // It may have taken it, and even have given it to another.
+                self.taken(tempest, block, given);
+            } else if transaction.asked.remove(dead) {
                 transaction.dead = Some(dead);
                 self.go_on(tempest, block);
             }

@@ -2,11 +2,13 @@
 
 use crate::tempest::PeerError;
 
-/// A right that is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Want {
     Read,
     Write,
+    /// To become the home: what a home wants for another. Nobody says that.
+    Home,
 }
 
 /// What a message is. Those to a home come first.
@@ -23,6 +25,10 @@ pub(super) enum Kind {
     Dropped,
     /// I give up the right to write that I have; with what I stored.
     GivenBack,
+    /// I am the home now, as you gave it to me.
+    Taken,
+    /// I am not: you are not the home, as far as I know.
+    Declined,
     /// To a client: here it is, to read.
     Readable,
     /// Here it is, to write.
@@ -35,20 +41,31 @@ pub(super) enum Kind {
     Invalidate,
     /// Nobody has it any more.
     Lost,
+    /// You are its home; here it is. Word: how often it has moved, with this.
+    Given,
+    /// Ask its home. Word: that, as far as I know.
+    Moved,
+    /// To anybody: you will want to read it.
+    Offered,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 16] = [
     Kind::Read,
     Kind::Write,
     Kind::Returned,
     Kind::Dropped,
     Kind::GivenBack,
+    Kind::Taken,
+    Kind::Declined,
     Kind::Readable,
     Kind::Writable,
     Kind::Upgraded,
     Kind::Recall,
     Kind::Invalidate,
     Kind::Lost,
+    Kind::Given,
+    Kind::Moved,
+    Kind::Offered,
 ];
 
 impl Kind {
@@ -61,7 +78,7 @@ impl Kind {
     }
 
     fn carries_block(self) -> bool {
-        matches!(self, Self::Returned | Self::GivenBack | Self::Readable | Self::Writable)
+        matches!(self, Self::Returned | Self::GivenBack | Self::Readable | Self::Writable | Self::Given)
     }
 
     pub(super) fn check_content(self, bytes: usize, block_bytes: usize) -> Result<(), PeerError> {

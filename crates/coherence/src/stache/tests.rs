@@ -4,11 +4,26 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::directory::Holding;
-use crate::model::Bounds;
+use crate::homes::Home;
 use crate::tempest::Loss;
 
-fn bounds() -> Bounds<Stache> {
-    Bounds { protocol: Stache::new(), cells: 3, homes: 1, blocks: 1, accesses: 4, evictions: 0, mortal: None }
+#[path = "model.rs"]
+mod model;
+mod moving;
+use model::Bounds;
+
+fn bounds() -> Bounds {
+    Bounds {
+        protocol: Stache::new(),
+        cells: 3,
+        homes: 1,
+        blocks: 1,
+        accesses: 4,
+        evictions: 0,
+        moves: 0,
+        pushes: 0,
+        mortal: None,
+    }
 }
 
 #[test]
@@ -37,8 +52,80 @@ fn model_a_cell_dies_that_gives_back() {
 }
 
 #[test]
+fn model_a_home_moves() {
+    Bounds { accesses: 2, moves: 3, ..bounds() }.look_at_all();
+    Bounds { accesses: 3, moves: 1, ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_a_home_moves_and_copies_are_given_back() {
+    Bounds { accesses: 3, evictions: 1, moves: 1, ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_two_homes_move() {
+    Bounds { cells: 2, homes: 2, blocks: 2, accesses: 3, moves: 2, ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_a_home_moves_and_dies() {
+    Bounds { accesses: 2, moves: 2, mortal: Some(0), ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_a_home_moves_and_another_dies() {
+    Bounds { accesses: 2, moves: 2, mortal: Some(1), ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_one_of_two_homes_moves_and_dies() {
+    Bounds { homes: 2, blocks: 2, accesses: 2, moves: 1, mortal: Some(1), ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_pushes_and_moves() {
+    Bounds { accesses: 2, pushes: 1, moves: 1, evictions: 1, ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_pushes() {
+    Bounds { accesses: 3, pushes: 1, evictions: 1, ..bounds() }.look_at_all();
+}
+
+#[test]
+fn model_migratory_moves_and_pushes() {
+    Bounds { protocol: Stache::migratory(), accesses: 2, moves: 1, pushes: 1, ..bounds() }.look_at_all();
+}
+
+#[test]
 fn model_migratory() {
     Bounds { protocol: Stache::migratory(), evictions: 1, ..bounds() }.look_at_all();
+}
+
+/// Longer ways than can be looked at whole.
+#[test]
+fn homes_move_again_and_again_and_a_cell_dies() {
+    let (mut moved_again, mut outlived) = (0, 0);
+    for seed in 0..2000_u32 {
+        let protocol = if seed.is_multiple_of(2) { Stache::new() } else { Stache::migratory() };
+        let mortal = (seed % 5 < 4).then_some(seed % 4);
+        let many = Bounds { protocol, cells: 4, homes: 2, blocks: 3, accesses: 150, mortal, ..bounds() };
+        let end = Bounds { evictions: 20, moves: 60, pushes: 30, ..many }.walk(u64::from(seed), 1500);
+        moved_again += u32::from(end.has.moved_again);
+        outlived += u32::from(end.has.outlived);
+    }
+    assert!(moved_again > 1500 && outlived > 300, "{moved_again} {outlived}");
+}
+
+/// What moves while cells tell each other where it is. Few accesses, so that most know only where the block was born.
+#[test]
+fn homes_move_while_a_cell_dies() {
+    let mut outlived = 0;
+    for seed in 0..40_000 {
+        let few = Bounds { cells: 4, accesses: 2, moves: 3, mortal: Some(0), ..bounds() };
+        outlived += u32::from(few.walk(seed, 200).has.outlived);
+    }
+    assert!(outlived > 4000, "{outlived}");
 }
 
 /// More cells than a table of the directory can tell apart.
@@ -55,11 +142,31 @@ fn many_cells_have_one_home_and_one_dies() {
 const BYTES: [u8; 4] = [1, 2, 3, 4];
 
 /// Cell 0, home of block 0; block 1 is homed in cell 1.
-type Scene = crate::model::Scene<Stache>;
+type Scene = crate::scene::Scene<Stache>;
 
 impl Scene {
     fn new() -> Self {
         Self::of(Stache::new())
+    }
+
+    /// In which blocks may move.
+    fn moving() -> Self {
+        let mut scene = Self::new();
+        scene.machine.homes_move = true;
+        scene
+    }
+
+    /// Gives block 0 to another cell; what that is to answer with.
+    fn give(&mut self, to: u32) -> u64 {
+        assert!(self.protocol.on_move(&mut self.machine, Block(0), CellId(to)));
+        let word = self.machine.last_word().expect("it was given");
+        assert_eq!(self.said(), [(to, Kind::Given)]);
+        word
+    }
+
+    fn home(&self, block: u64) -> (u32, u32) {
+        let home = self.machine.home(Block(block));
+        (home.cell.0, home.moves)
     }
 
     fn hear(
@@ -171,7 +278,7 @@ fn what_a_peer_may_not_say_is_refused_and_changes_nothing() {
         assert_eq!(scene.hear(from, kind, block, word, content), Err(error), "{kind:?}");
         assert_eq!((&scene.protocol, &scene.machine), (&protocol, &machine), "{kind:?}");
     }
-    assert_eq!(scene.message(1, 11, 0, 0, &[]), Err(PeerError::Kind(11)));
+    assert_eq!(scene.message(1, 16, 0, 0, &[]), Err(PeerError::Kind(16)));
     // What may be written here is nobody else's to change.
     scene.protocol.on_write_fault(&mut scene.machine, one);
     scene.take(1, Kind::Upgraded, 1, 0, &[]);
@@ -238,10 +345,14 @@ proptest! {
     /// Whatever others say, it ends no cell, and what nobody else was given stays as it is.
     #[test]
     fn any_message_is_taken_or_refused(
-        messages in prop::collection::vec((1..4_u32, 0..13_u8, 0..3_u64, 0..3_u64, any::<bool>(), 0..8_u8), 0..200),
+        messages in prop::collection::vec((1..4_u32, 0..18_u8, 0..3_u64, 0..6_u64, any::<bool>(), 0..12_u8), 0..200),
+        homes_move: bool,
     ) {
-        let mut scene = Scene::new();
+        let mut scene = if homes_move { Scene::moving() } else { Scene::new() };
         for (from, kind, block, word, has_content, fault) in messages {
+            let is_moved = kind == Kind::Moved as u8;
+            let moves = u32::try_from(word).unwrap();
+            let word = if is_moved { Home { cell: CellId(fault.into()), moves }.to_word() } else { word };
             let content = if has_content { &BYTES[..] } else { &[] };
             let before = (scene.protocol.clone(), scene.machine.clone());
             if scene.message(from, kind, block, word, content).is_err() {
@@ -252,9 +363,14 @@ proptest! {
                 0 | 1 => scene.protocol.on_read_fault(&mut scene.machine, own),
                 2 | 3 => scene.protocol.on_write_fault(&mut scene.machine, own),
                 4 | 5 => scene.protocol.on_evict(&mut scene.machine, own),
+                6..9 => {
+                    scene.protocol.on_move(&mut scene.machine, own, CellId(fault.into()));
+                }
+                9 => scene.protocol.on_push(&mut scene.machine, own, CellId(1)),
                 _ => {}
             }
-            if scene.protocol.directory.holding(Block(0)) == Holding::Home && scene.protocol.transactions.is_empty() {
+            let is_here = scene.home(0).0 == 0 && scene.protocol.transactions.is_empty();
+            if is_here && scene.protocol.directory.holding(Block(0)) == Holding::Home {
                 prop_assert!(scene.machine.access(Block(0)) == Access::ReadWrite || scene.machine.lost[0].is_some());
             }
         }
