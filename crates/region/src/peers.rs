@@ -53,6 +53,7 @@ pub(crate) struct Peers {
     /// Peers with something unsent.
     waiting: Vec<u32>,
     gone: Vec<Gone>,
+    are_elsewhere: bool,
 }
 
 impl Peers {
@@ -71,8 +72,15 @@ impl Peers {
         let endpoint = agent.endpoint_with(ENDPOINT, options)?;
         let fresh = || Peer { channel: None, longest: 0, unsent: VecDeque::new(), parts: Vec::new() };
         let peers = (0..count).map(|_| fresh()).collect();
-        let mut joined =
-            Self { endpoint, own, peers, ranks: BTreeMap::new(), waiting: Vec::new(), gone: Vec::new() };
+        let mut joined = Self {
+            endpoint,
+            own,
+            peers,
+            ranks: BTreeMap::new(),
+            waiting: Vec::new(),
+            gone: Vec::new(),
+            are_elsewhere: (0..count).any(|rank| !description.is_here(rank)),
+        };
         let deadline = Instant::now() + START_LIMIT;
         for rank in 0..own {
             let channel = joined.open(&description.address(rank, ENDPOINT), rank, deadline)?;
@@ -115,6 +123,11 @@ impl Peers {
         peer.channel = Some(channel);
         peer.longest = self.endpoint.longest_message(channel).unwrap_or(HEAD_BYTES);
         self.ranks.insert(channel, rank);
+    }
+
+    /// Whether some of them are on other hosts.
+    pub(crate) fn are_elsewhere(&self) -> bool {
+        self.are_elsewhere
     }
 
     /// Components of the task, this one too.

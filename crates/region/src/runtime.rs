@@ -10,6 +10,7 @@ use comb_memory::{Fault, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::engine::{Engine, Stopped};
+use crate::peers::Peers;
 use crate::waiting::Slot;
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
@@ -35,6 +36,9 @@ pub(crate) struct Runtime {
     event: Option<OwnedFd>,
     /// Wakes the thread that attends, for what no message announces.
     kick: OwnedFd,
+    /// Of a task on several hosts: what the thread that attends waits for instead of the event. Sockets are readable whether or not anybody drives, and
+    /// it must not be woken by what others are about to take.
+    gate: Option<Gate>,
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
     drivers: AtomicUsize,
@@ -87,6 +91,37 @@ fn thread_usage() -> libc::rusage {
     }
 }
 
+/// A set of descriptors with the event in it, which says so once after it was opened.
+struct Gate {
+    set: OwnedFd,
+    event: OwnedFd,
+}
+
+impl Gate {
+    fn before(event: &OwnedFd) -> std::io::Result<Self> {
+        use rustix::event::epoll;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let event = event.try_clone()?;
+        epoll::add(&set, &event, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
+        Ok(Self { set, event })
+    }
+
+    /// Says once that there is something, or as soon as there is.
+    fn open(&self) {
+        self.change(rustix::event::epoll::EventFlags::IN | rustix::event::epoll::EventFlags::ONESHOT);
+    }
+
+    fn close(&self) {
+        self.change(rustix::event::epoll::EventFlags::empty());
+    }
+
+    fn change(&self, flags: rustix::event::epoll::EventFlags) {
+        use rustix::event::epoll;
+        let changed = epoll::modify(&self.set, &self.event, epoll::EventData::new_u64(0), flags);
+        debug_assert!(changed.is_ok(), "it is in the set");
+    }
+}
+
 /// The engine, while this thread has it.
 pub(crate) struct Held<'a> {
     guard: MutexGuard<'a, Engine>,
@@ -130,9 +165,14 @@ impl Runtime {
             .as_ref()
             .and_then(|peers| peers.endpoint.event_descriptor().map(|fd| fd.try_clone_to_owned()));
         let event = event.transpose()?;
+        let has_sockets = engine.core.peers.as_ref().is_some_and(Peers::are_elsewhere);
         let runtime = Arc::new(Self {
             engine: Mutex::new(engine),
             owner: AtomicU64::new(0),
+            gate: match &event {
+                Some(event) if has_sockets => Some(Gate::before(event)?),
+                _ => None,
+            },
             event,
             kick: rustix::event::eventfd(
                 0,
@@ -177,6 +217,9 @@ impl Runtime {
             && let Some(peers) = &mut engine.core.peers
         {
             peers.endpoint.disarm();
+            if let Some(gate) = &self.gate {
+                gate.close();
+            }
         }
         engine
     }
@@ -187,6 +230,9 @@ impl Runtime {
         if drivers.load(Ordering::Relaxed) == 1 {
             while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm()) {
                 engine.drive();
+            }
+            if let Some(gate) = &engine.runtime.gate {
+                gate.open();
             }
             if engine.is_owing() {
                 let _ = rustix::io::write(&engine.runtime.kick, &1_u64.to_ne_bytes());
@@ -266,11 +312,13 @@ impl Runtime {
         Self::leave(self.enter());
         let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
-            let mut sources = [PollFd::new(&event, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+            let source = self.gate.as_ref().map_or(event, |gate| gate.set.as_fd());
+            let mut sources = [PollFd::new(&source, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
             let limit = owes.then_some(&BETWEEN_LOOKS_FOR_ROOM);
             let _ = rustix::event::poll(&mut sources, limit);
             // Taken out of the set, or it would be readable for ever.
             let mut space = [std::mem::MaybeUninit::uninit(); 16];
+            let _ = rustix::event::epoll::wait(source, &mut space, Some(&NO_TIME));
             let _ = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
