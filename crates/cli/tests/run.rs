@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use comb_region::task::Description;
+use comb_region::{Array, Lock, Sharing, Task, Terms};
 
 #[path = "../../region/examples/hello_task.rs"]
 mod hello_task;
@@ -136,8 +137,48 @@ fn component() {
     if Description::from_environment().is_ok() {
         // The tests' harness may have begun a line.
         println!();
-        hello_task::main().unwrap();
+        if std::env::var_os(SHARES_MEMORY).is_some() { share_memory() } else { hello_task::main().unwrap() }
     }
+}
+
+/// Set for components that share memory. Passed on to other hosts, as all that begins so.
+const SHARES_MEMORY: &str = "COMB_TEST_SHARES_MEMORY";
+
+/// Each stores into a part of its own, round after round, and into one number by turns; all find all of it.
+fn share_memory() {
+    const EACH: usize = 3000;
+    let task = Task::join().expect("the launcher is there");
+    let (rank, count) = (task.rank() as usize, task.count() as usize);
+    for sharing in [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update] {
+        for block_bytes in [4096, 65536] {
+            let terms = Terms { sharing, block_bytes, ..Terms::default() };
+            let numbers = Array::<u64>::together(&task, EACH * count + 1, &terms).expect("allocated");
+            let lock = Lock::new(&task, 1);
+            for round in 1..4_u64 {
+                (0..EACH).for_each(|index| numbers.set(rank * EACH + index, round << 32 | index as u64));
+                let held = lock.write();
+                numbers.set(EACH * count, numbers.get(EACH * count) + 1);
+                drop(held);
+                task.barrier();
+                for index in 0..EACH * count {
+                    assert_eq!(numbers.get(index), round << 32 | (index % EACH) as u64, "{terms:?}, {index}");
+                }
+                assert_eq!(numbers.get(EACH * count), round * count as u64, "{terms:?}");
+                task.barrier();
+            }
+        }
+    }
+    println!("shared");
+}
+
+#[track_caller]
+fn all_share_memory(scene: &Scene, options: &[&str], count: usize) {
+    let program = hello();
+    let arguments: Vec<&str> = options.iter().copied().chain(program.iter().map(String::as_str)).collect();
+    let output = scene.command(&arguments).env(SHARES_MEMORY, "1").output().unwrap();
+    scene.assert_gone();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.matches("shared\n").count() == count, "{output:?}");
 }
 
 /// What `comb run` is to run so that each component says hello to all others.
@@ -165,6 +206,14 @@ fn four_components_exchange_messages() {
 }
 
 #[test]
+fn components_of_one_host_and_of_two_share_memory() {
+    let scene = Scene::new("memory");
+    all_share_memory(&scene, &["-n", "3", "--"], 3);
+    all_share_memory(&scene, &["-n", "3", "--share", "copy", "--"], 3);
+    all_share_memory(&scene, &[&BOTH_HERE[..], &["-n", "3", "--"]].concat(), 3);
+}
+
+#[test]
 fn components_of_two_hosts_exchange_messages() {
     let scene = Scene::new("two-hosts");
     all_say_hello(&scene, &[&BOTH_HERE[..], &["-n", "4", "--label", "--"]].concat(), 4);
@@ -188,6 +237,7 @@ fn components_of_two_namespaces_exchange_messages_over_a_cable() {
     let hosts = format!("alpha={},beta={}", ADDRESSES[0], ADDRESSES[1]);
     let before = cable.received_bytes();
     all_say_hello(&scene, &["--hosts", &hosts, "--shell", &shell, "-n", "4", "--label", "--"], 4);
+    all_share_memory(&scene, &["--hosts", &hosts, "--shell", &shell, "-n", "2", "--"], 2);
     assert!(cable.received_bytes() > before + 1000, "by the cable, not beside it");
 }
 
