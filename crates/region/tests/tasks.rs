@@ -2,6 +2,7 @@
 
 mod components;
 
+use comb_region::launch::How;
 use comb_region::task::Share;
 use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms};
 use components::Case;
@@ -14,6 +15,8 @@ const CASES: &[Case] = &[
     ("conditions", conditions),
     ("sequential", sequential),
     ("freed", freed),
+    ("killed", killed),
+    ("refused", refused),
 ];
 
 #[test]
@@ -244,4 +247,63 @@ fn freed(task: &Task) {
 #[test]
 fn what_is_freed_is_given_out_anew() {
     passes("freed");
+}
+
+/// One dies while the others wait for it, at a barrier, for a lock and for a block.
+fn killed(task: &Task) {
+    let numbers = Array::<u64>::together(task, 1, &Terms { placement: Placement::At(1), ..Terms::default() })
+        .expect("allocated");
+    let lock = Lock::new(task, 3);
+    if task.rank() == 1 {
+        let _held = lock.write();
+        task.barrier();
+        std::process::abort();
+    }
+    task.barrier();
+    match task.rank() {
+        0 => drop(lock.write()),
+        2 => loop {
+            numbers.set(0, 1);
+        },
+        _ => task.barrier(),
+    }
+}
+
+#[test]
+fn a_component_that_dies_takes_its_task_with_it() {
+    for share in [Share::Auto, Share::Copy] {
+        let outcome = components::launch("killed", 4, share);
+        let failed = outcome.failed.as_ref().expect("one has died");
+        assert_eq!(
+            (failed.rank, &failed.how),
+            (1, &How::Killed(6)),
+            "{share:?}: {}",
+            components::said(&outcome)
+        );
+    }
+}
+
+/// What cannot be allocated is refused with the reason, by all, and nothing is left of it.
+fn refused(task: &Task) {
+    let words = |bytes, terms: &Terms| task.allocate_together(bytes, terms).expect_err("refused").to_string();
+    let (rank, usual) = (task.rank(), Terms::default());
+    let why = |rank_0: &str| if rank == 0 { rank_0.to_owned() } else { "it has got nothing".to_owned() };
+    assert!(words(1 << 50, &usual).contains(&why("memory and swap space")));
+    assert!(words(0, &usual).contains(&why("a byte at least")));
+    assert!(words(1, &Terms { block_bytes: 100, ..usual }).contains(&why("power of two")));
+    assert!(words(1 << 44, &Terms { sparse: true, ..usual }).contains(&why("in a row")));
+    // Reserved, and hardly used.
+    let sparse = task.allocate_together(1 << 38, &Terms { sparse: true, ..usual }).expect("a reservation");
+    task.barrier();
+    if rank == 0 {
+        task.free(sparse).expect("ours");
+    }
+    let numbers = Array::<u64>::together(task, 10, &usual).expect("allocated");
+    assert_eq!(numbers.get(9), 0);
+    task.barrier();
+}
+
+#[test]
+fn what_cannot_be_had_is_refused() {
+    passes("refused");
 }
