@@ -12,6 +12,7 @@ use comb_memory::{Grain, Layout, Memory};
 
 use crate::checkpoint::{Holdings, OwnPage};
 use crate::driver::{Core, Driver};
+use crate::futex::Futexes;
 use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::peers::{Gone, Peers};
@@ -74,6 +75,7 @@ pub(crate) struct Engine {
     pub(crate) heap: Heap,
     pub(crate) factories: BTreeMap<u16, Factory>,
     pub(crate) synchronisation: Synchronisation,
+    pub(crate) futexes: Futexes,
     /// For whoever has to wait: a thread that faults allocates nothing.
     pub(crate) slots: Vec<Arc<Slot>>,
     pub(crate) generation: u32,
@@ -125,6 +127,7 @@ impl Engine {
             heap: Heap::slice(rank, count),
             factories: BTreeMap::new(),
             synchronisation: Synchronisation::new(rank, count),
+            futexes: Futexes::default(),
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),
@@ -191,8 +194,14 @@ impl Engine {
                     self.accuse(from, &mistake);
                 }
             }
-            Kind::Futex | Kind::Checkpoint => self.accuse(from, &"a message that is not spoken here"),
+            Kind::Futex => {
+                if let Err(mistake) = self.futexes.take(&mut self.core, from, &head) {
+                    self.accuse(from, &mistake);
+                }
+            }
+            Kind::Checkpoint => self.accuse(from, &"a message that is not spoken here"),
             Kind::Bye => {
+                self.futexes.forget(from);
                 self.parted.insert(from);
             }
         }
@@ -210,6 +219,7 @@ impl Engine {
     }
 
     fn gone(&mut self, gone: &Gone) {
+        self.futexes.forget(gone.rank);
         if self.parted.contains(&gone.rank) {
             return;
         }
@@ -421,6 +431,14 @@ impl Engine {
             protocol.on_sync(&mut driver);
         }
         self.core.raise();
+    }
+
+    /// Who keeps the queue of those who sleep at a word: its home, or where only asking would tell, who has made the allocation. All
+    /// components come to the same.
+    pub(crate) fn keeper(&mut self, address: usize) -> Option<u32> {
+        let (entry, block) = locate(&mut self.entries, address)?;
+        let Shape { homes, allocation, .. } = &entry.shape;
+        Some(homes.by_rule(homes.extent(block.0)).unwrap_or(allocation.creator))
     }
 
     // ── allocations ──
