@@ -21,6 +21,7 @@ const CASES: &[Case] = &[
     ("datagrams", datagrams),
     ("streams", streams),
     ("bad_addresses", bad_addresses),
+    ("dies", dies),
     ("mutexes", mutexes),
     ("wakes", wakes),
     ("waits_end", waits_end),
@@ -245,6 +246,23 @@ fn bad_addresses(task: &Task) {
 fn a_bad_address_is_an_error_and_no_death() {
     let said = said_in("bad_addresses", 2, true);
     assert!(!said.contains("comb:"), "the program hears of it by the call: {said}");
+}
+
+/// What the program itself does with such an address is another matter.
+fn dies(task: &Task) {
+    let memory = elsewhere(task, 4096);
+    if task.rank() == 1 {
+        // SAFETY: ends the process.
+        unsafe { memory.wrapping_add(1 << 40).write_volatile(1) };
+    }
+}
+
+#[test]
+fn a_store_to_a_bad_address_still_ends_the_process() {
+    let outcome = launch("dies", 2, true);
+    assert!(!outcome.is_success());
+    let said = String::from_utf8_lossy(&outcome.printed[1].error).into_owned();
+    assert!(said.contains("where nothing is allocated"), "{said}");
 }
 
 // ── futex ──
