@@ -126,16 +126,22 @@ enum Next {
 }
 
 fn serve(interrupted: &Interrupted) -> Next {
-    let Some(handler) = HANDLER.get().filter(|_| HEAP.contains(&interrupted.address)) else {
-        return Next::Chain;
-    };
-    if !interrupted.is_fault {
-        return Next::Chain;
+    let is_in_heap = interrupted.is_fault && HEAP.contains(&interrupted.address);
+    match HANDLER.get().filter(|_| is_in_heap) {
+        Some(&handler) => serve_in_heap(interrupted, handler),
+        None if interrupted.land_in_system_call() => Next::Return,
+        None => Next::Chain,
     }
+}
+
+fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Next {
     let fault =
         Fault { address: interrupted.address, is_store: interrupted.is_store, blocked: interrupted.blocked };
     let kind = if fault.is_store { "store to" } else { "load from" };
     if !signals::is_own_process() {
+        if interrupted.land_in_system_call() {
+            return Next::Return;
+        }
         message::say(&format_args!(
             "comb: {kind} {:#x} in a child by fork, which has none of the shared memory\n",
             fault.address
@@ -144,6 +150,8 @@ fn serve(interrupted: &Interrupted) -> Next {
     }
     match handler(fault) {
         Verdict::Retry => Next::Return,
+        // A system call that is given a bad address fails; it ends nobody.
+        Verdict::NotOurs | Verdict::Lost(_) if interrupted.land_in_system_call() => Next::Return,
         Verdict::NotOurs => {
             message::say(&format_args!(
                 "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",

@@ -33,28 +33,13 @@ impl Protection {
 /// As the call itself.
 #[inline]
 unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
-    let result: i64;
-    // SAFETY: the kernel changes what is named here and no other register; the rest is the caller's business.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
-            in("r8") arguments[4],
-            in("r9") arguments[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
+    // SAFETY: the caller's promise.
+    let result = unsafe { crate::syscalls::raw(number, arguments) };
     if result < 0 {
         // The kernel's error numbers are smaller than 4096.
         return Err(Errno::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO)));
     }
-    Ok(crate::space::index(result.cast_unsigned()))
+    Ok(result.cast_unsigned())
 }
 
 /// Takes addresses that nobody has, for anonymous memory that is not accounted until it is touched.

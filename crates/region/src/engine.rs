@@ -12,6 +12,7 @@ use comb_memory::{Layout, Memory};
 
 use crate::checkpoint::{Holdings, OwnPage};
 use crate::driver::{Core, Driver};
+use crate::futex::Futexes;
 use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::peers::{Gone, Peers};
@@ -78,6 +79,7 @@ pub(crate) struct Engine {
     pub(crate) heap: Heap,
     pub(crate) factories: BTreeMap<u16, Factory>,
     pub(crate) synchronisation: Synchronisation,
+    pub(crate) futexes: Futexes,
     /// For whoever has to wait: a thread that faults allocates nothing.
     pub(crate) slots: Vec<Arc<Slot>>,
     pub(crate) generation: u32,
@@ -129,6 +131,7 @@ impl Engine {
             heap: Heap::slice(rank, count),
             factories: BTreeMap::new(),
             synchronisation: Synchronisation::new(rank, count),
+            futexes: Futexes::default(),
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),
@@ -180,6 +183,7 @@ impl Engine {
     }
 
     fn gone(&mut self, gone: &Gone) {
+        self.futexes.forget(gone.rank);
         if self.parted.contains(&gone.rank) {
             return;
         }
@@ -346,6 +350,14 @@ impl Engine {
             protocol.on_sync(&mut driver);
         }
         self.core.raise();
+    }
+
+    /// Who keeps the queue of those who sleep at a word: its home, or where only asking would tell, who has made the allocation. All
+    /// components come to the same.
+    pub(crate) fn keeper(&mut self, address: usize) -> Option<u32> {
+        let (entry, block) = locate(&mut self.entries, address)?;
+        let Shape { homes, allocation, .. } = &entry.shape;
+        Some(homes.by_rule(homes.extent(block.0)).unwrap_or(allocation.creator))
     }
 
     // ── allocations ──

@@ -32,13 +32,19 @@ impl Homes {
     /// Who is home to an extent, if that is known here.
     #[inline]
     pub(crate) fn of(&self, extent: u64) -> Option<u32> {
+        self.by_rule(extent).or_else(|| self.known.get(&extent).copied())
+    }
+
+    /// Who is home to an extent, if every component knows it from the terms alone.
+    #[inline]
+    pub(crate) fn by_rule(&self, extent: u64) -> Option<u32> {
         match self.placement {
             Placement::At(rank) => Some(rank),
             Placement::RoundRobin => {
                 Some(u32::try_from(extent % u64::from(self.count)).expect("below the count"))
             }
             Placement::FirstTouch if self.count == 1 => Some(0),
-            Placement::FirstTouch => self.known.get(&extent).copied(),
+            Placement::FirstTouch => None,
         }
     }
 

@@ -2,8 +2,10 @@
 
 mod array;
 mod checkpoint;
+mod covering;
 mod driver;
 mod engine;
+mod futex;
 mod heap;
 mod homes;
 pub mod launch;

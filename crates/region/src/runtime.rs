@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use comb_coherence::Loss;
 use comb_memory::{Fault, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 use crate::engine::{Engine, Stopped};
 use crate::peers::Peers;
@@ -150,6 +151,26 @@ impl Drop for Held<'_> {
 /// The one runtime of this process: where its faults go.
 static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
 
+/// Threads that are made meanwhile take no signals but what their own instructions raise: a program's handlers run on its own threads, not
+/// on one that has the engine.
+#[expect(unsafe_code, reason = "signal masks, which no crate of ours wraps")]
+fn without_signals<R>(make: impl FnOnce() -> R) -> R {
+    const RAISED: [i32; 6] =
+        [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP, libc::SIGILL, libc::SIGFPE];
+    // SAFETY: sets of our own; only this thread's mask changes, and it gets back what it had.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        for signal in RAISED {
+            libc::sigdelset(&raw mut all, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        let made = make();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        made
+    }
+}
+
 #[expect(unsafe_code, reason = "the thread's own number, without a system call")]
 fn this_thread() -> u64 {
     // SAFETY: has no preconditions, and may be called from signal handlers.
@@ -188,7 +209,8 @@ impl Runtime {
         }
         if runtime.event.is_some() {
             let own = Arc::clone(&runtime);
-            std::thread::Builder::new().name("comb-memory".to_owned()).spawn(move || own.attend())?;
+            let attends = std::thread::Builder::new().name("comb-memory".to_owned());
+            without_signals(move || attends.spawn(move || own.attend()))?;
         }
         Ok(runtime)
     }
@@ -251,6 +273,27 @@ impl Runtime {
             slot.sleep(LONGEST_SLEEP);
             drop(self.enter());
         }
+    }
+
+    /// As a system call waits: until the slot is done, the deadline has passed (ETIMEDOUT), or a signal's handler has run that
+    /// ends such calls (EINTR). Not to be called between enter and leave.
+    pub(crate) fn wait_as_told(&self, slot: &Slot, deadline: Option<Instant>) -> Result<(), Errno> {
+        drop(self.enter());
+        let mut ended = Ok(());
+        while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, || slot.is_done()) {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            Self::leave(self.lock());
+            let slept = slot.sleep_as_told(left);
+            drop(self.enter());
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            ended = match slept {
+                Err(Errno::INTR) => Err(Errno::INTR),
+                _ if is_late => Err(Errno::TIMEDOUT),
+                _ => Ok(()),
+            };
+        }
+        Self::leave(self.lock());
+        if slot.is_done() { Ok(()) } else { ended }
     }
 
     /// Drives until `is_done`, or until nothing has come for a while; for no while where that has not paid lately. Whether it is done.
@@ -367,6 +410,11 @@ impl Runtime {
 
 fn reason(loss: Loss) -> comb_memory::Reason {
     comb_memory::Reason::from(loss)
+}
+
+/// That of this process, once it has joined.
+pub(crate) fn of_this_process() -> Option<&'static Runtime> {
+    RUNTIME.get().map(Arc::as_ref)
 }
 
 /// Where `comb_memory` sends faults.

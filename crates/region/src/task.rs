@@ -9,6 +9,7 @@ use comb_memory::{Memory, MemoryOptions};
 
 pub use self::description::*;
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
+use crate::covering;
 use crate::engine::{Engine, REFUSED_FULL, REFUSED_PROTOCOL};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime};
@@ -173,6 +174,10 @@ impl Task {
             _ => None,
         };
         comb_memory::install(runtime::on_fault)?;
+        if !imports {
+            // Before this process gets any thread that serves.
+            covering::cover();
+        }
         let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
         let runtime = Runtime::start(engine)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);

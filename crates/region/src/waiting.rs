@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::futex;
 
 /// What one thread waits for.
@@ -54,14 +55,21 @@ impl Slot {
 
     /// Sleeps until the wait is over, at most so long. Somebody else drives meanwhile.
     pub(crate) fn sleep(&self, limit: Duration) {
+        let _ = self.sleep_as_told(Some(limit));
+    }
+
+    /// The same, and says why the kernel let it go on: EINTR and the like. Without a limit it goes on sleeping after signals' handlers that are to
+    /// restart system calls, as the kernel does it.
+    pub(crate) fn sleep_as_told(&self, limit: Option<Duration>) -> Result<(), Errno> {
         if self.state.compare_exchange(WAITS, SLEEPS, Ordering::AcqRel, Ordering::Acquire) == Err(DONE) {
-            return;
+            return Ok(());
         }
-        let limit = futex::Timespec {
+        let limit = limit.map(|limit| futex::Timespec {
             tv_sec: limit.as_secs().min(3600).cast_signed(),
             tv_nsec: limit.subsec_nanos().into(),
-        };
-        let _ = futex::wait(&self.state, futex::Flags::PRIVATE, SLEEPS, Some(&limit));
+        });
+        let slept = futex::wait(&self.state, futex::Flags::PRIVATE, SLEEPS, limit.as_ref());
         let _ = self.state.compare_exchange(SLEEPS, WAITS, Ordering::AcqRel, Ordering::Acquire);
+        slept
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::Next;
 use crate::kernel::{self, Protection};
-use crate::space::PAGE_BYTES;
+use crate::space::{PAGE_BYTES, index};
 
 /// What faults come as.
 const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
@@ -34,9 +34,28 @@ pub(super) struct Interrupted {
     pub(super) is_store: bool,
     /// The processor's word, not somebody's `kill`.
     pub(super) is_fault: bool,
+    /// The same, or another of the processor's complaints: about an address that cannot be one, it does not say which.
+    is_raised: bool,
     /// Which signals the thread has blocked itself.
     pub(super) blocked: Mask,
     pub(super) context: *mut c_void,
+}
+
+impl Interrupted {
+    /// Lets a thread that was moving a system call's bytes go on where it says that the address is bad. Whether it was one.
+    pub(super) fn land_in_system_call(&self) -> bool {
+        if !self.is_raised {
+            return false;
+        }
+        // SAFETY: the context of the signal that is being handled.
+        let registers = unsafe { &mut (*self.context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let instruction = &mut registers[libc::REG_RIP as usize];
+        let Some(landing) = crate::syscalls::landing(index(instruction.cast_unsigned())) else {
+            return false;
+        };
+        *instruction = landing.cast_signed() as i64;
+        true
+    }
 }
 
 pub(super) fn install(by_segmentation: bool) -> Result<(), Errno> {
@@ -94,6 +113,7 @@ extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, contex
             address: (*information).si_addr().addr(),
             is_store: registers[libc::REG_ERR as usize] & ERROR_IS_STORE != 0,
             is_fault: (*information).si_code > 0 && is_page_fault,
+            is_raised: (*information).si_code > 0,
             blocked: *interrupted_mask(context),
             context,
         }
@@ -111,8 +131,8 @@ extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, contex
 /// # Safety
 /// The arguments are those of the signal's handler.
 unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
-    let index = usize::from(signal == libc::SIGSEGV);
-    let previous = PREVIOUS.get().map(|previous| previous[index]);
+    let which = usize::from(signal == libc::SIGSEGV);
+    let previous = PREVIOUS.get().map(|previous| previous[which]);
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         // SAFETY: the kernel's own field.

@@ -33,6 +33,8 @@ pub(crate) enum Mistake {
     Protocol { error: PeerError, what: String, offset: u64 },
     #[error(transparent)]
     Synchronise(#[from] crate::synchronise::Mistake),
+    #[error(transparent)]
+    Futex(#[from] crate::futex::Mistake),
 }
 
 impl Engine {
@@ -73,8 +75,10 @@ impl Engine {
             Kind::WhoseIs => self.take_whose(from, &head),
             Kind::ItIs => self.take_home(from, &head),
             Kind::Synchronise => Ok(self.synchronisation.take(&mut self.core, from, &head, content)?),
-            Kind::Futex | Kind::Checkpoint => Err(Mistake::Nonsense),
+            Kind::Futex => Ok(self.futexes.take(&mut self.core, from, &head)?),
+            Kind::Checkpoint => Err(Mistake::Nonsense),
             Kind::Bye => {
+                self.futexes.forget(from);
                 self.parted.insert(from);
                 Ok(())
             }
