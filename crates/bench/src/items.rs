@@ -59,7 +59,7 @@ impl Item {
     }
 
     /// Not measured yet, and what it waits for.
-    fn pending(self, what: &str) -> Self {
+    pub(crate) fn pending(self, what: &str) -> Self {
         self.note(format!("{PENDING}: {what}"))
     }
 }

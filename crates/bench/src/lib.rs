@@ -2,12 +2,14 @@
 
 mod bare;
 mod between_hosts;
+mod blizzard_items;
 mod circles_way;
 mod classic_group;
 mod classic_side;
 mod coming_in;
 mod cores;
 mod curves;
+mod delivery;
 mod endpoint_way;
 mod farm;
 mod figure;

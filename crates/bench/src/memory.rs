@@ -1,7 +1,8 @@
 //! `comb bench memory`: memory shared at block grain, beside private memory, threads, and a plain page cache over Open MPI.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use comb_region::launch::{Launch, Output};
 use comb_region::task::Share;
@@ -10,31 +11,54 @@ use serde_json::Value;
 use crate::jacobi;
 use crate::memory_side::PART;
 use crate::net::median;
+use crate::program::peers_folder;
 use crate::report::{Goal, Row, print};
 
 const ROUNDS: usize = 3;
 const FULL_ROUNDS: usize = 7;
+/// In the quick form no round begins later. One takes 6 s on an idle machine, and several times as long where others want its cores.
+const LAST_ROUND_BEGINS: Duration = Duration::from_secs(25);
 
 const NOTES: &str = "\
 Import: all components are on one host and share page frames. Copy: each has its own, as on several hosts; the home spins for its messages, the
 client is in its signal handler. Private memory and threads have small pages, too: what large ones save is lost to all shared memory alike.
 First load: of pages that have content, beside a shared mapping of the same that any program makes. Bulk: read once from begin to end, beside messages
-between the same two processes, each copied out. Jacobi's threads meet at a spinning barrier.";
+between the same two processes, each copied out. Jacobi's threads meet at a spinning barrier. The page cache and who stands beside it run one source,
+benches/peers/pages; its pages live where they are stored to (homes by blocks: its best case), or are dealt out in turn, as without knowledge of the program.";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 type Values = BTreeMap<String, Vec<f64>>;
 
 /// Runs the benchmark and prints its table.
 pub fn run(full: bool, json: bool) -> Outcome<()> {
-    let mut measured = Measured::default();
+    let measured = measure(full, !json)?;
+    print(&measured.rows(), json);
+    if !json {
+        println!("{NOTES}");
+    }
+    Ok(())
+}
+
+/// Runs all parts, several times.
+pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
+    let mut measured = Measured { cycles_a_nanosecond: cycles_a_nanosecond(), ..Measured::default() };
     let rounds = if full { FULL_ROUNDS } else { ROUNDS };
+    let started = Instant::now();
     for round in 1..=rounds {
+        if round > 1 && !full && started.elapsed() > LAST_ROUND_BEGINS {
+            break;
+        }
         for (part, components, share) in PARTS {
-            if !json {
+            // Sizes do not vary.
+            if *part == "metadata" && round > 1 {
+                continue;
+            }
+            if talks {
                 eprint!("\rround {round} of {rounds}: {part:20}");
             }
-            measured.take(part, *components, *share)?;
+            measured.take(part, *components, *share, None)?;
         }
+        measured.take("delivery", 1, Share::Auto, Some("userfaultfd"))?;
         let (took, sum) = jacobi::by_threads(2);
         measured.values.entry("threads".to_owned()).or_default().push(took);
         if let Some(theirs) = measured.one("jacobi Auto: jacobi, checksum")
@@ -42,15 +66,12 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         {
             return Err(format!("Jacobi came to {theirs} by components and to {sum} by threads").into());
         }
+        measured.pages()?;
     }
-    if !json {
+    if talks {
         eprint!("\r{:60}\r", "");
     }
-    print(&measured.rows(), json);
-    if !json {
-        println!("{NOTES}");
-    }
-    Ok(())
+    Ok(measured)
 }
 
 /// Names, components, and how they share.
@@ -64,32 +85,57 @@ const PARTS: &[(&str, u32, Share)] = &[
     ("jacobi", 2, Share::Copy),
     ("objects", 2, Share::Copy),
     ("metadata", 2, Share::Copy),
+    ("delivery", 1, Share::Auto),
 ];
 
+/// One source on three implementations: what `pages.sh` is told, and under which names it is known here.
+const PAGES: &[(&str, &str, &[(&str, &str)])] = &[
+    (THREADS, "threads", &[]),
+    (STACHE, "comb", &[("COMB_RUN", "--share copy")]),
+    (RELEASE, "comb", &[("COMB_RUN", "--share copy"), ("COMB_SHARING", "release")]),
+    (BY_BLOCKS, "openmpi-pages", &[("PAGES_HOMES", "block")]),
+    (IN_TURN, "openmpi-pages", &[("PAGES_HOMES", "robin")]),
+];
+pub(crate) const THREADS: &str = "pages, threads";
+pub(crate) const STACHE: &str = "pages, ours, stache";
+const RELEASE: &str = "pages, ours, release";
+pub(crate) const BY_BLOCKS: &str = "pages, Open MPI, homes by blocks";
+pub(crate) const IN_TURN: &str = "pages, Open MPI, homes in turn";
+const PAGES_ITERATIONS: &str = "100";
+
+/// What was measured, by names; and why something was not.
 #[derive(Default)]
-struct Measured {
+pub(crate) struct Measured {
     values: Values,
+    missing: BTreeMap<String, String>,
+    /// By the clock rate that the kernel names.
+    pub(crate) cycles_a_nanosecond: Option<f64>,
 }
 
 impl Measured {
-    fn take(&mut self, part: &str, components: u32, share: Share) -> Outcome<()> {
-        let launch = Launch::new(std::env::current_exe()?)
+    /// Runs a part, if need be without a mechanism of the kernel.
+    fn take(&mut self, part: &str, components: u32, share: Share, without: Option<&str>) -> Outcome<()> {
+        let mut launch = Launch::new(std::env::current_exe()?)
             .arguments(["bench-side", "memory"])
             .environment(PART, part)
             .components(components)
             .share(share)
             .output(Output::Collected)
             .without_input();
+        if let Some(without) = without {
+            launch = launch.environment("COMB_WITHOUT", without);
+        }
         let outcome = launch.start()?.wait();
         if !outcome.is_success() {
             let said: Vec<_> =
                 outcome.printed.iter().map(|said| String::from_utf8_lossy(&said.error)).collect();
             return Err(format!("{part} ({share:?}) has failed: {}", said.concat().trim()).into());
         }
+        let of = without.map_or_else(|| format!("{share:?}"), |without| format!("without {without}"));
         for line in outcome.printed.iter().flat_map(|said| said.output.split(|&byte| byte == b'\n')) {
             let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
             if let (Some(test), Some(value)) = (line["test"].as_str(), line["value"].as_f64()) {
-                self.values.entry(format!("{part} {share:?}: {test}")).or_default().push(value);
+                self.values.entry(format!("{part} {of}: {test}")).or_default().push(value);
             }
         }
         // What ended gives its memory back.
@@ -97,7 +143,26 @@ impl Measured {
         Ok(())
     }
 
-    fn one(&self, name: &str) -> Option<f64> {
+    /// Jacobi's iteration of benches/peers/pages, by each implementation. Who is missing is named; who computes something else is an error.
+    fn pages(&mut self) -> Outcome<()> {
+        let mut checksums: Vec<(&str, String)> = Vec::new();
+        for (name, implementation, settings) in PAGES {
+            match page_program(implementation, settings) {
+                Ok((microseconds, checksum)) => {
+                    self.values.entry((*name).to_owned()).or_default().push(microseconds);
+                    checksums.push((name, checksum));
+                }
+                Err(reason) => _ = self.missing.insert((*name).to_owned(), reason),
+            }
+        }
+        match checksums.windows(2).find(|two| two[0].1 != two[1].1) {
+            Some(two) => Err(format!("{} and {} came to different numbers", two[0].0, two[1].0).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The median of all rounds.
+    pub(crate) fn one(&self, name: &str) -> Option<f64> {
         self.values.get(name).and_then(|values| median(values))
     }
 
@@ -162,6 +227,21 @@ impl Measured {
             ),
             plain("copy, read miss of 4 KB", "misses Copy: read miss, median", "µs", Goal::AtMost(8.0), 1e-3),
             plain("copy, write upgrade", "misses Copy: upgrade, median", "µs", Goal::AtMost(6.0), 1e-3),
+            plain(
+                "copy, read miss of an object of 128 B, mmu",
+                "misses Copy: read miss of an object, median",
+                "µs",
+                Goal::None,
+                1e-3,
+            ),
+            beside(
+                "a fault until it is handled",
+                "delivery Auto: fault delivered, page",
+                "ns",
+                "by mprotect",
+                "delivery without userfaultfd: fault delivered, page",
+                Goal::None,
+            ),
             plain("copy, write miss of 4 KB", "misses Copy: write miss, median", "µs", Goal::None, 1e-3),
             beside(
                 "copy, read miss beside the raw round trip",
@@ -199,6 +279,9 @@ impl Measured {
                 "threads",
                 Goal::None,
             ),
+        ]);
+        rows.extend(self.page_rows());
+        rows.extend([
             beside(
                 "128 B objects that both change, mmu",
                 "objects Copy: changes of objects, Mmu",
@@ -230,5 +313,96 @@ impl Measured {
             ),
         ]);
         rows
+    }
+
+    /// The same source, ours by copy beside threads and the page cache.
+    fn page_rows(&self) -> Vec<Row> {
+        let goal = Goal::AtLeast(5.0);
+        let rows = [
+            (STACHE, "2 threads", THREADS, Goal::None),
+            (STACHE, "page cache, homes in turn", IN_TURN, goal),
+            (STACHE, "page cache, homes by blocks", BY_BLOCKS, goal),
+            (RELEASE, "page cache, homes in turn", IN_TURN, Goal::None),
+            (RELEASE, "page cache, homes by blocks", BY_BLOCKS, Goal::None),
+        ];
+        let row = |(ours, peer, theirs, goal): (&str, &str, &str, Goal)| {
+            let sharing = ours.trim_start_matches("pages, ours, ");
+            let note = [ours, theirs].into_iter().filter_map(|name| self.missing.get(name));
+            let note = note.map(String::as_str).collect::<Vec<_>>().join("; ");
+            let (ours, theirs) = (self.one(ours), self.one(theirs));
+            Row {
+                claim: format!("Jacobi 1024², one source in C, copy, {sharing}"),
+                ours,
+                unit: "µs",
+                peer: peer.to_owned(),
+                theirs,
+                // How many times faster ours is.
+                ratio: theirs.zip(ours).map(|(theirs, ours)| theirs / ours),
+                goal,
+                note,
+            }
+        };
+        rows.into_iter().map(row).collect()
+    }
+}
+
+fn cycles_a_nanosecond() -> Option<f64> {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let megahertz = processors.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
+    Some(megahertz.trim_start_matches([' ', '\t', ':']).parse::<f64>().ok()? / 1e3)
+}
+
+/// The mean time of an iteration in microseconds, and the checksum; or why there is none.
+fn page_program(implementation: &str, settings: &[(&str, &str)]) -> Result<(f64, String), String> {
+    let folder = peers_folder().ok_or("benches/peers is not here: run from the repository")?;
+    let ours = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(folder.join("pages.sh"))
+        .args([implementation, "2", "jacobi", "1024", PAGES_ITERATIONS])
+        .env("COMB", ours)
+        .env("TIME_LIMIT_S", "10")
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    read_page_program(implementation, &output.stdout).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().next().unwrap_or("it printed nothing").to_owned();
+        format!("{implementation} failed: {said}")
+    })?
+}
+
+/// The line that it printed. None if it is no such line.
+fn read_page_program(implementation: &str, printed: &[u8]) -> Option<Result<(f64, String), String>> {
+    let line: Value =
+        printed.split(|&byte| byte == b'\n').find_map(|line| serde_json::from_slice(line).ok())?;
+    if let Some(reason) = line["missing"].as_str() {
+        return Some(Err(format!("{implementation}: {reason}")));
+    }
+    Some(Ok((line["seconds_each"].as_f64()? * 1e6, line["checksum"].as_str()?.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_programs_line_is_read_and_a_missing_one_is_named() {
+        let line = br#"{"program":"jacobi","seconds_each":0.000191455,"checksum":"2a2b7e13d4e958a2"}"#;
+        let (took, checksum) = read_page_program("threads", line).unwrap().unwrap();
+        assert_eq!((took.round(), checksum.as_str()), (191.0, "2a2b7e13d4e958a2"));
+        let missing = read_page_program("comb", br#"{"peer":"comb","missing":"not built"}"#).unwrap();
+        assert_eq!(missing.unwrap_err(), "comb: not built");
+        assert!(read_page_program("comb", b"mpirun: no").is_none());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_in_the_table_and_met_by_nobody() {
+        let measured = Measured {
+            missing: [(IN_TURN.to_owned(), "not built".to_owned())].into(),
+            ..Measured::default()
+        };
+        let rows = measured.page_rows();
+        let row = rows.iter().find(|row| row.peer.contains("in turn")).unwrap();
+        assert_eq!((row.met(), row.note.as_str()), (Some(false), "not built"));
     }
 }

@@ -8,7 +8,7 @@ use comb_region::task::Description;
 use comb_region::{Array, Guard, Placement, Sharing, Task, Terms};
 use serde_json::json;
 
-use crate::jacobi;
+use crate::{delivery, jacobi};
 
 /// Which part a component runs.
 pub(crate) const PART: &str = "COMB_BENCH_PART";
@@ -21,6 +21,9 @@ const WORDS: usize = PAGE / 8;
 /// Runs the part that the environment names.
 pub(crate) fn run() -> Outcome {
     let part = std::env::var(PART)?;
+    if part == "delivery" {
+        return delivery::run();
+    }
     let task = Task::join()?;
     match part.as_str() {
         "hits" => hits(&task),
@@ -251,7 +254,34 @@ fn misses(task: &Task) -> Outcome {
         }
     }
     task.barrier();
+    object_misses(task)?;
     round_trips(task)?;
+    task.barrier();
+    Ok(())
+}
+
+/// The same of objects that are guarded alone.
+fn object_misses(task: &Task) -> Outcome {
+    const OBJECTS: usize = 4096;
+    let terms =
+        Terms { guard: Guard::Mmu, block_bytes: 128, placement: Placement::At(0), ..Terms::default() };
+    let memory = task.allocate_together((OBJECTS * 128) as u64, &terms)?;
+    let place = |index: usize| task.object(memory, index * 1237 % OBJECTS).expect("so many").cast::<u64>();
+    let places: Vec<*mut u64> = (0..OBJECTS).map(place).collect();
+    if task.rank() == 0 {
+        places.iter().for_each(|&place| store(place, 0, 1));
+    }
+    task.barrier();
+    if task.rank() == 1 {
+        let mut each: Vec<u64> = Vec::with_capacity(OBJECTS);
+        for &place in &places {
+            let started = Instant::now();
+            black_box(load(place, 0));
+            each.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        each.sort_unstable();
+        say(task, 1, "read miss of an object, median", "ns", each[OBJECTS / 2] as f64);
+    }
     task.barrier();
     Ok(())
 }

@@ -12,10 +12,10 @@ use serde::Serialize;
 use crate::cores::{Cores, Placement};
 use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
 use crate::figure::{Curve, Drawing, Figure, FigureError};
-use crate::items;
 use crate::mscs_figures;
 use crate::net::median;
 use crate::program::{Priority, Sample};
+use crate::{blizzard_items, items, memory};
 
 const ROUNDS: u32 = 3;
 /// A round takes 8 s.
@@ -35,6 +35,8 @@ pub enum Paper {
     Via,
     /// Chapter 7 of the thesis.
     Mscs,
+    /// Schoinas and others, ASPLOS 1994.
+    Blizzard,
 }
 
 /// Why there are no numbers.
@@ -147,6 +149,7 @@ pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
         Paper::Unet => of_messages(items::unet, unet_figures, json)?,
         Paper::Via => of_messages(items::via, via_figures, json)?,
         Paper::Mscs => mscs_figures::reproduce(json)?,
+        Paper::Blizzard => of_memory(json)?,
     };
     let mut files = Vec::new();
     for drawing in &found.drawings {
@@ -208,6 +211,18 @@ fn of_messages(
         cores.priority().describe()
     );
     Ok(Reproduced { how, items: items(&measured), drawings: figures(&measured) })
+}
+
+/// Of shared memory, by the parts of `comb bench memory`.
+fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
+    let measured =
+        memory::measure(false, !json).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
+    Ok(Reproduced {
+        how: "Processes of this machine, whose blocks are copied as between hosts if nothing else is said. Medians of `comb bench memory`."
+            .to_owned(),
+        items: blizzard_items::blizzard(&measured),
+        drawings: Vec::new(),
+    })
 }
 
 fn print(rows: &[Item]) {

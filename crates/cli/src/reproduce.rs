@@ -16,6 +16,8 @@ enum Name {
     Via,
     /// MSCS's heartbeats, regroup, join and global update, and ours
     Mscs,
+    /// Blizzard: access control at block grain, and what shared memory costs with it
+    Blizzard,
 }
 
 #[derive(Debug, Args)]
@@ -33,6 +35,7 @@ impl Reproduce {
             Name::Unet => Paper::Unet,
             Name::Via => Paper::Via,
             Name::Mscs => Paper::Mscs,
+            Name::Blizzard => Paper::Blizzard,
         };
         comb_bench::reproduce::run(paper, self.json)?;
         Ok(ExitCode::SUCCESS)
