@@ -169,10 +169,12 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
 }
 
 fn set_default(signal: c_int) {
-    // SAFETY: zeros are the default action.
+    let default = [0_usize; 4];
+    // As in `block`.
+    // SAFETY: zeros are the default action, as the kernel takes it.
     unsafe {
-        let action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        let arguments = [signal as usize, default.as_ptr() as usize, 0, size_of::<Mask>(), 0, 0];
+        crate::syscalls::raw(libc::SYS_rt_sigaction, arguments);
     }
 }
 
@@ -197,15 +199,16 @@ unsafe fn interrupted_mask(context: *mut c_void) -> *const Mask {
 
 /// Blocks these signals and no others; says which were before.
 pub(super) fn block(mask: Mask) -> Mask {
+    // SIGSYS stays: the kernel ends who is to be stopped with it blocked.
+    let mask: Mask = mask & !(1 << (libc::SIGSYS - 1));
     let mut before: Mask = 0;
+    let (new, old) = (&raw const mask, &raw mut before);
+    // Not to be stopped itself: an alternate stack that this may run on has no room for one signal more.
     // SAFETY: two words of the size that is given.
     unsafe {
-        libc::syscall(
+        crate::syscalls::raw(
             libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            &raw mut before,
-            size_of::<Mask>(),
+            [libc::SIG_SETMASK as usize, new as usize, old as usize, size_of::<Mask>(), 0, 0],
         )
     };
     before
