@@ -5,7 +5,9 @@
  *
  * Every component of the program calls comb_init() first. Memory from comb_alloc() and comb_alloc_together() has the same address in all of
  * them, and plain loads and stores are all it takes. Functions that return int return 0, or -1 and leave the reason in comb_error().
- * All may be called from any thread.
+ * All may be called from any thread, and none from a handler of signals.
+ *
+ * Loads and stores of two threads that do not synchronise find what the memory's sharing promises: see enum comb_sharing, and README.md.
  */
 #ifndef COMB_H
 #define COMB_H
@@ -18,10 +20,11 @@ extern "C" {
 #endif
 
 /* Joins the task that `comb run` started this process for; started otherwise, the program is a task of one component.
- * The program's end waits for all other components' (atexit). */
+ * A program that ends with status 0 waits for the end of all other components; one that ends with another status ends them. */
 int comb_init(void);
 
-/* Waits for all components to come here, and parts from them. Called by the program's end, if not before. */
+/* Gives this process's locks back, waits for all components to come here, and parts from them. Called by exit(0) and by the end of main(), if
+ * not before. Shared memory is gone afterwards, and a process joins once. */
 void comb_end(void);
 
 /* Why the last call of this thread failed; never NULL. */
@@ -29,6 +32,14 @@ const char *comb_error(void);
 
 unsigned comb_rank(void);  /* which component this is, from 0 */
 unsigned comb_count(void); /* how many there are */
+
+/* On which other components' memory this one has come to depend: writes the ranks of up to `room`, and returns how many there are. */
+size_t comb_dependencies(unsigned *ranks, size_t room);
+
+/* Calls `on_loss` on a thread that touches what was lost with a component that died, before the process ends: in a handler of signals, in which
+ * the thread may write its last words or leave by siglongjmp(). `reason` is valid during the call. NULL: nothing is called. While `comb run`
+ * ends a task together with its first component that fails, few programs come to see a loss. */
+int comb_on_loss(void (*on_loss)(void *address, const char *reason, int is_store));
 
 /* What stops a load or store that has no right. */
 enum comb_guard {
@@ -87,18 +98,31 @@ enum comb_combine {
     COMB_LEAST_DOUBLE = 5,
     COMB_GREATEST_DOUBLE = 6
 };
+/* Up to 8192 values, as many from each. Those of type double are passed as their bits. */
 int comb_reduce(enum comb_combine how, uint64_t *values, size_t count);
-double comb_sum(double value);
+double comb_sum(double value); /* of one value from each */
 
-/* Locks are known by a number, such as an address. Whoever gets one finds what all who had it before have stored. */
-void comb_lock(uint64_t lock);      /* to have it alone */
-void comb_read_lock(uint64_t lock); /* beside others who only read */
-int comb_try_lock(uint64_t lock);   /* 0 if it was free */
+/* Locks are known by a number, such as an address. Whoever gets one finds what all who had it before have stored. A lock is a thread's, who
+ * has it once: to ask for it again is an error. */
+int comb_lock(uint64_t lock);      /* to have it alone */
+int comb_read_lock(uint64_t lock); /* beside others who only read */
+int comb_try_lock(uint64_t lock);  /* alone: 0 if it was free, -1 at once if not */
 int comb_unlock(uint64_t lock);
 
-/* Inside a lock that is held alone: gives it back until `condition` is notified, and has it again. Look again whether it holds. */
+/* Inside a lock that is held alone: gives it back until `condition`, a number less than 2 to the 56, is notified, and has it again. Look again
+ * whether what was waited for holds. */
 int comb_wait(uint64_t lock, uint64_t condition);
-void comb_notify(uint64_t lock, uint64_t condition, uint64_t how_many);
+
+/* Lets up to `how_many` threads go on that wait for a condition of a lock, one after the other. */
+int comb_notify(uint64_t lock, uint64_t condition, uint64_t how_many);
+
+/* Writes all shared memory to the directory of `comb run --checkpoint DIRECTORY`: of it what has changed since the last time. Called by one
+ * thread of each component, while no other stores and none holds a lock. Until all have written, the checkpoint before stays valid. */
+int comb_checkpoint(void);
+
+/* Whether this task goes on from a checkpoint (`comb run --checkpoint DIRECTORY --restore`). Then the same calls of comb_alloc_together() return
+ * the memory of then, with its content, at the same address; and what comb_alloc() gave is where it was. Private memory is as in any new process. */
+int comb_restored(void);
 
 /* Hints. Neither waits. */
 void comb_prefetch(const void *memory, size_t bytes, int to_store); /* we need it soon */

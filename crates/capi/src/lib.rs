@@ -3,10 +3,46 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::io::Write;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 use comb_region::{Combine, Guard, HeldLock, Lock, Placement, Sharing, Task, Terms};
+
+/// What `enum comb_guard` calls them; the number is the place.
+pub const GUARDS: [(&str, Guard); 2] = [("COMB_PAGE", Guard::Page), ("COMB_MMU", Guard::Mmu)];
+
+/// What `enum comb_sharing` calls them.
+pub const SHARINGS: [(&str, Sharing); 4] = [
+    ("COMB_STACHE", Sharing::Stache),
+    ("COMB_MIGRATORY", Sharing::Migratory),
+    ("COMB_RELEASE", Sharing::Release),
+    ("COMB_UPDATE", Sharing::Update),
+];
+
+/// What `enum comb_placement` calls them. `comb_terms.at` is the rank of the last.
+pub const PLACEMENTS: [(&str, Placement); 3] = [
+    ("COMB_FIRST_TOUCH", Placement::FirstTouch),
+    ("COMB_ROUND_ROBIN", Placement::RoundRobin),
+    ("COMB_AT", Placement::At(0)),
+];
+
+/// What `enum comb_combine` calls them.
+pub const COMBINES: [(&str, Combine); 7] = [
+    ("COMB_FIRST", Combine::First),
+    ("COMB_SUM", Combine::Sum),
+    ("COMB_SUM_OF_DOUBLES", Combine::SumOfFloats),
+    ("COMB_LEAST", Combine::Least),
+    ("COMB_GREATEST", Combine::Greatest),
+    ("COMB_LEAST_DOUBLE", Combine::LeastFloat),
+    ("COMB_GREATEST_DOUBLE", Combine::GreatestFloat),
+];
+
+/// They travel in one message: as many as a block of the largest size holds.
+const MOST_VALUES: usize = 65536 / 8;
+/// A condition travels beside eight bits of something else.
+const CONDITIONS: u64 = 1 << 56;
 
 /// `struct comb_terms`.
 #[repr(C)]
@@ -27,7 +63,12 @@ thread_local! {
 /// The task, until `comb_end`.
 static TASK: Mutex<Option<Task>> = Mutex::new(None);
 /// Locks that are held, by number and thread.
-static HELD: Mutex<BTreeMap<(u64, std::thread::ThreadId), HeldLock>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<(u64, libc::pthread_t), Held>> = Mutex::new(BTreeMap::new());
+
+struct Held {
+    lock: HeldLock,
+    is_alone: bool,
+}
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,22 +76,34 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn failed(error: &dyn std::fmt::Display) -> c_int {
     let text = error.to_string().replace('\0', " ");
-    ERROR.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
+    // A thread at its very end has no such text any more.
+    let _ = ERROR.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
     -1
+}
+
+const NO_TASK: &str = "this process is part of no task: comb_init() comes first, and comb_end() last";
+
+/// The task, for what can fail.
+fn joined() -> Result<Task, c_int> {
+    locked(&TASK).clone().ok_or_else(|| failed(&NO_TASK))
 }
 
 /// The task. A program that has none has made a mistake that no return value would tell it of.
 fn task() -> Task {
     locked(&TASK).clone().unwrap_or_else(|| {
-        eprintln!("comb: comb_init() has to be called first, and comb_end() last");
+        eprintln!("comb: {NO_TASK}");
         std::process::abort()
     })
+}
+
+fn status(outcome: Result<(), c_int>) -> c_int {
+    outcome.err().unwrap_or(0)
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_init() -> c_int {
-    static AT_EXIT: OnceLock<()> = OnceLock::new();
+    static AT_EXIT: Once = Once::new();
     let mut task = locked(&TASK);
     if task.is_some() {
         return 0;
@@ -59,28 +112,39 @@ pub extern "C" fn comb_init() -> c_int {
         Ok(joined) => *task = Some(joined),
         Err(error) => return failed(&error),
     }
-    AT_EXIT.get_or_init(|| {
+    AT_EXIT.call_once(|| {
         // SAFETY: the function lives as long as the process.
-        unsafe { libc::atexit(at_exit) };
+        unsafe { on_exit(at_exit, std::ptr::null_mut()) };
     });
     0
 }
 
-extern "C" fn at_exit() {
-    comb_end();
+unsafe extern "C" {
+    /// glibc's `atexit` that tells how the process ends.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    if status == 0 {
+        return comb_end();
+    }
+    // Who has failed does not wait for the others, who may wait for what never comes: they end with it.
+    std::mem::forget(locked(&TASK).take());
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_end() {
     let task = locked(&TASK).take();
+    let held = std::mem::take(&mut *locked(&HELD));
+    drop(held);
     drop(task);
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_error() -> *const c_char {
-    ERROR.with_borrow(|last| CStr::as_ptr(last))
+    ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// See comb.h.
@@ -95,25 +159,64 @@ pub extern "C" fn comb_count() -> c_uint {
     task().count()
 }
 
+/// See comb.h.
+///
+/// # Safety
+/// `ranks` points to room for `room` numbers, or `room` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comb_dependencies(ranks: *mut c_uint, room: usize) -> usize {
+    let dependencies = task().dependencies();
+    let written = if ranks.is_null() { 0 } else { room.min(dependencies.len()) };
+    // SAFETY: the caller's promise, and not more than there are.
+    unsafe { std::ptr::copy_nonoverlapping(dependencies.as_ptr(), ranks, written) };
+    dependencies.len()
+}
+
+type OnLoss = extern "C" fn(address: *mut c_void, reason: *const c_char, is_store: c_int);
+
+/// What the program wants to be called, or null. The threads that read it are in a signal handler.
+static ON_LOSS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_on_loss(on_loss: Option<OnLoss>) -> c_int {
+    static IS_OURS: Mutex<bool> = Mutex::new(false);
+    let mut is_ours = locked(&IS_OURS);
+    *is_ours = *is_ours || comb_memory::set_loss_hook(lost);
+    if !*is_ours {
+        return failed(&"another part of this process has said already what is called on a loss");
+    }
+    ON_LOSS.store(on_loss.map_or(std::ptr::null_mut(), |on_loss| on_loss as *mut c_void), Ordering::Release);
+    0
+}
+
+fn lost(fault: comb_memory::Fault, reason: comb_memory::Reason) {
+    let on_loss = ON_LOSS.load(Ordering::Acquire);
+    if on_loss.is_null() {
+        return;
+    }
+    // SAFETY: it was made of such a function.
+    let on_loss = unsafe { std::mem::transmute::<*mut c_void, OnLoss>(on_loss) };
+    // A handler of signals allocates nothing. The last byte stays zero.
+    let mut text = [0_u8; 256];
+    let _ = write!(&mut text[..255], "{reason}");
+    let address = std::ptr::with_exposed_provenance_mut(fault.address);
+    on_loss(address, text.as_ptr().cast(), c_int::from(fault.is_store));
+}
+
+fn named<T: Copy>(names: &[(&str, T)], number: c_uint) -> Option<T> {
+    names.get(number as usize).map(|&(_, what)| what)
+}
+
 impl CombTerms {
     fn understood(self) -> Result<Terms, String> {
-        let guard = match self.guard {
-            0 => Guard::Page,
-            1 => Guard::Mmu,
-            other => return Err(format!("there is no guard {other}")),
-        };
-        let sharing = match self.sharing {
-            0 => Sharing::Stache,
-            1 => Sharing::Migratory,
-            2 => Sharing::Release,
-            3 => Sharing::Update,
-            other => return Err(format!("there is no sharing {other}")),
-        };
-        let placement = match self.placement {
-            0 => Placement::FirstTouch,
-            1 => Placement::RoundRobin,
-            2 => Placement::At(self.at),
-            other => return Err(format!("there is no placement {other}")),
+        let guard = named(&GUARDS, self.guard).ok_or_else(|| format!("there is no guard {}", self.guard))?;
+        let sharing =
+            named(&SHARINGS, self.sharing).ok_or_else(|| format!("there is no sharing {}", self.sharing))?;
+        let placement = match named(&PLACEMENTS, self.placement) {
+            Some(Placement::At(_)) => Placement::At(self.at),
+            Some(placement) => placement,
+            None => return Err(format!("there is no placement {}", self.placement)),
         };
         let block_bytes = if self.block_bytes == 0 { Terms::default().block_bytes } else { self.block_bytes };
         Ok(Terms { block_bytes, guard, sharing, placement, sparse: self.sparse != 0 })
@@ -135,7 +238,7 @@ unsafe fn allocate(
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
     let outcome = unsafe { terms(wanted) }.map_err(|error| failed(&error));
-    let outcome = outcome.and_then(|terms| allocate(&task(), &terms).map_err(|error| failed(&error)));
+    let outcome = outcome.and_then(|terms| allocate(&joined()?, &terms).map_err(|error| failed(&error)));
     outcome.map_or(std::ptr::null_mut(), <*mut u8>::cast)
 }
 
@@ -162,10 +265,7 @@ pub unsafe extern "C" fn comb_alloc_together(bytes: usize, terms: *const CombTer
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_free(memory: *mut c_void) -> c_int {
-    match task().free(memory.cast()) {
-        Ok(()) => 0,
-        Err(error) => failed(&error),
-    }
+    status(joined().and_then(|task| task.free(memory.cast()).map_err(|error| failed(&error))))
 }
 
 /// See comb.h.
@@ -186,35 +286,34 @@ pub extern "C" fn comb_barrier() {
     task().barrier();
 }
 
-fn combine(how: c_uint) -> Option<Combine> {
-    Some(match how {
-        0 => Combine::First,
-        1 => Combine::Sum,
-        2 => Combine::SumOfFloats,
-        3 => Combine::Least,
-        4 => Combine::Greatest,
-        5 => Combine::LeastFloat,
-        6 => Combine::GreatestFloat,
-        _ => return None,
-    })
-}
-
 /// See comb.h.
 ///
 /// # Safety
 /// `values` points to `count` values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comb_reduce(how: c_uint, values: *mut u64, count: usize) -> c_int {
-    let Some(how) = combine(how) else {
+    let Some(combine) = named(&COMBINES, how) else {
         return failed(&format_args!("there is no way {how} to combine values"));
     };
+    if count > MOST_VALUES {
+        return failed(&format_args!("{count} values are too many: at most {MOST_VALUES} at once"));
+    }
+    if values.is_null() && count > 0 {
+        return failed(&format_args!("there are no {count} values at NULL"));
+    }
+    let task = match joined() {
+        Ok(task) => task,
+        Err(status) => return status,
+    };
     if count == 0 {
-        task().barrier();
+        task.barrier();
         return 0;
     }
     // SAFETY: the caller's promise.
-    let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
-    values.copy_from_slice(&task().reduce(how, values));
+    let own = unsafe { std::slice::from_raw_parts(values, count) }.to_vec();
+    let all = task.reduce(combine, &own);
+    // SAFETY: as above. No reference is kept meanwhile: the values may be in shared memory.
+    unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), values, all.len().min(count)) };
     0
 }
 
@@ -224,64 +323,116 @@ pub extern "C" fn comb_sum(value: f64) -> f64 {
     task().sum(value)
 }
 
-fn hold(lock: u64, held: HeldLock) {
-    locked(&HELD).insert((lock, std::thread::current().id()), held);
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: has no preconditions.
+    unsafe { libc::pthread_self() }
+}
+
+fn holds(lock: u64) -> bool {
+    locked(&HELD).contains_key(&(lock, this_thread()))
+}
+
+fn hold(number: u64, lock: HeldLock, is_alone: bool) {
+    locked(&HELD).insert((number, this_thread()), Held { lock, is_alone });
+}
+
+fn not_held(lock: u64) -> c_int {
+    failed(&format_args!("this thread does not hold lock {lock:#x}"))
+}
+
+fn acquire(number: u64, is_alone: bool, get: impl FnOnce(&Lock) -> Option<HeldLock>) -> c_int {
+    if holds(number) {
+        return failed(&format_args!("this thread holds lock {number:#x} already"));
+    }
+    status(joined().and_then(|task| {
+        let lock = get(&Lock::new(&task, number))
+            .ok_or_else(|| failed(&format_args!("somebody holds lock {number:#x}, or waits for it")))?;
+        hold(number, lock, is_alone);
+        Ok(())
+    }))
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
-pub extern "C" fn comb_lock(lock: u64) {
-    hold(lock, Lock::new(&task(), lock).write());
+pub extern "C" fn comb_lock(lock: u64) -> c_int {
+    acquire(lock, true, |lock| Some(lock.write()))
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
-pub extern "C" fn comb_read_lock(lock: u64) {
-    hold(lock, Lock::new(&task(), lock).read());
+pub extern "C" fn comb_read_lock(lock: u64) -> c_int {
+    acquire(lock, false, |lock| Some(lock.read()))
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_try_lock(lock: u64) -> c_int {
-    match Lock::new(&task(), lock).try_write() {
-        Some(held) => {
-            hold(lock, held);
-            0
-        }
-        None => failed(&format_args!("lock {lock:#x} is held")),
-    }
+    acquire(lock, true, Lock::try_write)
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_unlock(lock: u64) -> c_int {
-    let held = locked(&HELD).remove(&(lock, std::thread::current().id()));
-    match held {
-        Some(held) => {
-            drop(held);
+    // Others of this process may come for theirs while this one is given back.
+    let held = locked(&HELD).remove(&(lock, this_thread()));
+    held.map_or_else(
+        || not_held(lock),
+        |held| {
+            drop(held.lock);
             0
-        }
-        None => failed(&format_args!("this thread does not hold lock {lock:#x}")),
+        },
+    )
+}
+
+fn check_condition(condition: u64) -> Result<(), c_int> {
+    if condition < CONDITIONS {
+        return Ok(());
     }
+    Err(failed(&format_args!("there is no condition {condition:#x}: numbers are less than 2 to the 56")))
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_wait(lock: u64, condition: u64) -> c_int {
-    let held = locked(&HELD).remove(&(lock, std::thread::current().id()));
+    if let Err(status) = check_condition(condition) {
+        return status;
+    }
+    let key = (lock, this_thread());
+    let held = {
+        let mut all = locked(&HELD);
+        if all.get(&key).is_some_and(|held| !held.is_alone) {
+            return failed(&format_args!("lock {lock:#x} is held beside others: comb_lock() has it alone"));
+        }
+        all.remove(&key)
+    };
     match held {
         Some(held) => {
-            hold(lock, held.wait(condition));
+            hold(lock, held.lock.wait(condition), true);
             0
         }
-        None => failed(&format_args!("this thread does not hold lock {lock:#x}")),
+        None => not_held(lock),
     }
 }
 
 /// See comb.h.
 #[unsafe(no_mangle)]
-pub extern "C" fn comb_notify(lock: u64, condition: u64, how_many: u64) {
-    task().notify(lock, condition, how_many);
+pub extern "C" fn comb_notify(lock: u64, condition: u64, how_many: u64) -> c_int {
+    status(check_condition(condition).and_then(|()| {
+        joined()?.notify(lock, condition, how_many);
+        Ok(())
+    }))
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_checkpoint() -> c_int {
+    status(joined().and_then(|task| task.checkpoint().map(drop).map_err(|error| failed(&error))))
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_restored() -> c_int {
+    c_int::from(task().restored())
 }
 
 /// See comb.h.

@@ -47,6 +47,9 @@ pub enum CheckpointError {
     /// Another component has failed.
     #[error("component {0} could not write its part; the checkpoint before this one is still valid")]
     Other(u64),
+    /// Another component has failed.
+    #[error("component {0} could not read its part of the checkpoint")]
+    OtherRead(u64),
     /// There is none.
     #[error("there is no checkpoint in {0}: the file `current` is missing")]
     Nothing(PathBuf),
@@ -84,12 +87,9 @@ struct Head {
     number: u64,
     /// The file that this one changes.
     before: Option<u64>,
-    /// All that was allocated then, by anybody.
-    allocations: Vec<Allocation>,
-    /// Which of them were allocated together, in their order.
-    together: Vec<u64>,
-    /// Extents that lived with this component, where no rule says so.
-    homes: Vec<(u64, Vec<u64>)>,
+    /// The last allocation's of this component, be it freed since: pages of older files are not to be taken for those of a later one.
+    generation: u32,
+    holdings: Holdings,
     pages: u64,
 }
 
@@ -97,6 +97,7 @@ struct Head {
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     number: u64,
+    /// How many files hold what is in memory; 0 if the next is to hold all.
     chain: u64,
     /// The number of each page's content, by its place; and which allocation's it was.
     pages: BTreeMap<u64, (u32, u64)>,
@@ -105,7 +106,7 @@ pub(crate) struct Written {
 /// A number for a page's content: two lanes of multiply and fold.
 fn fold(bytes: &[u8]) -> u64 {
     let mix = |lane: u64, word: u64| {
-        let product = u128::from(lane ^ word) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835_u128;
+        let product = u128::from(lane ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
         let folded = product as u64 ^ (product >> 64) as u64;
         folded.rotate_left(23)
@@ -144,11 +145,17 @@ impl Task {
     /// each, and none stores meanwhile. No lock may be held. How many pages this one has written.
     pub fn checkpoint(&self) -> Result<u64, CheckpointError> {
         let place = self.checkpoints().ok_or(CheckpointError::NoDirectory)?.directory.clone();
-        self.barrier();
-        let outcome = self.write_part(&place);
+        // All take the same number, and none that is in use: not by an earlier task's that is valid still.
+        let last = self.written().number.max(current(&place).unwrap_or(0));
+        let number = self.reduce(Combine::Greatest, &[last])[0] + 1;
+        let outcome = self.write_part(&place, number);
         let failed = if outcome.is_err() { u64::from(self.rank()) } else { u64::MAX };
         let first_failed = self.reduce(Combine::Least, &[failed])[0];
-        let (number, pages) = outcome?;
+        if first_failed != u64::MAX {
+            // Not all have this file, and so none builds on it.
+            self.written().chain = 0;
+        }
+        let pages = outcome?;
         if first_failed != u64::MAX {
             return Err(CheckpointError::Other(first_failed));
         }
@@ -162,20 +169,23 @@ impl Task {
         Ok(pages)
     }
 
-    fn write_part(&self, directory: &Path) -> Result<(u64, u64), CheckpointError> {
+    fn write_part(&self, directory: &Path, number: u64) -> Result<u64, CheckpointError> {
         std::fs::create_dir_all(directory).map_err(system("cannot make", directory))?;
         let mut written = self.written();
-        let number = written.number + 1;
         let is_whole = written.chain == 0 || written.chain >= LONGEST_CHAIN;
         let before = (!is_whole).then_some(written.number);
         if is_whole {
             written.pages.clear();
         }
-        let (allocations, together, homes) = self.runtime().lock().holdings();
         let mut changed = Vec::new();
         let mut content = vec![0; PAGE];
         let mut pages = BTreeMap::new();
-        for place in self.own_pages() {
+        let own_pages = self.own_pages();
+        let (holdings, generation) = {
+            let engine = self.runtime().lock();
+            (engine.holdings(&own_pages), engine.generation)
+        };
+        for place in own_pages {
             self.copy_page(&place, &mut content);
             let sum = fold(&content);
             pages.insert(place.frame, (place.generation, sum));
@@ -189,9 +199,8 @@ impl Task {
             rank: self.rank(),
             number,
             before,
-            allocations,
-            together,
-            homes,
+            generation,
+            holdings,
             pages: changed.len() as u64,
         };
         let mut write = || -> std::io::Result<()> {
@@ -214,12 +223,13 @@ impl Task {
         };
         write().map_err(system("cannot write", &path))?;
         *written = Written { number, chain: if is_whole { 1 } else { written.chain + 1 }, pages };
-        Ok((number, changed.len() as u64))
+        Ok(changed.len() as u64)
     }
 
     /// Loads a page as a thread of the program does: what another component has alone comes home.
     fn copy_page(&self, page: &OwnPage, into: &mut [u8]) {
         let bytes = page.layout.block_bytes().min(PAGE);
+        into.fill(0);
         for at in (0..PAGE).step_by(bytes) {
             let Some(address) = page.address_at(at as u64) else { continue };
             // Of a task: what lives here is lost with it, and so is who asks.
@@ -235,14 +245,15 @@ impl Task {
 
     /// Removes what no valid checkpoint needs.
     fn tidy(&self, directory: &Path, number: u64) {
-        let written = self.written();
-        let oldest = number + 1 - written.chain;
+        let oldest = number + 1 - self.written().chain;
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
             let Some(numbers) = name.to_str().and_then(|name| name.strip_suffix(".pages")) else { continue };
             let Some((rank, old)) = numbers.split_once('.') else { continue };
-            let is_own = rank.parse() == Ok(self.rank());
+            let Ok(rank) = rank.parse::<u32>() else { continue };
+            // Those of a larger task that wrote here before are nobody's.
+            let is_own = rank == self.rank() || (self.rank() == 0 && rank >= self.count());
             if is_own && old.parse::<u64>().is_ok_and(|old| old < oldest || old > number) {
                 // A file too much is no harm.
                 let _ = std::fs::remove_file(entry.path());
@@ -250,52 +261,56 @@ impl Task {
         }
     }
 
-    /// Fills what was allocated before from the last checkpoint.
+    /// Fills what was allocated before from the last checkpoint: all components, or none.
     pub(crate) fn restore(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
-        let directory = &checkpoint.directory;
+        let outcome = self.read_part(&checkpoint.directory);
+        let failed = if outcome.is_err() { u64::from(self.rank()) } else { u64::MAX };
+        let first_failed = self.reduce(Combine::Least, &[failed])[0];
+        outcome?;
+        if first_failed == u64::MAX { Ok(()) } else { Err(CheckpointError::OtherRead(first_failed)) }
+    }
+
+    fn read_part(&self, directory: &Path) -> Result<(), CheckpointError> {
         let number = current(directory)?;
         let count = self.count();
-        // What was allocated by whom is in everybody's part.
-        let heads: Vec<Head> = (0..count)
-            .map(|rank| Part::open(&file_of(directory, rank, number)).map(|part| part.head))
-            .collect::<Result<_, _>>()?;
-        if let Some(other) = heads.iter().find(|head| head.count != count) {
-            return Err(CheckpointError::Count { path: directory.clone(), found: other.count, count });
+        let open = |rank, number| Part::open(directory, rank, number);
+        // Before files are looked for that a smaller task has never had.
+        let found = open(0, number)?.head.count;
+        if found != count {
+            return Err(CheckpointError::Count { path: directory.to_owned(), found, count });
         }
+        // What was allocated by whom is in everybody's part, and what lived where only in that component's.
+        let heads: Vec<Head> =
+            (0..count).map(|rank| open(rank, number).map(|part| part.head)).collect::<Result<_, _>>()?;
         let own = &heads[self.rank() as usize];
         let damaged = |what| CheckpointError::Damaged { path: file_of(directory, self.rank(), number), what };
         {
             let mut engine = self.runtime().lock();
-            for allocation in &own.allocations {
+            for allocation in &own.holdings.allocations {
                 engine
                     .reinstall(*allocation)
                     .map_err(|()| damaged("its allocations cannot be made again"))?;
             }
             for head in &heads {
-                for (offset, extents) in &head.homes {
+                for (offset, extents) in &head.holdings.homes {
                     extents.iter().for_each(|&extent| engine.rehome(*offset, extent, head.rank));
                 }
             }
-            engine.together = own.together.clone();
+            engine.together.clone_from(&own.holdings.together);
+            engine.generation = own.generation;
         }
-        let generations: BTreeMap<u64, u32> =
-            own.allocations.iter().map(|allocation| (allocation.offset, allocation.generation)).collect();
+        let of_ours = |allocation: &&Allocation| allocation.creator == self.rank();
+        self.count_as_used(own.holdings.allocations.iter().filter(of_ours).map(|of| of.bytes).sum());
+        let generations = own.holdings.generations();
         let mut chain = vec![number];
-        while let Some(before) =
-            Part::open(&file_of(directory, self.rank(), chain[chain.len() - 1]))?.head.before
-        {
+        while let Some(before) = open(self.rank(), chain[chain.len() - 1])?.head.before {
             chain.push(before);
         }
         let mut written = self.written();
         *written = Written { number, chain: chain.len() as u64, pages: BTreeMap::new() };
         for &number in chain.iter().rev() {
-            let mut part = Part::open(&file_of(directory, self.rank(), number))?;
-            let then: BTreeMap<u64, u32> = part
-                .head
-                .allocations
-                .iter()
-                .map(|allocation| (allocation.offset, allocation.generation))
-                .collect();
+            let mut part = open(self.rank(), number)?;
+            let then = part.head.holdings.generations();
             while let Some((frame, content)) = part.next()? {
                 let of = then.range(..=frame).next_back();
                 // What stood there then may have been freed since.
@@ -345,9 +360,11 @@ struct Part {
 }
 
 impl Part {
-    fn open(path: &Path) -> Result<Self, CheckpointError> {
+    fn open(directory: &Path, rank: u32, number: u64) -> Result<Self, CheckpointError> {
+        let path = &file_of(directory, rank, number);
         let file = File::open(path).map_err(system("cannot read", path))?;
-        let damaged = |what| CheckpointError::Damaged { path: path.to_owned(), what };
+        let file_bytes = file.metadata().map_err(system("cannot read", path))?.len();
+        let damaged = |what| CheckpointError::Damaged { path: path.clone(), what };
         let mut from = BufReader::with_capacity(1 << 20, file);
         let mut sum = 0_u64;
         let mut take = |bytes: &mut [u8]| {
@@ -361,12 +378,17 @@ impl Part {
             return Err(damaged("it is no part of a checkpoint"));
         }
         take(&mut length)?;
-        let length = usize::try_from(u64::from_le_bytes(length)).ok().filter(|&length| length < 1 << 30);
+        let length =
+            usize::try_from(u64::from_le_bytes(length)).ok().filter(|&length| length as u64 <= file_bytes);
         let mut head = vec![0; length.ok_or_else(|| damaged("its head has no length that could be"))?];
         take(&mut head)?;
         let head: Head = postcard::from_bytes(&head).map_err(|_| damaged("its head cannot be read"))?;
+        let is_itself = (head.rank, head.number) == (rank, number);
+        if !is_itself || rank >= head.count || head.before.is_some_and(|before| before >= number) {
+            return Err(damaged("it is another component's, or of another checkpoint"));
+        }
         let left = head.pages;
-        Ok(Self { path: path.to_owned(), from, head, left, sum })
+        Ok(Self { path: path.clone(), from, head, left, sum })
     }
 
     /// The next page; after the last, none, if all of them were as they were written.
@@ -401,6 +423,16 @@ pub(crate) struct OwnPage {
 }
 
 impl OwnPage {
+    /// The allocation that it is of.
+    pub(crate) fn offset(&self) -> u64 {
+        self.layout.offset()
+    }
+
+    /// Which block it is in; of those smaller than a page, the first in it.
+    pub(crate) fn block(&self) -> u64 {
+        (self.frame - self.layout.offset()) / self.layout.block_bytes() as u64
+    }
+
     /// Where threads find what stands so far behind its beginning.
     fn address_at(&self, at: u64) -> Option<usize> {
         let behind = self.frame - self.layout.offset() + at;
@@ -412,5 +444,19 @@ impl OwnPage {
     }
 }
 
-/// Extents of each allocation, where no rule says where they live.
-pub(crate) type Holdings = (Vec<Allocation>, Vec<u64>, Vec<(u64, Vec<u64>)>);
+/// What stands in a component's part besides pages.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Holdings {
+    /// All that is allocated, by anybody.
+    pub(crate) allocations: Vec<Allocation>,
+    /// Which of them were allocated together, in their order.
+    pub(crate) together: Vec<u64>,
+    /// Extents of each allocation that live with this component, where no rule says so.
+    pub(crate) homes: Vec<(u64, Vec<u64>)>,
+}
+
+impl Holdings {
+    fn generations(&self) -> BTreeMap<u64, u32> {
+        self.allocations.iter().map(|allocation| (allocation.offset, allocation.generation)).collect()
+    }
+}

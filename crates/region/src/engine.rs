@@ -17,7 +17,7 @@ use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::peers::{Gone, Peers};
 use crate::synchronise::Synchronisation;
-use crate::terms::{Allocation, Sharing};
+use crate::terms::{Allocation, Placement, Sharing};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
@@ -25,6 +25,7 @@ mod hearing;
 
 pub(crate) use hearing::Mistake;
 
+const PAGE: u64 = 4096;
 /// Messages that are taken before the driver looks whether what it waits for has happened.
 const MESSAGES_A_TURN: usize = 32;
 
@@ -398,11 +399,23 @@ impl Engine {
     // ── checkpoints ──
 
     /// All that is allocated, in what order together, and which extents live here though no rule says so.
-    pub(crate) fn holdings(&self) -> Holdings {
+    pub(crate) fn holdings(&self, own_pages: &[OwnPage]) -> Holdings {
+        let me = self.core.me.0;
         let allocations = self.entries.values().map(|entry| entry.shape.allocation).collect();
-        let homes =
-            self.entries.iter().map(|(&offset, entry)| (offset, entry.shape.homes.known_of(self.core.me.0)));
-        (allocations, self.together.clone(), homes.filter(|(_, extents)| !extents.is_empty()).collect())
+        let mut homes: BTreeMap<u64, BTreeSet<u64>> = self
+            .entries
+            .iter()
+            .map(|(&offset, entry)| (offset, entry.shape.homes.known_of(me).into_iter().collect()))
+            .collect();
+        // Those that were dealt out, too: a task that begins from here may have copies.
+        for page in own_pages {
+            let Some(entry) = self.entries.get(&page.offset()) else { continue };
+            if entry.shape.allocation.terms.placement == Placement::FirstTouch {
+                homes.entry(page.offset()).or_default().insert(entry.shape.homes.extent(page.block()));
+            }
+        }
+        let homes = homes.into_iter().map(|(offset, extents)| (offset, extents.into_iter().collect()));
+        Holdings { allocations, together: self.together.clone(), homes: homes.collect() }
     }
 
     /// Makes an allocation of an earlier life again.
@@ -416,7 +429,6 @@ impl Engine {
         if is_own && !self.heap.take_at(allocation.offset, span) {
             return Err(());
         }
-        self.generation = self.generation.max(allocation.generation);
         Ok(())
     }
 
@@ -447,24 +459,29 @@ impl Engine {
         }
     }
 
-    /// Pages that were ever touched and are this component's to keep.
+    /// Pages that may have content and are this component's to keep.
     pub(crate) fn own_pages(&self) -> Vec<OwnPage> {
         let (me, count) = (self.core.me.0, u64::from(self.core.count()));
         let mut pages = Vec::new();
         for entry in self.entries.values() {
             let shape = &entry.shape;
             let layout = shape.layout;
-            let block_bytes = layout.block_bytes() as u64;
-            let end = layout.offset() + layout.blocks() * block_bytes;
-            for frame in touched(self.core.memory.frames(), layout.offset()..end) {
-                let block = (frame - layout.offset()) / block_bytes;
-                let home = match entry.protocol {
-                    Some(_) => shape.home(block),
-                    // Whoever has it has all of it: dealt out.
-                    None => u32::try_from(frame / crate::terms::EXTENT_BYTES % count).ok(),
-                };
-                if home == Some(me) {
-                    pages.push(OwnPage { frame, layout, generation: shape.allocation.generation });
+            let frame_of = |block| layout.offset() + block * layout.block_bytes() as u64;
+            let within = layout.offset()..frame_of(layout.blocks());
+            let mut frames: BTreeSet<u64> =
+                touched(self.core.memory.frames(), within.clone()).into_iter().collect();
+            if entry.protocol.is_some() {
+                frames.extend(shape.blocks_elsewhere(&self.core).flat_map(|block| {
+                    (frame_of(block) / PAGE * PAGE..frame_of(block + 1).min(within.end)).step_by(4096)
+                }));
+            }
+            for frame in frames {
+                let page = OwnPage { frame, layout, generation: shape.allocation.generation };
+                // Where all share the page frames, some have no home: dealt out.
+                let extent = shape.homes.extent(page.block());
+                let dealt = || entry.protocol.is_none().then(|| u32::try_from(extent % count).ok()).flatten();
+                if shape.homes.of(extent).or_else(dealt) == Some(me) {
+                    pages.push(page);
                 }
             }
         }
@@ -492,7 +509,7 @@ impl Shape {
     /// Blocks that live here begin with every right, from when they are first of interest.
     pub(crate) fn claim(&mut self, core: &Core, block: u64) {
         let extent = self.homes.extent(block);
-        if self.homes.are_all(core.me.0) || !self.claimed.insert(extent) {
+        if !self.claimed.insert(extent) || self.homes.are_all(core.me.0) {
             return;
         }
         let blocks = self.homes.blocks_of(extent);
@@ -500,6 +517,16 @@ impl Shape {
         core.memory
             .set(&self.layout, blocks, Access::ReadWrite)
             .unwrap_or_else(|error| crate::driver::fail(&error));
+    }
+}
+
+impl Shape {
+    /// Blocks that live here and that another component may have the only content of: frames that were never touched here do not
+    /// mean that there is none.
+    fn blocks_elsewhere<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = u64> + 'a {
+        let blocks = self.claimed.iter().flat_map(|&extent| self.homes.blocks_of(extent));
+        let blocks = blocks.filter(|&block| block < self.layout.blocks());
+        blocks.filter(|&block| !core.memory.access(&self.layout, Block(block)).may_load())
     }
 }
 

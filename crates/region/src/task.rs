@@ -14,7 +14,7 @@ use crate::engine::{Engine, REFUSED_FULL, REFUSED_PROTOCOL};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime};
 use crate::synchronise::{Combine, Mode};
-use crate::terms::{Allocation, Terms};
+use crate::terms::{Allocation, Placement, Terms};
 use crate::wire::Kind;
 
 /// Why a component is not part of its task.
@@ -400,7 +400,18 @@ impl Task {
         engine.heap.give_back(offset, span);
     }
 
+    /// Memory of an earlier life is as much this component's as what it allocates now.
+    pub(crate) fn count_as_used(&self, bytes: u64) {
+        self.inner.used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn check_size(&self, bytes: u64, terms: &Terms) -> Result<(), AllocateError> {
+        if let Placement::At(rank) = terms.placement
+            && rank >= self.count()
+        {
+            let none = format!("there is no component {rank} for it to live with, of {}", self.count());
+            return Err(AllocateError::Terms(none));
+        }
         if !terms.sparse {
             let available = available_bytes();
             if bytes > available {
