@@ -455,18 +455,26 @@ fn what_is_not_covered_fails_with_a_message() {
 
 /// The thread that attends takes no signal of the program's.
 fn masks(_: &Task) {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let attending = threads.filter(|thread| read(thread.join("comm")).trim() == "comb-memory");
-    let masks: Vec<u64> = attending
+    let attending = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+        threads.filter(|thread| read(thread.join("comm")).trim() == "comb-memory").collect::<Vec<_>>()
+    };
+    // It gives itself its name, once it has got a core.
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while attending().is_empty() && std::time::Instant::now() < limit {
+        std::thread::yield_now();
+    }
+    let masks: Vec<u64> = attending()
+        .into_iter()
         .map(|thread| {
             let status = read(thread.join("status"));
             let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
             u64::from_str_radix(mask.trim(), 16).unwrap()
         })
         .collect();
-    let is_blocked = |signal: c_int| masks[0] >> (signal - 1) & 1 == 1;
     assert_eq!(masks.len(), 1);
+    let is_blocked = |signal: c_int| masks[0] >> (signal - 1) & 1 == 1;
     assert!([libc::SIGUSR1, libc::SIGINT, libc::SIGALRM].into_iter().all(is_blocked));
     assert!(![libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS].into_iter().any(is_blocked));
 }
