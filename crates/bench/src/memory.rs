@@ -88,8 +88,11 @@ const PARTS: &[(&str, u32, Share)] = &[
     ("delivery", 1, Share::Auto),
 ];
 
-/// One source on three implementations: what `pages.sh` is told, and under which names it is known here.
-const PAGES: &[(&str, &str, &[(&str, &str)])] = &[
+/// A name here, and what `pages.sh` is told: the implementation, and its settings.
+type PageProgram = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// One source on three implementations.
+const PAGES: &[PageProgram] = &[
     (THREADS, "threads", &[]),
     (STACHE, "comb", &[("COMB_RUN", "--share copy")]),
     (RELEASE, "comb", &[("COMB_RUN", "--share copy"), ("COMB_SHARING", "release")]),
