@@ -14,6 +14,14 @@ const LANGUAGES: [(&str, &[&str]); 2] = [
     ("c++", &["-x", "c++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror"]),
 ];
 
+/// Beside this test is the library that was built with it. Cargo names other places first in this variable, and in them is one of an
+/// earlier build.
+const LIBRARIES_VARIABLE: &str = "LD_LIBRARY_PATH";
+
+fn libraries() -> String {
+    std::env::current_exe().unwrap().parent().unwrap().display().to_string()
+}
+
 /// Where programs of a test are, and what they write.
 struct Directory(PathBuf);
 
@@ -27,9 +35,7 @@ impl Directory {
 
     fn compile(&self, source: &Path, (compiler, options): (&str, &[&str])) -> PathBuf {
         let program = self.0.join(format!("{}-{compiler}", source.file_stem().unwrap().display()));
-        // Beside this test is the library that was built with it.
-        let tests = std::env::current_exe().unwrap();
-        let libraries = tests.parent().unwrap().display().to_string();
+        let libraries = libraries();
         let done = Command::new(compiler)
             .args(options)
             .arg(source)
@@ -61,7 +67,12 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn launch(program: &Path, components: u32, share: Share) -> Launch {
-    Launch::new(program).components(components).share(share).output(Output::Collected).without_input()
+    Launch::new(program)
+        .environment(LIBRARIES_VARIABLE, libraries())
+        .components(components)
+        .share(share)
+        .output(Output::Collected)
+        .without_input()
 }
 
 fn run(launch: &Launch) -> Outcome {
@@ -117,7 +128,7 @@ fn counter() {
 fn a_program_that_nobody_launched_is_a_task_of_its_own() {
     let directory = Directory::new("alone");
     let program = directory.compile(&example("hello.c"), LANGUAGES[0]);
-    let done = Command::new(program).output().unwrap();
+    let done = Command::new(program).env(LIBRARIES_VARIABLE, libraries()).output().unwrap();
     assert!(done.status.success());
     assert_eq!(String::from_utf8_lossy(&done.stdout), "component 0 of 1: the sum is 1\n");
 }
@@ -140,7 +151,12 @@ fn the_numbers_of_the_header_are_those_of_the_library() {
     let directory = Directory::new("numbers");
     for language in LANGUAGES {
         let program = directory.program("numbers.c", &text, language);
-        assert_eq!(String::from_utf8_lossy(&Command::new(program).output().unwrap().stdout), expected);
+        assert_eq!(
+            String::from_utf8_lossy(
+                &Command::new(program).env(LIBRARIES_VARIABLE, libraries()).output().unwrap().stdout
+            ),
+            expected
+        );
     }
 }
 
