@@ -6,7 +6,9 @@ ifeq (,$(findstring :$(cargo_programs):,:$(PATH):))
 export PATH := $(cargo_programs):$(PATH)
 endif
 
-.PHONY: help demo test setup setup-test setup-bench bench clean
+target := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo test setup setup-test setup-bench bench install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +31,17 @@ setup-bench: ## the same for the benchmarks, with the systems they compare to
 
 bench: setup setup-bench ## measure, beside the other systems in the same run (ARGS='…' goes to comb bench)
 	cargo xtask bench $(ARGS)
+
+PREFIX ?= /usr/local
+version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local (DESTDIR=… goes before it)
+	cargo build --release -p comb-cli -p comb-capi
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 755 $(target)/release/comb $(DESTDIR)$(PREFIX)/bin/comb
+	install -m 755 $(target)/release/libcomb.so $(DESTDIR)$(PREFIX)/lib/libcomb.so
+	install -m 644 crates/capi/include/comb.h $(DESTDIR)$(PREFIX)/include/comb.h
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/comb.pc
 
 clean: ## remove what was built
 	cargo clean

@@ -149,8 +149,7 @@ impl Task {
         let last = self.written().number.max(current(&place).unwrap_or(0));
         let number = self.reduce(Combine::Greatest, &[last])[0] + 1;
         let outcome = self.write_part(&place, number);
-        let failed = if outcome.is_err() { u64::from(self.rank()) } else { u64::MAX };
-        let first_failed = self.reduce(Combine::Least, &[failed])[0];
+        let first_failed = self.first_failed(&outcome);
         if first_failed != u64::MAX {
             // Not all have this file, and so none builds on it.
             self.written().chain = 0;
@@ -167,6 +166,16 @@ impl Task {
         }
         self.tidy(&place, number);
         Ok(pages)
+    }
+
+    /// The least rank of those that have failed, or `u64::MAX`. All components come to it.
+    fn first_failed<T>(&self, outcome: &Result<T, CheckpointError>) -> u64 {
+        let failed = outcome.as_ref().err().map_or(u64::MAX, |error| {
+            // Said now: another may end the task as soon as it knows, before this one's program has told why.
+            eprintln!("comb: component {}: {error}", self.rank());
+            u64::from(self.rank())
+        });
+        self.reduce(Combine::Least, &[failed])[0]
     }
 
     fn write_part(&self, directory: &Path, number: u64) -> Result<u64, CheckpointError> {
@@ -189,7 +198,12 @@ impl Task {
             self.copy_page(&place, &mut content);
             let sum = fold(&content);
             pages.insert(place.frame, (place.generation, sum));
-            if written.pages.get(&place.frame) != Some(&(place.generation, sum)) {
+            let known =
+                written.pages.get(&place.frame).filter(|(generation, _)| *generation == place.generation);
+            // What no file has content for is zero in the next life.
+            let is_known =
+                known.map_or_else(|| content.iter().all(|&byte| byte == 0), |&(_, was)| was == sum);
+            if !is_known {
                 changed.push(place);
             }
         }
@@ -264,8 +278,7 @@ impl Task {
     /// Fills what was allocated before from the last checkpoint: all components, or none.
     pub(crate) fn restore(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let outcome = self.read_part(&checkpoint.directory);
-        let failed = if outcome.is_err() { u64::from(self.rank()) } else { u64::MAX };
-        let first_failed = self.reduce(Combine::Least, &[failed])[0];
+        let first_failed = self.first_failed(&outcome);
         outcome?;
         if first_failed == u64::MAX { Ok(()) } else { Err(CheckpointError::OtherRead(first_failed)) }
     }

@@ -534,6 +534,8 @@ impl Shape {
 fn touched(frames: std::os::fd::BorrowedFd<'_>, within: std::ops::Range<u64>) -> Vec<u64> {
     use rustix::fs::{SeekFrom, seek};
     let mut pages = Vec::new();
+    // The last page may be used in part: one that is looked for from its middle on is found for ever.
+    let within = within.start..within.end.next_multiple_of(PAGE);
     let mut at = within.start;
     // Others who share the frames seek, too: each call says where from.
     while let Ok(data) = seek(frames, SeekFrom::Data(at)) {
