@@ -14,9 +14,10 @@ etcd_is_wanted() { ! have etcd && have apt-cache && apt-cache show etcd-server >
 missing_for_tests() {
   if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi
   if etcd_is_wanted; then echo etcd-server; fi
+  if ! have c++; then echo g++; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces and ask etcd' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd and compile C++' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'

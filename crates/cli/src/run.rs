@@ -65,7 +65,7 @@ pub(crate) struct Run {
     /// Write before each line which component it is from
     #[arg(long)]
     label: bool,
-    /// Run on these hosts instead of this one: NAME[=ADDRESS][:COUNT], separated by commas
+    /// Run on these hosts instead of this one: `NAME[=ADDRESS][:COUNT]`, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<Host>,
     /// What runs a command on another host; {host} in it is the host's name

@@ -229,7 +229,7 @@ impl Task {
         &self.inner.runtime
     }
 
-    /// Makes a protocol of the program's own known by a number: for allocations with [`Sharing::Own`]. Every component registers it, before
+    /// Makes a protocol of the program's own known by a number: for allocations with [`crate::Sharing::Own`]. Every component registers it, before
     /// any of them allocates. It gets one instance for each allocation, and its handlers run on whatever thread serves messages: they
     /// must not wait, and not touch shared memory but by [`comb_coherence::Tempest`].
     pub fn register(
@@ -349,7 +349,7 @@ impl Task {
         Ok(())
     }
 
-    /// How many objects are in memory that was allocated with [`Guard::Mmu`], or blocks in other memory.
+    /// How many objects are in memory that was allocated with [`crate::Guard::Mmu`], or blocks in other memory.
     pub fn objects(&self, memory: *const u8) -> usize {
         self.layout(memory).map_or(0, |layout| usize::try_from(layout.blocks()).unwrap_or(usize::MAX))
     }
