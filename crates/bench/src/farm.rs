@@ -34,7 +34,7 @@ pub(crate) struct View {
     nodes: u32,
     /// What the process holds, less what it holds with a farm of one.
     pub(crate) bytes: f64,
-    /// What the state service says that it holds itself.
+    /// What the state service says that it holds itself, less the same.
     counted_bytes: usize,
 }
 
@@ -73,7 +73,8 @@ pub(crate) fn view(nodes: u32) -> Outcome<View> {
         return Err(format!("it knows {} of {nodes} nodes", among.alive).into());
     }
     let bytes = among.held_bytes.saturating_sub(alone.held_bytes);
-    Ok(View { nodes, bytes: bytes as f64, counted_bytes: among.counted_bytes })
+    let counted_bytes = among.counted_bytes.saturating_sub(alone.counted_bytes);
+    Ok(View { nodes, bytes: bytes as f64, counted_bytes })
 }
 
 /// The process that hears, and what it is told through.
@@ -120,6 +121,7 @@ fn hearer_of(nodes: u32) -> Outcome<Held> {
 
 /// The hearing process: takes what it is told, a line each, and says what it holds then.
 pub(crate) fn hear() -> Outcome<()> {
+    give_back_what_is_free();
     let mut hearer: Option<Hearer> = None;
     for line in BufReader::new(std::io::stdin()).lines() {
         let heard: Heard = serde_json::from_str(&line?)?;
@@ -133,6 +135,13 @@ pub(crate) fn hear() -> Outcome<()> {
     let held = Held { alive, held_bytes: held_bytes()?, counted_bytes };
     println!("{}", serde_json::to_string(&held)?);
     Ok(())
+}
+
+/// What the command line's reader has freed would else hold part of a farm, and nobody would see it.
+#[expect(unsafe_code, reason = "a call of the C library's that no crate of ours wraps")]
+fn give_back_what_is_free() {
+    // SAFETY: has no preconditions.
+    unsafe { libc::malloc_trim(0) };
 }
 
 /// Runs the side of that name here, if it is one of these.

@@ -408,7 +408,12 @@ fn grids(task: &Task) -> Outcome {
 fn objects(task: &Task) -> Outcome {
     const OBJECTS: usize = 64;
     const LONG: Duration = Duration::from_millis(300);
-    for guard in [Guard::Page, Guard::Mmu] {
+    // Half of the changes are of others' objects, or one in a hundred.
+    let patterns = [("any", 500), ("its own", 10)];
+    let guards = [Guard::Page, Guard::Mmu];
+    for (guard, (whose, others)) in
+        guards.into_iter().flat_map(|guard| patterns.map(|pattern| (guard, pattern)))
+    {
         let terms = Terms {
             guard,
             block_bytes: if guard == Guard::Mmu { 128 } else { 4096 },
@@ -425,6 +430,7 @@ fn objects(task: &Task) -> Outcome {
             place.cast::<u64>()
         };
         let places: Vec<*mut u64> = (0..OBJECTS).map(object).collect();
+        let (rank, count) = (task.rank() as usize, task.count() as usize);
         task.barrier();
         let mut chance = u64::from(task.rank()) + 1;
         let started = Instant::now();
@@ -432,12 +438,14 @@ fn objects(task: &Task) -> Outcome {
         while started.elapsed() < LONG {
             changes += 1;
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let place = places[(chance >> 33) as usize % OBJECTS];
+            // Neighbours in a page are of different components.
+            let owner = if chance >> 20 & 1023 < others * 1024 / 1000 { rank + 1 } else { rank } % count;
+            let place = places[(chance >> 33) as usize % (OBJECTS / count) * count + owner];
             store(place, 0, load(place, 0) + 1);
         }
         let changes = task.reduce(comb_region::Combine::Sum, &[changes])[0];
         let rate = changes as f64 / started.elapsed().as_secs_f64();
-        say(task, 0, &format!("changes of objects, {guard:?}"), "1/s", rate);
+        say(task, 0, &format!("changes of objects, {whose}, {guard:?}"), "1/s", rate);
         task.barrier();
     }
     // What a page of addresses for each object costs who finds it there.

@@ -21,7 +21,8 @@ fn a_process_that_knows_a_farm_holds_little_more_than_one_that_is_alone() {
     let view = side("farm_view", 1000);
     let field = |name: &str| view[name].as_f64().expect("a number");
     assert!(field("bytes") <= 4.0 * MEGABYTE, "{view}");
-    // What it counts itself it holds, so there was something to measure; pages and what was freed come on top.
+    // What it counts itself, beyond what one counts that is alone, it holds, so there was something to measure; pages and what was
+    // freed come on top.
     assert!(field("counted_bytes") > 10_000.0 && field("bytes") > field("counted_bytes") / 2.0, "{view}");
 }
 
