@@ -1,14 +1,15 @@
 //! Programs in C, compiled as their users do: by cc and by c++, against comb.h and libcomb.so of this build.
 
+#[path = "../../region/tests/conditions/mod.rs"]
+mod conditions;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
+use conditions::wait_until;
 
-/// For what takes milliseconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(60);
 const LANGUAGES: [(&str, &[&str]); 2] = [
     ("cc", &["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]),
     ("c++", &["-x", "c++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror"]),
@@ -271,15 +272,6 @@ int main(void) {
     let outcome = run(&launch(&program, 3, Share::Auto));
     assert_eq!(outcome.failed.as_ref().map(|end| end.rank), Some(1), "{outcome:?}");
     assert_eq!(outcome.status(), 3);
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]

@@ -37,4 +37,9 @@ impl Access {
     pub fn may_store(self) -> bool {
         self == Self::ReadWrite
     }
+
+    /// Whether one of them does.
+    pub fn allows(self, is_store: bool) -> bool {
+        if is_store { self.may_store() } else { self.may_load() }
+    }
 }

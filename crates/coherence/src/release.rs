@@ -122,8 +122,7 @@ impl Release {
 
     fn fault(&mut self, tempest: &mut dyn Tempest, block: Block, is_store: bool) {
         let access = tempest.access(block);
-        let has_right = if is_store { access.may_store() } else { access.may_load() };
-        if has_right {
+        if access.allows(is_store) {
             return tempest.resume(block);
         }
         if access.may_load() {

@@ -139,24 +139,16 @@ impl Core {
             }
         });
     }
+}
 
-    /// Whoever waits for a block looks again whether it can be had.
-    pub(crate) fn wake_all(&mut self) {
-        self.waiting.drain(..).for_each(|(_, _, slot)| slot.end([0, 0]));
-    }
-
-    /// The components of a task end together.
-    pub(crate) fn end_together(&mut self, gone: &Gone) {
-        eprintln!("comb: component {} is gone: {}; the task ends with it", gone.rank, gone.cause);
-        std::thread::sleep(LAUNCHER_LIMIT);
-        #[expect(
-            unsafe_code,
-            reason = "nothing of a failed task is to run any more, its exit handlers included"
-        )]
-        // SAFETY: ends the process at once, from any thread.
-        unsafe {
-            libc::_exit(EXIT_WITH_THE_OTHERS)
-        }
+/// The components of a task end together.
+pub(crate) fn end_together(gone: &Gone) -> ! {
+    eprintln!("comb: component {} is gone: {}; the task ends with it", gone.rank, gone.cause);
+    std::thread::sleep(LAUNCHER_LIMIT);
+    #[expect(unsafe_code, reason = "nothing of a failed task is to run any more, its exit handlers included")]
+    // SAFETY: ends the process at once, from any thread.
+    unsafe {
+        libc::_exit(EXIT_WITH_THE_OTHERS)
     }
 }
 

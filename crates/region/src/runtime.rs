@@ -11,17 +11,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::engine::{Engine, Stopped};
+use crate::gate::Gate;
 use crate::peers::Peers;
+use crate::spinning::{Learned, preemptions};
 use crate::waiting::Slot;
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
 const LONGEST_SPIN: Duration = Duration::from_micros(50);
 /// An answer within this is what is usual.
 const SHORT_SPIN: Duration = Duration::from_micros(10);
-/// So many spins in a row that took a core from others.
-const HARM_BEFORE_REST: u64 = 2;
-/// Then so many waits do not spin.
-const RESTING_WAITS: u64 = 32;
 /// Somebody wakes a sleeper. This is for the case that nobody does.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -37,8 +35,7 @@ pub(crate) struct Runtime {
     event: Option<OwnedFd>,
     /// Wakes the thread that attends, for what no message announces.
     kick: OwnedFd,
-    /// Of a task on several hosts: what the thread that attends waits for instead of the event. Sockets are readable whether or not anybody drives, and
-    /// it must not be woken by what others are about to take.
+    /// Of a task on several hosts.
     gate: Option<Gate>,
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
@@ -46,81 +43,6 @@ pub(crate) struct Runtime {
     /// Of threads that wait, and of the one that attends.
     waits: Learned,
     attends: Learned,
-}
-
-/// Whether spinning has done harm lately: a thread that spun in vain and was taken off its core meanwhile has kept others from it, perhaps
-/// the very one that it waited for. A spin in vain alone is no harm: once both ends of a channel sleep, no answer comes within a spin, and
-/// who learned from that would never spin again.
-#[derive(Default)]
-struct Learned {
-    /// Harmful spins in a row; from [`HARM_BEFORE_REST`] on, those that were left out since, too.
-    harm: AtomicU64,
-}
-
-impl Learned {
-    fn pays(&self) -> bool {
-        let harm = self.harm.load(Ordering::Relaxed);
-        if harm < HARM_BEFORE_REST {
-            return true;
-        }
-        let is_over = harm >= HARM_BEFORE_REST + RESTING_WAITS;
-        self.harm.store(if is_over { 0 } else { harm + 1 }, Ordering::Relaxed);
-        is_over
-    }
-
-    fn learn(&self, did_harm: bool) {
-        if did_harm {
-            self.harm.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.harm.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-/// How often this thread was taken off its core for another.
-fn preemptions() -> i64 {
-    thread_usage().ru_nivcsw
-}
-
-#[expect(unsafe_code, reason = "a system call that no crate of ours wraps")]
-fn thread_usage() -> libc::rusage {
-    let mut usage = std::mem::MaybeUninit::zeroed();
-    // SAFETY: room for the answer; all zeros are one.
-    unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    }
-}
-
-/// A set of descriptors with the event in it, which says so once after it was opened.
-struct Gate {
-    set: OwnedFd,
-    event: OwnedFd,
-}
-
-impl Gate {
-    fn before(event: &OwnedFd) -> std::io::Result<Self> {
-        use rustix::event::epoll;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let event = event.try_clone()?;
-        epoll::add(&set, &event, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
-        Ok(Self { set, event })
-    }
-
-    /// Says once that there is something, or as soon as there is.
-    fn open(&self) {
-        self.change(rustix::event::epoll::EventFlags::IN | rustix::event::epoll::EventFlags::ONESHOT);
-    }
-
-    fn close(&self) {
-        self.change(rustix::event::epoll::EventFlags::empty());
-    }
-
-    fn change(&self, flags: rustix::event::epoll::EventFlags) {
-        use rustix::event::epoll;
-        let changed = epoll::modify(&self.set, &self.event, epoll::EventData::new_u64(0), flags);
-        debug_assert!(changed.is_ok(), "it is in the set");
-    }
 }
 
 /// The engine, while this thread has it.

@@ -1,5 +1,6 @@
 //! The program's side: a task's component, what it allocates and how it synchronises.
 
+mod allocating;
 mod description;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +8,14 @@ use std::time::Duration;
 
 use comb_memory::{Memory, MemoryOptions};
 
+pub use self::allocating::{AllocateError, NotAllocated};
 pub use self::description::*;
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::covering;
-use crate::engine::{Engine, REFUSED_FULL, REFUSED_PROTOCOL};
+use crate::engine::Engine;
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime};
 use crate::synchronise::{Combine, Mode};
-use crate::terms::{Allocation, Placement, Terms};
 use crate::wire::Kind;
 
 /// Why a component is not part of its task.
@@ -60,53 +61,6 @@ pub enum JoinError {
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
-
-/// Why nothing was allocated.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// Nothing of it can be had.
-    #[error("terms that make no sense: {0}")]
-    Terms(String),
-    /// More than there is.
-    #[error(
-        "{bytes} bytes are more than memory and swap space have left ({available}); ask for less, or for a sparse allocation \
-         if most of it will never be touched"
-    )]
-    TooLarge {
-        /// Asked for.
-        bytes: u64,
-        /// Memory and swap space that is free.
-        available: u64,
-    },
-    /// More than this component may have.
-    #[error(
-        "{bytes} bytes would pass this component's budget of {budget}, of which {used} are used (comb run --memory)"
-    )]
-    Budget {
-        /// Asked for.
-        bytes: u64,
-        /// What was allocated before.
-        used: u64,
-        /// The limit.
-        budget: u64,
-    },
-    /// The addresses are used up.
-    #[error("this component's slice of the heap has no {0} bytes in a row left")]
-    Full(u64),
-    /// Another component cannot take part.
-    #[error("component {rank} cannot map it: {why}")]
-    Refused {
-        /// Which.
-        rank: u32,
-        /// Why.
-        why: &'static str,
-    },
-}
-
-/// Memory that this component has not allocated, or has given back already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:#x} is not the beginning of memory that this component has allocated")]
-pub struct NotAllocated(pub usize);
 
 /// This process as a component of its task. All clones are one.
 #[derive(Clone)]
@@ -240,132 +194,6 @@ impl Task {
         self.runtime().lock().factories.insert(number, Arc::new(protocol));
     }
 
-    /// Allocates memory that all components can use from when this returns: by its address, which is the same everywhere.
-    /// It is zero. To be called by one; see [`Task::allocate_together`].
-    pub fn allocate(&self, bytes: u64, terms: &Terms) -> Result<*mut u8, AllocateError> {
-        self.check_size(bytes, terms)?;
-        let mut refused = None;
-        let runtime = self.runtime();
-        let (begun, _) = runtime.call(|engine, slot| {
-            slot.begin(0);
-            let layout = terms.layout(0, bytes).map_err(|error| AllocateError::Terms(error.to_string()))?;
-            let span = layout.span();
-            let offset = engine.heap.take(span).ok_or(AllocateError::Full(span))?;
-            engine.generation += 1;
-            let allocation = Allocation {
-                offset,
-                bytes,
-                generation: engine.generation,
-                creator: self.rank(),
-                terms: *terms,
-            };
-            if let Err(why) = engine.install(allocation) {
-                engine.heap.give_back(offset, span);
-                return Err(AllocateError::Refused { rank: self.rank(), why: words(why) });
-            }
-            Ok(allocation)
-        });
-        let allocation = begun?;
-        let others = runtime.lock().core.others();
-        let content = postcard::to_stdvec(&allocation).expect("numbers");
-        for rank in others {
-            let (_, [outcome, _]) = runtime.call(|engine, slot| {
-                slot.begin(1);
-                let token = engine.core.token(rank, slot);
-                engine.core.say(rank, Kind::Allocated, &[token, 0, 0, 0], &content);
-            });
-            if outcome != 0 {
-                refused = Some(AllocateError::Refused { rank, why: words(outcome) });
-                break;
-            }
-        }
-        if let Some(refused) = refused {
-            self.free_at(allocation.offset);
-            return Err(refused);
-        }
-        self.inner.used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-        Ok(pointer(allocation.offset))
-    }
-
-    /// The same for all: each component calls it, in the same order as the others, and all get the same.
-    pub fn allocate_together(&self, bytes: u64, terms: &Terms) -> Result<*mut u8, AllocateError> {
-        let turn = self.inner.allocated.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        if let Some(earlier) = self.allocated_before(turn, bytes, terms) {
-            return earlier;
-        }
-        let allocated = if self.rank() == 0 { Some(self.allocate(bytes, terms)) } else { None };
-        let address = match &allocated {
-            Some(Ok(address)) => *address as u64,
-            _ => 0,
-        };
-        let outcome = self.combine(COLLECTIVE_BARRIER, Combine::First, &[address]);
-        let allocated = match (allocated, outcome[0]) {
-            (Some(allocated), _) => allocated,
-            (None, 0) => Err(AllocateError::Refused { rank: 0, why: "it has got nothing" }),
-            (None, address) => Ok(comb_memory::pointer(address)),
-        };
-        if let Ok(address) = allocated {
-            self.runtime().lock().together.push(address as u64 - comb_memory::HEAP_START as u64);
-        }
-        allocated
-    }
-
-    /// What was allocated together at this turn in the life that the checkpoint is of.
-    fn allocated_before(
-        &self,
-        turn: usize,
-        bytes: u64,
-        terms: &Terms,
-    ) -> Option<Result<*mut u8, AllocateError>> {
-        let engine = self.runtime().lock();
-        let offset = *engine.together.get(turn)?;
-        let Some(entry) = engine.entries.get(&offset) else {
-            return Some(Err(AllocateError::Terms(
-                "what was allocated here has been freed before the checkpoint".to_owned(),
-            )));
-        };
-        let allocation = entry.shape.allocation;
-        if (allocation.bytes, &allocation.terms) != (bytes, terms) {
-            let then = format!(
-                "at this turn the checkpoint has {} bytes by {:?}",
-                allocation.bytes, allocation.terms
-            );
-            return Some(Err(AllocateError::Terms(then)));
-        }
-        Some(Ok(pointer(offset)))
-    }
-
-    /// Gives back what [`Task::allocate`] gave, in the component that allocated it. Nobody may use it any more.
-    pub fn free(&self, address: *mut u8) -> Result<(), NotAllocated> {
-        let offset = (address as u64).wrapping_sub(comb_memory::HEAP_START as u64);
-        let bytes = {
-            let engine = self.runtime().lock();
-            let entry =
-                engine.entries.get(&offset).filter(|entry| entry.shape.allocation.creator == self.rank());
-            entry.ok_or(NotAllocated(address as usize))?.shape.allocation.bytes
-        };
-        self.free_at(offset);
-        self.inner.used.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// How many objects are in memory that was allocated with [`crate::Guard::Mmu`], or blocks in other memory.
-    pub fn objects(&self, memory: *const u8) -> usize {
-        self.layout(memory).map_or(0, |layout| usize::try_from(layout.blocks()).unwrap_or(usize::MAX))
-    }
-
-    /// Where an object of such memory is: a block of its own, with rights of its own.
-    pub fn object(&self, memory: *const u8, index: usize) -> Option<*mut u8> {
-        let layout = self.layout(memory)?;
-        let block = comb_coherence::Block(index as u64);
-        (block.0 < layout.blocks()).then(|| comb_memory::pointer(layout.address(block) as u64))
-    }
-
-    fn layout(&self, memory: *const u8) -> Option<comb_memory::Layout> {
-        let offset = (memory as u64).checked_sub(comb_memory::HEAP_START as u64)?;
-        Some(self.runtime().lock().entries.get(&offset)?.shape.layout)
-    }
-
     /// Whether this task has begun from a checkpoint: what it allocates together is what it had then, in the same order.
     pub fn restored(&self) -> bool {
         self.checkpoints().is_some_and(|checkpoint| checkpoint.restores)
@@ -381,49 +209,6 @@ impl Task {
 
     pub(crate) fn own_pages(&self) -> Vec<OwnPage> {
         self.runtime().lock().own_pages()
-    }
-
-    fn free_at(&self, offset: u64) {
-        let runtime = self.runtime();
-        // Everybody forgets it before its addresses are given out again.
-        runtime.call(|engine, slot| {
-            let others = engine.core.others();
-            slot.begin(u32::try_from(others.len()).expect("as many as ranks"));
-            for rank in others {
-                let token = engine.core.token(rank, slot);
-                engine.core.say(rank, Kind::Freed, &[token, offset, 0, 0], &[]);
-            }
-        });
-        let mut engine = runtime.lock();
-        let span = engine.entries[&offset].shape.layout.span();
-        engine.remove(offset);
-        engine.heap.give_back(offset, span);
-    }
-
-    /// Memory of an earlier life is as much this component's as what it allocates now.
-    pub(crate) fn count_as_used(&self, bytes: u64) {
-        self.inner.used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    fn check_size(&self, bytes: u64, terms: &Terms) -> Result<(), AllocateError> {
-        if let Placement::At(rank) = terms.placement
-            && rank >= self.count()
-        {
-            let none = format!("there is no component {rank} for it to live with, of {}", self.count());
-            return Err(AllocateError::Terms(none));
-        }
-        if !terms.sparse {
-            let available = available_bytes();
-            if bytes > available {
-                return Err(AllocateError::TooLarge { bytes, available });
-            }
-        }
-        let used = self.inner.used.load(std::sync::atomic::Ordering::Relaxed);
-        let budget = self.inner.budget;
-        if budget > 0 && !terms.sparse && used + bytes > budget {
-            return Err(AllocateError::Budget { bytes, used, budget });
-        }
-        Ok(())
     }
 
     /// Waits until every component has come here, one thread of each; what each stored before, all find after it.
@@ -546,29 +331,4 @@ fn inherited(descriptor: i32) -> std::os::fd::OwnedFd {
     // Programs that this one executes have no use for it.
     let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
     descriptor
-}
-
-fn words(refused: u64) -> &'static str {
-    match refused {
-        REFUSED_FULL => "it has no room for it",
-        REFUSED_PROTOCOL => "it does not know the protocol: register it in each component",
-        _ => "its system refuses",
-    }
-}
-
-fn pointer(offset: u64) -> *mut u8 {
-    comb_memory::pointer(comb_memory::HEAP_START as u64 + offset)
-}
-
-/// Memory and swap space that could be had now.
-fn available_bytes() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let of = |name: &str| -> Option<u64> {
-        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-    };
-    match (of("MemAvailable"), of("SwapFree")) {
-        (Some(memory), swap) => memory + swap.unwrap_or(0),
-        _ => u64::MAX,
-    }
 }

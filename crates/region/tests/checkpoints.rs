@@ -1,16 +1,17 @@
 //! Checkpoints of whole tasks: what is written, what comes back, and what happens when something goes wrong meanwhile.
 
+mod conditions;
+
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
 use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
+use conditions::wait_until;
 
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
-/// For what takes milliseconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Elements of each array: some pages for each of three components, and not the same number of extents.
 const LENGTH: usize = 40_000;
 
@@ -292,15 +293,6 @@ fn stays_in_the_second(task: &Task) {
         std::thread::sleep(Duration::from_millis(2));
     }
     task.checkpoint().expect("written");
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A component dies while it writes, when the others have written already. A file that nobody reads from, a pipe with a name, holds it there.

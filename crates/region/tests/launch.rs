@@ -1,16 +1,15 @@
 //! Tasks of one host, started by the library: components find each other, fail together, and leave nothing.
 
+mod conditions;
+
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use comb_region::launch::{Binding, End, How, Launch, LaunchError, Outcome, Output};
 use comb_region::task::{Description, Share};
+use conditions::wait_until;
 
 #[path = "../examples/hello_task.rs"]
 mod hello_task;
-
-/// For what takes milliseconds on an idle machine. A test that runs into this has failed.
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Launch {
     Launch::new("sh").arguments(["-c", script]).output(Output::Collected).without_input()
@@ -22,15 +21,6 @@ fn run(launch: &Launch) -> Outcome {
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Not a test, but the program of some: it is what a launched test binary runs.

@@ -26,8 +26,7 @@ impl Stache {
     /// Asks for a right, once.
     pub(super) fn ask(&mut self, tempest: &mut dyn Tempest, block: Block, want: Want) {
         let access = tempest.access(block);
-        let has_right = if want == Want::Read { access.may_load() } else { access.may_store() };
-        if has_right {
+        if access.allows(want == Want::Write) {
             return tempest.resume(block);
         }
         // Whoever wants more than was asked for tries again when that is here. So does who asked another, before it was given the block

@@ -1,0 +1,200 @@
+//! What a thread that was stopped has to wait for; what is asked for before anybody misses it; and that who has got a right can use it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
+
+use super::{Engine, Shape, locate};
+use crate::driver::Driver;
+use crate::waiting::Slot;
+use crate::wire::{Head, Kind};
+
+/// Why a thread was stopped, or what becomes of it.
+pub(crate) enum Stopped {
+    /// It may try again at once.
+    Served,
+    /// It is to ask again.
+    Again,
+    /// Its slot will tell.
+    Waits,
+    /// There is no such memory.
+    NoMemory,
+    /// There was.
+    Lost(Loss),
+}
+
+/// Misses one behind the other, and how far ahead of them is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    /// The block after the last miss.
+    next: u64,
+    /// The one that was left out in the middle of what was asked for: who comes to it misses it, and the next are asked for while those
+    /// behind it are still on their way.
+    marker: u64,
+    /// Blocks that are asked for ahead of a miss.
+    window: u64,
+    /// What was asked for ends here.
+    end: u64,
+}
+
+/// What is read ahead at most, in bytes: enough to hide a round trip and the mapping of a page.
+const MOST_AHEAD_BYTES: u64 = 512 << 10;
+
+/// Messages about a block that a thread is to have for a moment.
+pub(super) struct Hold {
+    pub(super) offset: u64,
+    pub(super) block: u64,
+    until: Instant,
+    pub(super) messages: Vec<(u32, Head, Vec<u8>)>,
+}
+
+/// The last thread that was served, where, and when.
+#[derive(Default)]
+pub(super) struct Served {
+    thread: u64,
+    address: usize,
+    at: Option<Instant>,
+    /// How often it came back at once.
+    times: u32,
+}
+
+/// A thread that has got a right makes its access within this: it returns from a signal handler, and is back at its instruction.
+const SHORTEST_HOLD: Duration = Duration::from_micros(3);
+/// Who comes back to the same place so soon has not made its access, because it had to wait for its core: then it is given more.
+const AT_ONCE: Duration = Duration::from_micros(8);
+const LONGEST_HOLD: Duration = Duration::from_millis(2);
+
+impl Engine {
+    /// What a thread has to wait for whose access was stopped.
+    pub(crate) fn fault(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
+        let me = self.core.me.0;
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return Stopped::NoMemory };
+        if let Some(loss) = entry.shape.lost.get(&block.0) {
+            return Stopped::Lost(*loss);
+        }
+        let Some(home) = entry.shape.home(block.0) else {
+            let (offset, creator) = (entry.shape.allocation.offset, entry.shape.allocation.creator);
+            let extent = entry.shape.homes.extent(block.0);
+            if creator == me {
+                entry.shape.homes.learn(extent, me);
+                return Stopped::Again;
+            }
+            slot.begin(1);
+            let token = self.core.token(creator, slot);
+            self.core.say(creator, Kind::WhoseIs, &[token, offset, extent, 0], &[]);
+            return Stopped::Waits;
+        };
+        let Some(protocol) = &mut entry.protocol else { return Stopped::NoMemory };
+        if home == me {
+            entry.shape.claim(&self.core, block.0);
+        } else if !self.core.lives(home) {
+            return Stopped::Lost(Loss::Home(CellId(home)));
+        } else {
+            self.core.depends[home as usize] = true;
+        }
+        let layout = entry.shape.layout;
+        self.core.raise();
+        let access = self.core.memory.access(&layout, block);
+        if access.allows(is_store) {
+            self.core.memory.repair(&layout, block).unwrap_or_else(|error| crate::driver::fail(&error));
+            return Stopped::Served;
+        }
+        slot.begin(1);
+        self.core.await_block(entry.shape.allocation.offset, block, slot);
+        let mut driver = Driver::new(&mut self.core, &mut entry.shape);
+        ask(&mut driver, protocol.as_mut(), block, is_store);
+        if !is_store && home != me {
+            read_ahead(&mut driver, protocol.as_mut(), block.0);
+        }
+        drop(driver);
+        self.core.raise();
+        Stopped::Waits
+    }
+
+    /// Asks for rights to a range of addresses, of which none waits. How many blocks were asked for.
+    pub(crate) fn prefetch(&mut self, address: usize, bytes: usize, is_store: bool) -> usize {
+        let me = self.core.me.0;
+        let Some((entry, first)) = locate(&mut self.entries, address) else { return 0 };
+        let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
+        let Some(protocol) = &mut entry.protocol else { return 0 };
+        let mut asked = 0;
+        for block in (first.0..=last.0).map(Block) {
+            let home = entry.shape.home(block.0);
+            if home.is_none_or(|home| home == me || !self.core.lives(home)) {
+                continue;
+            }
+            let mut driver = Driver::new(&mut self.core, &mut entry.shape);
+            if driver.access(block).allows(is_store) {
+                continue;
+            }
+            ask(&mut driver, protocol.as_mut(), block, is_store);
+            drop(driver);
+            asked += 1;
+        }
+        self.core.raise();
+        asked
+    }
+
+    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
+    pub(crate) fn served(&mut self, thread: u64, address: usize) {
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return };
+        let offset = entry.shape.allocation.offset;
+        let now = Instant::now();
+        let last = &self.served;
+        let is_back =
+            (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < AT_ONCE);
+        let times = if is_back { last.times + 1 } else { 0 };
+        self.served = Served { thread, address, at: Some(now), times };
+        if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {
+            let until = now + LONGEST_HOLD.min(SHORTEST_HOLD * (1 << times.min(10)));
+            self.held = Some(Hold { offset, block: block.0, until, messages: Vec::new() });
+        }
+    }
+
+    pub(super) fn release_held(&mut self) -> bool {
+        if self.held.as_ref().is_none_or(|held| Instant::now() < held.until) {
+            return false;
+        }
+        let held = self.held.take().expect("just seen");
+        self.hear_kept(held.messages);
+        true
+    }
+
+    /// Whether the right to an access is here.
+    pub(crate) fn may(&mut self, address: usize, is_store: bool) -> bool {
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return false };
+        let layout = entry.shape.layout;
+        self.core.memory.access(&layout, block).allows(is_store)
+    }
+}
+
+/// As if a thread had missed it.
+fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+    if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
+}
+
+/// Asks for what probably is read next: blocks behind one another, twice as many each time.
+fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
+    let me = driver.me();
+    let shape = driver.shape();
+    let ahead = shape.ahead;
+    let block_bytes = shape.layout.block_bytes() as u64;
+    if block != ahead.next && block != ahead.marker && block != ahead.end {
+        shape.ahead = Ahead { next: block + 1, marker: block + 1, window: 0, end: block + 1 };
+        return;
+    }
+    let window = (ahead.window * 2).clamp(2, (MOST_AHEAD_BYTES / block_bytes).max(2));
+    // As far as somebody else's memory goes.
+    let begin = ahead.end.max(block + 1);
+    let end = (block + 1 + window).min(shape.layout.blocks());
+    let is_elsewhere = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != me);
+    let end = (begin..end).find(|&block| !is_elsewhere(shape, block)).unwrap_or(end.max(begin));
+    let marker = begin.max(block + window / 2);
+    shape.ahead = Ahead { next: block + 1, marker, window, end };
+    for block in (begin..end).filter(|&block| block != marker).map(Block) {
+        if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
+            protocol.on_read_fault(driver, block);
+        }
+    }
+}
