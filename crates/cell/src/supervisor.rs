@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::{
     Agent, Cause, ChannelEnded, ChannelKey, ConnectError, Endpoint, EndpointOptions, PostError, RequestError,
 };
+use comb_region::named::home::{Home, HomeError, HomeOptions};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -54,6 +55,9 @@ pub enum SupervisorError {
     /// The agent is not there, or does not want us.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Its regions have no home.
+    #[error(transparent)]
+    Home(#[from] HomeError),
     /// The agent refused the endpoint.
     #[error("the agent refused the endpoint {WIRE}: {0}")]
     Endpoint(#[from] RequestError),
@@ -112,6 +116,8 @@ struct Supervisor {
     beats: u64,
     /// Whose turn to be asked it is.
     turn: usize,
+    /// Named regions live here as long as the cell does.
+    _home: Home,
 }
 
 impl Supervisor {
@@ -122,6 +128,9 @@ impl Supervisor {
         let agent = connect(&options, &name)?;
         let endpoint_options = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
         let endpoint = agent.endpoint_with(WIRE, endpoint_options)?;
+        let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
+        let of = HomeOptions { cell: options.number, incarnation: options.incarnation, runtime };
+        let home = Home::begin(&agent, of)?;
         let mut supervisor = Self {
             who: format!("cell {}", options.number),
             options,
@@ -134,6 +143,7 @@ impl Supervisor {
             pulse: Pulse::default(),
             beats: 0,
             turn: 0,
+            _home: home,
         };
         supervisor.find_superior();
         Ok(supervisor)

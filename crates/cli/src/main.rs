@@ -9,6 +9,7 @@ mod failure;
 mod host;
 mod log;
 mod ps;
+mod region;
 mod reproduce;
 mod run;
 mod sim;
@@ -57,6 +58,8 @@ enum Command {
     Down(down::Down),
     /// Run a program on many cells
     Run(run::Run),
+    /// Memory with a name, that lives in a cell and outlives programs
+    Region(region::Region),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
     /// Measure Comb beside its peers
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
             Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
             Command::Run(run) => run.run(),
+            Command::Region(region) => region.run(),
             Command::RunPart(part) => part.run(),
         }
     });

@@ -64,6 +64,16 @@ impl Stache {
             + self.wanted.len() * size_of::<(Block, Question)>()
     }
 
+    /// What a kind of message asks for, if it asks for a right: such a message may wait, while others are answers, or hand something
+    /// back.
+    pub fn asks(kind: u8) -> Option<Access> {
+        match Kind::of(kind) {
+            Ok(Kind::Read) => Some(Access::ReadOnly),
+            Ok(Kind::Write) => Some(Access::ReadWrite),
+            _ => None,
+        }
+    }
+
     fn fault(&mut self, tempest: &mut dyn Tempest, block: Block, want: Want) {
         if tempest.home_of(block) == tempest.me() {
             let from = tempest.me();
@@ -129,6 +139,10 @@ impl Protocol for Stache {
         self.dead.insert(dead);
         self.holder_died(tempest, dead);
         self.home_died(tempest, dead);
+    }
+
+    fn on_peer_birth(&mut self, born: CellId) {
+        self.dead.remove(born);
     }
 }
 

@@ -182,6 +182,9 @@ pub trait Protocol {
     /// ([`Homes::bury`](crate::Homes::bury)): each block whose home is then known to be dead, and each of which this cell still has a right that
     /// the dead one gave, for no home moves before all have given theirs back. If another dies meanwhile, all tell each other anew.
     fn on_peer_death(&mut self, tempest: &mut dyn Tempest, dead: CellId);
+
+    /// The number of a cell that died is another's now, which has nothing yet.
+    fn on_peer_birth(&mut self, _born: CellId) {}
 }
 
 /// Why a block is no more.

@@ -10,12 +10,11 @@ pub mod control;
 pub mod daemon;
 pub mod process;
 pub mod remains;
-mod runtime_directory;
 pub mod signals;
 pub mod state;
 mod waits;
 
-pub use runtime_directory::{DirectoryError, RuntimeDirectory};
+pub use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};
 
 /// The most cells on one host: a channel between every two of them is 2016 channels.
 pub const MOST_CELLS: u32 = 64;

@@ -25,12 +25,17 @@ pub(crate) struct Frames {
 
 impl Frames {
     pub(crate) fn create() -> Result<Self, MemoryError> {
+        Self::create_of(HEAP_BYTES.min(longest_file()) / 4096 * 4096)
+    }
+
+    /// Not of the whole heap, but for so many bytes, which are whole pages.
+    pub(crate) fn create_of(bytes: u64) -> Result<Self, MemoryError> {
+        if bytes > longest_file() {
+            return Err(MemoryError::BeyondFrames);
+        }
         let system = |action| move |source| MemoryError::System { action, source };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("comb-frames", flags).map_err(system("make the frames' file"))?;
-        // A limit on file sizes (ulimit -f) is none on memory, but it ends the process that passes it.
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        let bytes = HEAP_BYTES.min(limit.unwrap_or(u64::MAX)) / 4096 * 4096;
         rustix::fs::ftruncate(&file, bytes).map_err(system("size the frames' file"))?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("seal the frames' file"))?;
         Self::map(file, bytes)
@@ -43,18 +48,9 @@ impl Frames {
         Self::map(file, 4096).map_err(|_| Errno::NOMEM)
     }
 
-    /// Takes what another process made: an allegation, until its seals and its size are seen.
+    /// Takes what another process made.
     pub(crate) fn adopt(file: OwnedFd) -> Result<Self, MemoryError> {
-        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| MemoryError::NotFrames)?;
-        if !seals.contains(SEALS) || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-            return Err(MemoryError::NotFrames);
-        }
-        let status = rustix::fs::fstat(&file)
-            .map_err(|source| MemoryError::System { action: "look at the frames' file", source })?;
-        let bytes = u64::try_from(status.st_size).unwrap_or(0);
-        if bytes == 0 || bytes > HEAP_BYTES || !bytes.is_multiple_of(4096) {
-            return Err(MemoryError::NotFrames);
-        }
+        let bytes = check(file.as_fd())?;
         Self::map(file, bytes)
     }
 
@@ -108,6 +104,26 @@ impl Frames {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         kernel::allocate(self.file(), mode, offset, bytes)
     }
+}
+
+/// How long frames are that another process made: an allegation, until seals and size are seen.
+pub(crate) fn check(file: BorrowedFd<'_>) -> Result<u64, MemoryError> {
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MemoryError::NotFrames)?;
+    if !seals.contains(SEALS) || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        return Err(MemoryError::NotFrames);
+    }
+    let status = rustix::fs::fstat(file)
+        .map_err(|source| MemoryError::System { action: "look at the frames' file", source })?;
+    let bytes = u64::try_from(status.st_size).unwrap_or(0);
+    if bytes == 0 || bytes > HEAP_BYTES || !bytes.is_multiple_of(4096) {
+        return Err(MemoryError::NotFrames);
+    }
+    Ok(bytes)
+}
+
+/// A limit on file sizes (ulimit -f) is none on memory, but it ends the process that passes it.
+fn longest_file() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 impl Drop for Frames {

@@ -7,13 +7,16 @@
 //! | [`space`] | which addresses are shared? |
 //! | [`layout`] | where are an allocation's blocks, and where is their content? |
 //! | [`memory`] | what may threads do with a block, and how does that change? |
+//! | [`exports`] | what may other processes do with frames that are homed here? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
 //! | [`mechanism`] | what can this kernel do for it? |
 
 mod access;
+pub mod exports;
 pub mod fault;
 mod frames;
+mod imported;
 mod kernel;
 pub mod layout;
 pub mod mechanism;
@@ -25,6 +28,7 @@ pub mod syscalls;
 mod userfaultfd;
 
 pub use self::{
+    exports::{Exports, NoGuard},
     fault::{
         Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
         set_loss_hook,

@@ -15,3 +15,8 @@ pub fn is_available(mechanism: Mechanism) -> Option<bool> {
     };
     Some(kernel_has_it && !mechanism.is_switched_off())
 }
+
+/// Whether another process can guard memory that this one imports from it.
+pub fn guards_imports() -> bool {
+    Userfaultfd::open_whole().is_ok()
+}

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use comb_coherence::{Access, Block};
@@ -133,25 +134,37 @@ impl MemoryError {
 #[derive(Debug)]
 pub struct Memory {
     /// The first to go: without the others nothing would guard it.
-    _heap: Heap,
+    _heap: Arc<Heap>,
     control: Control,
-    mechanism: Box<dyn AccessControl>,
+    mechanism: Arc<dyn AccessControl>,
     frames: Frames,
-    states: StateTable,
+    states: Arc<StateTable>,
     repairs: Repairs,
 }
 
 impl Memory {
     /// Reserves the heap, and makes the frames or takes over those that are given.
     pub fn reserve(options: MemoryOptions) -> Result<Self, MemoryError> {
-        let heap = Heap::reserve()?;
-        let states = StateTable::reserve()?;
+        let heap = Arc::new(Heap::reserve()?);
+        let states = Arc::new(StateTable::reserve()?);
         let frames = options.frames.map_or_else(Frames::create, Frames::adopt)?;
         let (control, mechanism) = mechanism(options.control)?;
         if control == Control::Protections {
             fault::serve_segmentation_faults();
         }
         Ok(Self { control, mechanism, frames, states, repairs: Repairs::new(), _heap: heap })
+    }
+
+    /// The same heap, with frames of its own: for allocations that are not to be seen by those who share the others.
+    pub fn beside(&self) -> Result<Self, MemoryError> {
+        Ok(Self {
+            _heap: Arc::clone(&self._heap),
+            control: self.control,
+            mechanism: Arc::clone(&self.mechanism),
+            frames: Frames::create()?,
+            states: Arc::clone(&self.states),
+            repairs: Repairs::new(),
+        })
     }
 
     /// How threads are stopped here; never [`Control::Auto`].
@@ -534,22 +547,22 @@ impl Drop for Heap {
     }
 }
 
-fn mechanism(control: Control) -> Result<(Control, Box<dyn AccessControl>), MemoryError> {
+fn mechanism(control: Control) -> Result<(Control, Arc<dyn AccessControl>), MemoryError> {
     if control != Control::Protections {
         match Userfaultfd::open_whole() {
-            Ok(userfaultfd) => return Ok((Control::Userfaultfd, Box::new(userfaultfd))),
+            Ok(userfaultfd) => return Ok((Control::Userfaultfd, Arc::new(userfaultfd))),
             Err(why) if control == Control::Userfaultfd => return Err(MemoryError::NoUserfaultfd(why)),
             Err(_) => {}
         }
     }
-    Ok((Control::Protections, Box::new(Protections)))
+    Ok((Control::Protections, Arc::new(Protections)))
 }
 
-fn span(layout: &Layout) -> (usize, usize) {
+pub(crate) fn span(layout: &Layout) -> (usize, usize) {
     (HEAP_START + index(layout.offset()), index(layout.span()))
 }
 
-fn give_up(layout: &Layout) -> Result<(), MemoryError> {
+pub(crate) fn give_up(layout: &Layout) -> Result<(), MemoryError> {
     let (address, bytes) = span(layout);
     // SAFETY: within the heap, which is ours; the caller says that nobody uses the allocation any more.
     unsafe { kernel::replace_by_nothing(address, bytes) }

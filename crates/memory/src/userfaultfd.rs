@@ -131,7 +131,15 @@ impl Userfaultfd {
     }
 
     fn register(&self, address: usize, bytes: usize) -> Result<(), Errno> {
-        let mode = REGISTER_MISSING | REGISTER_WRITEPROTECT | REGISTER_MINOR;
+        self.register_for(address, bytes, REGISTER_MISSING | REGISTER_WRITEPROTECT | REGISTER_MINOR)
+    }
+
+    /// Stops stores, and touches of pages that have no frame; loads of others are none of its business.
+    pub(crate) fn register_import(&self, address: usize, bytes: usize) -> Result<(), Errno> {
+        self.register_for(address, bytes, REGISTER_MISSING | REGISTER_WRITEPROTECT)
+    }
+
+    fn register_for(&self, address: usize, bytes: usize, mode: u64) -> Result<(), Errno> {
         let mut register = Register { start: address as u64, bytes: bytes as u64, mode, ioctls: 0 };
         // SAFETY: the structure that this request is defined with; it changes how faults are reported, and no content.
         unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_REGISTER, &mut register) }
@@ -199,16 +207,35 @@ impl Userfaultfd {
         Ok(())
     }
 
+    /// One that another process has opened, for its own memory: an allegation.
+    pub(crate) fn of_another(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
+        self.descriptor
+    }
+
     fn write_protect(&self, address: usize, bytes: usize, is_protected: bool) -> Result<(), Errno> {
-        let mode = if is_protected { WRITEPROTECT_ON } else { WRITEPROTECT_DONTWAKE };
         loop {
-            let mut request = WriteProtect { start: address as u64, bytes: bytes as u64, mode };
-            // SAFETY: the structure that this request is defined with; it changes no content.
-            match unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_WRITEPROTECT, &mut request) } {
+            match self.try_write_protect(address, bytes, is_protected) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 other => return other,
             }
         }
+    }
+
+    /// EAGAIN: the process whose memory it is changes its mappings right now.
+    pub(crate) fn try_write_protect(
+        &self,
+        address: usize,
+        bytes: usize,
+        is_protected: bool,
+    ) -> Result<(), Errno> {
+        let mode = if is_protected { WRITEPROTECT_ON } else { WRITEPROTECT_DONTWAKE };
+        let mut request = WriteProtect { start: address as u64, bytes: bytes as u64, mode };
+        // SAFETY: the structure that this request is defined with; it changes no content.
+        unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_WRITEPROTECT, &mut request) }
     }
 }
 

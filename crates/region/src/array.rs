@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use comb_memory::{careful_copy_from, careful_copy_to};
 
+use crate::named::Region;
 use crate::task::{AllocateError, Task};
 use crate::terms::{Guard, Terms};
 
@@ -36,13 +37,20 @@ pub struct Array<T: Number> {
     first: *mut T,
     length: usize,
     /// It must not outlive the memory.
-    _task: Task,
+    keeper: Keeper,
     _elements: PhantomData<T>,
+}
+
+/// Whose memory it is.
+#[derive(Clone)]
+enum Keeper {
+    Task(Task),
+    Region(Region),
 }
 
 impl<T: Number> Clone for Array<T> {
     fn clone(&self) -> Self {
-        Self { first: self.first, length: self.length, _task: self._task.clone(), _elements: PhantomData }
+        Self { first: self.first, length: self.length, keeper: self.keeper.clone(), _elements: PhantomData }
     }
 }
 
@@ -68,7 +76,12 @@ impl<T: Number> Array<T> {
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64);
         let bytes = bytes.ok_or_else(|| AllocateError::Terms(format!("{length} elements")))?;
         let first = task.allocate_together(bytes.max(1), terms)?.cast();
-        Ok(Self { first, length, _task: task.clone(), _elements: PhantomData })
+        Ok(Self { first, length, keeper: Keeper::Task(task.clone()), _elements: PhantomData })
+    }
+
+    /// Part of a named region, aligned and within it.
+    pub(crate) fn of_region(region: Region, first: *mut T, length: usize) -> Self {
+        Self { first, length, keeper: Keeper::Region(region), _elements: PhantomData }
     }
 
     /// How many elements.
@@ -153,6 +166,10 @@ impl<T: Number> Array<T> {
     pub fn prefetch(&self, elements: Range<usize>, to_store: bool) {
         let range = self.range(elements.start, elements.len());
         let place = self.first.wrapping_add(range.start).cast::<u8>();
-        self._task.prefetch(place, range.len() * size_of::<T>(), to_store);
+        let bytes = range.len() * size_of::<T>();
+        match &self.keeper {
+            Keeper::Task(task) => task.prefetch(place, bytes, to_store),
+            Keeper::Region(region) => region.prefetch(place, bytes, to_store),
+        }
     }
 }

@@ -11,73 +11,21 @@
 //! number of all that. Registers, stacks and private memory are not in it: a program asks [`Task::restored`] whether it has begun before.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use comb_coherence::Block;
 use comb_memory::{Grain, Layout};
 use serde::{Deserialize, Serialize};
 
+pub use crate::pages_file::CheckpointError;
+use crate::pages_file::{PAGE, Reader, Writer, current, file_of, fold, name, system};
 use crate::synchronise::Combine;
 use crate::task::{Checkpoint, Task};
 use crate::terms::Allocation;
 
-const PAGE: usize = 4096;
 const MAGIC: &[u8; 8] = b"combmem1";
 /// After so many files that hold changes alone, one holds all.
 const LONGEST_CHAIN: u64 = 8;
-
-/// Why there is no checkpoint, or no beginning from one.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// Nobody said where.
-    #[error("no directory for checkpoints was named: comb run --checkpoint DIRECTORY")]
-    NoDirectory,
-    /// The system refuses.
-    #[error("{doing} {path}: {source}")]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Another component has failed.
-    #[error("component {0} could not write its part; the checkpoint before this one is still valid")]
-    Other(u64),
-    /// Another component has failed.
-    #[error("component {0} could not read its part of the checkpoint")]
-    OtherRead(u64),
-    /// There is none.
-    #[error("there is no checkpoint in {0}: the file `current` is missing")]
-    Nothing(PathBuf),
-    /// It is no checkpoint's file, or a damaged one.
-    #[error("{path} is damaged: {what}")]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Of a task of another shape.
-    #[error(
-        "the checkpoint in {path} is of {found} components, and this task has {count}: start as many as then"
-    )]
-    Count {
-        /// Where.
-        path: PathBuf,
-        /// Then.
-        found: u32,
-        /// Now.
-        count: u32,
-    },
-}
-
-fn system<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> CheckpointError + 'a {
-    move |source| CheckpointError::System { doing, path: path.to_owned(), source }
-}
 
 /// What stands before the pages.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -101,43 +49,6 @@ pub(crate) struct Written {
     chain: u64,
     /// The number of each page's content, by its place; and which allocation's it was.
     pages: BTreeMap<u64, (u32, u64)>,
-}
-
-/// A number for a page's content: two lanes of multiply and fold.
-fn fold(bytes: &[u8]) -> u64 {
-    let mix = |lane: u64, word: u64| {
-        let product = u128::from(lane ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
-        let folded = product as u64 ^ (product >> 64) as u64;
-        folded.rotate_left(23)
-    };
-    let (mut one, mut other) = (0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344);
-    for pair in bytes.as_chunks::<16>().0 {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| pair[at + index]));
-        (one, other) = (mix(one, word(0)), mix(other, word(8)));
-    }
-    let rest = bytes.len() % 16;
-    for &byte in &bytes[bytes.len() - rest..] {
-        one = mix(one, u64::from(byte) + 1);
-    }
-    mix(one, other) ^ bytes.len() as u64
-}
-
-fn file_of(directory: &Path, rank: u32, number: u64) -> PathBuf {
-    directory.join(format!("{rank}.{number}.pages"))
-}
-
-/// Writes, and makes a number of all that was written.
-struct Summed<W> {
-    to: W,
-    sum: u64,
-}
-
-impl<W: Write> Summed<W> {
-    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.sum = self.sum.rotate_left(1) ^ fold(bytes);
-        self.to.write_all(bytes)
-    }
 }
 
 impl Task {
@@ -217,25 +128,12 @@ impl Task {
             holdings,
             pages: changed.len() as u64,
         };
-        let mut write = || -> std::io::Result<()> {
-            let file = File::create(&path)?;
-            let mut out = Summed { to: BufWriter::with_capacity(1 << 20, &file), sum: 0 };
-            let head = postcard::to_stdvec(&head).map_err(std::io::Error::other)?;
-            out.put(MAGIC)?;
-            out.put(&(head.len() as u64).to_le_bytes())?;
-            out.put(&head)?;
-            for place in &changed {
-                self.copy_page(place, &mut content);
-                out.put(&place.frame.to_le_bytes())?;
-                out.put(&content)?;
-            }
-            let sum = out.sum;
-            out.to.write_all(&sum.to_le_bytes())?;
-            out.to.flush()?;
-            drop(out);
-            file.sync_all()
-        };
-        write().map_err(system("cannot write", &path))?;
+        let mut writer = Writer::begin(path, *MAGIC, &head)?;
+        for place in &changed {
+            self.copy_page(place, &mut content);
+            writer.put(place.frame, &content)?;
+        }
+        writer.finish()?;
         *written = Written { number, chain: if is_whole { 1 } else { written.chain + 1 }, pages };
         Ok(changed.len() as u64)
     }
@@ -286,7 +184,7 @@ impl Task {
     fn read_part(&self, directory: &Path) -> Result<(), CheckpointError> {
         let number = current(directory)?;
         let count = self.count();
-        let open = |rank, number| Part::open(directory, rank, number);
+        let open = |rank, number| open_part(directory, rank, number);
         // Before files are looked for that a smaller task has never had.
         let found = open(0, number)?.head.count;
         if found != count {
@@ -340,90 +238,15 @@ impl Task {
     }
 }
 
-/// The number of the checkpoint that is valid.
-fn current(directory: &Path) -> Result<u64, CheckpointError> {
-    let path = directory.join("current");
-    let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => CheckpointError::Nothing(directory.to_owned()),
-        _ => system("cannot read", &path)(error),
-    })?;
-    text.trim().parse().map_err(|_| CheckpointError::Damaged { path, what: "it holds no number" })
-}
-
-/// From now on this one is valid.
-fn name(directory: &Path, number: u64) -> Result<(), CheckpointError> {
-    let (fresh, path) = (directory.join("current.new"), directory.join("current"));
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&fresh)?;
-        writeln!(file, "{number}")?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        File::open(directory)?.sync_all()
-    };
-    write().map_err(system("cannot write", &path))
-}
-
-/// A component's file, as it is read.
-struct Part {
-    path: PathBuf,
-    from: BufReader<File>,
-    head: Head,
-    left: u64,
-    sum: u64,
-}
-
-impl Part {
-    fn open(directory: &Path, rank: u32, number: u64) -> Result<Self, CheckpointError> {
-        let path = &file_of(directory, rank, number);
-        let file = File::open(path).map_err(system("cannot read", path))?;
-        let file_bytes = file.metadata().map_err(system("cannot read", path))?.len();
-        let damaged = |what| CheckpointError::Damaged { path: path.clone(), what };
-        let mut from = BufReader::with_capacity(1 << 20, file);
-        let mut sum = 0_u64;
-        let mut take = |bytes: &mut [u8]| {
-            from.read_exact(bytes).map_err(|_| damaged("it ends too early"))?;
-            sum = sum.rotate_left(1) ^ fold(bytes);
-            Ok(())
-        };
-        let (mut magic, mut length) = ([0; 8], [0; 8]);
-        take(&mut magic)?;
-        if magic != *MAGIC {
-            return Err(damaged("it is no part of a checkpoint"));
-        }
-        take(&mut length)?;
-        let length =
-            usize::try_from(u64::from_le_bytes(length)).ok().filter(|&length| length as u64 <= file_bytes);
-        let mut head = vec![0; length.ok_or_else(|| damaged("its head has no length that could be"))?];
-        take(&mut head)?;
-        let head: Head = postcard::from_bytes(&head).map_err(|_| damaged("its head cannot be read"))?;
-        let is_itself = (head.rank, head.number) == (rank, number);
-        if !is_itself || rank >= head.count || head.before.is_some_and(|before| before >= number) {
-            return Err(damaged("it is another component's, or of another checkpoint"));
-        }
-        let left = head.pages;
-        Ok(Self { path: path.clone(), from, head, left, sum })
+/// A component's file.
+fn open_part(directory: &Path, rank: u32, number: u64) -> Result<Reader<Head>, CheckpointError> {
+    let reader = Reader::<Head>::open(file_of(directory, rank, number), *MAGIC, |head| head.pages)?;
+    let head = &reader.head;
+    let is_itself = (head.rank, head.number) == (rank, number);
+    if !is_itself || rank >= head.count || head.before.is_some_and(|before| before >= number) {
+        return Err(reader.damaged("it is another component's, or of another checkpoint"));
     }
-
-    /// The next page; after the last, none, if all of them were as they were written.
-    fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, CheckpointError> {
-        let damaged = |what| CheckpointError::Damaged { path: self.path.clone(), what };
-        let mut take =
-            |bytes: &mut [u8]| self.from.read_exact(bytes).map_err(|_| damaged("it ends too early"));
-        let mut frame = [0; 8];
-        take(&mut frame)?;
-        if self.left == 0 {
-            return if u64::from_le_bytes(frame) == self.sum {
-                Ok(None)
-            } else {
-                Err(damaged("its sum is wrong"))
-            };
-        }
-        let mut content = vec![0; PAGE];
-        take(&mut content)?;
-        self.sum = (self.sum.rotate_left(1) ^ fold(&frame)).rotate_left(1) ^ fold(&content);
-        self.left -= 1;
-        Ok(Some((u64::from_le_bytes(frame), content)))
-    }
+    Ok(reader)
 }
 
 /// A page that lives with this component.

@@ -20,6 +20,8 @@ pub(crate) struct Core {
     pub(crate) peers: Option<Peers>,
     /// All components share the page frames themselves.
     pub(crate) imports: bool,
+    /// The peers are homes of named regions, not components of a task.
+    pub(crate) are_homes: bool,
     /// Threads that wait for blocks.
     waiting: Vec<(u64, Block, Arc<Slot>)>,
     /// Threads that wait until what was stored in an allocation is to be found.
@@ -61,6 +63,7 @@ impl Core {
             depends: vec![false; count],
             peers,
             imports,
+            are_homes: false,
             waiting: Vec::new(),
             syncing: Vec::new(),
             raised: None,
@@ -80,6 +83,13 @@ impl Core {
 
     pub(crate) fn lives(&self, rank: u32) -> bool {
         self.peers.as_ref().is_none_or(|peers| peers.lives(rank))
+    }
+
+    /// Something of this one's was asked for. (Hive §2, §5.6)
+    pub(crate) fn depend_on(&mut self, rank: u32) {
+        if let Some(depends) = self.depends.get_mut(rank as usize) {
+            *depends = true;
+        }
     }
 
     pub(crate) fn say(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
@@ -108,6 +118,17 @@ impl Core {
             slot.end(values);
         }
         Ok(())
+    }
+
+    /// Nobody answers any more. Whoever waits is told to look again.
+    pub(crate) fn no_answers_of(&mut self, gone: u32) {
+        self.tokens.retain(|_, (of, slot)| {
+            let lives = *of != gone;
+            if !lives {
+                slot.end([u64::MAX, 0]);
+            }
+            lives
+        });
     }
 
     pub(crate) fn await_block(&mut self, offset: u64, block: Block, slot: &Arc<Slot>) {

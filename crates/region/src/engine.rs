@@ -21,11 +21,13 @@ use crate::wire::Head;
 
 mod faults;
 mod hearing;
+mod named;
 mod pages;
 
-pub(crate) use faults::Stopped;
 use faults::{Ahead, Hold, Served};
+pub(crate) use faults::{Stopped, Waited};
 pub(crate) use hearing::Mistake;
+pub(crate) use named::Named;
 
 /// Messages that are taken before the driver looks whether what it waits for has happened.
 const MESSAGES_A_TURN: usize = 32;
@@ -51,6 +53,8 @@ pub(crate) struct Shape {
     claimed: BTreeSet<u64>,
     pub(crate) lost: BTreeMap<u64, Loss>,
     ahead: Ahead,
+    /// Of a named region, what a task's memory does not have.
+    pub(crate) named: Option<Named>,
 }
 
 /// Why an allocation was refused by a component.
@@ -73,6 +77,8 @@ pub(crate) struct Engine {
     pub(crate) together: Vec<u64>,
     /// What a message is read into.
     buffer: Vec<u8>,
+    /// The peers that are homes of named regions, by their cells' numbers; none of them is a component of a task.
+    pub(crate) homes: BTreeMap<u32, u32>,
     /// Messages about a block that a thread of this component is to have for a moment, and until when.
     held: Option<Hold>,
     served: Served,
@@ -98,6 +104,7 @@ impl Engine {
             parted: BTreeSet::new(),
             together: Vec::new(),
             buffer: Vec::with_capacity(128 << 10),
+            homes: BTreeMap::new(),
             held: None,
             served: Served::default(),
         }
@@ -137,6 +144,9 @@ impl Engine {
 
     fn gone(&mut self, gone: &Gone) {
         self.futexes.forget(gone.rank);
+        if self.core.are_homes {
+            return self.home_is_gone(gone.rank);
+        }
         if self.parted.contains(&gone.rank) {
             return;
         }
@@ -203,6 +213,7 @@ impl Engine {
             claimed: BTreeSet::new(),
             lost: BTreeMap::new(),
             ahead: Ahead::default(),
+            named: None,
         };
         self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
         Ok(())

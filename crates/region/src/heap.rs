@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::terms::EXTENT_BYTES;
 
-/// Addresses of a task's heap.
-pub(crate) const HEAP_BYTES: u64 = comb_memory::HEAP_BYTES;
+/// Addresses of a task's heap; named regions have the rest.
+pub(crate) const HEAP_BYTES: u64 = comb_memory::HEAP_BYTES / 4 * 3;
 /// A slice is never longer.
 const LONGEST_SLICE_BYTES: u64 = 4 << 40;
 

@@ -11,6 +11,8 @@ mod heap;
 mod homes;
 pub mod launch;
 mod lock;
+pub mod named;
+mod pages_file;
 mod peers;
 mod runtime;
 mod spinning;

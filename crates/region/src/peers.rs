@@ -29,7 +29,10 @@ pub(crate) struct Gone {
     pub(crate) cause: String,
 }
 
+#[derive(Default)]
 struct Peer {
+    /// Somebody may still speak of it by its number.
+    is_remembered: bool,
     channel: Option<ChannelKey>,
     /// The longest message that its channel takes.
     longest: usize,
@@ -54,6 +57,7 @@ pub(crate) struct Peers {
     waiting: Vec<u32>,
     gone: Vec<Gone>,
     are_elsewhere: bool,
+    are_guests: bool,
 }
 
 impl Peers {
@@ -70,8 +74,7 @@ impl Peers {
             ..EndpointOptions::default()
         };
         let endpoint = agent.endpoint_with(ENDPOINT, options)?;
-        let fresh = || Peer { channel: None, longest: 0, unsent: VecDeque::new(), parts: Vec::new() };
-        let peers = (0..count).map(|_| fresh()).collect();
+        let peers = (0..count).map(|_| Peer::default()).collect();
         let mut joined = Self {
             endpoint,
             own,
@@ -80,6 +83,7 @@ impl Peers {
             waiting: Vec::new(),
             gone: Vec::new(),
             are_elsewhere: (0..count).any(|rank| !description.is_here(rank)),
+            are_guests: false,
         };
         let deadline = Instant::now() + START_LIMIT;
         for rank in 0..own {
@@ -97,6 +101,50 @@ impl Peers {
             }
         }
         Ok(joined)
+    }
+
+    /// Whoever opens a channel is one more. This process is 0 among them.
+    pub(crate) fn who_come(endpoint: Endpoint) -> Self {
+        Self { are_guests: true, ..Self::none_yet(endpoint) }
+    }
+
+    /// For peers that this process goes to: see [`Peers::add`]. It is 0 among them.
+    pub(crate) fn none_yet(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            own: 0,
+            peers: vec![Peer::default()],
+            ranks: BTreeMap::new(),
+            waiting: Vec::new(),
+            gone: Vec::new(),
+            are_elsewhere: false,
+            are_guests: false,
+        }
+    }
+
+    /// One more, by a number that nobody has now.
+    pub(crate) fn add(&mut self, channel: ChannelKey) -> u32 {
+        let is_free = |peer: &Peer| peer.channel.is_none() && !peer.is_remembered;
+        let free = (1..self.peers.len()).find(|&rank| is_free(&self.peers[rank]));
+        let rank = free.unwrap_or_else(|| {
+            self.peers.push(Peer::default());
+            self.peers.len() - 1
+        });
+        self.peers[rank] = Peer { is_remembered: true, ..Peer::default() };
+        let rank = u32::try_from(rank).expect("fewer than channels");
+        self.install(rank, channel);
+        rank
+    }
+
+    /// A number of one who is gone may be another's.
+    pub(crate) fn forget(&mut self, rank: u32) {
+        self.peers[rank as usize].is_remembered = false;
+    }
+
+    fn admit(&mut self) {
+        while let Some(channel) = self.endpoint.accept(Duration::ZERO) {
+            self.add(channel);
+        }
     }
 
     /// One component is alone.
@@ -257,6 +305,9 @@ impl Peers {
                 self.ended(&ended);
             }
             let (channel, kind) = came?;
+            if self.are_guests && !self.ranks.contains_key(&channel) {
+                self.admit();
+            }
             let Some(&from) = self.ranks.get(&channel) else { continue };
             let parts = &mut self.peers[from as usize].parts;
             if kind & PART == 0 && parts.is_empty() {

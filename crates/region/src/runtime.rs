@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use comb_coherence::Loss;
 use comb_memory::{Fault, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::engine::{Engine, Stopped};
+use crate::engine::{Engine, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
@@ -70,8 +69,18 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The one runtime of this process: where its faults go.
-static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
+/// The runtimes of this process, one of each kind: where its faults go.
+static TASK: OnceLock<Arc<Runtime>> = OnceLock::new();
+static HOMES: OnceLock<Arc<Runtime>> = OnceLock::new();
+
+/// What a runtime is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// A task's memory: peers are its components.
+    Task,
+    /// Named regions: peers are the cells that they live in.
+    Homes,
+}
 
 /// Threads that are made meanwhile take no signals but what their own instructions raise: a program's handlers run on its own threads, not
 /// on one that has the engine.
@@ -101,7 +110,7 @@ fn this_thread() -> u64 {
 
 impl Runtime {
     /// Starts it, for the whole life of the process.
-    pub(crate) fn start(engine: Engine) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(engine: Engine, whose: Whose) -> std::io::Result<Arc<Self>> {
         let event = engine
             .core
             .peers
@@ -126,7 +135,11 @@ impl Runtime {
             waits: Learned::default(),
             attends: Learned::default(),
         });
-        if RUNTIME.set(Arc::clone(&runtime)).is_err() {
+        let place = match whose {
+            Whose::Task => &TASK,
+            Whose::Homes => &HOMES,
+        };
+        if place.set(Arc::clone(&runtime)).is_err() {
             return Err(std::io::Error::other("this process has joined a task already"));
         }
         if runtime.event.is_some() {
@@ -307,39 +320,49 @@ impl Runtime {
     fn serve(&self, fault: Fault) -> Verdict {
         let mut engine = self.enter();
         let slot = engine.slot();
+        let mut shown = None;
         let verdict = loop {
             match engine.fault(fault.address, fault.is_store, &slot) {
                 Stopped::Served => break Verdict::Retry,
                 Stopped::Again => {}
                 Stopped::NoMemory => break Verdict::NotOurs,
-                Stopped::Lost(loss) => break Verdict::Lost(reason(loss)),
+                Stopped::Lost(reason) => break Verdict::Lost(reason),
                 Stopped::Waits => {
                     drop(engine);
                     self.wait(&slot);
                     engine = self.lock();
-                    if engine.may(fault.address, fault.is_store) {
-                        engine.served(this_thread(), fault.address);
-                        break Verdict::Retry;
+                    match engine.waited(fault.address, fault.is_store, slot.values()) {
+                        Waited::Served => {
+                            engine.served(this_thread(), fault.address);
+                            break Verdict::Retry;
+                        }
+                        Waited::Again => {}
+                        Waited::Shown(layout, blocks) => {
+                            shown = Some((Arc::clone(&engine.core.memory), layout, blocks));
+                            break Verdict::Retry;
+                        }
+                        Waited::Refused(reason) => break Verdict::Lost(reason),
                     }
                 }
             }
         };
         engine.slots.push(slot);
         Self::leave(engine);
+        if let Some((memory, layout, blocks)) = shown {
+            memory.look_ahead(&layout, blocks);
+        }
         verdict
     }
 }
 
-fn reason(loss: Loss) -> comb_memory::Reason {
-    comb_memory::Reason::from(loss)
-}
-
-/// That of this process, once it has joined.
+/// The task's, once this process has joined.
 pub(crate) fn of_this_process() -> Option<&'static Runtime> {
-    RUNTIME.get().map(Arc::as_ref)
+    TASK.get().map(Arc::as_ref)
 }
 
 /// Where `comb_memory` sends faults.
 pub(crate) fn on_fault(fault: Fault) -> Verdict {
-    RUNTIME.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
+    let is_named = fault.address as u64 - comb_memory::HEAP_START as u64 >= crate::named::ADDRESSES.start;
+    let runtime = if is_named { &HOMES } else { &TASK };
+    runtime.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use comb_memory::{Memory, MemoryOptions};
 
+pub(crate) use self::allocating::available_bytes;
 pub use self::allocating::{AllocateError, NotAllocated};
 pub use self::description::*;
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::covering;
 use crate::engine::Engine;
 use crate::peers::Peers;
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Runtime, Whose};
 use crate::synchronise::{Combine, Mode};
 use crate::wire::Kind;
 
@@ -133,7 +134,7 @@ impl Task {
             covering::cover();
         }
         let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
-        let runtime = Runtime::start(engine)?;
+        let runtime = Runtime::start(engine, Whose::Task)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
         let checkpoints = description.and_then(|description| description.checkpoint);
         let task = Self {
@@ -177,6 +178,10 @@ impl Task {
         let engine = self.runtime().lock();
         let others = (0..self.count()).filter(|&rank| rank != self.rank());
         others.filter(|&rank| engine.core.imports || engine.core.depends[rank as usize]).collect()
+    }
+
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.inner.runtime.lock().core.memory)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

@@ -27,9 +27,17 @@ pub(crate) enum Kind {
     Checkpoint,
     /// No more will come: the sender's program is over.
     Bye,
+    /// To the home of a named region: who the sender is, as it was told at the door. Number, and proof.
+    Enter,
+    /// An importer may not do something: token, region, block, whether it is to store and how many blocks it would like to see.
+    Want,
+    /// It may now, or why not: token, outcome, how many blocks it may see or what was lost.
+    May,
+    /// Goodbye of an attachment: token, region. What it alone had is asked for before the answer.
+    Leave,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 14] = [
     Kind::Protocol,
     Kind::Allocated,
     Kind::Known,
@@ -40,6 +48,10 @@ const KINDS: [Kind; 10] = [
     Kind::Futex,
     Kind::Checkpoint,
     Kind::Bye,
+    Kind::Enter,
+    Kind::Want,
+    Kind::May,
+    Kind::Leave,
 ];
 
 /// More of the same message follows.
@@ -83,6 +95,6 @@ mod tests {
             assert_eq!(kind as u8, number);
             assert_eq!(Kind::of(number | PART), Some(kind));
         }
-        assert_eq!((Kind::of(0), Kind::of(11)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(15)), (None, None));
     }
 }

@@ -12,10 +12,15 @@ use crate::mechanism::Mechanism;
 
 /// What the kernel vouches for.
 #[derive(Debug)]
-pub(crate) struct Credentials {
-    pub(crate) pid: u32,
-    pub(crate) uid: u32,
-    pub(crate) process: OwnedFd,
+pub struct Credentials {
+    /// The process that connected.
+    pub pid: u32,
+    /// Its user, then.
+    pub uid: u32,
+    /// That user's group, then.
+    pub gid: u32,
+    /// The process itself, whoever gets its number later.
+    pub process: OwnedFd,
 }
 
 /// Since Linux 6.5; not in every libc.
@@ -46,7 +51,7 @@ fn socket_pidfd(socket: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 /// Asks the kernel. The process descriptor is of the process that connected, not of a later one with its number.
-pub(crate) fn of_peer(socket: impl AsFd) -> Result<Credentials, Errno> {
+pub fn of_peer(socket: impl AsFd) -> Result<Credentials, Errno> {
     let socket = socket.as_fd();
     let told = rustix::net::sockopt::socket_peercred(socket)?;
     let process = if Mechanism::SocketPidfd.is_switched_off() {
@@ -55,14 +60,14 @@ pub(crate) fn of_peer(socket: impl AsFd) -> Result<Credentials, Errno> {
         socket_pidfd(socket).or_else(|_| pidfd_by_number(socket, told.pid))?
     };
     let pid = u32::try_from(told.pid.as_raw_nonzero().get()).map_err(|_| Errno::SRCH)?;
-    Ok(Credentials { pid, uid: told.uid.as_raw(), process })
+    Ok(Credentials { pid, uid: told.uid.as_raw(), gid: told.gid.as_raw(), process })
 }
 
 /// As the kernel vouches for whoever sent a message on the socket.
 pub(crate) fn of_sender(socket: impl AsFd, sender: &UCred) -> Result<Credentials, Errno> {
     let process = pidfd_by_number(socket, sender.pid)?;
     let pid = u32::try_from(sender.pid.as_raw_nonzero().get()).map_err(|_| Errno::SRCH)?;
-    Ok(Credentials { pid, uid: sender.uid.as_raw(), process })
+    Ok(Credentials { pid, uid: sender.uid.as_raw(), gid: sender.gid.as_raw(), process })
 }
 
 /// The number could have been taken by a new process; but not while the one that connected still holds the socket.

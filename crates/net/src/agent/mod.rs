@@ -18,13 +18,14 @@
 
 pub mod broker;
 pub mod client;
-pub(crate) mod credentials;
+pub mod credentials;
 pub mod listener;
 mod parting;
 pub mod policy;
 pub mod protocol;
 #[cfg_attr(not(feature = "hosts"), path = "without_hosts.rs")]
 pub mod remote;
+pub mod runtime_directory;
 pub mod server;
 pub(crate) mod visitor;
 

@@ -1,11 +1,13 @@
 //! What a thread that was stopped has to wait for; what is asked for before anybody misses it; and that who has got a right can use it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
+use comb_memory::{Layout, Reason};
 
-use super::{Engine, Shape, locate};
+use super::{Engine, Named, Shape, locate};
 use crate::driver::Driver;
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
@@ -20,8 +22,20 @@ pub(crate) enum Stopped {
     Waits,
     /// There is no such memory.
     NoMemory,
-    /// There was.
-    Lost(Loss),
+    /// There was; or it may not be touched so.
+    Lost(Reason),
+}
+
+/// What has become of a thread that has waited.
+pub(crate) enum Waited {
+    /// It has its right.
+    Served,
+    /// It is to ask again.
+    Again,
+    /// It has; and more is there, to be shown by the kernel at once.
+    Shown(Layout, Range<u64>),
+    /// It gets none.
+    Refused(Reason),
 }
 
 /// Misses one behind the other, and how far ahead of them is read.
@@ -71,7 +85,13 @@ impl Engine {
         let me = self.core.me.0;
         let Some((entry, block)) = locate(&mut self.entries, address) else { return Stopped::NoMemory };
         if let Some(loss) = entry.shape.lost.get(&block.0) {
-            return Stopped::Lost(*loss);
+            return Stopped::Lost(Reason::Loss(*loss));
+        }
+        if let Some(reason) = entry.shape.named.as_ref().and_then(|named| named.forbids(is_store)) {
+            return Stopped::Lost(reason);
+        }
+        if entry.shape.named.as_ref().is_some_and(Named::is_imported) {
+            return self.want(address, is_store, slot);
         }
         let Some(home) = entry.shape.home(block.0) else {
             let (offset, creator) = (entry.shape.allocation.offset, entry.shape.allocation.creator);
@@ -89,9 +109,9 @@ impl Engine {
         if home == me {
             entry.shape.claim(&self.core, block.0);
         } else if !self.core.lives(home) {
-            return Stopped::Lost(Loss::Home(CellId(home)));
+            return Stopped::Lost(Reason::Loss(Loss::Home(CellId(home))));
         } else {
-            self.core.depends[home as usize] = true;
+            self.core.depend_on(home);
         }
         let layout = entry.shape.layout;
         self.core.raise();
@@ -161,11 +181,14 @@ impl Engine {
         true
     }
 
-    /// Whether the right to an access is here.
-    pub(crate) fn may(&mut self, address: usize, is_store: bool) -> bool {
-        let Some((entry, block)) = locate(&mut self.entries, address) else { return false };
+    /// What has become of a thread that was to wait; the values are what came with the end of that.
+    pub(crate) fn waited(&mut self, address: usize, is_store: bool, values: [u64; 2]) -> Waited {
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return Waited::Again };
+        if entry.shape.named.as_ref().is_some_and(Named::is_imported) {
+            return entry.shape.shown(block, is_store, values);
+        }
         let layout = entry.shape.layout;
-        self.core.memory.access(&layout, block).allows(is_store)
+        if self.core.memory.access(&layout, block).allows(is_store) { Waited::Served } else { Waited::Again }
     }
 }
 

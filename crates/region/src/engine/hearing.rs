@@ -67,6 +67,14 @@ impl Engine {
         let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
             return Err(Mistake::Nonsense);
         };
+        if self.core.are_homes {
+            return match kind {
+                Kind::Protocol => self.take_protocol(from, &head, content),
+                Kind::May => self.core.answered(from, head[0], [head[1], head[2]]),
+                Kind::Freed => self.take_removed(from, head[1]),
+                _ => Err(Mistake::Nonsense),
+            };
+        }
         match kind {
             Kind::Protocol => self.take_protocol(from, &head, content),
             Kind::Allocated => self.take_allocated(from, &head, content),
@@ -76,7 +84,7 @@ impl Engine {
             Kind::ItIs => self.take_home(from, &head),
             Kind::Synchronise => Ok(self.synchronisation.take(&mut self.core, from, &head, content)?),
             Kind::Futex => Ok(self.futexes.take(&mut self.core, from, &head)?),
-            Kind::Checkpoint => Err(Mistake::Nonsense),
+            Kind::Checkpoint | Kind::Enter | Kind::Want | Kind::May | Kind::Leave => Err(Mistake::Nonsense),
             Kind::Bye => {
                 self.futexes.forget(from);
                 self.parted.insert(from);

@@ -238,7 +238,7 @@ fn pointer(offset: u64) -> *mut u8 {
 }
 
 /// Memory and swap space that could be had now.
-fn available_bytes() -> u64 {
+pub(crate) fn available_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let of = |name: &str| -> Option<u64> {
         let line = info.lines().find_map(|line| line.strip_prefix(name))?;

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 /// A socket's address takes 107 bytes and our longest file name is `control.sock`.
 const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 
-/// The names of all files that we ever make there. Nothing else is removed.
+/// Names of regions are files in it.
+const REGIONS: &str = "regions";
+
+/// The names of all files that we ever make there, besides cells' doors. Nothing else is removed.
 const FILES: [&str; 7] =
     ["agent.sock", "control.sock", "cells.sock", "agent.json", "agent.json.new", "agent.lock", "comb.log"];
 
@@ -123,6 +126,12 @@ impl RuntimeDirectory {
                 _ => {}
             }
         }
+        for file in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if file.file_name().to_str().is_some_and(is_door) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+        let _ = std::fs::remove_dir_all(self.path.join(REGIONS));
         match std::fs::remove_dir(&self.path) {
             Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(false),
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.system(error)),
@@ -170,6 +179,12 @@ impl RuntimeDirectory {
     }
 }
 
+/// Where a cell hears who wants to use its memory, such as `cell-3.door`.
+fn is_door(file: &str) -> bool {
+    let number = file.strip_prefix("cell-").and_then(|file| file.strip_suffix(".door"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 impl std::fmt::Display for RuntimeDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.path.display().fmt(f)
@@ -213,6 +228,9 @@ mod tests {
         directory.create().unwrap();
         assert_eq!(std::fs::metadata(directory.path()).unwrap().mode() & 0o7777, 0o700);
         std::fs::write(directory.log_file(), "text").unwrap();
+        std::fs::write(directory.path().join("cell-2.door"), "").unwrap();
+        std::fs::create_dir(directory.path().join(REGIONS)).unwrap();
+        std::fs::write(directory.path().join(REGIONS).join("name"), "").unwrap();
         directory.create().expect("it is ours");
         assert!(directory.remove().unwrap());
         assert!(!directory.check().unwrap());

@@ -1,0 +1,179 @@
+//! Named regions as the processes that attach them know them: their peers are homes, and one of those may die alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use comb_coherence::stache::Stache;
+use comb_coherence::{Access, Block, CellId, Loss, Protocol};
+use comb_memory::{Memory, MemoryError, Reason};
+
+use super::faults::{Ahead, Stopped, Waited};
+use super::{Engine, Entry, Mistake, Shape, locate};
+use crate::homes::Homes;
+use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
+use crate::peers::Peers;
+use crate::terms::{Allocation, Sharing};
+use crate::waiting::Slot;
+use crate::wire::Kind;
+
+/// What an importer would like to be shown at once, at most.
+const MOST_SHOWN_BYTES: u64 = 2 << 20;
+
+/// What a named region has that a task's memory has not.
+#[derive(Debug)]
+pub(crate) struct Named {
+    cell: u32,
+    to_store: bool,
+    /// None: by copies.
+    shown: Option<Shown>,
+    /// All of it is lost.
+    gone: Option<Reason>,
+}
+
+/// How an importer goes through memory.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Behind what was shown last.
+    next: u64,
+    /// How much that was.
+    window: u64,
+}
+
+impl Named {
+    pub(crate) fn new(cell: u32, to_store: bool, imports: bool) -> Self {
+        Self { cell, to_store, shown: imports.then(Shown::default), gone: None }
+    }
+
+    pub(super) fn is_imported(&self) -> bool {
+        self.shown.is_some()
+    }
+
+    /// Why nobody here may touch any of it so.
+    pub(super) fn forbids(&self, is_store: bool) -> Option<Reason> {
+        let only_read = is_store && !self.to_store;
+        self.gone.or(only_read.then_some(Reason::Other("the region is attached for reading only")))
+    }
+}
+
+impl Engine {
+    /// For named regions: peers are their homes.
+    pub(crate) fn of_homes(memory: Arc<Memory>, peers: Peers) -> Self {
+        let mut engine = Self::new(memory, Some(peers), 0, 1, false);
+        engine.core.are_homes = true;
+        engine
+    }
+
+    /// Makes a region known here that its home has let this process in to; imported ones are mapped already.
+    pub(crate) fn install_named(&mut self, allocation: Allocation, named: Named) -> Result<(), MemoryError> {
+        let layout = allocation.layout().expect("checked before");
+        let block_bytes = layout.block_bytes() as u64;
+        let protocol: Option<Box<dyn Protocol + Send>> = if named.is_imported() {
+            None
+        } else {
+            self.core.memory.guard(&layout, Access::Invalid)?;
+            Some(match allocation.terms.sharing {
+                Sharing::Migratory => Box::new(Stache::migratory()),
+                _ => Box::new(Stache::new()),
+            })
+        };
+        let shape = Shape {
+            allocation,
+            layout,
+            // More than one, or all would be at home here.
+            homes: Homes::new(allocation.terms.placement, u32::MAX, block_bytes),
+            claimed: std::collections::BTreeSet::new(),
+            lost: BTreeMap::new(),
+            ahead: Ahead::default(),
+            named: Some(named),
+        };
+        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
+        Ok(())
+    }
+
+    /// The living home of a region that is attached here.
+    pub(crate) fn home_of(&self, offset: u64) -> Option<u32> {
+        let shape = &self.entries.get(&offset)?.shape;
+        let is_there = shape.named.as_ref().is_some_and(|named| named.gone.is_none());
+        shape.home(0).filter(|&home| is_there && self.core.lives(home))
+    }
+
+    /// An importer's thread asks.
+    pub(super) fn want(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return Stopped::NoMemory };
+        let shape = &mut entry.shape;
+        let (offset, home) = (shape.allocation.offset, shape.home(block.0).expect("it has one home"));
+        let most = (MOST_SHOWN_BYTES / shape.layout.block_bytes() as u64).max(1);
+        let Some(shown) = shape.named.as_mut().and_then(|named| named.shown.as_mut()) else {
+            return Stopped::NoMemory;
+        };
+        let wishes = if is_store || block.0 != shown.next { 1 } else { (shown.window * 2).clamp(2, most) };
+        slot.begin(1);
+        let token = self.core.token(home, slot);
+        self.core.say(home, Kind::Want, &[token, offset, block.0, u64::from(is_store) | wishes << 1], &[]);
+        Stopped::Waits
+    }
+
+    /// A home has died, or has lied: what lives there is lost.
+    pub(super) fn home_is_gone(&mut self, rank: u32) {
+        let theirs = |entry: &Entry| entry.shape.home(0) == Some(rank);
+        let offsets: Vec<u64> =
+            self.entries.iter().filter(|(_, entry)| theirs(entry)).map(|(&offset, _)| offset).collect();
+        for offset in offsets {
+            let named = self.entries[&offset].shape.named.as_ref();
+            let cell = named.map_or(u32::MAX, |named| named.cell);
+            self.forsake(offset, Reason::Loss(Loss::Home(CellId(cell))));
+        }
+        self.core.no_answers_of(rank);
+        self.homes.retain(|_, home| *home != rank);
+        if let Some(peers) = &mut self.core.peers {
+            peers.forget(rank);
+        }
+    }
+
+    /// A home says that a region was removed.
+    pub(super) fn take_removed(&mut self, from: u32, offset: u64) -> Result<(), Mistake> {
+        let entry = self.entries.get(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        if entry.shape.home(0) != Some(from) {
+            return Err(Mistake::Elsewhere(offset));
+        }
+        self.forsake(offset, Reason::Other("the region was removed"));
+        Ok(())
+    }
+
+    /// All of a region is lost. Whoever waits for some of it is told, and so is whoever touches it from now on.
+    fn forsake(&mut self, offset: u64, reason: Reason) {
+        let Some(entry) = self.entries.get_mut(&offset) else { return };
+        let Some(named) = entry.shape.named.as_mut().filter(|named| named.gone.is_none()) else { return };
+        named.gone = Some(reason);
+        let layout = entry.shape.layout;
+        self.core.forget(offset);
+        // Not before: nothing is made readable again.
+        self.core.memory.forsake(&layout).unwrap_or_else(|error| crate::driver::fail(&error));
+    }
+}
+
+impl Shape {
+    /// What a home has answered to an importer's thread.
+    pub(super) fn shown(&mut self, block: Block, is_store: bool, [outcome, count]: [u64; 2]) -> Waited {
+        let blocks = self.layout.blocks();
+        let Some(shown) = self.named.as_mut().and_then(|named| named.shown.as_mut()) else {
+            return Waited::Again;
+        };
+        match outcome {
+            GRANTED if is_store => Waited::Served,
+            GRANTED => {
+                let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
+                *shown = Shown { next: end, window: end - block.0 };
+                Waited::Shown(self.layout, block.0..end)
+            }
+            LOST => {
+                self.lost.insert(block.0, Loss::Nowhere);
+                Waited::Again
+            }
+            REFUSED => Waited::Refused(Reason::Other("its home refuses")),
+            NO_MEMORY => Waited::Refused(Reason::Other("its home has no memory left")),
+            // Nobody has answered.
+            _ => Waited::Again,
+        }
+    }
+}

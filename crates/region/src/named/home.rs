@@ -1,0 +1,236 @@
+//! A region's home at work: the thread of a supervisor that has the frames, and says who may do what.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use self::hearing::Held;
+use self::shared::Shared;
+use super::ENDPOINT;
+use super::register::{Register, RegisterError};
+use crate::peers::Peers;
+use crate::spinning::{Learned, preemptions};
+
+mod body;
+mod doorkeeper;
+mod hearing;
+mod shared;
+
+/// Messages that are taken before the lock is given to others for a moment.
+const MESSAGES_A_TURN: usize = 32;
+/// Who asks once asks again soon, and a wake-up takes longer than an answer.
+const LONGEST_SPIN: Duration = Duration::from_micros(50);
+/// Guards of dead importers are closed now and then.
+const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Nothing tells that a peer has read and that there is room again.
+const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+/// As many processes as can be attached to the regions of one cell.
+const MOST_PROCESSES: u32 = 256;
+const GEOMETRY: Geometry = Geometry { slots: 64, payload_bytes: 256 << 10 };
+
+/// Why a home could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// The agent refused.
+    #[error("the agent refused the endpoint {ENDPOINT}: {0}")]
+    Endpoint(#[from] RequestError),
+    /// Names cannot be given.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: Errno,
+    },
+}
+
+/// Whose home it is.
+#[derive(Clone, Debug)]
+pub struct HomeOptions {
+    /// The cell.
+    pub cell: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Where its agent and all the others' doors are.
+    pub runtime: PathBuf,
+}
+
+/// A home, until it is dropped: then its regions are no more.
+#[derive(Debug)]
+pub struct Home {
+    office: Arc<Office>,
+}
+
+/// What the threads of a home have in common.
+struct Office {
+    options: HomeOptions,
+    register: Register,
+    books: Mutex<Books>,
+    /// Readable when something has come.
+    event: OwnedFd,
+    /// Wakes whoever sleeps here.
+    kick: OwnedFd,
+    is_over: AtomicBool,
+}
+
+impl std::fmt::Debug for Office {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "home in cell {}", self.options.cell)
+    }
+}
+
+/// All that a home knows. One thread at a time has it.
+struct Books {
+    peers: Peers,
+    /// By where they begin.
+    regions: BTreeMap<u64, Shared>,
+    generation: u32,
+    /// What a message is read into.
+    buffer: Vec<u8>,
+    held: Option<Held>,
+    /// Who was let in and has to say by when on a channel who it is: region, and number there.
+    expected: Vec<(Instant, u64, u32)>,
+}
+
+/// Something that a checkpoint can be put into.
+pub(super) trait Filled {
+    fn refill(&mut self, at: u64, content: &[u8]);
+}
+
+impl Home {
+    /// Begins. Regions of earlier lives of the cell are forgotten.
+    pub fn begin(agent: &Agent, options: HomeOptions) -> Result<Self, HomeError> {
+        let system = |doing| move |source| HomeError::System { doing, source };
+        let register = Register::of(&options.runtime);
+        register.clear_of(options.cell)?;
+        let endpoint_options = EndpointOptions {
+            channels: MOST_PROCESSES,
+            events: true,
+            sleeps_often: true,
+            geometry: GEOMETRY,
+            ..EndpointOptions::default()
+        };
+        let endpoint = agent.endpoint_with(ENDPOINT, endpoint_options)?;
+        let event = endpoint.event_descriptor().expect("made with events").try_clone_to_owned();
+        let event = event.map_err(|_| HomeError::System { doing: "cannot wait", source: Errno::MFILE })?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let kick = rustix::event::eventfd(0, flags).map_err(system("cannot wait"))?;
+        let books = Books {
+            peers: Peers::who_come(endpoint),
+            regions: BTreeMap::new(),
+            generation: 0,
+            buffer: Vec::new(),
+            held: None,
+            expected: Vec::new(),
+        };
+        let is_over = AtomicBool::new(false);
+        let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
+        let home = Self { office: Arc::new(office) };
+        let door = doorkeeper::listen(&home.office).map_err(system("cannot listen at the door"))?;
+        let (serving, keeping) = (Arc::clone(&home.office), Arc::clone(&home.office));
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            spawned.map(drop).map_err(|_| HomeError::System { doing: "no thread", source: Errno::AGAIN })
+        };
+        spawn("comb-regions", Box::new(move || ending_with_us(|| serving.serve())))?;
+        spawn("comb-door", Box::new(move || ending_with_us(|| doorkeeper::keep(&keeping, &door))))?;
+        Ok(home)
+    }
+}
+
+/// A cell whose home has failed is no cell: everybody is to see that.
+fn ending_with_us(run: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
+        std::process::abort();
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.office.is_over.store(true, Ordering::Release);
+        self.office.kick();
+        let _ = std::fs::remove_file(super::register::door(
+            &self.office.options.runtime,
+            self.office.options.cell,
+        ));
+        let _ = self.office.register.clear_of(self.office.options.cell);
+    }
+}
+
+impl Office {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kick(&self) {
+        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+
+    fn runtime(&self) -> &Path {
+        &self.options.runtime
+    }
+
+    fn serve(&self) {
+        let learned = Learned::default();
+        while !self.is_over.load(Ordering::Acquire) {
+            self.work(&learned);
+            self.sleep();
+        }
+    }
+
+    /// Until nothing has come for a while.
+    fn work(&self, learned: &Learned) {
+        let spins = learned.pays();
+        let (mut since, before) = (Instant::now(), preemptions());
+        loop {
+            for _ in 0..64 {
+                if self.books().turn() {
+                    since = Instant::now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            if !spins || since.elapsed() >= LONGEST_SPIN {
+                if spins {
+                    learned.learn(preemptions() != before);
+                }
+                return;
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let mut books = self.books();
+        let owes = books.is_owing();
+        if !books.peers.endpoint.arm() {
+            return;
+        }
+        drop(books);
+        let limit = if owes { BETWEEN_LOOKS } else { LONGEST_SLEEP };
+        let mut sources = [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+        let came = rustix::event::poll(&mut sources, Some(&limit));
+        // Taken out of the set, or it would be readable for ever.
+        let mut space = [std::mem::MaybeUninit::uninit(); 16];
+        let _ = epoll::wait(&self.event, &mut space, Some(&Timespec::default()));
+        let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+        let mut books = self.books();
+        books.peers.endpoint.disarm();
+        if came == Ok(0) && !owes {
+            books.regions.values_mut().for_each(Shared::forget_dead);
+            books.forget_late_comers();
+        }
+    }
+}

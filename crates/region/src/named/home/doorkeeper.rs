@@ -1,0 +1,410 @@
+//! Who stands at the door: lets processes in, and does what a person asks.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use comb_net::agent::credentials::{self, Credentials};
+use comb_net::agent::listener::Listener;
+use comb_net::agent::protocol;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::Timeout;
+
+use super::body::Attachment;
+use super::shared::Shared;
+use super::{Books, Office};
+use crate::named::door::{Answer, Knock, Wanted};
+use crate::named::register::{self, Entry};
+use crate::named::saving;
+use crate::named::{Mode, Owner};
+use crate::pages_file::CheckpointError;
+use crate::terms::{Allocation, Guard, Placement, Sharing, Terms};
+
+/// Who has come in by the door has said who it is on a channel within this.
+const ENTRY_LIMIT: Duration = Duration::from_secs(10);
+/// Who knocks says what it wants.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// A process that is stopped, or has lost its way, does not give back what it alone has.
+const HOMECOMING_LIMIT: Duration = Duration::from_secs(5);
+/// Blocks of a snapshot that are taken out at once: others are served in between.
+const BLOCKS_AT_ONCE: usize = 64;
+/// As many as can knock at once.
+const MOST_AT_THE_DOOR: usize = 64;
+
+pub(super) fn listen(office: &Office) -> Result<OwnedFd, Errno> {
+    let path = register::door(office.runtime(), office.options.cell);
+    let _ = std::fs::remove_file(&path);
+    Listener::bind(&path)
+}
+
+/// Lets in whoever knocks, each with a thread of its own.
+pub(super) fn keep(office: &Arc<Office>, door: &OwnedFd) {
+    let guests = Arc::new(());
+    while !office.is_over.load(Ordering::Acquire) {
+        let mut sources = [PollFd::new(door, PollFlags::IN), PollFd::new(&office.kick, PollFlags::empty())];
+        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        let _ = rustix::event::poll(&mut sources, Some(&limit));
+        let Ok(guest) = rustix::net::accept_with(door, SocketFlags::CLOEXEC) else { continue };
+        if Arc::strong_count(&guests) > MOST_AT_THE_DOOR {
+            let _ = protocol::send(&guest, &Answer::Refused("too many are at the door".to_owned()), &[]);
+            continue;
+        }
+        let (office, present) = (Arc::clone(office), Arc::clone(&guests));
+        let receives = move || {
+            Guest { office: &office, socket: &guest, attached: None }.receive();
+            drop(present);
+        };
+        // Without a thread, it is hung up on.
+        let _ = std::thread::Builder::new().name("comb-guest".to_owned()).spawn(receives);
+    }
+}
+
+/// Somebody at the door.
+struct Guest<'a> {
+    office: &'a Office,
+    socket: &'a OwnedFd,
+    /// What it imports as soon as it has handed over the guard of its memory: region and number there.
+    attached: Option<(u64, u32)>,
+}
+
+impl Guest<'_> {
+    fn receive(&mut self) {
+        let _ = rustix::net::sockopt::set_socket_timeout(self.socket, Timeout::Recv, Some(SILENCE_LIMIT));
+        let Ok(who) = credentials::of_peer(self.socket) else { return };
+        while let Ok((knock, descriptors)) = protocol::receive::<Knock>(self.socket) {
+            let (answer, frames) = match self.hear(&who, knock, descriptors) {
+                Ok(answer) => answer,
+                Err(why) => (Answer::Refused(why), None),
+            };
+            let frames = frames.as_ref().map(AsFd::as_fd);
+            if protocol::send(self.socket, &answer, frames.as_slice()).is_err() {
+                break;
+            }
+        }
+        // It was let in, and has not gone on.
+        if let Some((offset, number)) = self.attached {
+            self.office.books().drop_attachment(offset, number);
+        }
+    }
+
+    fn hear(
+        &mut self,
+        who: &Credentials,
+        knock: Knock,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<(Answer, Option<OwnedFd>), String> {
+        let answer = match knock {
+            Knock::Create(wanted) => Answer::Created(self.create(who, &wanted)?),
+            Knock::Attach { name, to_store, imports } => {
+                return self.attach(who, &name, to_store, imports);
+            }
+            Knock::Guard { address } => {
+                let guard = descriptors.pop().ok_or("no guard was handed over")?;
+                self.guard(who, guard, address)?;
+                Answer::Guarded
+            }
+            Knock::Remove { name, even_if_used } => {
+                Answer::Removed { attached: self.remove(who, &name, even_if_used)? }
+            }
+            Knock::Report => {
+                let books = self.office.books();
+                Answer::Report(books.regions.values().map(Shared::status).collect())
+            }
+            Knock::Save { name, directory } => {
+                let (number, pages) = self.save(who, &name, &directory)?;
+                Answer::Saved { number, pages }
+            }
+        };
+        Ok((answer, None))
+    }
+
+    fn create(&self, who: &Credentials, wanted: &Wanted) -> Result<Entry, String> {
+        register::check_name(&wanted.name).map_err(|error| error.to_string())?;
+        let saved = match &wanted.from {
+            Some(directory) => Some(saving::Opened::open(directory).map_err(|error| error.to_string())?),
+            None => None,
+        };
+        let bytes = match (wanted.bytes, &saved) {
+            (Some(bytes), Some(saved)) if bytes < saved.bytes() => {
+                return Err(format!("the checkpoint is of {} bytes, and {bytes} are too few", saved.bytes()));
+            }
+            (Some(bytes), _) => bytes,
+            (None, Some(saved)) => saved.bytes(),
+            (None, None) => return Err("how long is it to be?".to_owned()),
+        };
+        let sharing = if wanted.migratory { Sharing::Migratory } else { Sharing::Stache };
+        let (guard, placement) = (Guard::Page, Placement::At(0));
+        let terms =
+            Terms { block_bytes: wanted.block_bytes, guard, sharing, placement, sparse: wanted.sparse };
+        if wanted.block_bytes < 4096 {
+            return Err("its blocks are guarded by pages: 4096 bytes at least".to_owned());
+        }
+        let layout = terms.layout(super::super::ADDRESSES.start, bytes).map_err(|error| error.to_string())?;
+        let available = crate::task::available_bytes();
+        if !wanted.sparse && bytes > available {
+            return Err(format!(
+                "{bytes} bytes are more than this host's memory and swap have left ({available}); a region that is to be touched here and there \
+                 alone can be made sparse"
+            ));
+        }
+        let mut books = self.office.books();
+        books.generation += 1;
+        let generation = books.generation;
+        let owner = Owner { user: who.uid, group: who.gid };
+        let options = &self.office.options;
+        let entry = self.office.register.enter(&wanted.name, layout.span(), |offset| Entry {
+            name: wanted.name.clone(),
+            cell: options.cell,
+            incarnation: options.incarnation,
+            owner,
+            mode: wanted.mode,
+            allocation: Allocation { offset, bytes, generation, creator: 0, terms },
+        });
+        let entry = entry.map_err(|error| error.to_string())?;
+        let made = Shared::new(entry.clone()).map_err(|error| error.to_string()).and_then(|mut region| {
+            if let Some(saved) = saved {
+                saved.fill(&mut region).map_err(|error| error.to_string())?;
+            }
+            Ok(region)
+        });
+        match made {
+            Ok(region) => {
+                books.regions.insert(entry.allocation.offset, region);
+                Ok(entry)
+            }
+            Err(why) => {
+                let _ = self.office.register.remove(&wanted.name);
+                Err(why)
+            }
+        }
+    }
+
+    fn attach(
+        &mut self,
+        who: &Credentials,
+        name: &str,
+        to_store: bool,
+        imports: bool,
+    ) -> Result<(Answer, Option<OwnedFd>), String> {
+        if self.attached.is_some() {
+            return Err("one region a knock".to_owned());
+        }
+        let mut books = self.office.books();
+        let region = books.named(name)?;
+        allow(region, who, to_store)?;
+        let is_migratory = region.entry.allocation.terms.sharing == Sharing::Migratory;
+        if is_migratory && !to_store && !imports {
+            return Err(
+                "who reads a copy of a migratory region takes it from all others: attach to store".to_owned()
+            );
+        }
+        let frames = if imports {
+            let frames = region.body.exports.file().try_clone_to_owned();
+            Some(frames.map_err(|error| format!("its home has no descriptor left: {error}"))?)
+        } else {
+            None
+        };
+        let proof = RandomState::new().build_hasher().finish();
+        let attachment = Attachment { rank: None, proof, process: who.pid, to_store, importer: None };
+        let allocation = region.entry.allocation;
+        let number = region.attach(attachment, imports);
+        self.attached = Some((allocation.offset, number));
+        let answer = Answer::Attached { allocation, number, proof };
+        if !imports {
+            self.expect();
+        }
+        Ok((answer, frames))
+    }
+
+    fn guard(&mut self, who: &Credentials, guard: OwnedFd, address: u64) -> Result<(), String> {
+        let (offset, number) = self.attached.ok_or("nothing is attached yet")?;
+        let mut books = self.office.books();
+        let region = books.regions.get_mut(&offset).ok_or("the region was removed meanwhile")?;
+        let attachment = region.body.attachments.get(&number);
+        let importer = attachment.and_then(|one| one.importer).ok_or("it was attached for copies")?;
+        let address = usize::try_from(address).map_err(|error| error.to_string())?;
+        if address as u64 != comb_memory::HEAP_START as u64 + offset {
+            return Err("a region has one address".to_owned());
+        }
+        let process = who.process.try_clone().map_err(|error| error.to_string())?;
+        region.body.exports.admit(importer, guard, address, process).map_err(|error| error.to_string())?;
+        drop(books);
+        self.expect();
+        Ok(())
+    }
+
+    /// It goes on by a channel now, or is forgotten.
+    fn expect(&mut self) {
+        let Some((offset, number)) = self.attached.take() else { return };
+        let mut books = self.office.books();
+        books.expected.push((Instant::now() + ENTRY_LIMIT, offset, number));
+        drop(books);
+        self.office.kick();
+    }
+
+    fn remove(&self, who: &Credentials, name: &str, even_if_used: bool) -> Result<u32, String> {
+        let mut books = self.office.books();
+        let region = books.named(name)?;
+        if who.uid != 0 && who.uid != region.entry.owner.user {
+            return Err(format!("{name} is user {}'s to remove", region.entry.owner.user));
+        }
+        let attached = u32::try_from(region.body.attachments.len()).unwrap_or(u32::MAX);
+        if attached > 0 && !even_if_used {
+            let processes: Vec<String> =
+                region.body.attachments.values().map(|one| one.process.to_string()).collect();
+            return Err(format!(
+                "{name} is in use by process {}; with --force it is removed all the same, and lost to them",
+                processes.join(", ")
+            ));
+        }
+        if region.is_frozen || region.body.snapshot.is_some() {
+            return Err(format!("{name} is being saved: try again when that is done"));
+        }
+        let offset = region.entry.allocation.offset;
+        books.remove(offset);
+        self.office.register.remove(name).map_err(|error| error.to_string())?;
+        Ok(attached)
+    }
+
+    fn save(&self, who: &Credentials, name: &str, directory: &Path) -> Result<(u64, u64), String> {
+        let offset = {
+            let mut books = self.office.books();
+            let region = books.named(name)?;
+            allow(region, who, false)?;
+            if region.is_frozen || region.body.snapshot.is_some() {
+                return Err(format!("{name} is being saved already"));
+            }
+            let offset = region.entry.allocation.offset;
+            let Books { regions, peers, .. } = &mut *books;
+            regions.get_mut(&offset).expect("just found").freeze(peers);
+            offset
+        };
+        self.office.kick();
+        let frozen_at = Instant::now();
+        let is_home = loop {
+            let books = self.office.books();
+            let Some(region) = books.regions.get(&offset) else { break false };
+            if region.is_home() || frozen_at.elapsed() > HOMECOMING_LIMIT {
+                break region.is_home();
+            }
+            drop(books);
+            std::thread::sleep(Duration::from_micros(100));
+        };
+        let mut saving = {
+            let mut books = self.office.books();
+            let Some(region) = books.regions.get_mut(&offset) else {
+                return Err(format!("{name} was removed meanwhile"));
+            };
+            let begun = if is_home {
+                let mut begun = saving::Saving::begin(directory, &region.entry, &region.saved);
+                if let Ok(saving) = &mut begun {
+                    saving.announce(region.begin_snapshot(saving.is_whole()));
+                }
+                begun.map_err(|error| error.to_string())
+            } else {
+                let away: Vec<u64> = region.away().take(3).collect();
+                Err(format!(
+                    "a process that has blocks of {name} alone ({away:?} …) does not give them back within {HOMECOMING_LIMIT:?}; nothing was saved"
+                ))
+            };
+            let late = region.thaw();
+            books.hear_late(late);
+            begun?
+        };
+        self.office.kick();
+        let written = self.write(offset, &mut saving);
+        let mut books = self.office.books();
+        let Some(region) = books.regions.get_mut(&offset) else {
+            return Err(format!("{name} was removed meanwhile"));
+        };
+        match written.and_then(|()| saving.finish()) {
+            Ok((saved, number, pages)) => {
+                region.body.snapshot = None;
+                region.saved = saved;
+                Ok((number, pages))
+            }
+            Err(error) => {
+                region.give_snapshot_up(saving.blocks());
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn write(&self, offset: u64, saving: &mut saving::Saving) -> Result<(), CheckpointError> {
+        loop {
+            let blocks = {
+                let mut books = self.office.books();
+                let Some(region) = books.regions.get_mut(&offset) else { return Ok(()) };
+                region.next_of_snapshot(BLOCKS_AT_ONCE)
+            };
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            for (block, content) in blocks {
+                saving.put(block, &content)?;
+            }
+        }
+    }
+}
+
+fn allow(region: &Shared, who: &Credentials, to_store: bool) -> Result<(), String> {
+    let Entry { name, owner, mode, .. } = &region.entry;
+    if mode.allows(*owner, Owner { user: who.uid, group: who.gid }, to_store) {
+        return Ok(());
+    }
+    let mode: &Mode = mode;
+    let what = if to_store { "store to" } else { "read" };
+    Err(format!("user {} may not {what} {name}: it is user {}'s, with mode {mode}", who.uid, owner.user))
+}
+
+impl Books {
+    fn named(&mut self, name: &str) -> Result<&mut Shared, String> {
+        let mut regions = self.regions.values_mut();
+        regions
+            .find(|region| region.entry.name == name)
+            .ok_or_else(|| format!("there is no region {name} here"))
+    }
+
+    /// Somebody who came in by the door is not coming any more.
+    pub(super) fn drop_attachment(&mut self, offset: u64, number: u32) {
+        let Self { regions, peers, .. } = self;
+        if let Some(region) = regions.get_mut(&offset) {
+            region.detach(peers, number);
+        }
+    }
+
+    /// Those who were let in and have not said by now who they are.
+    pub(super) fn forget_late_comers(&mut self) {
+        let now = Instant::now();
+        let late: Vec<(u64, u32)> = self
+            .expected
+            .extract_if(.., |(limit, ..)| *limit < now)
+            .map(|(_, offset, number)| (offset, number))
+            .collect();
+        for (offset, number) in late {
+            let has_entered = self.regions.get(&offset).is_some_and(|region| {
+                region.body.attachments.get(&number).is_none_or(|attachment| attachment.rank.is_some())
+            });
+            if !has_entered {
+                self.drop_attachment(offset, number);
+            }
+        }
+    }
+
+    /// A region is no more. Who is attached is told so by the end of its channel, as if the cell were gone.
+    fn remove(&mut self, offset: u64) {
+        let Some(mut region) = self.regions.remove(&offset) else { return };
+        let numbers: Vec<u32> = region.body.attachments.keys().copied().collect();
+        for number in numbers {
+            if let Some(rank) = region.body.attachments[&number].rank {
+                self.peers.send(rank, crate::wire::Kind::Freed, &[0, offset, 0, 0], &[]);
+            }
+            region.detach(&mut self.peers, number);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! One region at its home.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use comb_coherence::stache::Stache;
+use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
+use comb_memory::{Exports, MemoryError};
+
+use super::body::{At, Attachment, Body, Snapshot, Waiter};
+use crate::named::door::Status;
+use crate::named::register::Entry;
+use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
+use crate::peers::Peers;
+use crate::terms::Sharing;
+use crate::wire::{Head, Kind};
+
+/// The most blocks that an importer is shown at once.
+pub(in crate::named) const MOST_SHOWN_BYTES: u64 = 2 << 20;
+
+/// A region, with its protocol.
+pub(super) struct Shared {
+    pub(super) entry: Entry,
+    pub(super) body: Body,
+    protocol: Stache,
+    next_importer: u32,
+    /// What an importer was given just now, after it had waited.
+    pub(super) given: Option<u64>,
+    /// While it stands still for a checkpoint: rights that were asked for meanwhile.
+    pub(super) is_frozen: bool,
+    pub(super) late: Vec<Late>,
+    pub(super) saved: crate::named::saving::Saved,
+}
+
+/// A message that has to wait.
+pub(super) struct Late {
+    pub(super) from: u32,
+    pub(super) head: Head,
+    pub(super) kind: Kind,
+}
+
+impl Shared {
+    pub(super) fn new(entry: Entry) -> Result<Self, MemoryError> {
+        let allocation = entry.allocation;
+        let layout = allocation.layout().expect("checked before it got a name");
+        let protocol = match allocation.terms.sharing {
+            Sharing::Migratory => Stache::migratory(),
+            _ => Stache::new(),
+        };
+        let body = Body {
+            allocation,
+            layout,
+            exports: Exports::create(layout.frame_bytes())?,
+            access: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+            waiting: Vec::new(),
+            ready: Vec::new(),
+            changed: BTreeSet::new(),
+            used: BTreeSet::new(),
+            snapshot: None,
+        };
+        let saved = crate::named::saving::Saved::default();
+        Ok(Self {
+            entry,
+            body,
+            protocol,
+            next_importer: 0,
+            given: None,
+            is_frozen: false,
+            late: Vec::new(),
+            saved,
+        })
+    }
+
+    /// Lets somebody in: its number.
+    pub(super) fn attach(&mut self, mut attachment: Attachment, imports: bool) -> u32 {
+        if imports {
+            self.next_importer += 1;
+            attachment.importer = Some(self.next_importer);
+        }
+        let mut numbers = 1..;
+        let number = numbers.find(|number| !self.body.attachments.contains_key(number)).expect("one is free");
+        self.protocol.on_peer_birth(CellId(number));
+        self.body.attachments.insert(number, attachment);
+        number
+    }
+
+    /// The attachment of a peer.
+    pub(super) fn number_of(&self, rank: u32) -> Option<u32> {
+        let attachments = &self.body.attachments;
+        attachments.iter().find(|(_, one)| one.rank == Some(rank)).map(|(&number, _)| number)
+    }
+
+    /// Somebody is gone, and what only it had.
+    pub(super) fn detach(&mut self, peers: &mut Peers, number: u32) {
+        let Some(attachment) = self.body.attachments.remove(&number) else { return };
+        let is_other = |waiter: &Waiter| match *waiter {
+            Waiter::Thread { of, .. } | Waiter::Leaving { of } => of != number,
+            Waiter::Saving => true,
+        };
+        self.body.waiting.retain(|(_, waiter)| is_other(waiter));
+        self.body.ready.retain(|(_, waiter)| is_other(waiter));
+        match attachment.importer {
+            Some(importer) => self.body.exports.dismiss(importer),
+            None => self.protocol.on_peer_death(&mut At::new(&mut self.body, peers), CellId(number)),
+        }
+        self.settle(peers);
+    }
+
+    pub(super) fn hear(
+        &mut self,
+        peers: &mut Peers,
+        number: u32,
+        message: Message<'_>,
+    ) -> Result<(), PeerError> {
+        let mut at = At::new(&mut self.body, peers);
+        let heard = self.protocol.on_message(&mut at, CellId(number), message);
+        drop(at);
+        self.settle(peers);
+        match heard {
+            Err(PeerError::Dead(_)) => Ok(()),
+            heard => heard,
+        }
+    }
+
+    pub(super) fn describe(&self, kind: u8) -> String {
+        self.protocol.describe(kind)
+    }
+
+    /// An importer's thread was stopped.
+    pub(super) fn want(&mut self, peers: &mut Peers, number: u32, head: &Head) {
+        let [token, _, block, word] = *head;
+        let (is_store, wishes) = (word & 1 == 1, word >> 1);
+        let may_store = self.body.attachments[&number].to_store;
+        if is_store && !may_store {
+            return self.answer(peers, number, token, REFUSED, 0);
+        }
+        self.settle_thread(peers, Block(block), (number, token), is_store, wishes);
+        // It has not waited.
+        self.given = None;
+        self.settle(peers);
+    }
+
+    /// Has a block brought home for somebody.
+    pub(super) fn await_block(&mut self, peers: &mut Peers, block: Block, waiter: Waiter, is_store: bool) {
+        self.body.waiting.push((block, waiter));
+        let mut at = At::new(&mut self.body, peers);
+        if is_store {
+            self.protocol.on_write_fault(&mut at, block);
+        } else {
+            self.protocol.on_read_fault(&mut at, block);
+        }
+    }
+
+    /// Deals with those who need not wait any more, or must begin to.
+    pub(super) fn settle(&mut self, peers: &mut Peers) {
+        while let Some((block, waiter)) = self.body.ready.pop() {
+            match waiter {
+                Waiter::Thread { of, token, is_store, wishes } => {
+                    self.settle_thread(peers, block, (of, token), is_store, wishes);
+                }
+                Waiter::Leaving { of } => self.leave_if_nothing_is_left(peers, of),
+                Waiter::Saving => {}
+            }
+        }
+    }
+
+    fn settle_thread(
+        &mut self,
+        peers: &mut Peers,
+        block: Block,
+        (of, token): (u32, u64),
+        is_store: bool,
+        wishes: u64,
+    ) {
+        if self.body.lost.contains_key(&block.0) {
+            return self.answer(peers, of, token, LOST, 0);
+        }
+        if !self.body.right(block.0).allows(is_store) {
+            let waiter = Waiter::Thread { of, token, is_store, wishes };
+            return self.await_block(peers, block, waiter, is_store);
+        }
+        let Some(importer) = self.body.attachments.get(&of).and_then(|one| one.importer) else { return };
+        let mut range = self.body.range(block.0);
+        let granted = if is_store {
+            self.body.changes(block.0);
+            self.body.exports.grant(importer, range.clone())
+        } else {
+            let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
+            let end = (block.0 + most).min(self.body.layout.blocks());
+            let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid;
+            let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
+            range.end = self.body.range(shown).end;
+            self.body.exports.populate(range.clone())
+        };
+        match granted {
+            Ok(()) => {
+                self.given = Some(block.0);
+                let shown = (range.end - range.start).div_ceil(self.body.block_bytes());
+                self.answer(peers, of, token, GRANTED, shown);
+            }
+            Err(_) => self.answer(peers, of, token, NO_MEMORY, 0),
+        }
+    }
+
+    fn answer(&self, peers: &mut Peers, number: u32, token: u64, outcome: u64, value: u64) {
+        if let Some(rank) = self.body.attachments.get(&number).and_then(|attachment| attachment.rank) {
+            peers.send(rank, Kind::May, &[token, outcome, value, 0], &[]);
+        }
+    }
+
+    /// Somebody says goodbye: what it alone has comes home first.
+    pub(super) fn leave(&mut self, peers: &mut Peers, number: u32, token: u64) {
+        let away: Vec<u64> = self.away().collect();
+        self.body.attachments.get_mut(&number).expect("it has spoken").proof = token;
+        for block in away {
+            self.await_block(peers, Block(block), Waiter::Leaving { of: number }, false);
+        }
+        self.settle(peers);
+        self.leave_if_nothing_is_left(peers, number);
+    }
+
+    fn leave_if_nothing_is_left(&mut self, peers: &mut Peers, number: u32) {
+        let waits = |(_, waiter): &(Block, Waiter)| *waiter == Waiter::Leaving { of: number };
+        if self.body.waiting.iter().chain(&self.body.ready).any(waits) {
+            return;
+        }
+        if let Some(attachment) = self.body.attachments.get(&number) {
+            // Where the proof was stands what it wants to be answered by.
+            self.answer(peers, number, attachment.proof, GRANTED, 0);
+            self.detach(peers, number);
+        }
+    }
+
+    /// Blocks that others have alone.
+    pub(super) fn away(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_away = |&(&block, &access): &(&u64, &Access)| {
+            access == Access::Invalid && !self.body.lost.contains_key(&block)
+        };
+        self.body.access.iter().filter(is_away).map(|(&block, _)| block)
+    }
+
+    // ── checkpoints ──
+
+    /// No right to store is given from now on, and what others have alone is asked for.
+    pub(super) fn freeze(&mut self, peers: &mut Peers) {
+        self.is_frozen = true;
+        let away: Vec<u64> = self.away().collect();
+        for block in away {
+            self.await_block(peers, Block(block), Waiter::Saving, false);
+        }
+        self.settle(peers);
+    }
+
+    pub(super) fn is_home(&self) -> bool {
+        !self.body.waiting.iter().any(|(_, waiter)| *waiter == Waiter::Saving)
+    }
+
+    /// It stands still: this is the moment. `is_whole`: of all that was ever used, not of what has changed alone.
+    /// What it is of.
+    pub(super) fn begin_snapshot(&mut self, is_whole: bool) -> BTreeSet<u64> {
+        let end = self.body.layout.frame_bytes();
+        self.body.exports.revoke(&(0..end));
+        let changed = std::mem::take(&mut self.body.changed);
+        let left = if is_whole { self.body.used.clone() } else { changed };
+        let lost = &self.body.lost;
+        let left: BTreeSet<u64> = left.into_iter().filter(|block| !lost.contains_key(block)).collect();
+        self.body.snapshot = Some(Snapshot { left: left.clone(), kept: BTreeMap::new() });
+        left
+    }
+
+    /// Rights may be given again. What was asked for meanwhile.
+    pub(super) fn thaw(&mut self) -> Vec<Late> {
+        self.is_frozen = false;
+        self.body.waiting.retain(|(_, waiter)| *waiter != Waiter::Saving);
+        std::mem::take(&mut self.late)
+    }
+
+    /// The next blocks of the snapshot, at most so many.
+    pub(super) fn next_of_snapshot(&mut self, most: usize) -> Vec<(u64, Vec<u8>)> {
+        let Some(snapshot) = &mut self.body.snapshot else { return Vec::new() };
+        let mut next = Vec::new();
+        while next.len() < most
+            && let Some((block, content)) = snapshot.kept.pop_first()
+        {
+            next.push((block, content));
+        }
+        let room = most - next.len();
+        let blocks: Vec<u64> = snapshot.left.iter().copied().take(room).collect();
+        for block in blocks {
+            self.body.snapshot.as_mut().expect("just seen").left.remove(&block);
+            let content = self.body.content(block);
+            next.push((block, content));
+        }
+        next
+    }
+
+    /// It was not written: what it was to contain has still changed since the last one.
+    pub(super) fn give_snapshot_up(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        if let Some(snapshot) = self.body.snapshot.take() {
+            self.body.changed.extend(snapshot.left);
+            self.body.changed.extend(snapshot.kept.into_keys());
+        }
+        self.body.changed.extend(blocks);
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let count = |imports: bool| {
+            let alike = |one: &&Attachment| one.importer.is_some() == imports;
+            u32::try_from(self.body.attachments.values().filter(alike).count()).unwrap_or(u32::MAX)
+        };
+        Status {
+            name: self.entry.name.clone(),
+            importers: count(true),
+            copiers: count(false),
+            granted: self.body.exports.grants() as u64,
+            away: self.away().count() as u64,
+            lost: self.body.lost.len() as u64,
+            resident_bytes: self.body.exports.resident_bytes(),
+        }
+    }
+
+    pub(super) fn forget_dead(&mut self) {
+        self.body.exports.forget_dead();
+    }
+}
+
+impl super::Filled for Shared {
+    /// Before anybody is attached.
+    fn refill(&mut self, at: u64, content: &[u8]) {
+        self.body.used.insert(at / self.body.block_bytes());
+        self.body.exports.copy_in(at, content);
+    }
+}
