@@ -6,6 +6,7 @@
 mod atomicity;
 mod content;
 mod endings;
+mod imports;
 mod isolation;
 mod rights;
 mod sharing;

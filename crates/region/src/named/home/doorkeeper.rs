@@ -213,6 +213,7 @@ impl Guest<'_> {
         let attachment = Attachment { rank: None, proof, process: who.pid, to_store, importer: None };
         let allocation = region.entry.allocation;
         let number = region.attach(attachment, imports);
+        drop(books);
         self.attached = Some((allocation.offset, number));
         let answer = Answer::Attached { allocation, number, proof };
         if !imports {

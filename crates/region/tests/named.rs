@@ -1,0 +1,507 @@
+//! Named regions with real processes: a home or two, and hands that load and store as they are told.
+#![expect(unsafe_code, reason = "atomic operations on shared memory")]
+
+mod conditions;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use comb_net::Agent;
+use comb_net::agent::Limits;
+use comb_net::agent::policy::SameUser;
+use comb_net::agent::server::Server;
+use comb_region::Array;
+use comb_region::Task;
+use comb_region::named::home::{Home, HomeOptions};
+use comb_region::named::{Ask, Attaching, Entry, Mode, Region, Status, Wanted};
+use comb_region::task::Share;
+use conditions::wait_until;
+
+const ROLE: &str = "COMB_TEST_ROLE";
+const DIRECTORY: &str = "COMB_TEST_DIRECTORY";
+/// Numbers in a page.
+const PAGE: usize = 512;
+
+/// The other processes of a test.
+#[test]
+fn process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("of the test"));
+    match role.strip_prefix("home-") {
+        Some(cell) => be_a_home(&directory, cell.parse().expect("a number")),
+        None => be_a_hand(&directory),
+    }
+}
+
+fn be_a_home(directory: &Path, cell: u32) {
+    let agent = Agent::connect(&directory.join("agent.sock"), &format!("cell-{cell}")).expect("an agent");
+    let _home = Home::begin(&agent, HomeOptions { cell, incarnation: 1, runtime: directory.to_owned() })
+        .expect("a home");
+    println!("= ready");
+    // Until the test ends it, or is gone.
+    let _ = std::io::stdin().lines().next();
+}
+
+/// Does what each line of its input says, and answers with a line.
+fn be_a_hand(directory: &Path) {
+    let task = Task::join().expect("a task of one");
+    let mut region: Option<Region> = None;
+    println!("= ready");
+    for line in std::io::stdin().lines() {
+        let line = line.expect("the test lives");
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<usize>().expect("a number");
+        let array = |region: &Option<Region>| -> Array<u64> {
+            let region = region.as_ref().expect("attached");
+            region.array(0, usize::try_from(region.bytes() / 8).unwrap()).expect("all of it")
+        };
+        let answer = match words[0] {
+            "attach" => {
+                let only_to_read = words.contains(&"reading");
+                let share = if words.contains(&"copies") { Share::Copy } else { Share::Auto };
+                let attaching = Attaching { only_to_read, share, runtime: Some(directory.to_owned()) };
+                match task.attach(words[1], &attaching) {
+                    Ok(attached) => {
+                        let way = if attached.imports() { "imports" } else { "copies" };
+                        region = Some(attached);
+                        way.to_owned()
+                    }
+                    Err(error) => format!("error: {error}"),
+                }
+            }
+            "get" => {
+                let mut value = [0];
+                match array(&region).read(number(1), &mut value) {
+                    Ok(()) => value[0].to_string(),
+                    Err(lost) => format!("lost: {}", lost.reason),
+                }
+            }
+            "set" => match array(&region).write(number(1), &[number(2) as u64]) {
+                Ok(()) => "done".to_owned(),
+                Err(lost) => format!("lost: {}", lost.reason),
+            },
+            // As plain loads and stores.
+            "add" => {
+                let place = array(&region).as_ptr().wrapping_add(number(1));
+                // SAFETY: within the region, aligned, and all who store there do it so.
+                let word = unsafe { AtomicU64::from_ptr(place) };
+                (0..number(2)).for_each(|_| _ = word.fetch_add(1, Ordering::SeqCst));
+                "done".to_owned()
+            }
+            // Two numbers far apart: the first is ahead of the second by one at most, at any moment.
+            "march" => {
+                let array = array(&region);
+                let first = array.get(0);
+                for value in first + 1..=first + number(1) as u64 {
+                    array.set(0, value);
+                    array.set(40 * PAGE, value);
+                }
+                "done".to_owned()
+            }
+            "fill" => {
+                let array = array(&region);
+                (0..array.len()).step_by(PAGE).for_each(|index| array.set(index, number(1) as u64));
+                "done".to_owned()
+            }
+            "sum" => {
+                let array = array(&region);
+                (0..array.len()).map(|index| array.get(index)).sum::<u64>().to_string()
+            }
+            "leave" => {
+                region = None;
+                "done".to_owned()
+            }
+            other => panic!("{other}?"),
+        };
+        println!("= {answer}");
+    }
+}
+
+/// A process of the test. It ends with it.
+struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(role: &str, directory: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(DIRECTORY, directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut process = Self { child, input, output };
+        assert_eq!(process.hear(), "ready");
+        process
+    }
+
+    fn tell(&mut self, words: &str) {
+        writeln!(self.input, "{words}").unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let bytes = self.output.read_line(&mut line).unwrap();
+            assert!(bytes > 0, "it has ended: {:?}", self.child.wait());
+            // The test's own harness writes too.
+            if let Some(answer) = line.split_once("= ").map(|(_, answer)| answer.trim_end()) {
+                return answer.to_owned();
+            }
+        }
+    }
+
+    fn ask(&mut self, words: &str) -> String {
+        self.tell(words);
+        self.hear()
+    }
+
+    #[track_caller]
+    fn does(&mut self, words: &str, answer: &str) {
+        assert_eq!(self.ask(words), answer, "{words}");
+    }
+
+    #[track_caller]
+    fn loses(&mut self, words: &str, why: &str) {
+        let answer = self.ask(words);
+        assert!(answer.starts_with("lost: ") && answer.contains(why), "{words}: {answer}");
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id().cast_signed(), signal) }, 0);
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An agent, and a directory.
+struct Scene {
+    directory: PathBuf,
+    _agent: Server,
+}
+
+impl Scene {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("comb-named-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let agent =
+            Server::bind(&directory.join("agent.sock"), Box::new(SameUser), Limits::default()).unwrap();
+        Self { directory, _agent: agent }
+    }
+
+    fn home(&self, cell: u32) -> Process {
+        Process::start(&format!("home-{cell}"), &self.directory)
+    }
+
+    fn hand(&self) -> Process {
+        Process::start("hand", &self.directory)
+    }
+
+    /// A hand that has attached `r`.
+    fn hand_with(&self, way: &str) -> Process {
+        let mut hand = self.hand();
+        hand.does(&format!("attach r {way}"), way);
+        hand
+    }
+
+    fn door(&self, cell: u32) -> Ask {
+        Ask::at(&self.directory, cell).unwrap()
+    }
+
+    /// A region `r` of so many pages, in cell 1.
+    fn create(&self, pages: u64) -> Entry {
+        self.door(1).create(&wanted("r", pages * 4096)).unwrap()
+    }
+
+    fn status(&self, cell: u32) -> Vec<Status> {
+        self.door(cell).report().unwrap()
+    }
+
+    fn refuses(&self, cell: u32, wanted: &Wanted, words: &str) {
+        let error = self.door(cell).create(wanted).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn wanted(name: &str, bytes: u64) -> Wanted {
+    Wanted {
+        name: name.to_owned(),
+        bytes: Some(bytes),
+        block_bytes: 4096,
+        migratory: false,
+        mode: Mode::default(),
+        sparse: false,
+        from: None,
+    }
+}
+
+const BOTH_WAYS: [[&str; 2]; 4] =
+    [["imports", "imports"], ["imports", "copies"], ["copies", "imports"], ["copies", "copies"]];
+
+#[test]
+fn what_one_process_stores_all_load_whatever_way_they_came() {
+    for (block_bytes, migratory) in [(4096, false), (65536, false), (4096, true)] {
+        let scene = Scene::new();
+        let _home = scene.home(1);
+        let region = Wanted { block_bytes, migratory, ..wanted("r", 5 << 20) };
+        scene.door(1).create(&region).unwrap();
+        for [one, other] in BOTH_WAYS {
+            let (mut one, mut other) = (scene.hand_with(one), scene.hand_with(other));
+            for index in [0, 7, PAGE, 513 * PAGE, 5 * (1 << 17) - 1] {
+                let before: usize = one.ask(&format!("get {index}")).parse().unwrap();
+                one.does(&format!("set {index} {}", before + 1), "done");
+                other.does(&format!("get {index}"), &(before + 1).to_string());
+                other.does(&format!("set {index} {}", before + 2), "done");
+                one.does(&format!("get {index}"), &(before + 2).to_string());
+            }
+            // What it alone had goes home when it leaves, and is there for those who come later.
+            one.does("set 9 1234", "done");
+            one.does("leave", "done");
+            other.does("get 9", "1234");
+            other.does("leave", "done");
+        }
+        let mut late = scene.hand_with("imports");
+        late.does(&format!("get {}", 5 * (1 << 17) - 1), "8");
+    }
+}
+
+#[test]
+fn atomic_operations_of_all_count() {
+    for ways in [&["imports", "imports"][..], &["imports", "copies"], &["copies", "copies", "imports"]] {
+        let scene = Scene::new();
+        let _home = scene.home(1);
+        scene.create(3);
+        let mut hands: Vec<Process> = ways.iter().map(|way| scene.hand_with(way)).collect();
+        let each = 3000;
+        hands.iter_mut().for_each(|hand| hand.tell(&format!("add {} {each}", PAGE + 3)));
+        hands.iter_mut().for_each(|hand| assert_eq!(hand.hear(), "done"));
+        for hand in &mut hands {
+            hand.does(&format!("get {}", PAGE + 3), &(each * ways.len()).to_string());
+        }
+    }
+}
+
+#[test]
+fn who_only_reads_stores_nothing_and_who_may_not_is_told() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(3);
+    let mut writer = scene.hand_with("imports");
+    for way in ["imports", "copies"] {
+        let mut reader = scene.hand();
+        reader.does(&format!("attach r {way} reading"), way);
+        writer.does("set 0 5", "done");
+        reader.does("get 0", "5");
+        reader.loses("set 0 6", "for reading only");
+        writer.does("get 0", "5");
+    }
+    // Root may do everything.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    scene.door(1).create(&Wanted { mode: Mode(0o400), ..wanted("sealed", 4096) }).unwrap();
+    let mut hand = scene.hand();
+    let refused = hand.ask("attach sealed imports");
+    assert!(refused.contains("may not store"), "{refused}");
+    hand.does("attach sealed imports reading", "imports");
+}
+
+#[test]
+fn a_region_goes_with_its_cell_and_nobody_waits_for_it() {
+    let scene = Scene::new();
+    let (doomed, _safe) = (scene.home(1), scene.home(2));
+    scene.create(300);
+    scene.door(2).create(&wanted("safe", 40960)).unwrap();
+    let mut hands = [scene.hand_with("imports"), scene.hand_with("copies"), scene.hand_with("imports")];
+    hands[0].does("set 0 5", "done");
+    hands[1].does(&format!("set {PAGE} 6"), "done");
+    hands[2].does("get 0", "5");
+    // One waits for an answer that does not come.
+    doomed.signal(libc::SIGSTOP);
+    hands[0].tell(&format!("get {}", 200 * PAGE));
+    hands[1].tell(&format!("set {} 1", 201 * PAGE));
+    std::thread::sleep(Duration::from_millis(20));
+    doomed.kill();
+    for hand in &mut hands[..2] {
+        let answer = hand.hear();
+        assert!(answer.contains("died, where it was homed"), "{answer}");
+    }
+    for hand in &mut hands {
+        // As soon as it has heard of the death: what was here before, what was not, and stores.
+        wait_until("it has heard", || hand.ask("get 0").starts_with("lost: "));
+        for words in ["get 0", "set 0 9", &format!("get {PAGE}"), &format!("set {} 1", 299 * PAGE)] {
+            hand.loses(words, "died, where it was homed");
+        }
+        hand.does("leave", "done");
+        // The rest of the process is as it was.
+        hand.does("attach safe", "imports");
+        hand.does("add 0 1", "done");
+    }
+    hands[0].does("get 0", "3");
+    // A new life of the cell begins with nothing.
+    let _again = scene.home(1);
+    let gone = hands[0].ask("attach r");
+    assert!(gone.contains("there is no region r"), "{gone}");
+    scene.create(1);
+    hands[0].does("attach r", "imports");
+    hands[0].does("get 0", "0");
+}
+
+#[test]
+fn what_a_dead_process_alone_had_is_lost_and_nothing_else() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(50);
+    let (mut importer, mut copier) = (scene.hand_with("imports"), scene.hand_with("copies"));
+    let mut doomed = scene.hand_with("copies");
+    importer.does("fill 3", "done");
+    doomed.does(&format!("set {} 4", 7 * PAGE), "done");
+    doomed.does(&format!("get {}", 8 * PAGE), "3");
+    importer.tell("get 0");
+    doomed.kill();
+    importer.hear();
+    wait_until("its home has noticed", || scene.status(1)[0].lost == 1);
+    for hand in [&mut importer, &mut copier] {
+        hand.loses(&format!("get {}", 7 * PAGE), "nobody has what was stored there last");
+        hand.loses(&format!("set {} 1", 7 * PAGE + 1), "nobody has what was stored there last");
+        hand.does(&format!("get {}", 9 * PAGE), "3");
+        hand.does(&format!("set {} 5", 8 * PAGE), "done");
+    }
+    let status = &scene.status(1)[0];
+    assert_eq!((status.importers, status.copiers, status.lost), (1, 1, 1));
+    // An importer has nothing alone.
+    importer.does("set 0 6", "done");
+    importer.kill();
+    copier.does("get 0", "6");
+}
+
+#[test]
+fn a_checkpoint_is_of_one_moment_and_holds_what_has_changed() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    let to = scene.directory.join("saved");
+    for way in ["imports", "copies"] {
+        scene.create(50);
+        let mut hand = scene.hand_with(way);
+        hand.does("fill 3", "done");
+        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 50, "all of it");
+        hand.does("set 0 0", "done");
+        hand.does(&format!("set {} 0", 40 * PAGE), "done");
+        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 2, "what was stored to");
+        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 0, "nothing");
+        hand.tell("march 30000");
+        for turn in 0..20 {
+            let (_, pages) = scene.door(1).save("r", &to).unwrap();
+            // Every few times a file holds all.
+            assert!(pages <= 2 || pages == 50, "{pages}");
+            scene
+                .door(1)
+                .create(&Wanted { from: Some(to.clone()), bytes: None, ..wanted("then", 0) })
+                .unwrap();
+            let mut look = scene.hand();
+            look.does("attach then imports", "imports");
+            let [first, second] =
+                [0, 40 * PAGE].map(|at| look.ask(&format!("get {at}")).parse::<u64>().unwrap());
+            assert!(second <= first && first <= second + 1, "{turn}: {first} {second}");
+            look.does(&format!("get {}", 7 * PAGE), "3");
+            drop(look);
+            wait_until("it is gone", || scene.door(1).remove("then", false).is_ok());
+        }
+        assert_eq!(hand.hear(), "done");
+        hand.does("get 0", "30000");
+        drop(hand);
+        wait_until("it is gone", || scene.door(1).remove("r", false).is_ok());
+    }
+}
+
+#[test]
+fn a_process_that_does_not_give_back_is_not_waited_for_without_end() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(3);
+    let (mut holder, mut other) = (scene.hand_with("copies"), scene.hand_with("imports"));
+    holder.does("set 0 1", "done");
+    holder.signal(libc::SIGSTOP);
+    let error = scene.door(1).save("r", &scene.directory.join("saved")).unwrap_err().to_string();
+    assert!(error.contains("does not give them back"), "{error}");
+    // The rest goes on, before it does and after.
+    other.does(&format!("set {PAGE} 2"), "done");
+    holder.signal(libc::SIGCONT);
+    other.does("get 0", "1");
+    scene.door(1).save("r", &scene.directory.join("saved")).unwrap();
+}
+
+#[test]
+fn a_region_in_use_is_removed_only_by_force_and_then_it_is_lost() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(3);
+    let mut hands = [scene.hand_with("imports"), scene.hand_with("copies")];
+    hands[0].does("set 0 1", "done");
+    hands[1].does("get 0", "1");
+    let error = scene.door(1).remove("r", false).unwrap_err().to_string();
+    assert!(error.contains("in use by process"), "{error}");
+    assert_eq!(scene.door(1).remove("r", true).unwrap(), 2);
+    for hand in &mut hands {
+        wait_until("it has heard", || hand.ask("get 0").contains("was removed"));
+        hand.loses(&format!("set {PAGE} 1"), "was removed");
+        hand.does("leave", "done");
+    }
+    scene.create(3);
+    hands[0].does("attach r", "imports");
+    hands[0].does("get 0", "0");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason_and_what_is_not_touched_costs_nothing() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(1);
+    scene.refuses(1, &wanted("r", 4096), "there is a region r already");
+    scene.refuses(1, &wanted("../r", 4096), "no name for a region");
+    scene.refuses(1, &wanted("large", 1 << 40), "can be made sparse");
+    scene.refuses(1, &wanted("none", 0), "a byte at least");
+    scene.refuses(1, &Wanted { block_bytes: 5000, ..wanted("odd", 4096) }, "power of two");
+    scene.refuses(1, &Wanted { from: Some("/nonexistent".into()), ..wanted("new", 4096) }, "no checkpoint");
+    scene.door(1).create(&Wanted { sparse: true, ..wanted("sparse", 1 << 40) }).unwrap();
+    let mut hand = scene.hand();
+    let missing = hand.ask("attach missing");
+    assert!(missing.contains("there is no region missing"), "{missing}");
+    let mut other = scene.hand();
+    for (hand, way) in [(&mut hand, "imports"), (&mut other, "copies")] {
+        hand.does(&format!("attach sparse {way}"), way);
+        hand.does(&format!("add {} 3", (1_u64 << 37) - 1), "done");
+    }
+    hand.does(&format!("get {}", (1_u64 << 37) - 1), "6");
+    let status = scene.status(1).into_iter().find(|status| status.name == "sparse").unwrap();
+    assert!(status.resident_bytes <= 1 << 20, "{status:?}");
+}
