@@ -8,6 +8,7 @@ use comb_region::launch::{Launch, Output};
 use comb_region::task::Share;
 use serde_json::Value;
 
+use crate::cell_region::Cell;
 use crate::jacobi;
 use crate::memory_side::PART;
 use crate::net::median;
@@ -59,6 +60,7 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
             measured.take(part, *components, *share, None)?;
         }
         measured.take("delivery", 1, Share::Auto, Some("userfaultfd"))?;
+        measured.take_cell_region()?;
         let (took, sum) = jacobi::by_threads(2);
         measured.values.entry("threads".to_owned()).or_default().push(took);
         if let Some(theirs) = measured.one("jacobi Auto: jacobi, checksum")
@@ -72,6 +74,14 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
         eprint!("\r{:60}\r", "");
     }
     Ok(measured)
+}
+
+fn launch(part: &str) -> Outcome<Launch> {
+    Ok(Launch::new(std::env::current_exe()?)
+        .arguments(["bench-side", "memory"])
+        .environment(PART, part)
+        .output(Output::Collected)
+        .without_input())
 }
 
 /// Names, components, and how they share.
@@ -118,27 +128,32 @@ pub(crate) struct Measured {
 impl Measured {
     /// Runs a part, if need be without a mechanism of the kernel.
     fn take(&mut self, part: &str, components: u32, share: Share, without: Option<&str>) -> Outcome<()> {
-        let mut launch = Launch::new(std::env::current_exe()?)
-            .arguments(["bench-side", "memory"])
-            .environment(PART, part)
-            .components(components)
-            .share(share)
-            .output(Output::Collected)
-            .without_input();
+        let mut launch = launch(part)?.components(components).share(share);
         if let Some(without) = without {
             launch = launch.environment("COMB_WITHOUT", without);
         }
+        let of = without.map_or_else(|| format!("{share:?}"), |without| format!("without {without}"));
+        self.run(&format!("{part} {of}"), &launch)
+    }
+
+    /// With a home in this process.
+    fn take_cell_region(&mut self) -> Outcome<()> {
+        let cell = Cell::begin()?;
+        let launch = launch("cell_region")?.components(1).environment("COMB_RUNTIME_DIR", cell.directory());
+        self.run("cell region", &launch)
+    }
+
+    fn run(&mut self, name: &str, launch: &Launch) -> Outcome<()> {
         let outcome = launch.start()?.wait();
         if !outcome.is_success() {
             let said: Vec<_> =
                 outcome.printed.iter().map(|said| String::from_utf8_lossy(&said.error)).collect();
-            return Err(format!("{part} ({share:?}) has failed: {}", said.concat().trim()).into());
+            return Err(format!("{name} has failed: {}", said.concat().trim()).into());
         }
-        let of = without.map_or_else(|| format!("{share:?}"), |without| format!("without {without}"));
         for line in outcome.printed.iter().flat_map(|said| said.output.split(|&byte| byte == b'\n')) {
             let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
             if let (Some(test), Some(value)) = (line["test"].as_str(), line["value"].as_f64()) {
-                self.values.entry(format!("{part} {of}: {test}")).or_default().push(value);
+                self.values.entry(format!("{name}: {test}")).or_default().push(value);
             }
         }
         // What ended gives its memory back.
@@ -253,6 +268,50 @@ impl Measured {
                 "32 B there, 4 KB back",
                 "misses Copy: raw round trip of a page",
                 Goal::None,
+            ),
+        ]);
+        rows.extend([
+            plain(
+                "cell region, import, hits: loads by private memory",
+                "cell region: loads by private",
+                "×",
+                Goal::AtMost(1.01),
+                1.0,
+            ),
+            plain(
+                "cell region, import, hits: stores by private memory",
+                "cell region: stores by private",
+                "×",
+                Goal::AtMost(1.01),
+                1.0,
+            ),
+            plain(
+                "cell region, import, first load of a page, in runs",
+                "cell region: first load, in runs",
+                "µs",
+                Goal::AtMost(1.0),
+                1e-3,
+            ),
+            plain(
+                "… of a page that another has stored to",
+                "cell region: first load, stored by others",
+                "µs",
+                Goal::AtMost(1.0),
+                1e-3,
+            ),
+            plain(
+                "cell region, import, first store to a page",
+                "cell region: first store, median",
+                "µs",
+                Goal::AtMost(10.0),
+                1e-3,
+            ),
+            plain(
+                "cell region, copy, read miss of 4 KB",
+                "cell region: read miss by copy, median",
+                "µs",
+                Goal::AtMost(8.0),
+                1e-3,
             ),
         ]);
         for (block, message) in [(4096, 4096), (65536, 61440)] {

@@ -160,11 +160,12 @@ impl Shape {
             return Waited::Again;
         };
         match outcome {
-            GRANTED if is_store => Waited::Served,
             GRANTED => {
-                let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
-                *shown = Shown { next: end, window: end - block.0 };
-                Waited::Shown(self.layout, block.0..end)
+                if !is_store {
+                    let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
+                    *shown = Shown { next: end, window: end - block.0 };
+                }
+                Waited::Served
             }
             LOST => {
                 self.lost.insert(block.0, Loss::Nowhere);

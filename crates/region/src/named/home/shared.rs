@@ -191,7 +191,7 @@ impl Shared {
             let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid;
             let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
             range.end = self.body.range(shown).end;
-            self.body.exports.populate(range.clone())
+            self.body.exports.show(importer, range.clone())
         };
         match granted {
             Ok(()) => {
