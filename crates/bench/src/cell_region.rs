@@ -14,7 +14,7 @@ use comb_region::named::home::{Home, HomeOptions};
 use comb_region::named::{Ask, Attaching, Mode, Wanted};
 use comb_region::task::Share;
 
-use crate::memory_side::{fill, in_no_order, load, nanoseconds_each, say, store, sum_of};
+use crate::memory_side::{PlainMapping, fill, in_no_order, load, nanoseconds_each, say, store, sum_of};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -91,6 +91,8 @@ pub(crate) fn run(task: &Task) -> Outcome<()> {
     let empty = attach(EMPTY, Share::Auto)?;
     say(task, 0, "first load, in runs", "ns", load_all(empty.as_ptr()));
     drop(empty);
+    let plain = PlainMapping::fresh(PAGES)?;
+    say(task, 0, "first load, fresh, plain", "ns", load_all(plain.again()?));
     let copies = attach(STORED, Share::Copy)?;
     let each = in_no_order(PAGES, |page| _ = black_box(copies.get(page * WORDS)));
     say(task, 0, "read miss by copy, median", "ns", each[PAGES / 2] as f64);

@@ -174,24 +174,28 @@ fn first_touch(task: &Task) -> Outcome {
 }
 
 /// A shared mapping as any program makes one.
-struct PlainMapping {
+pub(crate) struct PlainMapping {
     file: std::os::fd::OwnedFd,
     bytes: usize,
 }
 
 impl PlainMapping {
-    fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
+    pub(crate) fn fresh(pages: usize) -> Result<Self, rustix::io::Errno> {
         let bytes = pages * PAGE;
         let file = rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
-        let this = Self { file, bytes };
-        fill(this.again()?, bytes / 8, 1);
+        Ok(Self { file, bytes })
+    }
+
+    fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
+        let this = Self::fresh(pages)?;
+        fill(this.again()?, this.bytes / 8, 1);
         Ok(this)
     }
 
     /// Mapped once more, for good.
     #[expect(unsafe_code, reason = "a mapping")]
-    fn again(&self) -> Result<*mut u64, rustix::io::Errno> {
+    pub(crate) fn again(&self) -> Result<*mut u64, rustix::io::Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping, of which nobody else knows.
         let memory = unsafe {

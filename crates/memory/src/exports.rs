@@ -148,11 +148,13 @@ impl Exports {
         self.writers.len()
     }
 
-    /// Lets an importer load a range, which gets frames of zeros where it has none, and what is around and has some.
-    pub fn show(&mut self, number: u32, range: Range<u64>) -> Result<(), MemoryError> {
+    /// Lets an importer load a range, which gets frames of zeros where it has none, and what is around and has some: where that ends.
+    pub fn show(&mut self, number: u32, range: Range<u64>) -> Result<u64, MemoryError> {
         let around = self.around(&range);
         self.populate(range)?;
-        self.enter(number, around, true)
+        let end = around.end;
+        self.enter(number, around, true)?;
+        Ok(end)
     }
 
     /// Lets an importer store to a piece. The same piece is always granted whole.

@@ -184,7 +184,7 @@ impl Shared {
         let mut range = self.body.range(block.0);
         let granted = if is_store {
             self.body.changes(block.0);
-            self.body.exports.grant(importer, range.clone())
+            self.body.exports.grant(importer, range.clone()).map(|()| range.end)
         } else {
             let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
             let end = (block.0 + most).min(self.body.layout.blocks());
@@ -194,9 +194,9 @@ impl Shared {
             self.body.exports.show(importer, range.clone())
         };
         match granted {
-            Ok(()) => {
+            Ok(end) => {
                 self.given = Some(block.0);
-                let shown = (range.end - range.start).div_ceil(self.body.block_bytes());
+                let shown = (end - range.start).div_ceil(self.body.block_bytes());
                 self.answer(peers, of, token, GRANTED, shown);
             }
             Err(_) => self.answer(peers, of, token, NO_MEMORY, 0),
