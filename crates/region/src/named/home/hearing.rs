@@ -332,6 +332,8 @@ mod tests {
         region.body.attachments.get_mut(&1).unwrap().to_store = false;
         scene.refuses(1, Kind::Protocol, [write, HERE, 0, 0], &[], "holds nothing");
         scene.take(1, Kind::Protocol, [read, HERE, 0, 0], &[]).unwrap();
+        scene.books.regions.get_mut(&HERE).unwrap().body.attachments.get_mut(&2).unwrap().to_store = false;
+        scene.take(2, Kind::Want, [1, HERE, 0, 1], &[]).unwrap();
         // All that was refused has changed nothing.
         let region = &mut scene.books.regions.get_mut(&HERE).unwrap().body;
         assert!(region.content(0).iter().all(|&byte| byte == 0) && region.changed.is_empty());
