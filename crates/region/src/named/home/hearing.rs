@@ -341,6 +341,29 @@ mod tests {
     }
 
     #[test]
+    fn who_was_given_a_block_after_a_wait_has_it_for_a_moment() {
+        let mut scene = Scene::new();
+        let (write, returned) = (GENERATION | 1, GENERATION | 2);
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        scene.take(2, Kind::Want, [1, HERE, 3, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].status().waiting, 0);
+        // It has a copy, and wants it alone again: not yet.
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 1], &[]).unwrap();
+        let held = scene.books.held.as_ref().expect("it was given");
+        assert_eq!((held.messages.len(), scene.books.regions[&HERE].away().count()), (1, 0));
+        assert!(scene.books.is_owing());
+        while scene.books.is_owing() {
+            scene.books.turn();
+        }
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        // Of another block, at once.
+        scene.take(1, Kind::Protocol, [write, HERE, 4, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().count(), 2);
+    }
+
+    #[test]
     fn any_message_is_taken_or_refused() {
         let scene = std::cell::RefCell::new(Scene::new());
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {

@@ -316,6 +316,7 @@ impl Shared {
             granted: self.body.exports.grants() as u64,
             away: self.away().count() as u64,
             lost: self.body.lost.len() as u64,
+            waiting: self.body.waiting.iter().filter(|(_, waiter)| waiter.is_thread()).count() as u64,
             resident_bytes: self.body.exports.resident_bytes(),
         }
     }
