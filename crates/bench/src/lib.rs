@@ -36,6 +36,7 @@ mod room;
 pub mod side;
 mod socket_way;
 mod transports;
+mod two_hosts;
 mod via_way;
 mod workload;
 mod write_gap;

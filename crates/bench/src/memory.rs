@@ -14,6 +14,7 @@ use crate::memory_side::PART;
 use crate::net::median;
 use crate::program::peers_folder;
 use crate::report::{Goal, Row, print};
+use crate::two_hosts::{PRODUCTS, STENCILS, TwoHosts};
 
 const ROUNDS: usize = 3;
 const FULL_ROUNDS: usize = 7;
@@ -61,6 +62,9 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
         }
         measured.take("delivery", 1, Share::Auto, Some("userfaultfd"))?;
         measured.take_cell_region()?;
+        if round == 1 || full {
+            measured.take_two_hosts()?;
+        }
         let (took, sum) = jacobi::by_threads(2);
         measured.values.entry("threads".to_owned()).or_default().push(took);
         if let Some(theirs) = measured.one("jacobi Auto: jacobi, checksum")
@@ -114,6 +118,7 @@ pub(crate) const STACHE: &str = "pages, ours, stache";
 const RELEASE: &str = "pages, ours, release";
 pub(crate) const BY_BLOCKS: &str = "pages, Open MPI, homes by blocks";
 pub(crate) const IN_TURN: &str = "pages, Open MPI, homes in turn";
+const TWO_HOSTS: &str = "two hosts";
 const PAGES_ITERATIONS: &str = "100";
 
 /// What was measured, by names; and why something was not.
@@ -141,6 +146,26 @@ impl Measured {
         let cell = Cell::begin()?;
         let launch = launch("cell_region")?.components(1).environment("COMB_RUNTIME_DIR", cell.directory());
         self.run("cell region", &launch)
+    }
+
+    /// Network namespaces with a cable between.
+    fn take_two_hosts(&mut self) -> Outcome<()> {
+        let hosts = match TwoHosts::begin() {
+            Ok(hosts) => hosts,
+            Err(reason) => {
+                self.missing.insert(TWO_HOSTS.to_owned(), reason);
+                return Ok(());
+            }
+        };
+        self.run("one host", &hosts.on(launch("two_hosts")?, 1))?;
+        // With nothing to be sent: what the second core can give at all.
+        self.run("both cores", &launch("two_hosts")?.components(2))?;
+        for (part, name) in
+            [("two_hosts", "two hosts"), ("misses", "two hosts, misses"), ("bulk", "two hosts, bulk")]
+        {
+            self.run(name, &hosts.on(launch(part)?, 2))?;
+        }
+        Ok(())
     }
 
     fn run(&mut self, name: &str, launch: &Launch) -> Outcome<()> {
@@ -351,6 +376,7 @@ impl Measured {
             ),
         ]);
         rows.extend(self.page_rows());
+        rows.extend(self.two_host_rows());
         rows.extend([
             beside(
                 "128 B objects beside others', 1 in 100 changes is of another's, mmu",
@@ -390,6 +416,53 @@ impl Measured {
                 1.0,
             ),
         ]);
+        rows
+    }
+
+    /// Namespaces with a cable: what a second host gains, and what its misses cost.
+    fn two_host_rows(&self) -> Vec<Row> {
+        let note = self.missing.get(TWO_HOSTS).cloned().unwrap_or_default();
+        let row = |claim: String, ours: &str, unit: &'static str, peer: &str, theirs: &str, goal: Goal| {
+            let (ours, theirs) = (self.one(ours), self.one(theirs));
+            let by = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
+            let is_speed_up = unit == "µs";
+            let ratio = if is_speed_up { by(theirs, ours) } else { by(ours, theirs) };
+            Row { claim, ours, unit, peer: peer.to_owned(), theirs, ratio, goal, note: note.clone() }
+        };
+        let mut rows = Vec::new();
+        for (what, sizes) in [("product", PRODUCTS), ("stencil", STENCILS)] {
+            for size in sizes {
+                let is_largest = sizes.last() == Some(&size);
+                let goal = if is_largest { Goal::AtLeast(1.6) } else { Goal::None };
+                let (ours, theirs) =
+                    (format!("two hosts: {what} {size}"), format!("one host: {what} {size}"));
+                rows.push(row(
+                    format!("{what} of {size}², two hosts of a core each"),
+                    &ours,
+                    "µs",
+                    "one of them",
+                    &theirs,
+                    goal,
+                ));
+            }
+        }
+        let (miss, raw) =
+            ("two hosts, misses: read miss, median", "two hosts, misses: raw round trip of a page");
+        rows.push(row(
+            "two hosts, read miss of 4 KB".to_owned(),
+            miss,
+            "ns",
+            "32 B there, 4 KB back",
+            raw,
+            Goal::AtMost(1.5),
+        ));
+        for (block, message) in [(4096, 4096), (65536, 61440)] {
+            let ours = format!("two hosts, bulk: sequential reading, blocks of {block}");
+            let theirs = format!("two hosts, bulk: stream of messages of {message}");
+            let goal = if block == 65536 { Goal::AtLeast(0.7) } else { Goal::None };
+            let claim = format!("two hosts, read in order, blocks of {block} B");
+            rows.push(row(claim, &ours, "MB/s", &format!("messages of {message} B"), &theirs, goal));
+        }
         rows
     }
 

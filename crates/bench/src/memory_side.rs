@@ -8,7 +8,7 @@ use comb_region::task::Description;
 use comb_region::{Array, Guard, Placement, Sharing, Task, Terms};
 use serde_json::json;
 
-use crate::{cell_region, delivery, jacobi};
+use crate::{cell_region, delivery, jacobi, two_hosts};
 
 /// Which part a component runs.
 pub(crate) const PART: &str = "COMB_BENCH_PART";
@@ -24,6 +24,9 @@ pub(crate) fn run() -> Outcome {
     if part == "delivery" {
         return delivery::run();
     }
+    if part == "two_hosts" {
+        two_hosts::keep_to_one_core()?;
+    }
     let task = Task::join()?;
     match part.as_str() {
         "hits" => hits(&task),
@@ -33,6 +36,7 @@ pub(crate) fn run() -> Outcome {
         "jacobi" => grids(&task),
         "objects" => objects(&task),
         "metadata" => metadata(&task),
+        "two_hosts" => two_hosts::run(&task),
         "cell_region" => cell_region::run(&task),
         other => Err(format!("{other:?} is no part of the benchmark").into()),
     }
