@@ -184,18 +184,21 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
+    use std::time::Instant;
 
+    use comb_coherence::Access;
     use comb_memory::{Memory, MemoryOptions};
     use proptest::prelude::*;
 
     use super::*;
     use crate::terms::{Guard, Placement, Sharing, Terms};
 
-    /// Component 0 of three, which are not there. One heap for a process: all cases are of one test.
+    /// Component 0 of three, which are not there. One heap for a process: each test has addresses of its own.
     fn engine() -> Engine {
-        let memory = Memory::reserve(MemoryOptions::default()).expect("a heap");
-        Engine::new(Arc::new(memory), None, 0, 3, false)
+        static MEMORY: OnceLock<Arc<Memory>> = OnceLock::new();
+        let reserve = || Arc::new(Memory::reserve(MemoryOptions::default()).expect("a heap"));
+        Engine::new(Arc::clone(MEMORY.get_or_init(reserve)), None, 0, 3, false)
     }
 
     fn allocation(offset: u64, sharing: Sharing, guard: Guard) -> Allocation {
@@ -269,5 +272,41 @@ mod tests {
         let others = Allocation { creator: 1, ..allocation(0, Sharing::Stache, Guard::Page) };
         let others = postcard::to_stdvec(&others).expect("plain");
         assert!(refused(Kind::Allocated, [0; 4], &others).contains("not its own"));
+    }
+
+    /// Without this, two threads that store into one page take it from each other before either has stored, and come back for ever.
+    #[test]
+    fn what_a_thread_was_just_given_is_not_taken_before_its_time_is_over() {
+        const OFFSET: u64 = 16 << 20;
+        /// A message to a block's home: I want to write.
+        const WANTS_TO_WRITE: u64 = 1;
+        let mut engine = engine();
+        engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
+        let layout = engine.entries[&OFFSET].shape.layout;
+        let address = layout.address(Block(3));
+        let asks = |engine: &mut Engine, block: u64| {
+            let head = wire::pack(&[7 << 32 | WANTS_TO_WRITE, OFFSET, block, 0]);
+            engine.take(1, Kind::Protocol as u8, &head).expect("what a client may ask");
+        };
+        // The thread's own right; this component is home.
+        engine.entries.get_mut(&OFFSET).expect("installed").shape.claim(&engine.core, 3);
+        assert!(engine.may(address, true) && !engine.is_owing());
+        engine.served(1, address);
+        asks(&mut engine, 3);
+        assert!(engine.may(address, true), "it is taken from a thread that was just given it");
+        assert!(engine.is_owing(), "or nobody comes back to what is kept");
+        asks(&mut engine, 4);
+        assert!(!engine.may(layout.address(Block(4)), true), "its neighbour is not kept with it");
+        // For a thread that comes back at once, the time is longer; for what is kept already it is not.
+        engine.served(1, address);
+        assert!(engine.is_owing());
+        let started = Instant::now();
+        while engine.is_owing() {
+            assert!(started.elapsed().as_secs() < 60, "it is kept for ever");
+            engine.drive();
+        }
+        assert!(!engine.may(address, true), "it was never taken");
+        assert_eq!(engine.core.memory.access(&layout, Block(3)), Access::Invalid);
+        engine.remove(OFFSET);
     }
 }
