@@ -92,7 +92,7 @@ impl Engine {
             heap: Heap::slice(rank, count),
             factories: BTreeMap::new(),
             synchronisation: Synchronisation::new(rank, count),
-            futexes: Futexes::default(),
+            futexes: Futexes::new(rank),
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),

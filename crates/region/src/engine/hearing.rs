@@ -274,6 +274,49 @@ mod tests {
         assert!(refused(Kind::Allocated, [0; 4], &others).contains("not its own"));
     }
 
+    /// A lie by name, and by one: what others say is taken still.
+    #[test]
+    fn what_a_peer_can_make_this_component_keep_is_bounded() {
+        let mut engine = engine();
+        let lock = |word: u64, lock: u64, token: u64| (Kind::Synchronise, [word, lock, token, 0]);
+        let sleeps = |address: u64| (Kind::Futex, [u64::from(u32::MAX) << 32, address, 7, 9]);
+        let mut say = |from: u32, (kind, head): (Kind, Head), content: &[u8]| {
+            engine.take(from, kind as u8, &[&wire::pack(&head)[..], content].concat())
+        };
+        let lives_here = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let here: Vec<u64> = (0..).filter(|&number| lives_here(number) % 3 == 0).take(65_537).collect();
+        const WRITE: u64 = 3;
+        const UNLOCK: u64 = 5;
+        for (token, &number) in (0..65_536).zip(&here) {
+            assert_eq!(say(1, lock(WRITE, number, token), &[]), Ok(()), "{token}");
+            assert_eq!(say(1, sleeps(token * 4), &[]), Ok(()), "{token}");
+        }
+        for fresh in [here[0], here[65_536]] {
+            let refused = say(1, lock(WRITE, fresh, 70_000), &[]).expect_err("too many").to_string();
+            assert!(refused.contains("more than 65536 locks"), "{refused}");
+        }
+        let refused = say(1, sleeps(1 << 30), &[]).expect_err("too many").to_string();
+        assert!(refused.contains("more than 65536 threads"), "{refused}");
+        assert_eq!(say(2, lock(WRITE, here[0], 0), &[]), Ok(()));
+        assert_eq!(say(2, sleeps(1 << 30), &[]), Ok(()));
+        // What is over makes room.
+        assert_eq!(say(1, lock(UNLOCK, here[7], 7), &[]), Ok(()));
+        assert_eq!(say(1, lock(WRITE, here[65_536], 70_000), &[]), Ok(()));
+        assert_eq!(say(2, (Kind::Futex, [2 | u64::from(u32::MAX) << 32, 8, 0, 1]), &[]), Ok(()));
+        assert_eq!(say(1, sleeps(1 << 30), &[]), Ok(()));
+        // Barriers that we have not come to, of one that is below us in the tree.
+        let brings = |barrier: u64| (Kind::Synchronise, [0, barrier, 0, 0]);
+        let values = vec![0; 8 * 65_535];
+        for barrier in 0..16 {
+            assert_eq!(say(1, brings(barrier), &values), Ok(()));
+        }
+        let refused = say(1, brings(16), &[]).expect_err("too much").to_string();
+        assert!(refused.contains("more barriers at once"), "{refused}");
+        assert_eq!(say(2, brings(16), &[]), Ok(()));
+        let refused = say(2, lock(UNLOCK, here[9], 1), &[]).expect_err("not its own").to_string();
+        assert!(refused.contains("does not hold"), "{refused}");
+    }
+
     /// Without this, two threads that store into one page take it from each other before either has stored, and come back for ever.
     #[test]
     fn what_a_thread_was_just_given_is_not_taken_before_its_time_is_over() {
