@@ -5,10 +5,14 @@ mod conditions;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
 use conditions::wait_until;
+
+/// For what takes seconds on an idle machine. A program that runs into this has failed.
+const LIMIT: Duration = Duration::from_secs(300);
 
 const LANGUAGES: [(&str, &[&str]); 2] = [
     ("cc", &["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]),
@@ -74,6 +78,7 @@ fn launch(program: &Path, components: u32, share: Share) -> Launch {
         .share(share)
         .output(Output::Collected)
         .without_input()
+        .limit(LIMIT)
 }
 
 fn run(launch: &Launch) -> Outcome {

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
@@ -46,7 +47,8 @@ fn launch(case: &str, components: u32, covers: bool) -> Outcome {
         .components(components)
         .share(Share::Copy)
         .output(Output::Collected)
-        .without_input();
+        .without_input()
+        .limit(Duration::from_secs(300));
     let launch = if covers { launch } else { launch.environment("COMB_COVER", "0") };
     launch.start().expect("started").wait()
 }

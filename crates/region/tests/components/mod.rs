@@ -1,11 +1,22 @@
 //! Components of a task, each a process of the test program itself, which runs one of its cases there.
 
+use std::time::Duration;
+
 use comb_region::Task;
 use comb_region::launch::{Launch, Outcome, Output, Printed};
 use comb_region::task::Share;
 
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
+
+/// For what takes seconds on an idle machine. A case that runs into this has failed.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long cases go on that only time ends, for each kind of terms.
+pub(crate) fn stress_time() -> Duration {
+    let seconds = std::env::var("COMB_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0.6);
+    Duration::from_secs_f64(seconds)
+}
 
 /// What the components of a case do, by its name.
 pub(crate) type Case = (&'static str, fn(&Task));
@@ -27,6 +38,7 @@ pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
         .share(share)
         .output(Output::Collected)
         .without_input()
+        .limit(LIMIT + 2 * stress_time())
         .start()
         .expect("started")
         .wait()
@@ -41,5 +53,6 @@ pub(crate) fn said(outcome: &Outcome) -> String {
 /// The case ends well in all of them.
 pub(crate) fn pass(case: &str, count: u32, share: Share) {
     let outcome = launch(case, count, share);
+    assert_eq!(outcome.late, None, "{case} with {count}, {share:?}, is not over:\n{}", said(&outcome));
     assert!(outcome.is_success(), "{case} with {count}, {share:?}:\n{}", said(&outcome));
 }
