@@ -21,6 +21,7 @@ fn passes(case: &str) {
     for count in [2, 3, 5] {
         components::pass(case, count, Share::Copy);
     }
+    components::pass_by_protections(case, 2);
 }
 
 const PAGES: usize = 24;

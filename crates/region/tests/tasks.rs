@@ -13,7 +13,6 @@ const CASES: &[Case] = &[
     ("many_threads", many_threads),
     ("reductions", reductions),
     ("conditions", conditions),
-    ("sequential", sequential),
     ("freed", freed),
     ("killed", killed),
     ("refused", refused),
@@ -30,6 +29,7 @@ fn passes(case: &str) {
     {
         components::pass(case, count, share);
     }
+    components::pass_by_protections(case, 3);
 }
 
 const ALL_SHARINGS: [Sharing; 4] = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];
@@ -198,30 +198,6 @@ fn conditions_wake_who_waits_for_them() {
     passes("conditions");
 }
 
-/// All access the same words without any lock; what each sees is checked against one order.
-fn sequential(task: &Task) {
-    for sharing in [Sharing::Stache, Sharing::Migratory] {
-        for round in 0..30_u64 {
-            let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() })
-                .expect("allocated");
-            // Store buffering: not both find nothing. The two words are in different pages.
-            let (own, other) = if task.rank().is_multiple_of(2) { (0, 1024) } else { (1024, 0) };
-            task.barrier();
-            words.set(own, round + 1);
-            let seen = words.get(other);
-            let both_missed = task.reduce(Combine::Greatest, &[u64::from(seen != 0)]);
-            if task.count() > 1 {
-                assert_eq!(both_missed, [1], "{sharing:?} round {round}");
-            }
-        }
-    }
-}
-
-#[test]
-fn store_buffering_is_not_to_be_seen() {
-    passes("sequential");
-}
-
 /// Addresses come back, and are zero again.
 #[expect(unsafe_code, reason = "plain loads and stores, as programs make them")]
 fn freed(task: &Task) {
@@ -272,7 +248,7 @@ fn killed(task: &Task) {
 #[test]
 fn a_component_that_dies_takes_its_task_with_it() {
     for share in [Share::Auto, Share::Copy] {
-        let outcome = components::launch("killed", 4, share);
+        let outcome = components::prepare("killed", 4, share).start().expect("started").wait();
         let failed = outcome.failed.as_ref().expect("one has died");
         assert_eq!(
             (failed.rank, &failed.how),

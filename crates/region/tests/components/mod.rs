@@ -29,8 +29,8 @@ pub(crate) fn run(cases: &[Case]) {
     run(&task);
 }
 
-/// Runs a case in so many components.
-pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
+/// What runs a case in so many components.
+pub(crate) fn prepare(case: &str, count: u32, share: Share) -> Launch {
     Launch::new(std::env::current_exe().unwrap())
         .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
         .environment(CASE, case)
@@ -39,9 +39,6 @@ pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
         .output(Output::Collected)
         .without_input()
         .limit(LIMIT + 2 * stress_time())
-        .start()
-        .expect("started")
-        .wait()
 }
 
 /// All that the components have said.
@@ -50,9 +47,23 @@ pub(crate) fn said(outcome: &Outcome) -> String {
     outcome.printed.iter().map(text).collect()
 }
 
+/// It ends well in all of them.
+#[track_caller]
+pub(crate) fn succeeds(launch: &Launch, what: &str) {
+    let outcome = launch.start().expect("started").wait();
+    assert_eq!(outcome.late, None, "{what} is not over:\n{}", said(&outcome));
+    assert!(outcome.is_success(), "{what}:\n{}", said(&outcome));
+}
+
 /// The case ends well in all of them.
+#[track_caller]
 pub(crate) fn pass(case: &str, count: u32, share: Share) {
-    let outcome = launch(case, count, share);
-    assert_eq!(outcome.late, None, "{case} with {count}, {share:?}, is not over:\n{}", said(&outcome));
-    assert!(outcome.is_success(), "{case} with {count}, {share:?}:\n{}", said(&outcome));
+    succeeds(&prepare(case, count, share), &format!("{case} with {count}, {share:?}"));
+}
+
+/// And where the kernel refuses userfaultfd: rights are protections of mappings.
+#[track_caller]
+pub(crate) fn pass_by_protections(case: &str, count: u32) {
+    let launch = prepare(case, count, Share::Copy).environment("COMB_WITHOUT", "userfaultfd");
+    succeeds(&launch, &format!("{case} with {count}, by protections"));
 }
