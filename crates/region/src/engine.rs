@@ -22,6 +22,8 @@ use crate::wire::Head;
 mod faults;
 mod hearing;
 mod pages;
+#[cfg(test)]
+pub(crate) mod scene;
 
 pub(crate) use faults::Stopped;
 use faults::{Ahead, Hold, Served};

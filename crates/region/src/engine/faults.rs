@@ -90,8 +90,6 @@ impl Engine {
             entry.shape.claim(&self.core, block.0);
         } else if !self.core.lives(home) {
             return Stopped::Lost(Loss::Home(CellId(home)));
-        } else {
-            self.core.depends[home as usize] = true;
         }
         let layout = entry.shape.layout;
         self.core.raise();
@@ -171,6 +169,7 @@ impl Engine {
 
 /// As if a thread had missed it.
 fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+    driver.depend_on_home(block);
     if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
 }
 
@@ -194,7 +193,7 @@ fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) 
     shape.ahead = Ahead { next: block + 1, marker, window, end };
     for block in (begin..end).filter(|&block| block != marker).map(Block) {
         if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
-            protocol.on_read_fault(driver, block);
+            ask(driver, protocol, block, false);
         }
     }
 }

@@ -184,29 +184,14 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, OnceLock};
     use std::time::Instant;
 
     use comb_coherence::Access;
-    use comb_memory::{Memory, MemoryOptions};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::terms::{Guard, Placement, Sharing, Terms};
-
-    /// Component 0 of three, which are not there. One heap for a process: each test has addresses of its own.
-    fn engine() -> Engine {
-        static MEMORY: OnceLock<Arc<Memory>> = OnceLock::new();
-        let reserve = || Arc::new(Memory::reserve(MemoryOptions::default()).expect("a heap"));
-        Engine::new(Arc::clone(MEMORY.get_or_init(reserve)), None, 0, 3, false)
-    }
-
-    fn allocation(offset: u64, sharing: Sharing, guard: Guard) -> Allocation {
-        let block_bytes = if guard == Guard::Mmu { 128 } else { 4096 };
-        let terms =
-            Terms { sharing, guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
-        Allocation { offset, bytes: 300_000, generation: 7, creator: 0, terms }
-    }
+    use crate::engine::scene::{allocation, engine};
+    use crate::terms::{Guard, Sharing};
 
     /// Whatever a peer sends, it is taken or refused, and what is refused leaves this component as it was, as far as can be told.
     #[test]
@@ -272,6 +257,27 @@ mod tests {
         let others = Allocation { creator: 1, ..allocation(0, Sharing::Stache, Guard::Page) };
         let others = postcard::to_stdvec(&others).expect("plain");
         assert!(refused(Kind::Allocated, [0; 4], &others).contains("not its own"));
+    }
+
+    /// All who are notified at once get the lock one after the other: before its turn, nobody holds what it could give back.
+    #[test]
+    fn who_waited_for_a_condition_has_the_lock_alone() {
+        const WRITE: u64 = 3;
+        const UNLOCK: u64 = 5;
+        const AWAIT: u64 = 6 | 9 << 8;
+        const NOTIFY: u64 = 7 | 9 << 8;
+        let mut engine = engine();
+        // Lock 0 lives with component 0.
+        let mut say = |from: u32, word: u64, token: u64, more: u64| {
+            engine.take(from, Kind::Synchronise as u8, &wire::pack(&[word, 0, token, more]))
+        };
+        for from in [1, 2] {
+            assert_eq!(say(from, WRITE, 1, 0), Ok(()));
+            assert_eq!(say(from, AWAIT, 2, 1), Ok(()));
+        }
+        assert_eq!(say(2, NOTIFY, u64::MAX, 0), Ok(()));
+        assert!(say(2, UNLOCK, 2, 0).is_err(), "both have it");
+        assert_eq!((say(1, UNLOCK, 2, 0), say(2, UNLOCK, 2, 0)), (Ok(()), Ok(())));
     }
 
     /// A lie by name, and by one: what others say is taken still.
