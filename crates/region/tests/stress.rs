@@ -1,4 +1,5 @@
-//! Components load and store by chance, and whatever they find has to fit one order of all stores. `COMB_STRESS_SECONDS` says for how long.
+//! Components load and store by chance, and whatever they find has to fit one order of all stores. `COMB_STRESS_SECONDS` says for how long, all of it
+//! together, if one test runs at a time.
 
 mod components;
 
