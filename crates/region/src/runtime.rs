@@ -345,3 +345,23 @@ pub(crate) fn of_this_process() -> Option<&'static Runtime> {
 pub(crate) fn on_fault(fault: Fault) -> Verdict {
     RUNTIME.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::scene::owing;
+
+    /// No message will tell of it, and the next timer is far. One runtime for a process: all of it is of one test.
+    #[test]
+    fn who_drives_last_wakes_somebody_for_what_is_left_to_do() {
+        let runtime = Runtime::start(owing(80 << 20)).expect("started");
+        let is_kicked = || rustix::io::read(&runtime.kick, &mut [0; 8]).is_ok();
+        drop(runtime.enter());
+        drop(runtime.enter());
+        assert!(!is_kicked(), "somebody drives");
+        Runtime::leave(runtime.lock());
+        assert!(!is_kicked(), "somebody drives still");
+        Runtime::leave(runtime.lock());
+        assert!(is_kicked(), "nobody comes back to what was kept");
+    }
+}

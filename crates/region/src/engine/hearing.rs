@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::scene::{allocation, engine};
+    use crate::engine::scene::{WANTS_TO_WRITE, allocation, ask, engine};
     use crate::terms::{Guard, Sharing};
 
     /// Whatever a peer sends, it is taken or refused, and what is refused leaves this component as it was, as far as can be told.
@@ -327,24 +327,18 @@ mod tests {
     #[test]
     fn what_a_thread_was_just_given_is_not_taken_before_its_time_is_over() {
         const OFFSET: u64 = 16 << 20;
-        /// A message to a block's home: I want to write.
-        const WANTS_TO_WRITE: u64 = 1;
         let mut engine = engine();
         engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
         let layout = engine.entries[&OFFSET].shape.layout;
         let address = layout.address(Block(3));
-        let asks = |engine: &mut Engine, block: u64| {
-            let head = wire::pack(&[7 << 32 | WANTS_TO_WRITE, OFFSET, block, 0]);
-            engine.take(1, Kind::Protocol as u8, &head).expect("what a client may ask");
-        };
         // The thread's own right; this component is home.
         engine.entries.get_mut(&OFFSET).expect("installed").shape.claim(&engine.core, 3);
         assert!(engine.may(address, true) && !engine.is_owing());
         engine.served(1, address);
-        asks(&mut engine, 3);
+        ask(&mut engine, OFFSET, 3, WANTS_TO_WRITE);
         assert!(engine.may(address, true), "it is taken from a thread that was just given it");
         assert!(engine.is_owing(), "or nobody comes back to what is kept");
-        asks(&mut engine, 4);
+        ask(&mut engine, OFFSET, 4, WANTS_TO_WRITE);
         assert!(!engine.may(layout.address(Block(4)), true), "its neighbour is not kept with it");
         // For a thread that comes back at once, the time is longer; for what is kept already it is not.
         engine.served(1, address);
