@@ -64,6 +64,7 @@ fn launch(case: &str, components: u32, share: Share, directory: &Path, restores:
         .checkpoint(directory, restores)
         .output(Output::Collected)
         .without_input()
+        .limit(Duration::from_secs(300))
 }
 
 fn said(outcome: &Outcome) -> String {

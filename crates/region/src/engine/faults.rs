@@ -107,8 +107,6 @@ impl Engine {
             entry.shape.claim(&self.core, block.0);
         } else if !self.core.lives(home) {
             return Stopped::Lost(Reason::Loss(Loss::Home(CellId(home))));
-        } else {
-            self.core.depend_on(home);
         }
         let layout = entry.shape.layout;
         self.core.raise();
@@ -178,6 +176,11 @@ impl Engine {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn may_store(&mut self, address: usize) -> bool {
+        matches!(self.waited(address, true, [0, 0]), Waited::Served)
+    }
+
     /// What has become of a thread that was to wait; the values are what came with the end of that.
     pub(crate) fn waited(&mut self, address: usize, is_store: bool, values: [u64; 2]) -> Waited {
         let Some((entry, block)) = locate(&mut self.entries, address) else { return Waited::Again };
@@ -191,6 +194,7 @@ impl Engine {
 
 /// As if a thread had missed it.
 fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+    driver.depend_on_home(block);
     if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
 }
 
@@ -214,7 +218,7 @@ fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) 
     shape.ahead = Ahead { next: block + 1, marker, window, end };
     for block in (begin..end).filter(|&block| block != marker).map(Block) {
         if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
-            protocol.on_read_fault(driver, block);
+            ask(driver, protocol, block, false);
         }
     }
 }
