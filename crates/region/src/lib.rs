@@ -2,6 +2,8 @@
 
 mod array;
 mod checkpoint;
+mod copies;
+mod counts;
 mod covering;
 mod driver;
 mod engine;
@@ -11,6 +13,7 @@ mod heap;
 mod homes;
 pub mod launch;
 mod lock;
+mod moving;
 pub mod named;
 mod pages_file;
 mod peers;
@@ -24,6 +27,7 @@ mod wire;
 
 pub use self::array::{Array, Lost, Number};
 pub use self::checkpoint::CheckpointError;
+pub use self::counts::Counts;
 pub use self::lock::{Barrier, HeldLock, Lock};
 pub use self::synchronise::Combine;
 pub use self::task::{AllocateError, JoinError, Task};

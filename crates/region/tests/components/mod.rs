@@ -18,8 +18,8 @@ pub(crate) fn run(cases: &[Case]) {
     run(&task);
 }
 
-/// Runs a case in so many components.
-pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
+/// A case in so many components, to be run.
+pub(crate) fn prepared(case: &str, count: u32, share: Share) -> Launch {
     Launch::new(std::env::current_exe().unwrap())
         .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
         .environment(CASE, case)
@@ -27,9 +27,10 @@ pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
         .share(share)
         .output(Output::Collected)
         .without_input()
-        .start()
-        .expect("started")
-        .wait()
+}
+
+pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
+    prepared(case, count, share).start().expect("started").wait()
 }
 
 /// All that the components have said.
