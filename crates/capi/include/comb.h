@@ -86,6 +86,25 @@ int comb_free(void *memory);
 size_t comb_objects(const void *memory);
 void *comb_object(const void *memory, size_t index);
 
+/* How a region is attached: a sum of these, or 0. */
+enum comb_attaching {
+    COMB_TO_READ = 1,  /* nothing is to be stored: a store is stopped, as if it was lost */
+    COMB_BY_COPIES = 2 /* by copies, as if it lived on another host */
+};
+
+/* Attaches a region: memory with a name, that lives in a cell and outlives programs (`comb region create NAME --size 1G`). It has the same address in
+ * every process; its length is stored to `bytes`, which may be NULL. NULL on failure. Regions are sequentially consistent, and atomic
+ * operations work on them; locks and barriers are a task's. If its cell dies it is lost: see comb_on_loss() and comb_load(). */
+void *comb_attach(const char *name, unsigned how, size_t *bytes);
+
+/* Gives a region back, as often as it was attached; the last time nobody may use it any more. Called by comb_end(). What a process by copies
+ * alone had is lost if it ends in another way. */
+int comb_detach(void *region);
+
+/* As memcpy() from and to shared memory; -1 where it is lost, instead of SIGBUS. What lies before that may have been copied. */
+int comb_load(void *to, const void *shared, size_t bytes);
+int comb_store(void *shared, const void *from, size_t bytes);
+
 /* Waits until one thread of every component has come here. What each stored before, all find after it. */
 void comb_barrier(void);
 

@@ -3,11 +3,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
+use comb_region::named::{Attaching, Region};
+use comb_region::task::Share;
 use comb_region::{Combine, Guard, HeldLock, Lock, Placement, Sharing, Task, Terms};
 
 /// What `enum comb_guard` calls them; the number is the place.
@@ -65,6 +67,9 @@ thread_local! {
 static TASK: Mutex<Option<Task>> = Mutex::new(None);
 /// Locks that are held, by number and thread.
 static HELD: Mutex<BTreeMap<(u64, libc::pthread_t), Held>> = Mutex::new(BTreeMap::new());
+
+/// Named regions that are attached, by their address, and how often.
+static REGIONS: Mutex<BTreeMap<usize, Vec<Region>>> = Mutex::new(BTreeMap::new());
 
 struct Held {
     lock: HeldLock,
@@ -129,6 +134,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     if status == 0 {
         return comb_end();
     }
+    give_regions_back();
     // Who has failed does not wait for the others, who may wait for what never comes: they end with it.
     std::mem::forget(locked(&TASK).take());
 }
@@ -139,7 +145,14 @@ pub extern "C" fn comb_end() {
     let task = locked(&TASK).take();
     let held = std::mem::take(&mut *locked(&HELD));
     drop(held);
+    give_regions_back();
     drop(task);
+}
+
+/// What only this process has of them would be lost with it.
+fn give_regions_back() {
+    let regions = std::mem::take(&mut *locked(&REGIONS));
+    drop(regions);
 }
 
 /// See comb.h.
@@ -267,6 +280,81 @@ pub unsafe extern "C" fn comb_alloc_together(bytes: usize, terms: *const CombTer
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_free(memory: *mut c_void) -> c_int {
     status(joined().and_then(|task| task.free(memory.cast()).map_err(|error| failed(&error))))
+}
+
+/// What `enum comb_attaching` calls them.
+pub const ATTACHING: [(&str, c_uint); 2] = [("COMB_TO_READ", TO_READ), ("COMB_BY_COPIES", BY_COPIES)];
+const TO_READ: c_uint = 1;
+const BY_COPIES: c_uint = 2;
+
+/// See comb.h.
+///
+/// # Safety
+/// `name` is a string; `bytes` is null or points to room for a size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comb_attach(name: *const c_char, how: c_uint, bytes: *mut usize) -> *mut c_void {
+    let attach = || -> Result<*mut c_void, c_int> {
+        if name.is_null() || how & !(TO_READ | BY_COPIES) != 0 {
+            return Err(failed(&format_args!("comb_attach() needs a name, and knows no way {how}")));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let share = if how & BY_COPIES != 0 { Share::Copy } else { Share::Auto };
+        let attaching = Attaching { only_to_read: how & TO_READ != 0, share, runtime: None };
+        let region = joined()?.attach(&name, &attaching).map_err(|error| failed(&error))?;
+        let (address, length) = (region.as_ptr(), region.bytes());
+        locked(&REGIONS).entry(address as usize).or_default().push(region);
+        // SAFETY: the caller's promise.
+        if let Some(bytes) = unsafe { bytes.as_mut() } {
+            *bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        }
+        Ok(address.cast())
+    };
+    attach().unwrap_or(std::ptr::null_mut())
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_detach(region: *mut c_void) -> c_int {
+    let mut regions = locked(&REGIONS);
+    let Some(attached) = regions.get_mut(&(region as usize)) else {
+        return failed(&format_args!("{region:p} is not the beginning of a region that is attached"));
+    };
+    let last = attached.pop();
+    if attached.is_empty() {
+        regions.remove(&(region as usize));
+    }
+    drop(regions);
+    drop(last);
+    0
+}
+
+/// See comb.h.
+///
+/// # Safety
+/// `to` has room for so many bytes, and they do not overlap with those at `from`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comb_load(to: *mut c_void, from: *const c_void, bytes: usize) -> c_int {
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise; any bytes are bytes.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) };
+    status(comb_memory::careful_copy_from(from.cast(), to).map_err(|lost| failed(&lost)))
+}
+
+/// See comb.h.
+///
+/// # Safety
+/// There are so many bytes at `from`, and they do not overlap with those at `to`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comb_store(to: *mut c_void, from: *const c_void, bytes: usize) -> c_int {
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
+    status(comb_memory::careful_copy_to(from, to.cast()).map_err(|lost| failed(&lost)))
 }
 
 /// See comb.h.

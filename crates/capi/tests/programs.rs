@@ -3,10 +3,17 @@
 #[path = "../../region/tests/conditions/mod.rs"]
 mod conditions;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use comb_net::Agent;
+use comb_net::agent::Limits;
+use comb_net::agent::policy::SameUser;
+use comb_net::agent::server::Server;
 use comb_region::launch::{Launch, Outcome, Output};
+use comb_region::named::home::{Home, HomeOptions};
+use comb_region::named::{Ask, Mode, Wanted};
 use comb_region::task::Share;
 use conditions::wait_until;
 
@@ -141,6 +148,7 @@ fn the_numbers_of_the_header_are_those_of_the_library() {
     names.extend(comb::SHARINGS.iter().enumerate().map(|(number, &(name, _))| (name, number)));
     names.extend(comb::PLACEMENTS.iter().enumerate().map(|(number, &(name, _))| (name, number)));
     names.extend(comb::COMBINES.iter().enumerate().map(|(number, &(name, _))| (name, number)));
+    names.extend(comb::ATTACHING.iter().map(|&(name, number)| (name, number as usize)));
     let prints: String =
         names.iter().map(|(name, _)| format!("    printf(\"%d\\n\", (int){name});\n")).collect();
     let size = std::mem::size_of::<comb::CombTerms>();
@@ -188,6 +196,7 @@ int main(void) {
 
     expect(comb_alloc(10, NULL) == NULL, "comb_init() comes first");
     expect(comb_lock(1) != 0, "comb_init() comes first");
+    expect(comb_attach("r", 0, NULL) == NULL, "comb_init() comes first");
     if (comb_init() != 0 || comb_init() != 0) {
         return 1;
     }
@@ -225,6 +234,10 @@ int main(void) {
         return 1;
     }
     expect(comb_wait(5, 1) != 0, "held beside others");
+    expect(comb_attach(NULL, 0, NULL) == NULL, "needs a name");
+    expect(comb_attach("r", 4, NULL) == NULL, "knows no way 4");
+    expect(comb_attach("../r", 0, NULL) == NULL, "no name for a region");
+    expect(comb_detach(&value) != 0, "is not the beginning of a region");
     expect(comb_checkpoint() != 0, "no directory for checkpoints");
     memory = comb_alloc(10, NULL);
     if (memory == NULL || comb_free(memory) != 0 || comb_on_loss(on_loss) != 0 || comb_on_loss(NULL) != 0) {
@@ -349,5 +362,141 @@ fn a_program_that_was_killed_goes_on_from_its_checkpoint() {
         assert!(outcome.is_success(), "{text}");
         assert!(text.starts_with(&format!("goes on at {reached}\nstep {}\n", reached + 1)), "{text}");
         assert!(text.ends_with(&format!("counted to {}, 0 wrong\n", reached + 3)), "{text}");
+    }
+}
+
+/// An agent, and a home in this process.
+struct Comb {
+    directory: Directory,
+    home: Option<Home>,
+    _agent: Server,
+}
+
+impl Comb {
+    fn new(name: &str) -> Self {
+        let directory = Directory::new(name);
+        let socket = directory.0.join("agent.sock");
+        let agent = Server::bind(&socket, Box::new(SameUser), Limits::default()).unwrap();
+        let cell = Agent::connect(&socket, "cell-1").unwrap();
+        let options = HomeOptions { cell: 1, incarnation: 1, runtime: directory.0.clone() };
+        let home = Home::begin(&cell, options).unwrap();
+        Self { directory, home: Some(home), _agent: agent }
+    }
+
+    fn create(&self, name: &str) {
+        let wanted = Wanted {
+            name: name.to_owned(),
+            bytes: Some(100_000),
+            block_bytes: 4096,
+            migratory: false,
+            mode: Mode::default(),
+            sparse: false,
+            from: None,
+        };
+        Ask::at(&self.directory.0, 1).unwrap().create(&wanted).unwrap();
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env(LIBRARIES_VARIABLE, libraries()).env("COMB_RUNTIME_DIR", &self.directory.0);
+        command
+    }
+}
+
+#[test]
+fn memory_with_a_name_outlives_programs() {
+    let comb = Comb::new("tally");
+    comb.create("visits");
+    let mut run = 0;
+    for language in LANGUAGES {
+        let program = comb.directory.compile(&example("tally.c"), language);
+        for _ in 0..3 {
+            run += 1;
+            let done = comb.command(&program).arg("visits").output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&done.stdout), format!("run {run} of visits\n"), "{done:?}");
+        }
+        let done = comb.command(&program).arg("others").output().unwrap();
+        assert!(String::from_utf8_lossy(&done.stderr).contains("there is no region others"), "{done:?}");
+    }
+}
+
+/// Uses a region, waits for a line, and finds it lost.
+const LOSER: &str = r#"
+#include <comb.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+static sigjmp_buf back;
+
+static void on_loss(void *address, const char *reason, int is_store) {
+    (void)address;
+    printf("%s: %s\n", is_store ? "store" : "load", reason);
+    siglongjmp(back, 1);
+}
+
+int main(int count, char **arguments) {
+    char line[8];
+    size_t bytes = 0;
+    uint64_t value = 0;
+    volatile uint64_t *region;
+
+    if (comb_init() != 0 || count < 2) {
+        return 1;
+    }
+    region = (volatile uint64_t *)comb_attach("r", strcmp(arguments[1], "copies") == 0 ? COMB_BY_COPIES : 0, &bytes);
+    if (region == NULL) {
+        fprintf(stderr, "%s\n", comb_error());
+        return 1;
+    }
+    region[3] = 7;
+    if (comb_load(&value, (const void *)&region[3], sizeof value) != 0 || value != 7 || region[1000] != 0) {
+        return 1;
+    }
+    value = 8;
+    if (comb_store((void *)&region[3], &value, sizeof value) != 0 || region[3] != 8) {
+        return 1;
+    }
+    printf("attached %d\n", (int)bytes);
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL) {
+        return 1;
+    }
+    while (comb_load(&value, (const void *)&region[3], sizeof value) == 0) {
+    }
+    printf("%s\n", strstr(comb_error(), "is lost"));
+    comb_on_loss(on_loss);
+    if (sigsetjmp(back, 1) == 0) {
+        printf("found %d\n", (int)region[3]);
+    }
+    if (sigsetjmp(back, 1) == 0) {
+        region[5000] = 1;
+        printf("stored\n");
+    }
+    printf("%d\n", comb_detach((void *)region));
+    return 0;
+}
+"#;
+
+#[test]
+fn a_lost_region_is_an_error_or_a_signal_with_its_reason() {
+    for (language, way) in LANGUAGES.into_iter().zip(["imports", "copies"]) {
+        let mut comb = Comb::new(&format!("loser-{way}"));
+        comb.create("r");
+        let options = [language.1, &["-D_POSIX_C_SOURCE=200809L"]].concat();
+        let program = comb.directory.program("loser.c", LOSER, (language.0, &options));
+        let mut child =
+            comb.command(&program).arg(way).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        output.read_line(&mut said).unwrap();
+        assert_eq!(said, "attached 100000\n");
+        comb.home = None;
+        writeln!(child.stdin.take().unwrap()).unwrap();
+        said.clear();
+        output.read_to_string(&mut said).unwrap();
+        let why = "cell 1 died, where it was homed";
+        assert_eq!(said, format!("is lost: {why}\nload: {why}\nstore: {why}\n0\n"));
+        assert!(child.wait().unwrap().success());
     }
 }

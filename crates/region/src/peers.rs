@@ -141,7 +141,7 @@ impl Peers {
         self.peers[rank as usize].is_remembered = false;
     }
 
-    fn admit(&mut self) {
+    pub(crate) fn admit(&mut self) {
         while let Some(channel) = self.endpoint.accept(Duration::ZERO) {
             self.add(channel);
         }

@@ -320,7 +320,6 @@ impl Runtime {
     fn serve(&self, fault: Fault) -> Verdict {
         let mut engine = self.enter();
         let slot = engine.slot();
-        let mut shown = None;
         let verdict = loop {
             match engine.fault(fault.address, fault.is_store, &slot) {
                 Stopped::Served => break Verdict::Retry,
@@ -337,10 +336,6 @@ impl Runtime {
                             break Verdict::Retry;
                         }
                         Waited::Again => {}
-                        Waited::Shown(layout, blocks) => {
-                            shown = Some((Arc::clone(&engine.core.memory), layout, blocks));
-                            break Verdict::Retry;
-                        }
                         Waited::Refused(reason) => break Verdict::Lost(reason),
                     }
                 }
@@ -348,9 +343,6 @@ impl Runtime {
         };
         engine.slots.push(slot);
         Self::leave(engine);
-        if let Some((memory, layout, blocks)) = shown {
-            memory.look_ahead(&layout, blocks);
-        }
         verdict
     }
 }

@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "atomic operations on shared memory")]
 
 mod conditions;
+#[path = "../../net/tests/standing/mod.rs"]
+mod standing;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use comb_region::named::home::{Home, HomeOptions};
 use comb_region::named::{Ask, Attaching, Entry, Mode, Region, Status, Wanted};
 use comb_region::task::Share;
 use conditions::wait_until;
+use rustix::process::{Pid, Signal};
 
 const ROLE: &str = "COMB_TEST_ROLE";
 const DIRECTORY: &str = "COMB_TEST_DIRECTORY";
@@ -101,6 +104,21 @@ fn be_a_hand(directory: &Path) {
                 }
                 "done".to_owned()
             }
+            // Page after page, again and again: behind, no page is more than one ahead.
+            "sweep" => {
+                let array = array(&region);
+                for round in 1..=number(1) as u64 {
+                    (0..array.len()).step_by(PAGE).for_each(|index| array.set(index, round));
+                }
+                "done".to_owned()
+            }
+            "falls" => {
+                let array = array(&region);
+                let values: Vec<u64> = (0..array.len()).step_by(PAGE).map(|index| array.get(index)).collect();
+                let is_one_moment =
+                    values.is_sorted_by(|one, next| one >= next) && values[0] <= values[values.len() - 1] + 1;
+                if is_one_moment { "one moment".to_owned() } else { format!("{values:?}") }
+            }
             "fill" => {
                 let array = array(&region);
                 (0..array.len()).step_by(PAGE).for_each(|index| array.set(index, number(1) as u64));
@@ -176,9 +194,12 @@ impl Process {
         assert!(answer.starts_with("lost: ") && answer.contains(why), "{words}: {answer}");
     }
 
-    fn signal(&self, signal: i32) {
-        // SAFETY: a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(self.child.id().cast_signed(), signal) }, 0);
+    fn stand_still(&self) {
+        standing::stop(Pid::from_child(&self.child));
+    }
+
+    fn go_on(&self) {
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
     fn kill(mut self) {
@@ -280,6 +301,8 @@ fn what_one_process_stores_all_load_whatever_way_they_came() {
                 let before: usize = one.ask(&format!("get {index}")).parse().unwrap();
                 one.does(&format!("set {index} {}", before + 1), "done");
                 other.does(&format!("get {index}"), &(before + 1).to_string());
+                one.does(&format!("set {index} {}", before + 7), "done");
+                other.does(&format!("get {index}"), &(before + 7).to_string());
                 other.does(&format!("set {index} {}", before + 2), "done");
                 one.does(&format!("get {index}"), &(before + 2).to_string());
             }
@@ -346,7 +369,7 @@ fn a_region_goes_with_its_cell_and_nobody_waits_for_it() {
     hands[1].does(&format!("set {PAGE} 6"), "done");
     hands[2].does("get 0", "5");
     // One waits for an answer that does not come.
-    doomed.signal(libc::SIGSTOP);
+    doomed.stand_still();
     hands[0].tell(&format!("get {}", 200 * PAGE));
     hands[1].tell(&format!("set {} 1", 201 * PAGE));
     std::thread::sleep(Duration::from_millis(20));
@@ -433,13 +456,40 @@ fn a_checkpoint_is_of_one_moment_and_holds_what_has_changed() {
                 [0, 40 * PAGE].map(|at| look.ask(&format!("get {at}")).parse::<u64>().unwrap());
             assert!(second <= first && first <= second + 1, "{turn}: {first} {second}");
             look.does(&format!("get {}", 7 * PAGE), "3");
-            drop(look);
-            wait_until("it is gone", || scene.door(1).remove("then", false).is_ok());
+            look.does("leave", "done");
+            scene.door(1).remove("then", false).unwrap();
         }
         assert_eq!(hand.hear(), "done");
         hand.does("get 0", "30000");
-        drop(hand);
-        wait_until("it is gone", || scene.door(1).remove("r", false).is_ok());
+        hand.does("leave", "done");
+        scene.door(1).remove("r", false).unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_is_of_one_moment_though_programs_go_on_meanwhile() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    let to = scene.directory.join("saved");
+    for way in ["imports", "copies"] {
+        scene.create(1500);
+        let mut hand = scene.hand_with(way);
+        hand.tell("sweep 40");
+        for _ in 0..10 {
+            scene.door(1).save("r", &to).unwrap();
+            scene
+                .door(1)
+                .create(&Wanted { from: Some(to.clone()), bytes: None, ..wanted("then", 0) })
+                .unwrap();
+            let mut look = scene.hand();
+            look.does("attach then imports", "imports");
+            look.does("falls", "one moment");
+            look.does("leave", "done");
+            scene.door(1).remove("then", false).unwrap();
+        }
+        assert_eq!(hand.hear(), "done");
+        hand.does("leave", "done");
+        scene.door(1).remove("r", false).unwrap();
     }
 }
 
@@ -449,14 +499,18 @@ fn a_process_that_does_not_give_back_is_not_waited_for_without_end() {
     let _home = scene.home(1);
     scene.create(3);
     let (mut holder, mut other) = (scene.hand_with("copies"), scene.hand_with("imports"));
+    let mut third = scene.hand_with("imports");
     holder.does("set 0 1", "done");
-    holder.signal(libc::SIGSTOP);
+    holder.stand_still();
+    third.tell("get 0");
     let error = scene.door(1).save("r", &scene.directory.join("saved")).unwrap_err().to_string();
     assert!(error.contains("does not give them back"), "{error}");
     // The rest goes on, before it does and after.
     other.does(&format!("set {PAGE} 2"), "done");
-    holder.signal(libc::SIGCONT);
-    other.does("get 0", "1");
+    other.tell("get 1");
+    wait_until("both have asked", || scene.status(1)[0].waiting == 2);
+    holder.go_on();
+    assert_eq!((other.hear(), third.hear()), ("0".to_owned(), "1".to_owned()));
     scene.door(1).save("r", &scene.directory.join("saved")).unwrap();
 }
 

@@ -1,11 +1,10 @@
 //! What a thread that was stopped has to wait for; what is asked for before anybody misses it; and that who has got a right can use it.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
-use comb_memory::{Layout, Reason};
+use comb_memory::Reason;
 
 use super::{Engine, Named, Shape, locate};
 use crate::driver::Driver;
@@ -32,8 +31,6 @@ pub(crate) enum Waited {
     Served,
     /// It is to ask again.
     Again,
-    /// It has; and more is there, to be shown by the kernel at once.
-    Shown(Layout, Range<u64>),
     /// It gets none.
     Refused(Reason),
 }

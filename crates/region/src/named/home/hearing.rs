@@ -224,3 +224,178 @@ fn put_off(region: &mut Shared, late: Late) -> Result<(), Mistake> {
     region.late.push(late);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use comb_net::agent::server::InProcess;
+    use comb_net::{Endpoint, EndpointOptions};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::named::home::body::Attachment;
+    use crate::named::{ADDRESSES, Entry, Mode, Owner};
+    use crate::peers::Peers;
+    use crate::terms::{Allocation, Placement, Terms};
+
+    const HERE: u64 = ADDRESSES.start;
+    const GENERATION: u64 = 7 << 32;
+
+    /// A home with a region, of which peer 1 has copies and which peer 2 imports; 3 has not said who it is.
+    struct Scene {
+        books: Books,
+        _peers: Vec<Endpoint>,
+        _agent: InProcess,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let agent = InProcess::start();
+            let cell = agent.connect("cell-1").unwrap();
+            let endpoint = cell.endpoint_with("regions", EndpointOptions::default()).unwrap();
+            let mut peers = Peers::who_come(endpoint);
+            let others: Vec<Endpoint> = (1..4)
+                .map(|number| {
+                    let process = agent.connect(&format!("attached-{number}")).unwrap();
+                    let mut endpoint = process.endpoint("memory").unwrap();
+                    endpoint.open("cell-1/regions").unwrap();
+                    endpoint
+                })
+                .collect();
+            while peers.others().len() < 3 {
+                peers.admit();
+            }
+            let (buffer, held, expected) = (Vec::new(), None, Vec::new());
+            let books = Books { peers, regions: BTreeMap::new(), generation: 7, buffer, held, expected };
+            let mut scene = Self { books, _peers: others, _agent: agent };
+            scene.begin();
+            scene
+        }
+
+        fn begin(&mut self) {
+            let terms = Terms { placement: Placement::At(0), ..Terms::default() };
+            let allocation = Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms };
+            let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
+            let entry = Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation };
+            let mut region = Shared::new(entry).unwrap();
+            for (rank, imports, to_store) in
+                [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
+            {
+                let attachment = Attachment { rank, proof: 5, process: 0, to_store, importer: None };
+                region.attach(attachment, imports);
+            }
+            self.books.regions = BTreeMap::from([(HERE, region)]);
+            self.books.held = None;
+        }
+
+        fn take(&mut self, from: u32, kind: Kind, head: [u64; 4], content: &[u8]) -> Result<(), Mistake> {
+            self.books.take(from, kind as u8, &[&wire::pack(&head)[..], content].concat())
+        }
+
+        #[track_caller]
+        fn refuses(&mut self, from: u32, kind: Kind, head: [u64; 4], content: &[u8], words: &str) {
+            let mistake = self.take(from, kind, head, content).expect_err("a lie").to_string();
+            assert!(mistake.contains(words), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn a_lie_is_refused_by_name() {
+        let mut scene = Scene::new();
+        let (read, write) = (GENERATION, GENERATION | 1);
+        let elsewhere = HERE + (1 << 30);
+        scene.refuses(1, Kind::Allocated, [0; 4], &[], "means nothing");
+        scene.refuses(1, Kind::May, [0; 4], &[], "means nothing");
+        scene.refuses(1, Kind::Protocol, [read, elsewhere, 0, 0], &[], "not attached to");
+        scene.refuses(1, Kind::Protocol, [6 << 32, HERE, 0, 0], &[], "not attached to");
+        scene.refuses(1, Kind::Protocol, [read, HERE, 25, 0], &[], "beyond the allocation");
+        scene.refuses(1, Kind::Protocol, [read, HERE, 0, 0], &[1; 4096], "belong");
+        scene.refuses(1, Kind::Want, [1, HERE, 0, 0], &[], "not attached to");
+        scene.refuses(2, Kind::Protocol, [read, HERE, 0, 0], &[], "not attached to");
+        scene.refuses(2, Kind::Want, [1, HERE, 25, 0], &[], "does not have");
+        scene.refuses(3, Kind::Want, [1, HERE, 0, 0], &[], "not attached to");
+        scene.refuses(3, Kind::Leave, [1, HERE, 0, 0], &[], "not attached to");
+        // It gives back what it does not have.
+        for kind in 2..8 {
+            let sent = scene.take(1, Kind::Protocol, [GENERATION | kind, HERE, 0, 0], &[9; 4096]);
+            assert!(sent.is_err(), "kind {kind}");
+        }
+        // With another's number, a wrong proof, or twice.
+        scene.refuses(3, Kind::Enter, [1, HERE, 5, 0], &[], "not attached to");
+        scene.refuses(3, Kind::Enter, [3, HERE, 6, 0], &[], "not attached to");
+        scene.refuses(2, Kind::Enter, [3, HERE, 5, 0], &[], "not attached to");
+        scene.take(3, Kind::Enter, [3, HERE, 5, 0], &[]).unwrap();
+        scene.refuses(3, Kind::Enter, [3, HERE, 5, 0], &[], "not attached to");
+        // Who only reads asks to store.
+        let region = scene.books.regions.get_mut(&HERE).unwrap();
+        region.body.attachments.get_mut(&1).unwrap().to_store = false;
+        scene.refuses(1, Kind::Protocol, [write, HERE, 0, 0], &[], "holds nothing");
+        scene.take(1, Kind::Protocol, [read, HERE, 0, 0], &[]).unwrap();
+        scene.books.regions.get_mut(&HERE).unwrap().body.attachments.get_mut(&2).unwrap().to_store = false;
+        scene.take(2, Kind::Want, [1, HERE, 0, 1], &[]).unwrap();
+        // All that was refused has changed nothing.
+        let region = &mut scene.books.regions.get_mut(&HERE).unwrap().body;
+        assert!(region.content(0).iter().all(|&byte| byte == 0) && region.changed.is_empty());
+        assert_eq!((region.attachments.len(), region.waiting.len()), (3, 0));
+    }
+
+    #[test]
+    fn who_was_given_a_block_after_a_wait_has_it_for_a_moment() {
+        let mut scene = Scene::new();
+        let (write, returned) = (GENERATION | 1, GENERATION | 2);
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        scene.take(2, Kind::Want, [1, HERE, 3, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].status().waiting, 0);
+        // It has a copy, and wants it alone again: not yet.
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 1], &[]).unwrap();
+        let held = scene.books.held.as_ref().expect("it was given");
+        assert_eq!((held.messages.len(), scene.books.regions[&HERE].away().count()), (1, 0));
+        assert!(scene.books.is_owing());
+        while scene.books.is_owing() {
+            scene.books.turn();
+        }
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        // Of another block, at once.
+        scene.take(1, Kind::Protocol, [write, HERE, 4, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().count(), 2);
+    }
+
+    #[test]
+    fn any_message_is_taken_or_refused() {
+        let scene = std::cell::RefCell::new(Scene::new());
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: 2000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let number = || {
+            prop_oneof![0..30_u64, Just(HERE), (0..20_u64).prop_map(|kind| GENERATION | kind), any::<u64>()]
+        };
+        let offset = prop_oneof![9 => Just(HERE), 1 => any::<u64>()];
+        let content =
+            prop_oneof![Just(Vec::new()), Just(vec![1; 4096]), prop::collection::vec(any::<u8>(), 0..60),];
+        let message = (1..4_u32, 0..20_u8, number(), offset, number(), number(), content);
+        runner
+            .run(&prop::collection::vec(message, 1..20), |messages| {
+                let mut scene = scene.borrow_mut();
+                scene.begin();
+                for (from, kind, first, offset, third, fourth, content) in messages {
+                    let head = wire::pack(&[first, offset, third, fourth]);
+                    let _ = scene.books.take(from, kind, &[&head[..], &content].concat());
+                    let _ = scene.books.take(from, kind, &head[..usize::from(kind)]);
+                }
+                // Nobody waits for one who is gone, and every block is somewhere.
+                let ranks = [1, 2, 3];
+                ranks.iter().for_each(|&rank| scene.books.gone(rank));
+                scene.books.drop_attachment(HERE, 3);
+                let region = &scene.books.regions[&HERE];
+                prop_assert!(region.body.waiting.is_empty() && region.body.attachments.is_empty());
+                prop_assert_eq!(region.away().count(), 0);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
