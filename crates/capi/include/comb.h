@@ -69,6 +69,7 @@ struct comb_terms {
     enum comb_placement placement;
     unsigned at;
     int sparse; /* may be larger than memory: what is never touched costs nothing */
+    int moves;  /* blocks come to live with the component that alone keeps missing them; not with COMB_RELEASE and COMB_UPDATE */
 };
 
 /* Memory of zeros that all components can use from when it returns. `terms` may be NULL. NULL on failure. */
@@ -143,9 +144,18 @@ int comb_checkpoint(void);
  * the memory of then, with its content, at the same address; and what comb_alloc() gave is where it was. Private memory is as in any new process. */
 int comb_restored(void);
 
-/* Hints. Neither waits. */
+/* Hints. None waits. */
 void comb_prefetch(const void *memory, size_t bytes, int to_store); /* we need it soon */
+
+/* Component `to` needs it soon, or with COMB_ALL all others do: it is offered as far as it lives here or is here, and whoever believes it asks for it. What
+ * is stored meanwhile is found as ever. Returns how many blocks were offered. */
+size_t comb_push(const void *memory, size_t bytes, unsigned to);
+#define COMB_ALL 0xffffffffu
+
 void comb_poll(void); /* lets others be served now, by a thread that computes for long */
+
+/* How often threads of this component have waited for a block since comb_init(): what a hint saves, in numbers. */
+uint64_t comb_misses(void);
 
 /* What this thread has stored is found by whoever synchronises with it by other means than the above. */
 void comb_publish(void);

@@ -56,6 +56,7 @@ pub struct CombTerms {
     placement: c_uint,
     at: c_uint,
     sparse: c_int,
+    moves: c_int,
 }
 
 thread_local! {
@@ -232,7 +233,7 @@ impl CombTerms {
             None => return Err(format!("there is no placement {}", self.placement)),
         };
         let block_bytes = if self.block_bytes == 0 { Terms::default().block_bytes } else { self.block_bytes };
-        Ok(Terms { block_bytes, guard, sharing, placement, sparse: self.sparse != 0 })
+        Ok(Terms { block_bytes, guard, sharing, placement, sparse: self.sparse != 0, moves: self.moves != 0 })
     }
 }
 
@@ -527,6 +528,21 @@ pub extern "C" fn comb_restored() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn comb_prefetch(memory: *const c_void, bytes: usize, to_store: c_int) {
     task().prefetch(memory.cast(), bytes, to_store != 0);
+}
+
+/// `COMB_ALL`: to all others.
+const ALL: c_uint = c_uint::MAX;
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_push(memory: *const c_void, bytes: usize, to: c_uint) -> usize {
+    task().push(memory.cast(), bytes, (to != ALL).then_some(to))
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_misses() -> u64 {
+    task().misses()
 }
 
 /// See comb.h.

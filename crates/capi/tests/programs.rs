@@ -250,6 +250,9 @@ int main(void) {
     }
     comb_prefetch(NULL, 100, 1);
     comb_prefetch(&value, 100, 1);
+    if (comb_push(NULL, 100, COMB_ALL) != 0 || comb_push(&value, 100, 4711) != 0 || comb_misses() != 0) {
+        return 1;
+    }
     comb_poll();
     comb_publish();
     if (comb_restored() || comb_dependencies(ranks, 4) != 0 || comb_dependencies(NULL, 0) != 0) {
@@ -259,6 +262,56 @@ int main(void) {
     return wrong; /* a lock is held still */
 }
 "#;
+
+/// Component 0 stores and offers; component 1 reads when what it has asked for must be there.
+const PUSHED: &str = r#"
+#include <comb.h>
+#include <stdio.h>
+
+enum { PAGES = 40, WORDS = 512 };
+
+int main(void) {
+    struct comb_terms terms = {4096, COMB_PAGE, COMB_STACHE, COMB_AT, 0, 0, 1};
+    volatile uint64_t *numbers;
+    uint64_t before, sum = 0;
+    int index;
+    if (comb_init() != 0) {
+        return 1;
+    }
+    numbers = (volatile uint64_t *)comb_alloc_together(PAGES * WORDS * sizeof *numbers, &terms);
+    if (numbers == NULL) {
+        return 1;
+    }
+    if (comb_rank() == 0) {
+        for (index = 0; index < PAGES; index++) {
+            numbers[index * WORDS] = (uint64_t)index;
+        }
+        printf("%d blocks\n", (int)comb_push((const void *)numbers, PAGES * WORDS * sizeof *numbers, comb_count() == 1 ? 0 : 1));
+        fflush(stdout);
+    }
+    comb_barrier(); /* offers come before it ... */
+    comb_barrier(); /* ... and what was asked for then, before this one */
+    before = comb_misses();
+    for (index = 0; index < PAGES; index++) {
+        sum += numbers[index * WORDS];
+    }
+    if (comb_rank() == 1) {
+        printf("%d, %s\n", (int)sum, comb_misses() == before ? "without a miss" : "with misses");
+    }
+    return sum == PAGES * (PAGES - 1) / 2 ? 0 : 1;
+}
+"#;
+
+#[test]
+fn what_was_pushed_is_not_missed() {
+    let directory = Directory::new("pushed");
+    for language in LANGUAGES {
+        let program = directory.program("pushed.c", PUSHED, language);
+        says(&launch(&program, 1, Share::Copy), "0 blocks\n");
+        says(&launch(&program, 2, Share::Copy), "40 blocks\n780, without a miss\n");
+        says(&launch(&program, 2, Share::Auto), "0 blocks\n780, without a miss\n");
+    }
+}
 
 #[test]
 fn mistakes_are_errors_with_a_text() {

@@ -49,6 +49,9 @@ pub(crate) struct Run {
     /// The most memory that each component keeps for all, in bytes; K, M or G may follow [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<u64>,
+    /// The most that each component keeps of copies of others' memory, in bytes; K, M or G may follow [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    copies: Option<u64>,
     /// Where the task's checkpoints are
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
@@ -155,6 +158,9 @@ impl Run {
         }
         if let Some(limit) = self.limit {
             launch = launch.limit(limit);
+        }
+        if let Some(bytes) = self.copies {
+            launch = launch.copies_bytes(bytes);
         }
         if let Some(directory) = &self.checkpoint {
             launch = launch.checkpoint(directory, self.restore);

@@ -463,6 +463,7 @@ fn arguments_that_make_no_sense_are_refused() {
         (&["-n", "2"], "PROGRAM"),
         (&["-n", "2", "--restore", "true"], "--checkpoint"),
         (&["-n", "2", "--memory", "much", "true"], "512M"),
+        (&["-n", "2", "--copies", "much", "true"], "512M"),
         (&["-n", "2", "--env", "COMB_TASK=x", "true"], "COMB_TASK"),
         (&["-n", "2", "--hosts", "a=b", "true"], "NAME=ADDRESS:COUNT"),
     ] {
@@ -481,6 +482,8 @@ fn options_arrive() {
         "1",
         "--memory",
         "2G",
+        "--copies",
+        "64M",
         "--checkpoint",
         "/c",
         "--restore",
@@ -492,7 +495,7 @@ fn options_arrive() {
     let said = scene.ok(&[&options[..], &["sh", "-c", "echo $COMB_TASK; pwd; echo $COLOUR"]].concat());
     let lines: Vec<&str> = said.lines().collect();
     let task = Description::parse(lines[0]).unwrap();
-    assert_eq!(task.memory_bytes, 2 << 30);
+    assert_eq!((task.memory_bytes, task.copies_bytes), (2 << 30, 64 << 20));
     assert!(task.checkpoint.is_some_and(|c| c.restores && c.directory.ends_with("c")));
     assert_eq!(lines[1..], ["/usr", "red"]);
     // On other hosts, what is inherited here is passed on.

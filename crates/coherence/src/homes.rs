@@ -80,6 +80,11 @@ impl Homes {
         self.known.iter().map(|(&block, &home)| (block, home))
     }
 
+    /// Of how many blocks this cell knows that they have moved.
+    pub fn moved(&self) -> usize {
+        self.known.len()
+    }
+
     /// What another cell tells when one has died. Of what lives here, nobody else knows better.
     pub fn allege(&mut self, block: Block, home: Home) {
         let is_news = self.alleged.get(&block).is_none_or(|before| before.moves < home.moves);

@@ -23,7 +23,7 @@ use crate::synchronise::Combine;
 use crate::task::{Checkpoint, Task};
 use crate::terms::Allocation;
 
-const MAGIC: &[u8; 8] = b"combmem1";
+const MAGIC: &[u8; 8] = b"combmem2";
 /// After so many files that hold changes alone, one holds all.
 const LONGEST_CHAIN: u64 = 8;
 

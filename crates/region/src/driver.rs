@@ -1,12 +1,16 @@
 //! What a protocol runs on here: [`Tempest`], over this component's memory and its channels.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comb_coherence::{Access, Block, CellId, Content, Loss, Tempest};
+use comb_coherence::placement::Move;
+use comb_coherence::{Access, Block, CellId, Content, Home, Loss, Tempest};
 use comb_memory::{Layout, Memory};
 
+use crate::copies::Copies;
+use crate::counts::Counts;
 use crate::engine::{Mistake, Shape};
 use crate::peers::{Gone, Peers};
 use crate::waiting::Slot;
@@ -18,6 +22,8 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<Memory>,
     /// None of a program that runs alone.
     pub(crate) peers: Option<Peers>,
+    /// Components of the task, as it was told.
+    count: u32,
     /// All components share the page frames themselves.
     pub(crate) imports: bool,
     /// The peers are homes of named regions, not components of a task.
@@ -31,6 +37,13 @@ pub(crate) struct Core {
     /// Who waits for an answer.
     tokens: BTreeMap<u64, (u32, Arc<Slot>)>,
     next_token: u64,
+    /// Copies of others' memory.
+    pub(crate) copies: Copies,
+    /// What is to be made of misses, when no handler runs: of which allocation, with which blocks.
+    pub(crate) decided: Vec<(u64, Range<u64>, Move)>,
+    /// Blocks that lived here until now: their frames are of no more use.
+    pub(crate) vacated: Vec<(u64, Block)>,
+    pub(crate) counts: Counts,
     /// On whose memory this component depends, by rank: it has asked for some of it. (Hive §2, §5.6)
     pub(crate) depends: Vec<bool>,
     /// What a block's content is copied to that threads may be storing into.
@@ -39,7 +52,7 @@ pub(crate) struct Core {
 
 struct Raised {
     layout: Layout,
-    blocks: std::ops::Range<u64>,
+    blocks: Range<u64>,
     access: Access,
 }
 
@@ -55,18 +68,28 @@ const LAUNCHER_LIMIT: Duration = Duration::from_secs(2);
 const EXIT_WITH_THE_OTHERS: i32 = 69;
 
 impl Core {
-    pub(crate) fn new(memory: Arc<Memory>, peers: Option<Peers>, me: CellId, imports: bool) -> Self {
-        let count = peers.as_ref().map_or(1, Peers::count) as usize;
+    pub(crate) fn new(
+        memory: Arc<Memory>,
+        peers: Option<Peers>,
+        me: CellId,
+        count: u32,
+        imports: bool,
+    ) -> Self {
         Self {
             me,
             memory,
-            depends: vec![false; count],
+            count,
+            depends: vec![false; count as usize],
             peers,
             imports,
             are_homes: false,
             waiting: Vec::new(),
             syncing: Vec::new(),
             raised: None,
+            copies: Copies::default(),
+            decided: Vec::new(),
+            vacated: Vec::new(),
+            counts: Counts::default(),
             tokens: BTreeMap::new(),
             next_token: 0,
             content: Vec::new(),
@@ -74,7 +97,7 @@ impl Core {
     }
 
     pub(crate) fn count(&self) -> u32 {
-        self.peers.as_ref().map_or(1, Peers::count)
+        self.peers.as_ref().map_or(self.count, Peers::count)
     }
 
     pub(crate) fn others(&self) -> Vec<u32> {
@@ -83,6 +106,13 @@ impl Core {
 
     pub(crate) fn lives(&self, rank: u32) -> bool {
         self.peers.as_ref().is_none_or(|peers| peers.lives(rank))
+    }
+
+    /// Something of this one's was asked for, or has come from there. (Hive §2, §5.6)
+    pub(crate) fn depend_on(&mut self, rank: u32) {
+        if let Some(depends) = self.depends.get_mut(rank as usize) {
+            *depends = true;
+        }
     }
 
     pub(crate) fn say(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
@@ -190,16 +220,35 @@ impl<'a> Driver<'a> {
         self.shape
     }
 
-    pub(crate) fn me(&self) -> u32 {
+    pub(crate) fn rank(&self) -> u32 {
         self.core.me.0
     }
 
     /// Something of its home's memory is about to be asked for.
     pub(crate) fn depend_on_home(&mut self, block: Block) {
-        if let Some(depends) =
-            self.shape.home(block.0).and_then(|home| self.core.depends.get_mut(home as usize))
-        {
-            *depends = true;
+        if let Some(home) = self.shape.home(block.0) {
+            self.core.depend_on(home);
+        }
+    }
+
+    /// How many bytes may be asked for ahead of a miss.
+    pub(crate) fn most_ahead(&self) -> u64 {
+        self.core.copies.most_ahead()
+    }
+
+    /// Counts copies of what lives elsewhere, as they come and go.
+    fn count(&mut self, block: Block, old: Access, new: Access) {
+        let (was_here, is_here) = (old.may_load(), new.may_load());
+        if was_here == is_here || self.home_of(block) == self.core.me {
+            return;
+        }
+        let (offset, bytes) = (self.shape.allocation.offset, self.block_bytes() as u64);
+        if is_here {
+            self.shape.copied_bytes += bytes;
+            self.core.copies.came(offset, block, bytes);
+        } else {
+            self.shape.copied_bytes -= bytes;
+            self.core.copies.went(bytes);
         }
     }
 
@@ -227,6 +276,35 @@ impl Tempest for Driver<'_> {
         CellId(self.shape.home(block.0).unwrap_or(u32::MAX))
     }
 
+    fn homes_move(&self) -> bool {
+        self.shape.moving.is_some()
+    }
+
+    fn home(&self, block: Block) -> Home {
+        self.shape.home_and_moves(block).unwrap_or(Home::born(CellId(u32::MAX)))
+    }
+
+    fn set_home(&mut self, block: Block, home: Home) {
+        let was_here = self.home_of(block) == self.core.me;
+        let Some(moving) = &mut self.shape.moving else { return };
+        moving.homes.set(block, home);
+        let is_here = home.cell == self.core.me;
+        if is_here {
+            self.core.counts.moved_here += 1;
+        } else if was_here {
+            self.core.counts.moved_away += 1;
+            self.core.vacated.push((self.shape.allocation.offset, block));
+        }
+    }
+
+    fn missed(&mut self, block: Block, by: CellId, is_store: bool) {
+        let home = self.home(block);
+        let Some(moving) = &mut self.shape.moving else { return };
+        if let Some((blocks, decided)) = moving.pages.missed(block, home, by, is_store) {
+            self.core.decided.push((self.shape.allocation.offset, blocks, decided));
+        }
+    }
+
     fn blocks(&self) -> u64 {
         self.shape.layout.blocks()
     }
@@ -250,6 +328,7 @@ impl Tempest for Driver<'_> {
         if old == access {
             return;
         }
+        self.count(block, old, access);
         let layout = self.shape.layout;
         if access < old && old == Access::Invalid && self.filled == Some(block) {
             self.filled = None;

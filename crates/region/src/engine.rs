@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use comb_coherence::release::Release;
 use comb_coherence::stache::Stache;
-use comb_coherence::{Access, Block, CellId, Loss, Protocol};
+use comb_coherence::{Access, Block, CellId, Home, Loss, Protocol};
 use comb_memory::{Layout, Memory};
 
 use crate::driver::{Core, Driver};
 use crate::futex::Futexes;
 use crate::heap::Heap;
 use crate::homes::Homes;
+use crate::moving::Moving;
 use crate::peers::{Gone, Peers};
 use crate::synchronise::Synchronisation;
 use crate::terms::{Allocation, Sharing};
@@ -25,6 +26,7 @@ mod named;
 mod pages;
 #[cfg(test)]
 pub(crate) mod scene;
+mod tending;
 
 use faults::{Ahead, Hold, Served};
 pub(crate) use faults::{Stopped, Waited};
@@ -55,6 +57,10 @@ pub(crate) struct Shape {
     claimed: BTreeSet<u64>,
     pub(crate) lost: BTreeMap<u64, Loss>,
     ahead: Ahead,
+    /// Of how many bytes that live elsewhere there are copies here.
+    pub(crate) copied_bytes: u64,
+    /// Of memory whose blocks may get another home.
+    pub(crate) moving: Option<Moving>,
     /// Of a named region, what a task's memory does not have.
     pub(crate) named: Option<Named>,
 }
@@ -95,7 +101,7 @@ impl Engine {
         imports: bool,
     ) -> Self {
         Self {
-            core: Core::new(memory, peers, CellId(rank), imports),
+            core: Core::new(memory, peers, CellId(rank), count, imports),
             entries: BTreeMap::new(),
             heap: Heap::slice(rank, count),
             factories: BTreeMap::new(),
@@ -128,6 +134,7 @@ impl Engine {
         }
         self.buffer = buffer;
         self.core.raise();
+        self.tend();
         if let Some(peers) = &mut self.core.peers {
             peers.flush();
             while let Some(gone) = self.core.peers.as_mut().and_then(Peers::take_gone) {
@@ -208,6 +215,8 @@ impl Engine {
             self.core.memory.guard(&layout, initial).map_err(|_| REFUSED_MEMORY)?;
             Some(protocol)
         };
+        let moving = (terms.moves && terms.sharing.may_move() && protocol.is_some())
+            .then(|| Moving::new(me, homes.extent_blocks()));
         let shape = Shape {
             allocation,
             layout,
@@ -215,6 +224,8 @@ impl Engine {
             claimed: BTreeSet::new(),
             lost: BTreeMap::new(),
             ahead: Ahead::default(),
+            copied_bytes: 0,
+            moving,
             named: None,
         };
         self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
@@ -225,6 +236,7 @@ impl Engine {
     pub(crate) fn remove(&mut self, offset: u64) {
         if let Some(entry) = self.entries.remove(&offset) {
             self.core.forget(offset);
+            self.core.copies.forget(offset, entry.shape.copied_bytes);
             self.core
                 .memory
                 .unmap(&entry.shape.layout, true)
@@ -234,15 +246,29 @@ impl Engine {
 }
 
 impl Shape {
+    /// Where a block lives, as far as this component knows.
     #[inline]
     pub(crate) fn home(&self, block: u64) -> Option<u32> {
-        self.homes.of(self.homes.extent(block))
+        if self.moving.is_none() {
+            return self.homes.of(self.homes.extent(block));
+        }
+        self.home_and_moves(Block(block)).map(|home| home.cell.0)
     }
 
-    /// Blocks that live here begin with every right, from when they are first of interest.
+    /// The same, and how often it had moved when it came there.
+    pub(crate) fn home_and_moves(&self, block: Block) -> Option<Home> {
+        let born = CellId(self.homes.of(self.homes.extent(block.0))?);
+        Some(self.moving.as_ref().map_or(Home::born(born), |moving| moving.homes.of(block, born)))
+    }
+
+    /// Blocks that were born here begin with every right, from when they are first of interest. One that has moved here has its right
+    /// already, and its neighbours may live elsewhere.
     pub(crate) fn claim(&mut self, core: &Core, block: u64) {
         let extent = self.homes.extent(block);
-        if !self.claimed.insert(extent) || self.homes.are_all(core.me.0) {
+        if self.homes.of(extent) != Some(core.me.0)
+            || !self.claimed.insert(extent)
+            || self.homes.are_all(core.me.0)
+        {
             return;
         }
         let blocks = self.homes.blocks_of(extent);

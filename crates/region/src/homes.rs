@@ -25,6 +25,11 @@ impl Homes {
         block / self.extent_blocks
     }
 
+    /// How many blocks get their home together.
+    pub(crate) fn extent_blocks(&self) -> u64 {
+        self.extent_blocks
+    }
+
     pub(crate) fn blocks_of(&self, extent: u64) -> std::ops::Range<u64> {
         extent * self.extent_blocks..(extent + 1) * self.extent_blocks
     }

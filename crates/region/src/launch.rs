@@ -77,6 +77,7 @@ pub struct Launch {
     components: Option<u32>,
     share: Share,
     memory_bytes: u64,
+    copies_bytes: u64,
     checkpoint: Option<Checkpoint>,
     bind: Option<Binding>,
     output: Output,
@@ -188,6 +189,7 @@ impl Launch {
             components: None,
             share: Share::Auto,
             memory_bytes: 0,
+            copies_bytes: 0,
             checkpoint: None,
             bind: None,
             output: Output::Inherited,
@@ -231,6 +233,14 @@ impl Launch {
     #[must_use]
     pub fn memory_bytes(mut self, memory_bytes: u64) -> Self {
         self.memory_bytes = memory_bytes;
+        self
+    }
+
+    /// The most that each component keeps of copies of others' memory: what is beyond it is given back, the oldest first, and asked for again when it is
+    /// needed. Sixteen blocks may always be kept. 0 is no limit.
+    #[must_use]
+    pub fn copies_bytes(mut self, copies_bytes: u64) -> Self {
+        self.copies_bytes = copies_bytes;
         self
     }
 
@@ -379,6 +389,7 @@ impl Launch {
             share: self.share,
             frames: None,
             memory_bytes: self.memory_bytes,
+            copies_bytes: self.copies_bytes,
             checkpoint,
         };
         Ok(Plan {

@@ -2,6 +2,8 @@
 
 mod array;
 mod checkpoint;
+mod copies;
+mod counts;
 mod covering;
 mod driver;
 mod engine;
@@ -12,6 +14,7 @@ mod homes;
 mod kept;
 pub mod launch;
 mod lock;
+mod moving;
 pub mod named;
 mod pages_file;
 mod peers;
@@ -25,6 +28,7 @@ mod wire;
 
 pub use self::array::{Array, Lost, Number};
 pub use self::checkpoint::CheckpointError;
+pub use self::counts::Counts;
 pub use self::lock::{Barrier, HeldLock, Lock};
 pub use self::synchronise::Combine;
 pub use self::task::{AllocateError, JoinError, Task};

@@ -12,6 +12,7 @@ pub(crate) use self::allocating::available_bytes;
 pub use self::allocating::{AllocateError, NotAllocated};
 pub use self::description::*;
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
+use crate::counts::Counts;
 use crate::covering;
 use crate::engine::Engine;
 use crate::peers::Peers;
@@ -133,7 +134,8 @@ impl Task {
             // Before this process gets any thread that serves.
             covering::cover();
         }
-        let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
+        let mut engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
+        engine.core.copies.limit(description.as_ref().map_or(0, |description| description.copies_bytes));
         let runtime = Runtime::start(engine, Whose::Task)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
         let checkpoints = description.and_then(|description| description.checkpoint);
@@ -299,6 +301,42 @@ impl Task {
         let mut engine = self.runtime().enter();
         engine.prefetch(address as usize, bytes, to_store);
         Runtime::leave(engine);
+    }
+
+    /// Tells another component, or all others, that they will soon want to read this: blocks that live here or are here. Who believes it asks for
+    /// them, and has a copy when it comes to read; what is stored meanwhile is found as ever. A hint, which does not wait. How many blocks were
+    /// offered.
+    pub fn push(&self, address: *const u8, bytes: usize, to: Option<u32>) -> usize {
+        let mut engine = self.runtime().enter();
+        let offered = engine.push(address as usize, bytes, to);
+        Runtime::leave(engine);
+        offered
+    }
+
+    /// Gives blocks that live here another home, of memory that [`Terms::moves`](crate::Terms::moves): for a program that knows better
+    /// than the count of misses. It does not wait, and what others are about to do is done first. How many blocks are on their way.
+    pub fn move_home(&self, address: *const u8, bytes: usize, to: u32) -> usize {
+        let mut engine = self.runtime().enter();
+        let moving = engine.move_home(address as usize, bytes, to);
+        Runtime::leave(engine);
+        moving
+    }
+
+    /// Where the block at an address lives, as far as this component knows. Of memory that it has never touched it may know nothing; where
+    /// page frames are shared, nobody needs to know.
+    pub fn home(&self, address: *const u8) -> Option<u32> {
+        self.runtime().lock().home_at(address as usize)
+    }
+
+    /// What has happened to this component's memory since it joined.
+    pub fn counts(&self) -> Counts {
+        let engine = self.runtime().lock();
+        Counts { copies_bytes: engine.core.copies.bytes(), ..engine.core.counts }
+    }
+
+    /// How often threads of this component have waited for a block.
+    pub fn misses(&self) -> u64 {
+        self.counts().misses
     }
 
     /// Lets others be served now: for a program that computes for long without touching anything that it has to ask for. Without, a thread

@@ -16,6 +16,8 @@ pub struct Terms {
     pub placement: Placement,
     /// It may be larger than memory and disk: what is never touched costs nothing.
     pub sparse: bool,
+    /// Blocks get another home when one component alone keeps missing them. Only where one writes at a time: [`Sharing::may_move`].
+    pub moves: bool,
 }
 
 impl Default for Terms {
@@ -27,6 +29,7 @@ impl Default for Terms {
             sharing: Sharing::Stache,
             placement: Placement::FirstTouch,
             sparse: false,
+            moves: false,
         }
     }
 }
@@ -54,6 +57,13 @@ pub enum Sharing {
     Update,
     /// A protocol of the program's own, by the number under which each component has registered it.
     Own(u16),
+}
+
+impl Sharing {
+    /// Whether blocks may get another home than they were born with: where many write, they stay.
+    pub fn may_move(self) -> bool {
+        !matches!(self, Self::Release | Self::Update)
+    }
 }
 
 /// Where blocks live.

@@ -16,7 +16,8 @@ const CASE: &str = "COMB_TEST_CASE";
 const LENGTH: usize = 40_000;
 
 type Case = (&'static str, fn(&Task));
-const CASES: &[Case] = &[("goes_on", goes_on), ("stays_in_the_second", stays_in_the_second)];
+const CASES: &[Case] =
+    &[("goes_on", goes_on), ("stays_in_the_second", stays_in_the_second), ("has_moved", has_moved)];
 
 #[test]
 fn component() {
@@ -331,5 +332,80 @@ fn a_kill_in_the_middle_leaves_the_checkpoint_before() {
         std::fs::write(&pipe, &former[..former.len() / 2]).unwrap();
         succeeds(&case(true));
         assert_eq!(directory.current(), 2);
+    }
+}
+
+/// Memory whose blocks live elsewhere than they were born: each life moves them on, and stores something there.
+fn has_moved(task: &Task) {
+    const WORDS: usize = 512;
+    let (rank, count) = (task.rank(), task.count());
+    let life = Array::<u64>::together(task, 1, &Terms::default()).expect("allocated");
+    let placements = [Placement::FirstTouch, Placement::RoundRobin, Placement::At(count - 1)];
+    let terms = placements.map(|placement| Terms { placement, moves: true, ..Terms::default() });
+    let all = terms.map(|terms| Array::<u64>::together(task, LENGTH, &terms).expect("allocated"));
+    let pages = LENGTH.div_ceil(WORDS);
+    let place = |numbers: &Array<u64>, page: usize| numbers.as_ptr().wrapping_add(page * WORDS).cast::<u8>();
+    let before = life.get(0);
+    task.barrier();
+    let born: Vec<Vec<Option<u32>>> =
+        all.iter().map(|numbers| (0..pages).map(|page| task.home(place(numbers, page))).collect()).collect();
+    if task.restored() {
+        for (numbers, terms) in all.iter().zip(&terms) {
+            for index in 0..LENGTH {
+                assert_eq!(
+                    numbers.get(index),
+                    before * 1_000_000 + index as u64,
+                    "{terms:?}, element {index}"
+                );
+            }
+        }
+    }
+    task.barrier();
+    for (numbers, terms) in all.iter().zip(&terms) {
+        for round in 0..2 {
+            // To the next, and to the one behind it; who has a block then stores into it.
+            let turn = ((rank + round) % count) as usize;
+            for page in (0..pages).filter(|page| page % count as usize == turn) {
+                for index in page * WORDS..((page + 1) * WORDS).min(LENGTH) {
+                    numbers.set(index, (before + 1) * 1_000_000 + index as u64);
+                }
+            }
+            task.barrier();
+            task.move_home(place(numbers, 0), LENGTH * 8, (rank + 1) % count);
+            task.barrier();
+        }
+        // Whoever reads a block on its way waits until it is there.
+        (0..pages).for_each(|page| assert!(numbers.get(page * WORDS) >= 1_000_000));
+        task.barrier();
+        let here = (0..pages).filter(|&page| task.home(place(numbers, page)) == Some(rank)).count();
+        assert_eq!(task.reduce(Combine::Sum, &[here as u64]), [pages as u64], "{terms:?}: each lives once");
+    }
+    let moved = task.reduce(Combine::Sum, &[task.counts().moved_here])[0];
+    assert!(moved > pages as u64, "{moved}");
+    if rank == 0 {
+        life.set(0, before + 1);
+    }
+    task.checkpoint().expect("written");
+    // What a component knows of homes at the beginning of a life is where blocks were born.
+    if task.restored() {
+        for (known, placement) in born.iter().zip(placements) {
+            for (page, home) in known.iter().enumerate() {
+                let extent = u32::try_from(page / 16).expect("few");
+                match placement {
+                    Placement::At(at) => assert_eq!(*home, Some(at)),
+                    Placement::RoundRobin => assert_eq!(*home, Some(extent % count)),
+                    Placement::FirstTouch => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_moved_is_written_once_and_lives_where_it_was_born() {
+    let directory = Directory::new("moved");
+    for life in 0..4 {
+        let outcome = launch("has_moved", 3, Share::Copy, &directory.0, life > 0).start().unwrap().wait();
+        assert!(outcome.is_success(), "life {life}:\n{}", said(&outcome));
     }
 }

@@ -41,8 +41,13 @@ fn nobody_finds_in_shared_page_frames_what_the_processor_forbids() {
 
 fn copies(task: &Task) {
     for (guard, block_bytes) in [(Guard::Page, 4096), (Guard::Mmu, 128)] {
-        let terms =
-            |sharing| Terms { guard, block_bytes, sharing, placement: Placement::RoundRobin, sparse: false };
+        let terms = |sharing| Terms {
+            guard,
+            block_bytes,
+            sharing,
+            placement: Placement::RoundRobin,
+            ..Terms::default()
+        };
         for sharing in [Sharing::Stache, Sharing::Migratory] {
             run_all(task, &terms(sharing), &FORBIDDEN);
         }

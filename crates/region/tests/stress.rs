@@ -28,55 +28,84 @@ fn passes(case: &str) {
 const PAGES: usize = 24;
 const WORDS: usize = 512;
 
+/// How blocks of [`order`] come to where they are.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Ways {
+    /// Who misses one asks for it.
+    Asked,
+    /// Homes move by chance, and so do offers.
+    Moved,
+}
+
 /// Each component counts up in words of its own, one a page, always in the order of the pages. Who reads the pages the other way round
 /// finds no less in a page than in the one behind it that it has read before; and never less than it has found there before.
 fn order(task: &Task) {
-    let (rank, count) = (task.rank() as usize, task.count() as usize);
     for sharing in [Sharing::Stache, Sharing::Migratory] {
         for placement in [Placement::RoundRobin, Placement::FirstTouch, Placement::At(1)] {
-            let terms = Terms { sharing, placement, ..Terms::default() };
-            let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
-            let mut dice = Dice::new(0x5EED + u64::from(task.rank()));
-            let mut seen = vec![0; PAGES * count];
-            let mut stored = 0;
-            task.barrier();
-            let end = Instant::now() + stress_time() / 6;
-            while Instant::now() < end {
-                if dice.below(2) == 0 {
-                    stored += 1;
-                    for page in 0..PAGES {
-                        words.set(page * WORDS + rank, stored);
-                    }
-                } else {
-                    let of = dice.index(count);
-                    let mut least = 0;
-                    for page in (0..PAGES).rev() {
-                        let value = words.get(page * WORDS + of);
-                        assert!(
-                            value >= least,
-                            "{sharing:?}, {placement:?}: page {page} has {value} of {of}, a later one {least}"
-                        );
-                        assert!(value >= seen[page * count + of], "{sharing:?}: it goes back");
-                        (least, seen[page * count + of]) = (value, value);
-                    }
-                }
+            for ways in [Ways::Asked, Ways::Moved] {
+                order_by(task, sharing, placement, ways);
             }
-            task.barrier();
-            for page in 0..PAGES {
-                assert_eq!(
-                    words.get(page * WORDS + rank),
-                    stored,
-                    "{sharing:?}, {placement:?}: a store is lost"
-                );
-            }
-            task.barrier();
         }
     }
+    let moved = task.reduce(Combine::Sum, &[task.counts().moved_here])[0];
+    assert!(moved > 0, "nothing has moved");
+}
+
+fn order_by(task: &Task, sharing: Sharing, placement: Placement, ways: Ways) {
+    let (rank, count) = (task.rank() as usize, task.count() as usize);
+    let moves = ways == Ways::Moved;
+    let terms = Terms { sharing, placement, moves, ..Terms::default() };
+    let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
+    let mut dice = Dice::new(0x5EED + u64::from(task.rank()));
+    let mut seen = vec![0; PAGES * count];
+    let mut stored = 0;
+    task.barrier();
+    let end = Instant::now() + stress_time() / 12;
+    while Instant::now() < end {
+        if moves {
+            let place = words.as_ptr().wrapping_add(dice.index(PAGES) * WORDS).cast();
+            let to = u32::try_from(dice.index(count)).expect("a rank");
+            let bytes = dice.index(5 * 4096) + 1;
+            match dice.below(3) {
+                0 => task.move_home(place, bytes, to),
+                1 => task.push(place, bytes, None),
+                _ => task.push(place, bytes, Some(to)),
+            };
+        }
+        if dice.below(2) == 0 {
+            stored += 1;
+            for page in 0..PAGES {
+                words.set(page * WORDS + rank, stored);
+            }
+        } else {
+            let of = dice.index(count);
+            let mut least = 0;
+            for page in (0..PAGES).rev() {
+                let value = words.get(page * WORDS + of);
+                assert!(value >= least, "{terms:?}: page {page} has {value} of {of}, a later one {least}");
+                assert!(value >= seen[page * count + of], "{terms:?}: it goes back");
+                (least, seen[page * count + of]) = (value, value);
+            }
+        }
+    }
+    task.barrier();
+    for page in 0..PAGES {
+        assert_eq!(words.get(page * WORDS + rank), stored, "{terms:?}: a store is lost");
+    }
+    task.barrier();
 }
 
 #[test]
 fn what_is_found_fits_one_order_of_stores() {
     passes("order");
+}
+
+/// The same with so little room for copies that blocks are given back all the time.
+#[test]
+fn what_is_given_back_fits_one_order_of_stores() {
+    let outcome =
+        components::prepare("order", 3, Share::Copy).copies_bytes(64 << 10).start().expect("started").wait();
+    assert!(outcome.is_success(), "{}", components::said(&outcome));
 }
 
 /// A number of shared memory as the processor's own atomic.

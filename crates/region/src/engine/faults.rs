@@ -116,6 +116,7 @@ impl Engine {
             return Stopped::Served;
         }
         slot.begin(1);
+        self.core.counts.misses += 1;
         self.core.await_block(entry.shape.allocation.offset, block, slot);
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         ask(&mut driver, protocol.as_mut(), block, is_store);
@@ -149,6 +150,26 @@ impl Engine {
         }
         self.core.raise();
         asked
+    }
+
+    /// Offers what lives here, or what is here, to others: to one of them, or to all. How many blocks were offered.
+    pub(crate) fn push(&mut self, address: usize, bytes: usize, to: Option<u32>) -> usize {
+        let others = self.core.others();
+        let to: Vec<u32> = others.into_iter().filter(|&rank| to.is_none_or(|to| to == rank)).collect();
+        let Some((entry, first)) = locate(&mut self.entries, address) else { return 0 };
+        let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
+        let Some(protocol) = &mut entry.protocol else { return 0 };
+        let mut offered = 0;
+        for block in (first.0..=last.0).map(Block) {
+            let Some(home) = entry.shape.home(block.0) else { continue };
+            let mut driver = Driver::new(&mut self.core, &mut entry.shape);
+            if to.is_empty() || home != driver.rank() && !driver.access(block).may_load() {
+                continue;
+            }
+            to.iter().for_each(|&to| protocol.on_push(&mut driver, block, CellId(to)));
+            offered += 1;
+        }
+        offered
     }
 
     /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
@@ -200,7 +221,8 @@ fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_st
 
 /// Asks for what probably is read next: blocks behind one another, twice as many each time.
 fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
-    let me = driver.me();
+    let me = driver.rank();
+    let most = driver.most_ahead().min(MOST_AHEAD_BYTES);
     let shape = driver.shape();
     let ahead = shape.ahead;
     let block_bytes = shape.layout.block_bytes() as u64;
@@ -208,7 +230,7 @@ fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) 
         shape.ahead = Ahead { next: block + 1, marker: block + 1, window: 0, end: block + 1 };
         return;
     }
-    let window = (ahead.window * 2).clamp(2, (MOST_AHEAD_BYTES / block_bytes).max(2));
+    let window = (ahead.window * 2).clamp(2, (most / block_bytes).max(2));
     // As far as somebody else's memory goes.
     let begin = ahead.end.max(block + 1);
     let end = (block + 1 + window).min(shape.layout.blocks());

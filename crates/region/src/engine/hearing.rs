@@ -110,9 +110,18 @@ impl Engine {
             match entry.shape.home(block) {
                 Some(home) if home == self.core.me.0 => entry.shape.claim(&self.core, block),
                 Some(_) => {}
-                // Its creator has told the sender before it has told us.
-                None if entry.early.len() < MOST_EARLY => {
+                // Its creator has told the sender before it has told us, or the sender offers what nobody here has touched.
+                None if entry.early.len() < MOST_EARLY
+                    && entry.shape.allocation.creator != self.core.me.0 =>
+                {
+                    let extent = |block| entry.shape.homes.extent(block);
+                    let is_asked =
+                        entry.early.last().is_some_and(|(_, early, _)| extent(early[2]) == extent(block));
+                    let extent = extent(block);
                     entry.early.push((from, *head, content.to_vec()));
+                    if !is_asked {
+                        self.ask_whose(offset, extent);
+                    }
                     return Ok(());
                 }
                 None => return Err(Mistake::Nonsense),
@@ -124,11 +133,24 @@ impl Engine {
         let mut driver = Driver::hearing(&mut self.core, &mut entry.shape, content);
         let heard = protocol.on_message(&mut driver, CellId(from), message);
         drop(driver);
+        // Whoever asked may have been sent on, and was not the thread that missed it.
+        if let Some(home) = entry.shape.home(block).filter(|&home| home == from && !content.is_empty()) {
+            self.core.depend_on(home);
+        }
         match heard {
             // What it had under way when it was declared dead.
             Ok(()) | Err(PeerError::Dead(_)) => Ok(()),
             Err(error) => Err(Mistake::Protocol { error, what: protocol.describe(kind), offset }),
         }
+    }
+
+    /// Asks where an extent lives, for messages that wait for that. The creator may be asked twice.
+    fn ask_whose(&mut self, offset: u64, extent: u64) {
+        let creator = self.entries[&offset].shape.allocation.creator;
+        let slot = self.slot();
+        slot.begin(1);
+        let token = self.core.token(creator, &slot);
+        self.core.say(creator, Kind::WhoseIs, &[token, offset, extent, 0], &[]);
     }
 
     fn take_allocated(&mut self, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
@@ -184,8 +206,11 @@ impl Engine {
         }
         self.core.answered(from, token, [0, 0])?;
         entry.shape.homes.learn(extent, home);
+        let homes = &entry.shape.homes;
         let early = std::mem::take(&mut entry.early);
-        self.hear_kept(early);
+        let (now, later) = early.into_iter().partition(|(_, head, _)| homes.extent(head[2]) == extent);
+        entry.early = later;
+        self.hear_kept(now);
         Ok(())
     }
 }
@@ -199,21 +224,31 @@ mod tests {
 
     use super::*;
     use crate::engine::scene::{WANTS_TO_WRITE, allocation, ask, engine};
-    use crate::terms::{Guard, Sharing};
+    use crate::terms::{Guard, Placement, Sharing, Terms};
+
+    /// Memory whose blocks move.
+    fn moving(offset: u64, sharing: Sharing, born: u32) -> Allocation {
+        let stays = allocation(offset, sharing, Guard::Page);
+        Allocation { terms: Terms { moves: true, placement: Placement::At(born), ..stays.terms }, ..stays }
+    }
 
     /// Whatever a peer sends, it is taken or refused, and what is refused leaves this component as it was, as far as can be told.
     #[test]
     fn any_message_is_taken_or_refused() {
         let engine = std::cell::RefCell::new(engine());
-        static PLACES: [u64; 5] = [0, 1 << 20, 2 << 20, 3 << 20, 4 << 20];
+        // Objects are further apart than others.
+        static PLACES: [u64; 7] = [0, 1 << 20, 2 << 20, 3 << 20, 128 << 20, 4 << 20, 5 << 20];
         let places = &PLACES;
         {
             let mut engine = engine.borrow_mut();
+            engine.core.copies.limit(4096);
             let sharings = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];
             for (&offset, sharing) in places.iter().zip(sharings) {
                 engine.install(allocation(offset, sharing, Guard::Page)).expect("installed");
             }
             engine.install(allocation(places[4], Sharing::Stache, Guard::Mmu)).expect("installed");
+            engine.install(moving(places[5], Sharing::Stache, 1)).expect("installed");
+            engine.install(moving(places[6], Sharing::Migratory, 0)).expect("installed");
         }
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
             cases: 3000,
@@ -221,7 +256,7 @@ mod tests {
             ..ProptestConfig::default()
         });
         let number = || {
-            prop_oneof![0..12_u64, Just(7 << 32), (0..12_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()]
+            prop_oneof![0..40_u64, Just(7 << 32), (0..16_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()]
         };
         let offset = prop_oneof![proptest::sample::select(&PLACES[..]), any::<u64>()];
         let content = prop_oneof![
@@ -230,7 +265,18 @@ mod tests {
             prop::collection::vec(any::<u8>(), 0..60),
             Just(postcard::to_stdvec(&allocation(0, Sharing::Stache, Guard::Page)).expect("plain")),
         ];
-        let message = (1..3_u32, 0..12_u8, number(), offset, number(), number(), content);
+        let anything = (1..3_u32, 0..12_u8, number(), offset, number(), number(), content);
+        // What a peer would say, at another time.
+        let plausible = (
+            1..3_u32,
+            Just(Kind::Protocol as u8),
+            (0..16_u64).prop_map(|kind| 7 << 32 | kind),
+            proptest::sample::select(&PLACES[..]),
+            0..40_u64,
+            0..3_u64,
+            prop_oneof![Just(Vec::new()), Just(vec![2; 4096])],
+        );
+        let message = prop_oneof![1 => anything, 3 => plausible];
         runner
             .run(&prop::collection::vec(message, 1..12), |messages| {
                 let mut engine = engine.borrow_mut();
@@ -241,11 +287,21 @@ mod tests {
                         prop_assert_eq!(engine.entries.len(), before);
                     }
                     let _ = engine.take(from, kind, &head[..usize::from(kind)]);
+                    engine.tend();
                 }
                 Ok(())
             })
             .unwrap();
         let mut engine = engine.into_inner();
+        let counts = engine.core.counts;
+        assert!(counts.moved_here > 0 && counts.evicted > 0, "hardly anything was taken: {counts:?}");
+        // What was born with component 1 it may give to us; what was born here, nobody can.
+        let given = |place: u64, block: u64| [7 << 32 | 13, place, block, 9];
+        let content = [&wire::pack(&given(places[5], 60))[..], &[5; 4096]].concat();
+        engine.take(1, Kind::Protocol as u8, &content).expect("its own");
+        let address = comb_memory::HEAP_START + usize::try_from(places[5]).expect("small") + 60 * 4096;
+        assert_eq!(engine.home_at(address), Some(0));
+        assert_eq!(engine.keeper(address), Some(1), "of sleepers, as all others know");
         for offset in places {
             assert!(engine.entries.contains_key(offset), "nobody else can free it");
         }
@@ -260,6 +316,8 @@ mod tests {
         assert!(refused(Kind::Protocol, [read, 0x5000, 0, 0], &[]).contains("where none is"));
         assert!(refused(Kind::Protocol, [6 << 32, 0, 0, 0], &[]).contains("no more"));
         assert!(refused(Kind::Protocol, [read, 0, 1 << 40, 0], &[]).contains("beyond the allocation"));
+        assert!(refused(Kind::Protocol, given(places[6], 60), &[5; 4096]).contains("cannot be given to us"));
+        assert!(refused(Kind::Protocol, given(places[3], 60), &[5; 4096]).contains("kind 13"));
         assert!(refused(Kind::Freed, [0, 0, 0, 0], &[]).contains("not its own"));
         assert!(refused(Kind::Known, [99, 0, 0, 0], &[]).contains("not asked"));
         let others = Allocation { creator: 1, ..allocation(0, Sharing::Stache, Guard::Page) };

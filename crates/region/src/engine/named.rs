@@ -84,6 +84,8 @@ impl Engine {
             claimed: std::collections::BTreeSet::new(),
             lost: BTreeMap::new(),
             ahead: Ahead::default(),
+            copied_bytes: 0,
+            moving: None,
             named: Some(named),
         };
         self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });

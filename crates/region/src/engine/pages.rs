@@ -141,14 +141,17 @@ mod tests {
 
     use super::*;
     use crate::engine::scene::{allocation, engine};
-    use crate::terms::{Guard, Sharing};
+    use crate::terms::{Guard, Sharing, Terms};
 
     /// A page that was stored to elsewhere alone, and one that nobody has ever had.
     #[test]
     fn what_lives_here_and_is_elsewhere_is_kept_though_its_frame_was_never_touched() {
         const OFFSET: u64 = 48 << 20;
         let mut engine = engine();
-        engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
+        let dealt = allocation(OFFSET, Sharing::Stache, Guard::Page);
+        // What all lives here has its rights from the beginning, and no frames.
+        let terms = Terms { placement: Placement::At(0), ..dealt.terms };
+        engine.install(Allocation { terms, ..dealt }).expect("installed");
         let shape = &mut engine.entries.get_mut(&OFFSET).expect("installed").shape;
         shape.claim(&engine.core, 3);
         engine.core.memory.set(&shape.layout, 3..4, Access::Invalid).expect("set");

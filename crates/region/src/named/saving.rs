@@ -12,7 +12,7 @@ use super::home::Filled;
 use super::register::Entry;
 use crate::pages_file::{CheckpointError, PAGE, Reader, Writer, current, file_of, name, system};
 
-const MAGIC: [u8; 8] = *b"combreg1";
+const MAGIC: [u8; 8] = *b"combreg2";
 /// After so many files that hold changes alone, one holds all.
 const LONGEST_CHAIN: u64 = 8;
 

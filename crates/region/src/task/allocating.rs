@@ -211,6 +211,10 @@ impl Task {
             let none = format!("there is no component {rank} for it to live with, of {}", self.count());
             return Err(AllocateError::Terms(none));
         }
+        if terms.moves && !terms.sharing.may_move() {
+            let stays = format!("with {:?}, blocks stay where they were born: no moves", terms.sharing);
+            return Err(AllocateError::Terms(stays));
+        }
         if !terms.sparse {
             let available = available_bytes();
             if bytes > available {

@@ -30,6 +30,9 @@ pub struct Description {
     pub frames: Option<i32>,
     /// The most that each component may keep of memory homed in it, in bytes; 0 is no limit.
     pub memory_bytes: u64,
+    /// The most that each component keeps of copies of others' memory, in bytes; 0 is no limit.
+    #[serde(default)]
+    pub copies_bytes: u64,
     /// Where the task's checkpoints are.
     pub checkpoint: Option<Checkpoint>,
 }
@@ -148,6 +151,7 @@ mod tests {
             share: Share::Auto,
             frames: Some(5),
             memory_bytes: 0,
+            copies_bytes: 0,
             checkpoint: Some(Checkpoint { directory: "/c".into(), restores: true }),
         }
     }

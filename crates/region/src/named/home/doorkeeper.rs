@@ -139,8 +139,14 @@ impl Guest<'_> {
         };
         let sharing = if wanted.migratory { Sharing::Migratory } else { Sharing::Stache };
         let (guard, placement) = (Guard::Page, Placement::At(0));
-        let terms =
-            Terms { block_bytes: wanted.block_bytes, guard, sharing, placement, sparse: wanted.sparse };
+        let terms = Terms {
+            block_bytes: wanted.block_bytes,
+            guard,
+            sharing,
+            placement,
+            sparse: wanted.sparse,
+            moves: false,
+        };
         if wanted.block_bytes < 4096 {
             return Err("its blocks are guarded by pages: 4096 bytes at least".to_owned());
         }
