@@ -11,6 +11,7 @@ mod heap;
 mod homes;
 pub mod launch;
 mod lock;
+mod meeting;
 pub mod named;
 mod pages_file;
 mod peers;

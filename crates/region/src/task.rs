@@ -14,6 +14,7 @@ pub use self::description::*;
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::covering;
 use crate::engine::Engine;
+use crate::meeting::{Meetings, Outcome};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime, Whose};
 use crate::synchronise::{Combine, Mode};
@@ -75,6 +76,8 @@ struct Inner {
     count: u32,
     budget: u64,
     used: std::sync::atomic::AtomicU64,
+    /// Where all components share page frames.
+    meetings: Option<Meetings>,
     next_barrier: std::sync::atomic::AtomicU64,
     checkpoints: Option<Checkpoint>,
     written: Mutex<Written>,
@@ -134,6 +137,8 @@ impl Task {
             covering::cover();
         }
         let engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
+        let meetings = (imports && count > 1)
+            .then(|| Meetings::among(memory, rank, count, engine.synchronisation.unanswered()));
         let runtime = Runtime::start(engine, Whose::Task)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
         let checkpoints = description.and_then(|description| description.checkpoint);
@@ -144,6 +149,7 @@ impl Task {
                 count,
                 budget,
                 used: std::sync::atomic::AtomicU64::new(0),
+                meetings,
                 next_barrier: std::sync::atomic::AtomicU64::new(COLLECTIVE_BARRIER + 1),
                 checkpoints,
                 written: Mutex::default(),
@@ -244,6 +250,11 @@ impl Task {
     ) -> Vec<u64> {
         self.publish();
         let runtime = self.runtime();
+        if let Some(meetings) = &self.inner.meetings
+            && let Outcome::Values(values) = meetings.meet(runtime, barrier, threads, (combine, values))
+        {
+            return values;
+        }
         runtime.call(|engine, slot| {
             let Engine { synchronisation, core, .. } = engine;
             synchronisation.arrive(core, barrier, threads, (combine, values), slot);
@@ -258,6 +269,10 @@ impl Task {
 
     /// Whoever synchronises with this thread from now on finds what it has stored before.
     pub fn publish(&self) {
+        // Where page frames are shared, what is stored is there.
+        if self.inner.meetings.is_some() {
+            return;
+        }
         self.runtime().call(Engine::begin_to_publish);
     }
 
