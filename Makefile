@@ -8,7 +8,7 @@ endif
 
 target := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test setup setup-test setup-bench bench install clean
+.PHONY: help demo test soak setup setup-test setup-bench bench install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,11 @@ demo: setup ## build Comb, start four cells, kill one, see the others carry on
 
 test: setup-test ## every check and test
 	cargo xtask test
+
+HOURS ?= 4
+
+soak: setup-test ## tests that take hours: simulated storms, then random stress of shared memory for HOURS=4
+	cargo xtask soak --hours $(HOURS)
 
 setup: ## install what a build needs and this machine lacks
 	@scripts/setup.sh

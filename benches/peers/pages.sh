@@ -14,24 +14,7 @@ name=${1:?$usage}
 count=${2:?$usage}
 shift 2
 
-directory=$(mktemp -d "${TMPDIR:-/tmp}/comb-pages-XXXXXX")
-mark=$(basename "$directory")
-runner=
-trap 'rm -rf "$directory" "/dev/shm/$mark"*' EXIT
-trap 'kill "$runner" 2>/dev/null || true; wait "$runner" || true; exit 143' HUP INT TERM
-
-missing() {
-    printf '{"peer":"%s","missing":"%s"}\n' "$name" "$1"
-    exit 0
-}
-
-# In the background, so that a signal to this script ends the peer at once.
-run() {
-    [ -x "$build/$program" ] || missing "not built: run make in benches/peers"
-    timeout --kill-after=5 "$time_limit_s" "$@" &
-    runner=$!
-    wait "$runner"
-}
+. "$here/runner.sh"
 
 case $name in
 threads)
@@ -40,25 +23,17 @@ threads)
     ;;
 openmpi-pages)
     program=pages_mpi
-    mkdir "/dev/shm/$mark"
     # osc sm where Open MPI allocates the window: it would choose rdma, which is as fast for a page and slower for many small runs. It cannot
     #   take memory of ours; rdma can, but not with one rank; pt2pt always can.
     # yield_when_idle: ranks that wait give the CPU away only if there is not one for each.
-    # The rest is as in run.sh, and the reasons stand there.
     case ${PAGES_WINDOW:-allocate} in
     create) one_sided=rdma,pt2pt ;;
     *) one_sided=sm,pt2pt ;;
     esac
     yield=1
     [ "$count" -gt "$(nproc)" ] || yield=0
-    run mpirun --allow-run-as-root --bind-to none --oversubscribe -n "$count" \
-        --mca pml ob1 --mca btl vader,self --mca osc "$one_sided" \
-        --mca mpi_yield_when_idle "$yield" \
-        --mca btl_vader_eager_limit 8192 --mca btl_vader_fbox_size 8192 \
-        --mca mpi_param_check 0 \
-        --mca btl_vader_backing_directory "/dev/shm/$mark" --mca osc_sm_backing_directory "/dev/shm/$mark" \
-        --mca osc_rdma_backing_directory "/dev/shm/$mark" --mca orte_tmpdir_base "$directory" \
-        --mca plm isolated --mca oob_tcp_if_include lo --mca oob_tcp_disable_ipv6_family 1 \
+    run_mpi "$count" --mca osc "$one_sided" --mca mpi_yield_when_idle "$yield" \
+        --mca osc_sm_backing_directory "/dev/shm/$mark" --mca osc_rdma_backing_directory "/dev/shm/$mark" \
         "$build/$program" "$@"
     ;;
 comb)

@@ -17,8 +17,8 @@ Usage: cargo xtask TASK
 
   check                        format, lints with every set of features, documentation, the protocol crates for aarch64,
                                house rules
-  test                         check, then every test, comb-net also without newer mechanisms and features, thousands of
-                               simulated storms, model checks, loom, fuzz and the shell scripts
+  test                         check, then every test, comb-net also without newer mechanisms and features, a minute of
+                               stress, thousands of simulated storms, model checks, loom, fuzz and the shell scripts
   sim                          simulations of the protocol crates (tests named sim_…)
   sim --seed N                 one run of each scenario (comb sim), and the log of each that fails
   sim --seed N NAME […]        one run of that scenario with its log; --nodes N, --soak, --loss PERCENT as it was
@@ -26,6 +26,8 @@ Usage: cargo xtask TASK
                                a thousand nodes for ten virtual hours, other long runs, and N storms of each scenario
                                (10000) from seed N on (1): an hour or two
   model                        model checks of the protocol crates (tests named model_…)
+  stress [--seconds N]         tasks that load and store by chance, judged by one order of all stores; N seconds in all (60)
+  soak [--hours N]             sim --soak, then stress for N hours (4)
   loom                         every interleaving of the protocols' atomic operations (comb-net, tests named loom_…)
   miri                         undefined behaviour in shared memory (comb-net, tests named miri_…); needs nightly
   fuzz [--seconds N] [NAME]    mutate what a peer may write, N seconds a test (20), only tests that contain NAME
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
             suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
+            suites::stress(&mut report, suites::STRESS_SECONDS);
             suites::storms(&mut report);
             suites::model_checks(&mut report);
             suites::loom(&mut report);
@@ -61,6 +64,17 @@ fn main() -> ExitCode {
         ["sim"] => suites::simulations(&mut report),
         ["sim", rest @ ..] => match suites::sim_arguments(rest) {
             Ok(arguments) => suites::sim(&mut report, &arguments),
+            Err(mistake) => return usage(&mistake),
+        },
+        ["stress", rest @ ..] => match suites::stress_arguments(rest) {
+            Ok(seconds) => suites::stress(&mut report, seconds),
+            Err(mistake) => return usage(&mistake),
+        },
+        ["soak", rest @ ..] => match suites::soak_arguments(rest) {
+            Ok(seconds) => {
+                suites::sim(&mut report, &suites::sim_arguments(&["--soak"]).expect("its own words"));
+                suites::stress(&mut report, seconds);
+            }
             Err(mistake) => return usage(&mistake),
         },
         ["model"] => suites::model_checks(&mut report),

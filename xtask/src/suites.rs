@@ -40,6 +40,40 @@ pub(crate) fn least_features(report: &mut Report) {
     report.run("comb-net with no features", tests);
 }
 
+/// How long tasks load and store by chance, unless told otherwise.
+pub(crate) const STRESS_SECONDS: u64 = 60;
+/// And in a soak.
+pub(crate) const SOAK_HOURS: u64 = 4;
+
+/// The time in `stress [--seconds N]`.
+pub(crate) fn stress_arguments(arguments: &[&str]) -> Result<u64, String> {
+    number(arguments, "--seconds", STRESS_SECONDS).ok_or_else(|| "stress takes [--seconds N]".to_owned())
+}
+
+/// The seconds of stress in `soak [--hours N]`.
+pub(crate) fn soak_arguments(arguments: &[&str]) -> Result<u64, String> {
+    let hours = number(arguments, "--hours", SOAK_HOURS).and_then(|hours| hours.checked_mul(3600));
+    hours.ok_or_else(|| "soak takes [--hours N]".to_owned())
+}
+
+/// What stands behind the option, if it is there; more than nothing.
+fn number(arguments: &[&str], option: &str, otherwise: u64) -> Option<u64> {
+    match arguments {
+        [] => Some(otherwise),
+        [name, number] if *name == option => number.parse().ok().filter(|&number| number > 0),
+        _ => None,
+    }
+}
+
+/// Tasks whose components load and store by chance, and what they find judged by one order: so many seconds in all.
+pub(crate) fn stress(report: &mut Report, seconds: u64) {
+    // One after the other, so that the time is what was asked for.
+    let mut tests =
+        cargo(["test", "-p", "comb-region", "--test", "stress", "--no-fail-fast", "--", "--test-threads=1"]);
+    tests.env("COMB_STRESS_SECONDS", seconds.to_string());
+    report.run("stress", tests);
+}
+
 /// Simulations of the protocol crates.
 pub(crate) fn simulations(report: &mut Report) {
     report.step("simulations", || protocol_suite("sim_"));
@@ -317,6 +351,17 @@ mod tests {
         ] {
             assert!(words(mistake).is_err(), "{mistake}");
         }
+    }
+
+    #[test]
+    fn stress_and_soak_understand_their_arguments() {
+        assert_eq!((stress_arguments(&[]), soak_arguments(&[])), (Ok(60), Ok(4 * 3600)));
+        assert_eq!(stress_arguments(&["--seconds", "7"]), Ok(7));
+        assert_eq!(soak_arguments(&["--hours", "12"]), Ok(12 * 3600));
+        for mistake in [&["--seconds"][..], &["--seconds", "0"], &["7"], &["--seconds", "7", "8"]] {
+            assert!(stress_arguments(mistake).is_err() && soak_arguments(mistake).is_err(), "{mistake:?}");
+        }
+        assert!(soak_arguments(&["--hours", "18446744073709551615"]).is_err());
     }
 
     #[test]

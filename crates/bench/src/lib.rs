@@ -3,6 +3,7 @@
 mod bare;
 mod between_hosts;
 mod blizzard_items;
+mod cell_region;
 mod circles_way;
 mod classic_group;
 mod classic_side;
@@ -35,6 +36,7 @@ mod room;
 pub mod side;
 mod socket_way;
 mod transports;
+mod two_hosts;
 mod via_way;
 mod workload;
 mod write_gap;

@@ -8,11 +8,13 @@ use comb_region::launch::{Launch, Output};
 use comb_region::task::Share;
 use serde_json::Value;
 
+use crate::cell_region::Cell;
 use crate::jacobi;
 use crate::memory_side::PART;
 use crate::net::median;
 use crate::program::peers_folder;
 use crate::report::{Goal, Row, print};
+use crate::two_hosts::{PRODUCTS, STENCILS, TwoHosts};
 
 const ROUNDS: usize = 3;
 const FULL_ROUNDS: usize = 7;
@@ -24,7 +26,9 @@ Import: all components are on one host and share page frames. Copy: each has its
 client is in its signal handler. Private memory and threads have small pages, too: what large ones save is lost to all shared memory alike.
 First load: of pages that have content, beside a shared mapping of the same that any program makes. Bulk: read once from begin to end, beside messages
 between the same two processes, each copied out. Jacobi's threads meet at a spinning barrier. The page cache and who stands beside it run one source,
-benches/peers/pages; its pages live where they are stored to (homes by blocks: its best case), or are dealt out in turn, as without knowledge of the program.";
+benches/peers/pages; its pages live where they are stored to (homes by blocks: its best case), or are dealt out in turn, as without knowledge of the program.
+Two hosts are network namespaces with a cable; their components are bound to a core each. Where both virtual cores are threads of one, a second gives little: that
+is what the rows of both cores of one host are for.";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 type Values = BTreeMap<String, Vec<f64>>;
@@ -59,6 +63,10 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
             measured.take(part, *components, *share, None)?;
         }
         measured.take("delivery", 1, Share::Auto, Some("userfaultfd"))?;
+        measured.take_cell_region()?;
+        if round == 1 || full {
+            measured.take_two_hosts()?;
+        }
         let (took, sum) = jacobi::by_threads(2);
         measured.values.entry("threads".to_owned()).or_default().push(took);
         if let Some(theirs) = measured.one("jacobi Auto: jacobi, checksum")
@@ -72,6 +80,14 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
         eprint!("\r{:60}\r", "");
     }
     Ok(measured)
+}
+
+fn launch(part: &str) -> Outcome<Launch> {
+    Ok(Launch::new(std::env::current_exe()?)
+        .arguments(["bench-side", "memory"])
+        .environment(PART, part)
+        .output(Output::Collected)
+        .without_input())
 }
 
 /// Names, components, and how they share.
@@ -104,6 +120,7 @@ pub(crate) const STACHE: &str = "pages, ours, stache";
 const RELEASE: &str = "pages, ours, release";
 pub(crate) const BY_BLOCKS: &str = "pages, Open MPI, homes by blocks";
 pub(crate) const IN_TURN: &str = "pages, Open MPI, homes in turn";
+const TWO_HOSTS: &str = "two hosts";
 const PAGES_ITERATIONS: &str = "100";
 
 /// What was measured, by names; and why something was not.
@@ -118,27 +135,52 @@ pub(crate) struct Measured {
 impl Measured {
     /// Runs a part, if need be without a mechanism of the kernel.
     fn take(&mut self, part: &str, components: u32, share: Share, without: Option<&str>) -> Outcome<()> {
-        let mut launch = Launch::new(std::env::current_exe()?)
-            .arguments(["bench-side", "memory"])
-            .environment(PART, part)
-            .components(components)
-            .share(share)
-            .output(Output::Collected)
-            .without_input();
+        let mut launch = launch(part)?.components(components).share(share);
         if let Some(without) = without {
             launch = launch.environment("COMB_WITHOUT", without);
         }
+        let of = without.map_or_else(|| format!("{share:?}"), |without| format!("without {without}"));
+        self.run(&format!("{part} {of}"), &launch)
+    }
+
+    /// With a home in this process.
+    fn take_cell_region(&mut self) -> Outcome<()> {
+        let cell = Cell::begin()?;
+        let launch = launch("cell_region")?.components(1).environment("COMB_RUNTIME_DIR", cell.directory());
+        self.run("cell region", &launch)
+    }
+
+    /// Network namespaces with a cable between.
+    fn take_two_hosts(&mut self) -> Outcome<()> {
+        let hosts = match TwoHosts::begin() {
+            Ok(hosts) => hosts,
+            Err(reason) => {
+                self.missing.insert(TWO_HOSTS.to_owned(), reason);
+                return Ok(());
+            }
+        };
+        self.run("one host", &hosts.on(launch("two_hosts")?, 1))?;
+        // With nothing to be sent: what the second core can give at all.
+        self.run("both cores", &launch("two_hosts")?.components(2))?;
+        for (part, name) in
+            [("two_hosts", "two hosts"), ("misses", "two hosts, misses"), ("bulk", "two hosts, bulk")]
+        {
+            self.run(name, &hosts.on(launch(part)?, 2))?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, name: &str, launch: &Launch) -> Outcome<()> {
         let outcome = launch.start()?.wait();
         if !outcome.is_success() {
             let said: Vec<_> =
                 outcome.printed.iter().map(|said| String::from_utf8_lossy(&said.error)).collect();
-            return Err(format!("{part} ({share:?}) has failed: {}", said.concat().trim()).into());
+            return Err(format!("{name} has failed: {}", said.concat().trim()).into());
         }
-        let of = without.map_or_else(|| format!("{share:?}"), |without| format!("without {without}"));
         for line in outcome.printed.iter().flat_map(|said| said.output.split(|&byte| byte == b'\n')) {
             let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
             if let (Some(test), Some(value)) = (line["test"].as_str(), line["value"].as_f64()) {
-                self.values.entry(format!("{part} {of}: {test}")).or_default().push(value);
+                self.values.entry(format!("{name}: {test}")).or_default().push(value);
             }
         }
         // What ended gives its memory back.
@@ -255,6 +297,58 @@ impl Measured {
                 Goal::None,
             ),
         ]);
+        rows.extend([
+            plain(
+                "cell region, import, hits: loads by private memory",
+                "cell region: loads by private",
+                "×",
+                Goal::AtMost(1.01),
+                1.0,
+            ),
+            plain(
+                "cell region, import, hits: stores by private memory",
+                "cell region: stores by private",
+                "×",
+                Goal::AtMost(1.01),
+                1.0,
+            ),
+            plain(
+                "cell region, import, first load of a page that another has stored to",
+                "cell region: first load, stored by others",
+                "µs",
+                Goal::AtMost(1.0),
+                1e-3,
+            ),
+            plain(
+                "… of a page that was never touched",
+                "cell region: first load, in runs",
+                "µs",
+                Goal::AtMost(1.0),
+                1e-3,
+            ),
+            beside(
+                "… that, beside a plain mapping",
+                "cell region: first load, in runs",
+                "ns",
+                "plain mapping",
+                "cell region: first load, fresh, plain",
+                Goal::None,
+            ),
+            plain(
+                "cell region, import, first store to a page",
+                "cell region: first store, median",
+                "µs",
+                Goal::AtMost(10.0),
+                1e-3,
+            ),
+            plain(
+                "cell region, copy, read miss of 4 KB",
+                "cell region: read miss by copy, median",
+                "µs",
+                Goal::AtMost(8.0),
+                1e-3,
+            ),
+        ]);
         for (block, message) in [(4096, 4096), (65536, 61440)] {
             rows.push(beside(
                 &format!("copy, read in order, blocks of {block} B"),
@@ -284,6 +378,7 @@ impl Measured {
             ),
         ]);
         rows.extend(self.page_rows());
+        rows.extend(self.two_host_rows());
         rows.extend([
             beside(
                 "128 B objects beside others', 1 in 100 changes is of another's, mmu",
@@ -323,6 +418,53 @@ impl Measured {
                 1.0,
             ),
         ]);
+        rows
+    }
+
+    /// Namespaces with a cable: what a second host gains, and what its misses cost.
+    fn two_host_rows(&self) -> Vec<Row> {
+        let note = self.missing.get(TWO_HOSTS).cloned().unwrap_or_default();
+        let row = |claim: String, ours: &str, unit: &'static str, peer: &str, theirs: &str, goal: Goal| {
+            let (ours, theirs) = (self.one(ours), self.one(theirs));
+            let by = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
+            let is_speed_up = unit == "µs";
+            let ratio = if is_speed_up { by(theirs, ours) } else { by(ours, theirs) };
+            Row { claim, ours, unit, peer: peer.to_owned(), theirs, ratio, goal, note: note.clone() }
+        };
+        let mut rows = Vec::new();
+        for (what, sizes) in [("product", PRODUCTS), ("stencil", STENCILS)] {
+            for size in sizes {
+                let is_largest = sizes.last() == Some(&size);
+                let goal = if is_largest { Goal::AtLeast(1.6) } else { Goal::None };
+                let alone = format!("one host: {what} {size}");
+                let mut beside = |how: &str, ours: &str, goal: Goal| {
+                    let (claim, ours) =
+                        (format!("{what} of {size}², {how}"), format!("{ours}: {what} {size}"));
+                    rows.push(row(claim, &ours, "µs", "one core", &alone, goal));
+                };
+                beside("two hosts of a core each", "two hosts", goal);
+                if is_largest {
+                    beside("both cores of one host, import", "both cores", Goal::None);
+                }
+            }
+        }
+        let (miss, raw) =
+            ("two hosts, misses: read miss, median", "two hosts, misses: raw round trip of a page");
+        rows.push(row(
+            "two hosts, read miss of 4 KB".to_owned(),
+            miss,
+            "ns",
+            "32 B there, 4 KB back",
+            raw,
+            Goal::AtMost(1.5),
+        ));
+        for (block, message) in [(4096, 4096), (65536, 61440)] {
+            let ours = format!("two hosts, bulk: sequential reading, blocks of {block}");
+            let theirs = format!("two hosts, bulk: stream of messages of {message}");
+            let goal = if block == 65536 { Goal::AtLeast(0.7) } else { Goal::None };
+            let claim = format!("two hosts, read in order, blocks of {block} B");
+            rows.push(row(claim, &ours, "MB/s", &format!("messages of {message} B"), &theirs, goal));
+        }
         rows
     }
 

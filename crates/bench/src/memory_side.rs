@@ -8,7 +8,7 @@ use comb_region::task::Description;
 use comb_region::{Array, Guard, Placement, Sharing, Task, Terms};
 use serde_json::json;
 
-use crate::{delivery, jacobi};
+use crate::{cell_region, delivery, jacobi, two_hosts};
 
 /// Which part a component runs.
 pub(crate) const PART: &str = "COMB_BENCH_PART";
@@ -24,6 +24,9 @@ pub(crate) fn run() -> Outcome {
     if part == "delivery" {
         return delivery::run();
     }
+    if part == "two_hosts" {
+        two_hosts::keep_to_one_core()?;
+    }
     let task = Task::join()?;
     match part.as_str() {
         "hits" => hits(&task),
@@ -33,34 +36,36 @@ pub(crate) fn run() -> Outcome {
         "jacobi" => grids(&task),
         "objects" => objects(&task),
         "metadata" => metadata(&task),
+        "two_hosts" => two_hosts::run(&task),
+        "cell_region" => cell_region::run(&task),
         other => Err(format!("{other:?} is no part of the benchmark").into()),
     }
 }
 
-fn say(task: &Task, rank: u32, test: &str, unit: &str, value: f64) {
+pub(crate) fn say(task: &Task, rank: u32, test: &str, unit: &str, value: f64) {
     if task.rank() == rank {
         println!("{}", json!({ "test": test, "unit": unit, "value": value }));
     }
 }
 
-fn nanoseconds_each(took: Duration, times: usize) -> f64 {
+pub(crate) fn nanoseconds_each(took: Duration, times: usize) -> f64 {
     took.as_nanos() as f64 / times as f64
 }
 
 /// The least of several.
-fn best_of(times: usize, mut measure: impl FnMut() -> Duration) -> Duration {
+pub(crate) fn best_of(times: usize, mut measure: impl FnMut() -> Duration) -> Duration {
     (0..times).map(|_| measure()).min().unwrap_or_default()
 }
 
 #[expect(unsafe_code, reason = "private and shared memory are read by the same code")]
-fn sum(words: *const u64, count: usize) -> u64 {
+pub(crate) fn sum_of(words: *const u64, count: usize) -> u64 {
     // SAFETY: both callers have so many words there; a component that stores them has stopped before.
     let words = unsafe { std::slice::from_raw_parts(words, count) };
     words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
 #[expect(unsafe_code, reason = "as `sum`")]
-fn fill(words: *mut u64, count: usize, with: u64) {
+pub(crate) fn fill(words: *mut u64, count: usize, with: u64) {
     // SAFETY: both callers have so many words there, and nobody else uses them meanwhile.
     let words = unsafe { std::slice::from_raw_parts_mut(words, count) };
     for (index, word) in words.iter_mut().enumerate() {
@@ -78,11 +83,11 @@ fn hits(task: &Task) -> Outcome {
         let private = small_pages(&mut private);
         let times = (512 << 20) / bytes;
         let loads = |words: *const u64| {
-            black_box(sum(words, count));
+            black_box(sum_of(words, count));
             best_of(5, || {
                 let started = Instant::now();
                 for _ in 0..times {
-                    black_box(sum(black_box(words), count));
+                    black_box(sum_of(black_box(words), count));
                 }
                 started.elapsed()
             })
@@ -125,7 +130,7 @@ fn hits(task: &Task) -> Outcome {
 
 /// Where its page frames are small, as shared memory's are.
 #[expect(unsafe_code, reason = "advice about memory that a vector has")]
-fn small_pages(words: &mut Vec<u64>) -> *mut u64 {
+pub(crate) fn small_pages(words: &mut Vec<u64>) -> *mut u64 {
     let first = words.as_mut_ptr();
     let begin = (first as usize).next_multiple_of(PAGE);
     let bytes = (size_of_val(&words[..]) + first as usize).saturating_sub(begin) / PAGE * PAGE;
@@ -173,24 +178,28 @@ fn first_touch(task: &Task) -> Outcome {
 }
 
 /// A shared mapping as any program makes one.
-struct PlainMapping {
+pub(crate) struct PlainMapping {
     file: std::os::fd::OwnedFd,
     bytes: usize,
 }
 
 impl PlainMapping {
-    fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
+    pub(crate) fn fresh(pages: usize) -> Result<Self, rustix::io::Errno> {
         let bytes = pages * PAGE;
         let file = rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
-        let this = Self { file, bytes };
-        fill(this.again()?, bytes / 8, 1);
+        Ok(Self { file, bytes })
+    }
+
+    fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
+        let this = Self::fresh(pages)?;
+        fill(this.again()?, this.bytes / 8, 1);
         Ok(this)
     }
 
     /// Mapped once more, for good.
     #[expect(unsafe_code, reason = "a mapping")]
-    fn again(&self) -> Result<*mut u64, rustix::io::Errno> {
+    pub(crate) fn again(&self) -> Result<*mut u64, rustix::io::Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping, of which nobody else knows.
         let memory = unsafe {
@@ -208,15 +217,28 @@ impl PlainMapping {
 }
 
 #[expect(unsafe_code, reason = "shared memory")]
-fn load(words: *const u64, index: usize) -> u64 {
+pub(crate) fn load(words: *const u64, index: usize) -> u64 {
     // SAFETY: the callers stay within what they have.
     unsafe { words.add(index).read_volatile() }
 }
 
 #[expect(unsafe_code, reason = "shared memory")]
-fn store(words: *mut u64, index: usize, value: u64) {
+pub(crate) fn store(words: *mut u64, index: usize, value: u64) {
     // SAFETY: the callers stay within what they have.
     unsafe { words.add(index).write_volatile(value) }
+}
+
+/// Does something with each of so many pages, a power of two, and never with the next, so that nothing is read ahead. How long each took,
+/// in nanoseconds, by length.
+pub(crate) fn in_no_order(pages: usize, access: impl Fn(usize)) -> Vec<u64> {
+    let mut each: Vec<u64> = Vec::with_capacity(pages);
+    for page in 0..pages {
+        let started = Instant::now();
+        access(page * 1237 % pages);
+        each.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    each.sort_unstable();
+    each
 }
 
 /// Misses of component 1, by copies, while component 0 waits and answers.
@@ -230,18 +252,7 @@ fn misses(task: &Task) -> Outcome {
         fill(fresh.as_ptr(), PAGES * WORDS, 1);
     }
     task.barrier();
-    // Never the next, so that nothing is read ahead.
-    let order: Vec<usize> = (0..PAGES).map(|page| page * 1237 % PAGES * WORDS).collect();
-    let timed = |access: &dyn Fn(usize)| {
-        let mut each: Vec<u64> = Vec::with_capacity(PAGES);
-        for &index in &order {
-            let started = Instant::now();
-            access(index);
-            each.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        }
-        each.sort_unstable();
-        each
-    };
+    let timed = |access: &dyn Fn(usize)| in_no_order(PAGES, |page| access(page * WORDS));
     if task.rank() == 1 {
         let all = [
             ("read miss", timed(&|index| _ = black_box(words.get(index)))),
@@ -358,7 +369,7 @@ fn bulk(task: &Task) -> Outcome {
         task.barrier();
         if task.rank() == 1 {
             let started = Instant::now();
-            black_box(sum(words.as_ptr(), BYTES / 8));
+            black_box(sum_of(words.as_ptr(), BYTES / 8));
             let rate = BYTES as f64 / started.elapsed().as_secs_f64() / 1e6;
             say(task, 1, &format!("sequential reading, blocks of {block_bytes}"), "MB/s", rate);
         }

@@ -6,6 +6,7 @@ mod conditions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use comb_net::Agent;
 use comb_net::agent::Limits;
@@ -16,6 +17,9 @@ use comb_region::named::home::{Home, HomeOptions};
 use comb_region::named::{Ask, Mode, Wanted};
 use comb_region::task::Share;
 use conditions::wait_until;
+
+/// For what takes seconds on an idle machine. A program that runs into this has failed.
+const LIMIT: Duration = Duration::from_secs(300);
 
 const LANGUAGES: [(&str, &[&str]); 2] = [
     ("cc", &["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]),
@@ -81,6 +85,7 @@ fn launch(program: &Path, components: u32, share: Share) -> Launch {
         .share(share)
         .output(Output::Collected)
         .without_input()
+        .limit(LIMIT)
 }
 
 fn run(launch: &Launch) -> Outcome {

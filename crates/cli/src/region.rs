@@ -124,7 +124,7 @@ impl Region {
                     0 => println!("region {name} is removed"),
                     1 => println!("region {name} is removed; a process that used it has lost it"),
                     users => {
-                        println!("region {name} is removed; {users} processes that used it have lost it")
+                        println!("region {name} is removed; {users} processes that used it have lost it");
                     }
                 }
                 Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use comb_host::signals;
@@ -21,7 +22,8 @@ use crate::failure::{Failure, Outcome};
 const EXAMPLES: &str = "\
 The components are processes of one program that share memory. They fail together: when one of them fails, the others are
 told to end (SIGTERM) and killed two seconds later, and the exit status is that of the one that failed first: its own, or 128
-and the signal that killed it. Nothing outlives this command.
+and the signal that killed it. A task that is not over within its --limit is ended in the same way; the exit status is 124. Nothing
+outlives this command.
 
 Examples:
   comb run -n 4 -- ./ocean -p4             four components on this host
@@ -56,6 +58,9 @@ pub(crate) struct Run {
     /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
     #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
     bind: Option<Binding>,
+    /// End the task if it is not over after so many seconds [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = limit)]
+    limit: Option<Duration>,
     /// Set a variable of the components' environment, or with its name alone pass ours on to other hosts
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable)]
     env: Vec<(String, OsString)>,
@@ -91,6 +96,12 @@ fn memory(text: &str) -> Result<u64, &'static str> {
     limits
         .map(|limits| limits.memory_bytes)
         .map_err(|_| "say a number of bytes, at least 1, such as 512M or 4G")
+}
+
+fn limit(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
+    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    limit.ok_or("say a number of seconds, more than 0, such as 90 or 0.5")
 }
 
 fn binding(text: &str) -> Result<Binding, BadCores> {
@@ -142,6 +153,9 @@ impl Run {
         if let Some(bytes) = self.memory {
             launch = launch.memory_bytes(bytes);
         }
+        if let Some(limit) = self.limit {
+            launch = launch.limit(limit);
+        }
         if let Some(directory) = &self.checkpoint {
             launch = launch.checkpoint(directory, self.restore);
         }
@@ -171,6 +185,9 @@ fn is_passed_on(variable: &str) -> bool {
 }
 
 fn sentence(ended: &Ended) -> Option<String> {
+    if let Some(limit) = ended.late {
+        return Some(format!("the task was not over after {limit:?} (--limit) and was told to end"));
+    }
     let failed = ended.failed.as_ref()?;
     Some(match ended.interrupted {
         // Whoever pressed Ctrl-C knows.
@@ -225,6 +242,11 @@ mod tests {
     fn options_are_read_as_people_write_them() {
         assert_eq!((memory("4G"), memory("100")), (Ok(4 << 30), Ok(100)));
         assert!(memory("0").is_err() && memory("much").is_err());
+        assert_eq!(
+            (limit("90"), limit("0.5")),
+            (Ok(Duration::from_secs(90)), Ok(Duration::from_millis(500)))
+        );
+        assert!(["0", "-1", "nan", "1e300", "soon"].iter().all(|text| limit(text).is_err()));
         assert_eq!(binding("all"), Ok(Binding::All));
         assert_eq!(binding("1,3"), Ok(Binding::Cores(vec![1, 3])));
         assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".into())));
@@ -240,12 +262,17 @@ mod tests {
     #[test]
     fn an_end_is_told_in_a_sentence() {
         let failed = Some(End { rank: 2, process: 123, how: How::Killed(9) });
-        let mut ended = Ended { failed, interrupted: None, printed: Vec::new() };
+        let mut ended = Ended { failed, interrupted: None, late: None, printed: Vec::new() };
         let told = "component 2 (pid 123) was killed by signal 9 (SIGKILL); the task ends with it";
         assert_eq!(sentence(&ended).unwrap(), told);
         ended.interrupted = Some(15);
         assert_eq!(sentence(&ended).unwrap(), "the task was told to end by SIGTERM");
         ended.interrupted = Some(2);
         assert_eq!(sentence(&ended), None);
+        ended.late = Some(Duration::from_millis(1500));
+        assert_eq!(
+            sentence(&ended).unwrap(),
+            "the task was not over after 1.5s (--limit) and was told to end"
+        );
     }
 }

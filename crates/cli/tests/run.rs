@@ -46,7 +46,12 @@ impl Scene {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.arg("run").args(arguments).env("XDG_RUNTIME_DIR", self.runtime());
+        command.arg("run");
+        // What hangs is to fail.
+        if !arguments.contains(&"--limit") {
+            command.args(["--limit", "300"]);
+        }
+        command.args(arguments).env("XDG_RUNTIME_DIR", self.runtime());
         // Passed on to other hosts, as all that begins so.
         command.env("COMB_TEST_SCENE", &self.directory).env_remove("COMB_WITHOUT").stdin(Stdio::null());
         command
@@ -277,6 +282,15 @@ fn the_exit_status_is_that_of_the_first_that_failed() {
     );
     let said = scene.fails(&[&BOTH_HERE[..], &["-n", "2", "sh", "-c", &fails]].concat(), 7);
     assert!(said.contains("component 1 (pid "), "{said}");
+}
+
+#[test]
+fn a_task_that_is_not_over_within_its_limit_is_ended() {
+    let scene = Scene::new("late");
+    for hosts in [&[][..], &BOTH_HERE] {
+        let said = scene.fails(&[hosts, &["-n", "2", "--limit", "0.2", "sleep", "1000"]].concat(), 124);
+        assert_eq!(said, "comb: the task was not over after 200ms (--limit) and was told to end\n");
+    }
 }
 
 #[test]

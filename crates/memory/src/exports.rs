@@ -1,17 +1,17 @@
 //! The home's side of memory that other processes of its host import: frames, and who may do what with them.
 //!
-//! The home has a descriptor by which the kernel marks pages in the importer's mappings, and acts without the importer's help:
+//! The home has a descriptor by which it makes and marks entries in the importer's page tables, and needs no help of the importer's:
 //!
-//! | importers may | frames | marks |
+//! | importers may | frames | entries |
 //! |---|---|---|
-//! | load and store | there | none, of those to whom a store was granted |
-//! | load | there, or not yet | on every page of an opened extent |
-//! | nothing | taken out of the file; the content is kept aside | the same |
+//! | load and store | there | unmarked, of those to whom a store was granted |
+//! | load | there, or not yet | marked, or none until it was asked for |
+//! | nothing | taken out of the file; the content is kept aside | none |
 //!
-//! An extent is opened before any page of it gets a frame, for a page with a frame and without a mark would let stores through. What was
-//! never opened costs nothing: there a touch is stopped because there is no frame.
+//! Any touch of a page without an entry is stopped, whether there is a frame or not: what was not shown is not seen, and no store goes through
+//! that was not granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -23,8 +23,13 @@ use crate::memory::MemoryError;
 use crate::space::{PAGE_BYTES, index};
 use crate::userfaultfd::Userfaultfd;
 
-/// Pages that are marked together.
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Pages whose presence is noted together.
 const EXTENT_BYTES: u64 = 2 << 20;
+const EXTENT_PAGES: u64 = EXTENT_BYTES / PAGE_BYTES as u64;
+/// Who touches a page is shown its neighbours that have frames, as the kernel does it with files.
+const AROUND_BYTES: u64 = 64 << 10;
 /// An importer whose mappings change all the time cannot be fenced in. It has so many tries, then it is killed.
 const FENCING_TRIES: usize = 100_000;
 
@@ -33,8 +38,8 @@ const FENCING_TRIES: usize = 100_000;
 pub struct Exports {
     frames: Frames,
     bytes: u64,
-    /// Extents with frames, or that had some.
-    opened: BTreeSet<u64>,
+    /// Which pages have frames, a bit each, by extent.
+    present: BTreeMap<u64, [u64; (EXTENT_PAGES / 64) as usize]>,
     importers: BTreeMap<u32, Importer>,
     /// By the beginning of what was granted: to whom.
     writers: BTreeMap<u64, Grant>,
@@ -70,7 +75,7 @@ impl Exports {
         Ok(Self {
             frames,
             bytes,
-            opened: BTreeSet::new(),
+            present: BTreeMap::new(),
             importers: BTreeMap::new(),
             writers: BTreeMap::new(),
             aside: BTreeMap::new(),
@@ -96,12 +101,7 @@ impl Exports {
         for page in [address, end] {
             protect(&guard, page, PAGE_BYTES, true).map_err(NoGuard)?;
         }
-        let importer = Importer { guard, address, process, is_dismissed: false };
-        for range in runs(self.opened.iter().copied()) {
-            let (at, bytes) = self.span(&(range.start..range.end.min(self.bytes)));
-            protect(&importer.guard, importer.address + at, bytes, true).map_err(NoGuard)?;
-        }
-        self.importers.insert(number, importer);
+        self.importers.insert(number, Importer { guard, address, process, is_dismissed: false });
         Ok(())
     }
 
@@ -148,29 +148,95 @@ impl Exports {
         self.writers.len()
     }
 
-    /// Gives pages frames, of zeros where there were none.
-    pub fn populate(&mut self, range: Range<u64>) -> Result<(), MemoryError> {
-        self.open(&range);
-        self.frames
-            .populate(range.start, index(range.end - range.start))
-            .map_err(|source| MemoryError::from_frames("make frames for other cells", source))
+    /// Lets an importer load a range, which gets frames of zeros where it has none, and what is around and has some: where that ends.
+    pub fn show(&mut self, number: u32, range: Range<u64>) -> Result<u64, MemoryError> {
+        let around = self.around(&range);
+        self.populate(range)?;
+        let end = around.end;
+        self.enter(number, around, true)?;
+        Ok(end)
     }
 
     /// Lets an importer store to a piece. The same piece is always granted whole.
     pub fn grant(&mut self, number: u32, range: Range<u64>) -> Result<(), MemoryError> {
         self.populate(range.clone())?;
-        let (at, bytes) = self.span(&range);
-        let Some(importer) = self.importers.get(&number).filter(|importer| !importer.is_dismissed) else {
+        if self.importers.get(&number).is_none_or(|importer| importer.is_dismissed) {
             return Ok(());
-        };
+        }
+        let bytes = range.end - range.start;
         // Before it holds: what was granted is never forgotten.
-        let grant = self.writers.entry(range.start).or_insert(Grant { bytes: bytes as u64, to: Vec::new() });
+        let grant = self.writers.entry(range.start).or_insert(Grant { bytes, to: Vec::new() });
         if !grant.to.contains(&number) {
             grant.to.push(number);
         }
-        // Who is gone, or has unmapped it, stores nothing.
-        let _ = protect(&importer.guard, importer.address + at, bytes, false);
+        self.enter(number, range, false)
+    }
+
+    /// Makes entries for pages with frames. Where there are some, they are unmarked or left as they are.
+    fn enter(&self, number: u32, range: Range<u64>, is_protected: bool) -> Result<(), MemoryError> {
+        let importer = self.importers.get(&number).filter(|importer| !importer.is_dismissed);
+        let Some(Importer { guard, address, .. }) = importer else { return Ok(()) };
+        let (at, bytes) = self.span(&range);
+        let (address, mut done, mut tries) = (address + at, 0, 0);
+        while done < bytes {
+            let page = address + done;
+            match guard.try_map(page, bytes - done, is_protected) {
+                (Ok(()), _) => break,
+                (Err(Errno::AGAIN), mapped) if tries < FENCING_TRIES => {
+                    tries += usize::from(mapped == 0);
+                    done += mapped;
+                }
+                (Err(Errno::EXIST), _) => {
+                    if !is_protected {
+                        let _ = protect(guard, page, PAGE_BYTES, false);
+                    }
+                    done += PAGE_BYTES;
+                }
+                // Who is gone, or has unmapped it, does nothing there.
+                (Err(Errno::SRCH | Errno::NOENT | Errno::AGAIN), _) => break,
+                (Err(source), _) => {
+                    return Err(MemoryError::from_frames("show frames to another cell", source));
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Gives pages frames, of zeros where there were none.
+    fn populate(&mut self, range: Range<u64>) -> Result<(), MemoryError> {
+        let mut pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        if pages.all(|page| self.is_present(page)) {
+            return Ok(());
+        }
+        self.frames
+            .populate(range.start, index(range.end - range.start))
+            .map_err(|source| MemoryError::from_frames("make frames for other cells", source))?;
+        self.note(&range, true);
+        Ok(())
+    }
+
+    fn is_present(&self, page: u64) -> bool {
+        let (extent, word, bit) = place(page);
+        self.present.get(&extent).is_some_and(|bits| bits[word] & bit != 0)
+    }
+
+    fn note(&mut self, range: &Range<u64>, is_present: bool) {
+        for page in range.start / PAGE..range.end.div_ceil(PAGE) {
+            let (extent, word, bit) = place(page);
+            let bits = self.present.entry(extent).or_default();
+            bits[word] = if is_present { bits[word] | bit } else { bits[word] & !bit };
+        }
+    }
+
+    /// A range, with the pages on both sides that have frames, as far as the next multiples of what is shown together.
+    fn around(&self, range: &Range<u64>) -> Range<u64> {
+        let least = range.start / AROUND_BYTES * AROUND_BYTES;
+        let most = range.end.next_multiple_of(AROUND_BYTES).min(self.bytes);
+        let has_frame = |&page: &u64| self.is_present(page);
+        let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
+        let before = (least / PAGE..first).rev().take_while(has_frame).last();
+        let behind = (end..most / PAGE).take_while(has_frame).last();
+        before.unwrap_or(first) * PAGE..behind.map_or(end, |last| last + 1) * PAGE
     }
 
     /// Nobody may store to a range any more. When it returns, nobody does.
@@ -192,6 +258,7 @@ impl Exports {
         self.frames
             .punch(range.start, range.end - range.start)
             .map_err(|source| MemoryError::System { action: "take frames away", source })?;
+        self.note(range, false);
         self.aside.insert(range.start, content);
         Ok(())
     }
@@ -209,7 +276,7 @@ impl Exports {
     /// A piece that was taken may be seen again, with what is kept aside of it.
     pub fn put_back(&mut self, range: &Range<u64>) {
         if let Some(content) = self.aside.remove(&range.start) {
-            self.open(range);
+            self.note(range, true);
             self.frames.copy_in(range.start, &content);
         }
     }
@@ -225,7 +292,7 @@ impl Exports {
             return;
         }
         // To look at a page gives it a frame.
-        self.open(&(at..at + into.len() as u64));
+        self.note(&(at..at + into.len() as u64), true);
         self.frames.copy_out(at, into);
     }
 
@@ -239,7 +306,7 @@ impl Exports {
             kept[from..from + content.len()].copy_from_slice(content);
             return;
         }
-        self.open(&(at..at + content.len() as u64));
+        self.note(&(at..at + content.len() as u64), true);
         self.frames.copy_in(at, content);
     }
 
@@ -251,21 +318,6 @@ impl Exports {
     fn kept_aside(&mut self, at: u64) -> Option<(u64, &mut [u8])> {
         let (&begin, content) = self.aside.range_mut(..=at).next_back()?;
         (at < begin + content.len() as u64).then_some((begin, content))
-    }
-
-    /// Marks the extents of a range in every importer, before anything there gets a frame.
-    fn open(&mut self, range: &Range<u64>) {
-        for extent in range.start / EXTENT_BYTES..range.end.div_ceil(EXTENT_BYTES) {
-            if !self.opened.insert(extent) {
-                continue;
-            }
-            let at = extent * EXTENT_BYTES;
-            let bytes = EXTENT_BYTES.min(self.bytes - at);
-            let numbers: Vec<u32> = self.importers.keys().copied().collect();
-            for number in numbers {
-                self.fence(number, at, bytes);
-            }
-        }
     }
 
     /// An importer may not store to a range. If that cannot be had, it ends.
@@ -315,15 +367,8 @@ fn protect(guard: &Userfaultfd, address: usize, bytes: usize, is_protected: bool
     outcome
 }
 
-/// Extents that are neighbours, as ranges of bytes.
-fn runs(extents: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for extent in extents {
-        let (start, end) = (extent * EXTENT_BYTES, (extent + 1) * EXTENT_BYTES);
-        match runs.last_mut() {
-            Some(last) if last.end == start => last.end = end,
-            _ => runs.push(start..end),
-        }
-    }
-    runs
+/// Where a page's presence is noted.
+fn place(page: u64) -> (u64, usize, u64) {
+    let within = page % EXTENT_PAGES;
+    (page / EXTENT_PAGES, index(within / 64), 1 << (within % 64))
 }

@@ -1,20 +1,17 @@
 //! The client's side of memory whose frames another process has, and decides about: see [`crate::exports`].
 //!
-//! Loads of pages that have a frame are the kernel's business alone. A store that was not granted is stopped, and so is any touch of
-//! a page without a frame: whoever serves the fault asks the home. The descriptor that can change that is the home's, and nobody here has it.
+//! A touch of what the home has not shown is stopped, and so is a store that it has not granted: whoever serves the fault asks the home. The
+//! descriptor by which that changes is the home's, and nobody here has it.
 #![expect(unsafe_code, reason = "puts mappings where programs expect them")]
 
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use comb_coherence::Block;
 use rustix::fs::MemfdFlags;
 
 use crate::frames;
 use crate::kernel::{self, Protection};
 use crate::layout::Layout;
 use crate::memory::{Memory, MemoryError, give_up, span};
-use crate::space::index;
 use crate::userfaultfd::Userfaultfd;
 
 impl Memory {
@@ -26,7 +23,6 @@ impl Memory {
         if frames::check(file)? < layout.frame_bytes() {
             return Err(MemoryError::BeyondFrames);
         }
-        // Only a kernel that has the rest marks pages of files that have no entry yet.
         let guard = Userfaultfd::open_whole().map_err(MemoryError::NoUserfaultfd)?;
         let (address, bytes) = span(layout);
         let mapped = || {
@@ -37,7 +33,7 @@ impl Memory {
                 kernel::advise(address, bytes, libc::MADV_DONTFORK)?;
                 let _ = kernel::advise(address, bytes, libc::MADV_NOHUGEPAGE);
             }
-            guard.register_import(address, bytes)
+            guard.register(address, bytes)
         };
         mapped().map_err(|source| {
             let _ = give_up(layout);
@@ -52,17 +48,6 @@ impl Memory {
         // SAFETY: mapped by `import`.
         unsafe { kernel::protect(address, bytes, Protection::LoadsAndStores) }
             .map_err(|source| MemoryError::from_mapping("open memory of another cell", source))
-    }
-
-    /// Has the kernel show blocks that are said to have frames: one call instead of a fault for each page. A hint.
-    pub fn look_ahead(&self, layout: &Layout, blocks: Range<u64>) {
-        const MADV_POPULATE_READ: libc::c_int = 22;
-        let end = blocks.end.min(layout.blocks());
-        if blocks.start < end {
-            let bytes = index((end - blocks.start) * layout.block_bytes() as u64);
-            // SAFETY: mapped by `import`; it makes entries and no content. An older kernel refuses, and each page faults by itself.
-            let _ = unsafe { kernel::advise(layout.address(Block(blocks.start)), bytes, MADV_POPULATE_READ) };
-        }
     }
 
     /// All of an allocation is lost: from now on whoever touches it is stopped, and there is no moment in which it is not one or the other.

@@ -130,16 +130,8 @@ impl Userfaultfd {
         works
     }
 
-    fn register(&self, address: usize, bytes: usize) -> Result<(), Errno> {
-        self.register_for(address, bytes, REGISTER_MISSING | REGISTER_WRITEPROTECT | REGISTER_MINOR)
-    }
-
-    /// Stops stores, and touches of pages that have no frame; loads of others are none of its business.
-    pub(crate) fn register_import(&self, address: usize, bytes: usize) -> Result<(), Errno> {
-        self.register_for(address, bytes, REGISTER_MISSING | REGISTER_WRITEPROTECT)
-    }
-
-    fn register_for(&self, address: usize, bytes: usize, mode: u64) -> Result<(), Errno> {
+    pub(crate) fn register(&self, address: usize, bytes: usize) -> Result<(), Errno> {
+        let mode = REGISTER_MISSING | REGISTER_WRITEPROTECT | REGISTER_MINOR;
         let mut register = Register { start: address as u64, bytes: bytes as u64, mode, ioctls: 0 };
         // SAFETY: the structure that this request is defined with; it changes how faults are reported, and no content.
         unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_REGISTER, &mut register) }
@@ -153,30 +145,41 @@ impl Userfaultfd {
         is_protected: bool,
         at_entry: impl Fn(usize) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mode = CONTINUE_DONTWAKE | if is_protected { CONTINUE_WRITEPROTECTED } else { 0 };
         let mut done = 0;
         let mut is_populated = false;
         while done < run.bytes {
             let bytes = run.bytes - done;
             let start = run.address + done;
-            let mut request = Continue { start: start as u64, bytes: bytes as u64, mode, mapped: 0 };
-            // SAFETY: the structure that this request is defined with; guarded pages, which get what their frames contain.
-            match unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_CONTINUE, &mut request) } {
-                Ok(()) => return Ok(()),
+            match self.try_map(start, bytes, is_protected) {
+                (Ok(()), _) => return Ok(()),
                 // Stopped on the way, after some pages: what stopped it comes out at the next try.
-                Err(Errno::AGAIN) => done += usize::try_from(request.mapped).unwrap_or(0),
-                Err(Errno::EXIST) => {
+                (Err(Errno::AGAIN), mapped) => done += mapped,
+                (Err(Errno::EXIST), _) => {
                     at_entry(start)?;
                     done += PAGE_BYTES;
                 }
-                Err(Errno::FAULT) if !is_populated => {
+                (Err(Errno::FAULT), _) if !is_populated => {
                     frames.populate(run.frame + done as u64, bytes)?;
                     is_populated = true;
                 }
-                Err(error) => return Err(error),
+                (Err(error), _) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Makes entries for pages that have frames and no entries, until something is in the way. EAGAIN: so many bytes are done.
+    pub(crate) fn try_map(
+        &self,
+        address: usize,
+        bytes: usize,
+        is_protected: bool,
+    ) -> (Result<(), Errno>, usize) {
+        let mode = CONTINUE_DONTWAKE | if is_protected { CONTINUE_WRITEPROTECTED } else { 0 };
+        let mut request = Continue { start: address as u64, bytes: bytes as u64, mode, mapped: 0 };
+        // SAFETY: the structure that this request is defined with; guarded pages, which get what their frames contain.
+        let done = unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_CONTINUE, &mut request) };
+        (done, usize::try_from(request.mapped).unwrap_or(0))
     }
 
     /// Makes frames with this content, and entries for them, at once. Frames that are there already are filled and mapped as they are.

@@ -1,9 +1,21 @@
 //! Counts how often it was run, in a named region: `comb up`, `comb region create tally --size 1M`, then this, as often as you like.
 
+use std::process::ExitCode;
+
 use comb_region::Task;
 use comb_region::named::Attaching;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match count() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tally: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn count() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "tally".to_owned());
     let task = Task::join()?;
     let region = task.attach(&name, &Attaching::default())?;

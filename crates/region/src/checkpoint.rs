@@ -211,7 +211,7 @@ impl Task {
             engine.generation = own.generation;
         }
         let of_ours = |allocation: &&Allocation| allocation.creator == self.rank();
-        self.count_as_used(own.holdings.allocations.iter().filter(of_ours).map(|of| of.bytes).sum());
+        own.holdings.allocations.iter().filter(of_ours).for_each(|allocation| self.count_as_used(allocation));
         let generations = own.holdings.generations();
         let mut chain = vec![number];
         while let Some(before) = open(self.rank(), chain[chain.len() - 1])?.head.before {

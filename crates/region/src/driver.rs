@@ -85,13 +85,6 @@ impl Core {
         self.peers.as_ref().is_none_or(|peers| peers.lives(rank))
     }
 
-    /// Something of this one's was asked for. (Hive §2, §5.6)
-    pub(crate) fn depend_on(&mut self, rank: u32) {
-        if let Some(depends) = self.depends.get_mut(rank as usize) {
-            *depends = true;
-        }
-    }
-
     pub(crate) fn say(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
         debug_assert_ne!(to, self.me.0, "nobody talks to itself");
         if let Some(peers) = &mut self.peers {
@@ -199,6 +192,15 @@ impl<'a> Driver<'a> {
 
     pub(crate) fn me(&self) -> u32 {
         self.core.me.0
+    }
+
+    /// Something of its home's memory is about to be asked for.
+    pub(crate) fn depend_on_home(&mut self, block: Block) {
+        if let Some(depends) =
+            self.shape.home(block.0).and_then(|home| self.core.depends.get_mut(home as usize))
+        {
+            *depends = true;
+        }
     }
 
     /// What was to be filled is.
@@ -348,5 +350,58 @@ impl Tempest for Driver<'_> {
         self.set_access(block, Access::Invalid);
         self.shape.lost.insert(block.0, loss);
         self.resume(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comb_coherence::Access::{self, Invalid, ReadOnly, ReadWrite};
+
+    use super::*;
+    use crate::engine::scene::{allocation, engine};
+    use crate::terms::{Guard, Sharing};
+
+    /// Rights are told to the MMU in runs; each block gets its own, be it beside others with another right, of another allocation, or taken again
+    /// before the MMU has heard of it.
+    #[test]
+    fn each_block_gets_the_right_that_it_was_given() {
+        const OFFSETS: [u64; 2] = [32 << 20, 33 << 20];
+        let mut engine = engine();
+        for offset in OFFSETS {
+            engine.install(allocation(offset, Sharing::Stache, Guard::Page)).expect("installed");
+            let layout = engine.entries[&offset].shape.layout;
+            engine.core.memory.set(&layout, 0..layout.blocks(), Invalid).expect("set");
+        }
+        let given: &[(usize, u64, Access)] = &[
+            (0, 1, ReadOnly),
+            (0, 2, ReadOnly),
+            (0, 3, ReadOnly),
+            (0, 4, ReadWrite),
+            (0, 5, ReadWrite),
+            (0, 7, ReadWrite),
+            (1, 8, ReadWrite),
+            (1, 9, ReadWrite),
+            (1, 9, Invalid),
+            (1, 2, ReadOnly),
+            (1, 2, ReadWrite),
+        ];
+        let mut expected = [[Invalid; 12]; 2];
+        for &(of, block, access) in given {
+            let entry = engine.entries.get_mut(&OFFSETS[of]).expect("installed");
+            let mut driver = Driver::new(&mut engine.core, &mut entry.shape);
+            driver.set_access(Block(block), access);
+            expected[of][usize::try_from(block).expect("small")] = access;
+            for (block, expected) in (0..).map(Block).zip(expected[of]) {
+                assert_eq!(driver.access(block), expected, "{block:?}, the MMU told of it or not");
+            }
+        }
+        engine.core.raise();
+        for (offset, expected) in OFFSETS.into_iter().zip(expected) {
+            let layout = engine.entries[&offset].shape.layout;
+            let found: Vec<_> =
+                (0..12).map(|block| engine.core.memory.access(&layout, Block(block))).collect();
+            assert_eq!(found, expected);
+            engine.remove(offset);
+        }
     }
 }

@@ -23,6 +23,8 @@ mod faults;
 mod hearing;
 mod named;
 mod pages;
+#[cfg(test)]
+pub(crate) mod scene;
 
 use faults::{Ahead, Hold, Served};
 pub(crate) use faults::{Stopped, Waited};
@@ -98,7 +100,7 @@ impl Engine {
             heap: Heap::slice(rank, count),
             factories: BTreeMap::new(),
             synchronisation: Synchronisation::new(rank, count),
-            futexes: Futexes::default(),
+            futexes: Futexes::new(rank),
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),

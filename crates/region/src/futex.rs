@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::driver::Core;
 use crate::engine::Engine;
+use crate::kept::{Kept, TooMuch};
 use crate::runtime::{self, Runtime};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
@@ -43,8 +44,15 @@ const WORDS: [Word; 5] = [Word::Wait, Word::Cancel, Word::Wake, Word::Answer, Wo
 
 /// Why a message about words is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("word {0} about who sleeps")]
-pub(crate) struct Mistake(u64);
+pub(crate) enum Mistake {
+    #[error("word {0} about who sleeps")]
+    Word(u64),
+    #[error("more than {0} threads of one component that sleep")]
+    Sleepers(u64),
+}
+
+/// More than a component has threads.
+pub(crate) const MOST_SLEEPERS: u64 = 65_536;
 
 /// One thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,20 +64,26 @@ struct Sleeper {
 }
 
 /// The queues of words that this component keeps.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct Futexes {
     queues: BTreeMap<u64, VecDeque<Sleeper>>,
+    sleepers: Kept,
 }
 
 impl Futexes {
+    pub(crate) fn new(own: u32) -> Self {
+        Self { queues: BTreeMap::new(), sleepers: Kept::new(own, MOST_SLEEPERS) }
+    }
+
     /// What another component says.
     pub(crate) fn take(&mut self, core: &mut Core, from: u32, head: &Head) -> Result<(), Mistake> {
         let [first, address, token, more] = *head;
         #[expect(clippy::cast_possible_truncation, reason = "parts of it")]
         let (word, bits) = (WORDS.get(usize::from(first as u8)), (first >> 32) as u32);
-        let answer = match word.ok_or(Mistake(first))? {
+        let answer = match word.ok_or(Mistake::Word(first))? {
             Word::Wait => {
-                self.add(address, Sleeper { rank: from, token, bits });
+                let added = self.add(address, Sleeper { rank: from, token, bits });
+                added.map_err(|TooMuch(most)| Mistake::Sleepers(most))?;
                 (more, 0)
             }
             Word::Cancel => {
@@ -78,10 +92,10 @@ impl Futexes {
             }
             Word::Wake => (token, self.wake(core, address, more, bits)),
             Word::Answer => {
-                return core.answered(from, token, [more, 0]).map_err(|_| Mistake(first));
+                return core.answered(from, token, [more, 0]).map_err(|_| Mistake::Word(first));
             }
             Word::Woken => {
-                return core.answered(from, token, [0, 0]).map_err(|_| Mistake(first));
+                return core.answered(from, token, [0, 0]).map_err(|_| Mistake::Word(first));
             }
         };
         core.say(from, Kind::Futex, &[Word::Answer as u64, address, answer.0, answer.1], &[]);
@@ -90,8 +104,15 @@ impl Futexes {
 
     /// Whoever sleeps in that component never wakes.
     pub(crate) fn forget(&mut self, rank: u32) {
+        let sleepers = &mut self.sleepers;
         self.queues.retain(|_, queue| {
-            queue.retain(|sleeper| sleeper.rank != rank);
+            queue.retain(|sleeper| {
+                let stays = sleeper.rank != rank;
+                if !stays {
+                    sleepers.remove(rank, 1);
+                }
+                stays
+            });
             !queue.is_empty()
         });
     }
@@ -110,33 +131,41 @@ impl Futexes {
         woken.len() as u64
     }
 
-    fn add(&mut self, address: u64, sleeper: Sleeper) {
+    fn add(&mut self, address: u64, sleeper: Sleeper) -> Result<(), TooMuch> {
+        self.sleepers.add(sleeper.rank, 1)?;
         self.queues.entry(address).or_default().push_back(sleeper);
+        Ok(())
     }
 
     fn cancel(&mut self, address: u64, rank: u32, token: u64) {
-        let Some(queue) = self.queues.get_mut(&address) else { return };
-        queue.retain(|sleeper| (sleeper.rank, sleeper.token) != (rank, token));
-        if queue.is_empty() {
-            self.queues.remove(&address);
-        }
+        self.take_out(address, |sleeper| (sleeper.rank, sleeper.token) == (rank, token));
     }
 
     /// Takes the first ones out that have one of the bits.
     fn remove(&mut self, address: u64, most: u64, bits: u32) -> Vec<Sleeper> {
-        let mut removed = Vec::new();
-        let Some(queue) = self.queues.get_mut(&address) else { return removed };
+        let mut left = most;
+        self.take_out(address, |sleeper| {
+            let is_chosen = sleeper.bits & bits != 0 && left > 0;
+            left -= u64::from(is_chosen);
+            is_chosen
+        })
+    }
+
+    fn take_out(&mut self, address: u64, mut is_meant: impl FnMut(&Sleeper) -> bool) -> Vec<Sleeper> {
+        let mut out = Vec::new();
+        let Some(queue) = self.queues.get_mut(&address) else { return out };
         queue.retain(|sleeper| {
-            let is_chosen = sleeper.bits & bits != 0 && (removed.len() as u64) < most;
-            if is_chosen {
-                removed.push(*sleeper);
+            let goes = is_meant(sleeper);
+            if goes {
+                out.push(*sleeper);
             }
-            !is_chosen
+            !goes
         });
         if queue.is_empty() {
             self.queues.remove(&address);
         }
-        removed
+        out.iter().for_each(|sleeper| self.sleepers.remove(sleeper.rank, 1));
+        out
     }
 }
 
@@ -204,7 +233,7 @@ fn add(engine: &mut Engine, address: usize, bits: u32, added: &Arc<Slot>) -> Opt
     let token = engine.core.token(keeper, &place);
     let rank = engine.core.me.0;
     if keeper == rank {
-        engine.futexes.add(address as u64, Sleeper { rank, token, bits });
+        engine.futexes.add(address as u64, Sleeper { rank, token, bits }).expect("as many as we like");
     } else {
         added.begin(1);
         let answer = engine.core.token(keeper, added);
@@ -314,11 +343,11 @@ mod tests {
     }
 
     fn queues() -> Futexes {
-        let mut futexes = Futexes::default();
+        let mut futexes = Futexes::new(0);
         for (address, rank, token, bits) in
             [(A, 0, 1, ANY), (A, 1, 1, 0b01), (B, 1, 2, ANY), (A, 1, 3, 0b10), (A, 2, 1, 0b11)]
         {
-            futexes.add(address, sleeper(rank, token, bits));
+            futexes.add(address, sleeper(rank, token, bits)).expect("room");
         }
         futexes
     }

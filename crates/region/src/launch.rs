@@ -42,6 +42,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use comb_net::agent::server::StartError;
 
@@ -80,6 +81,7 @@ pub struct Launch {
     bind: Option<Binding>,
     output: Output,
     has_input: bool,
+    limit: Option<Duration>,
     hosts: Vec<Host>,
     shell: String,
     comb: Option<PathBuf>,
@@ -190,6 +192,7 @@ impl Launch {
             bind: None,
             output: Output::Inherited,
             has_input: true,
+            limit: None,
             hosts: Vec::new(),
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
@@ -273,6 +276,13 @@ impl Launch {
         self
     }
 
+    /// A task that is not over so long after its start is told to end: [`Outcome::late`] says so.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Runs the task on these hosts, not on this one: [`serve_part`] does there what this process would do here. Neighbouring ranks are
     /// on one host. The environment is that of the shell there.
     #[must_use]
@@ -298,6 +308,14 @@ impl Launch {
 
     /// Starts the task.
     pub fn start(&self) -> Result<Running, LaunchError> {
+        let mut running = self.begin()?;
+        if let Some(limit) = self.limit {
+            running.limit(limit);
+        }
+        Ok(running)
+    }
+
+    fn begin(&self) -> Result<Running, LaunchError> {
         let (sender, events) = mpsc::sync_channel(EVENTS);
         if self.hosts.is_empty() {
             let components = self.components.unwrap_or(1);

@@ -9,6 +9,7 @@ mod futex;
 mod gate;
 mod heap;
 mod homes;
+mod kept;
 pub mod launch;
 mod lock;
 mod meeting;

@@ -4,6 +4,8 @@ use crate::synchronise::{Combine, Mode};
 use crate::task::Task;
 
 /// A lock that all components know by its number. First come, first served. Whoever has it finds what all who had it before have stored.
+///
+/// Each lock lives with one component. Of those that live with the same one, a component has or waits for 65,536 at once at most.
 #[derive(Clone, Debug)]
 pub struct Lock {
     task: Task,

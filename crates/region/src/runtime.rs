@@ -19,8 +19,10 @@ use crate::waiting::Slot;
 pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(50);
 /// An answer within this is what is usual.
 const SHORT_SPIN: Duration = Duration::from_micros(10);
-/// Somebody wakes a sleeper. This is for the case that nobody does.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// Somebody wakes a sleeper. This is for the case that nobody does; not in debug builds, where a wake-up that is missed is a hang, and the
+/// limits of the tests tell of it.
+const LONGEST_SLEEP: Option<Duration> =
+    if cfg!(debug_assertions) { None } else { Some(Duration::from_millis(100)) };
 
 /// Nothing tells that a peer has read and that there is room again.
 const BETWEEN_LOOKS_FOR_ROOM: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
@@ -334,7 +336,6 @@ impl Runtime {
     fn serve(&self, fault: Fault) -> Verdict {
         let mut engine = self.enter();
         let slot = engine.slot();
-        let mut shown = None;
         let verdict = loop {
             match engine.fault(fault.address, fault.is_store, &slot) {
                 Stopped::Served => break Verdict::Retry,
@@ -351,10 +352,6 @@ impl Runtime {
                             break Verdict::Retry;
                         }
                         Waited::Again => {}
-                        Waited::Shown(layout, blocks) => {
-                            shown = Some((Arc::clone(&engine.core.memory), layout, blocks));
-                            break Verdict::Retry;
-                        }
                         Waited::Refused(reason) => break Verdict::Lost(reason),
                     }
                 }
@@ -362,9 +359,6 @@ impl Runtime {
         };
         engine.slots.push(slot);
         Self::leave(engine);
-        if let Some((memory, layout, blocks)) = shown {
-            memory.look_ahead(&layout, blocks);
-        }
         verdict
     }
 }
@@ -379,4 +373,24 @@ pub(crate) fn on_fault(fault: Fault) -> Verdict {
     let is_named = fault.address as u64 - comb_memory::HEAP_START as u64 >= crate::named::ADDRESSES.start;
     let runtime = if is_named { &HOMES } else { &TASK };
     runtime.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::scene::owing;
+
+    /// No message will tell of it, and the next timer is far. One runtime for a process: all of it is of one test.
+    #[test]
+    fn who_drives_last_wakes_somebody_for_what_is_left_to_do() {
+        let runtime = Runtime::start(owing(80 << 20), Whose::Task).expect("started");
+        let is_kicked = || rustix::io::read(&runtime.kick, &mut [0; 8]).is_ok();
+        drop(runtime.enter());
+        drop(runtime.enter());
+        assert!(!is_kicked(), "somebody drives");
+        Runtime::leave(runtime.lock());
+        assert!(!is_kicked(), "somebody drives still");
+        Runtime::leave(runtime.lock());
+        assert!(is_kicked(), "nobody comes back to what was kept");
+    }
 }

@@ -10,11 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::Core;
+use crate::kept::{Kept, TooMuch};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
 /// Each component of the tree has so many below it.
 const BRANCHES: u32 = 4;
+
+/// Locks of one home that another component has or waits for at once: more than it has threads, and than programs hold.
+pub(crate) const MOST_LOCKS: u64 = 65_536;
+/// Values, and barriers that they are brought to, for which a component waits: each of its threads is at one barrier.
+pub(crate) const MOST_BROUGHT: u64 = 1 << 20;
 
 /// What is made of the values that threads bring to a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -141,6 +147,10 @@ pub(crate) enum Mistake {
     NotHeld,
     #[error("the answer to a question that it was not asked")]
     NotAsked,
+    #[error("more than {0} locks of one component at once")]
+    Locks(u64),
+    #[error("more barriers at once, and values for them, than {0}")]
+    Barriers(u64),
 }
 
 /// The answer to [`Word::TryWrite`] of who does not get it.
@@ -184,6 +194,9 @@ pub(crate) struct Synchronisation {
     locks: BTreeMap<u64, Lock>,
     /// How often something was said of a lock that nobody answers: see [`crate::meeting`].
     unanswered: Arc<AtomicU64>,
+    /// What others have brought to barriers, and what they have of locks or wait for.
+    brought: Kept,
+    asked: Kept,
 }
 
 impl Synchronisation {
@@ -194,6 +207,8 @@ impl Synchronisation {
             barriers: BTreeMap::new(),
             locks: BTreeMap::new(),
             unanswered: Arc::new(AtomicU64::new(0)),
+            brought: Kept::new(own, MOST_BROUGHT),
+            asked: Kept::new(own, MOST_LOCKS),
         }
     }
 
@@ -249,8 +264,9 @@ impl Synchronisation {
         let combine = state.combine.expect("somebody is here");
         let mut values = state.own.take().expect("somebody is here");
         let under = std::mem::take(&mut state.below);
-        for others in under.values() {
+        for (&rank, others) in &under {
             combine.all(&mut values, others);
+            self.brought.remove(rank, 1 + others.len() as u64);
         }
         match Self::above(self.own) {
             Some(above) => {
@@ -345,18 +361,23 @@ impl Synchronisation {
                 }
                 let combine = *combine.ok_or(Mistake::Word(first))?;
                 let values = numbers(content).ok_or(Mistake::Values)?;
-                let state = self.barriers.entry(barrier).or_default();
                 let fits = |others: &[u64]| others.len() == values.len();
-                if round != state.round || state.below.contains_key(&from) {
+                if let Some(state) = self.barriers.get(&barrier) {
+                    if round != state.round || state.below.contains_key(&from) {
+                        return Err(Mistake::Round(round));
+                    }
+                    let is_like_ours = state.own.as_deref().is_none_or(fits)
+                        && state.below.values().all(|others| fits(others))
+                        && (state.here.is_empty() || state.combine == Some(combine));
+                    if !is_like_ours {
+                        return Err(Mistake::Values);
+                    }
+                } else if round != 0 {
                     return Err(Mistake::Round(round));
                 }
-                let is_like_ours = state.own.as_deref().is_none_or(fits)
-                    && state.below.values().all(|others| fits(others))
-                    && (state.here.is_empty() || state.combine == Some(combine));
-                if !is_like_ours {
-                    return Err(Mistake::Values);
-                }
-                state.below.insert(from, values);
+                let kept = self.brought.add(from, 1 + values.len() as u64);
+                kept.map_err(|TooMuch(most)| Mistake::Barriers(most))?;
+                self.barriers.entry(barrier).or_default().below.insert(from, values);
                 self.go_on(core, barrier);
             }
             Word::Down => {
@@ -378,7 +399,7 @@ impl Synchronisation {
     /// What is said about a lock.
     fn hear(&mut self, core: &mut Core, from: u32, head: &Head) -> Result<(), Mistake> {
         let [first, number, token, more] = *head;
-        let mut who = Holder { rank: from, token };
+        let who = Holder { rank: from, token };
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let word = *WORDS.get(usize::from(first as u8)).ok_or(Mistake::Word(first))?;
         if word == Word::Answer {
@@ -388,30 +409,34 @@ impl Synchronisation {
             return Err(Mistake::Home);
         }
         let lock = self.locks.entry(number).or_default();
-        match word {
-            Word::Read => lock.queue.push_back((who, false)),
-            Word::Write => lock.queue.push_back((who, true)),
-            Word::TryWrite if lock.is_free() => lock.queue.push_back((who, true)),
-            Word::TryWrite => answer(core, self.own, who, BUSY),
-            Word::Unlock => lock.give_back(who)?,
-            Word::Await => {
-                who.token = more;
-                lock.give_back(who)?;
-                lock.conditions.entry(first >> 8).or_default().push_back(Holder { rank: from, token });
+        let heard = match word {
+            Word::TryWrite if !lock.is_free() => {
+                answer(core, self.own, who, BUSY);
+                Ok(())
             }
+            Word::Read | Word::Write | Word::TryWrite => self
+                .asked
+                .add(from, 1)
+                .map(|()| lock.queue.push_back((who, word != Word::Read)))
+                .map_err(|TooMuch(most)| Mistake::Locks(most)),
+            Word::Unlock => lock.give_back(who).map(|()| self.asked.remove(from, 1)),
+            Word::Await => lock
+                .give_back(Holder { rank: from, token: more })
+                .map(|()| lock.conditions.entry(first >> 8).or_default().push_back(who)),
             Word::Notify => {
                 let waiting = lock.conditions.entry(first >> 8).or_default();
                 let how_many = usize::try_from(token).unwrap_or(usize::MAX).min(waiting.len());
                 lock.queue.extend(waiting.drain(..how_many).map(|who| (who, true)));
                 lock.conditions.retain(|_, waiting| !waiting.is_empty());
+                Ok(())
             }
-            Word::Up | Word::Down | Word::Answer => return Err(Mistake::Word(first)),
-        }
+            Word::Up | Word::Down | Word::Answer => Err(Mistake::Word(first)),
+        };
         lock.serve(|who| answer(core, self.own, who, GRANTED));
         if lock.is_free() && lock.conditions.is_empty() {
             self.locks.remove(&number);
         }
-        Ok(())
+        heard
     }
 }
 

@@ -53,9 +53,9 @@ impl Slot {
         [0, 1].map(|index: usize| self.values[index].load(Ordering::Relaxed))
     }
 
-    /// Sleeps until the wait is over, at most so long. Somebody else drives meanwhile.
-    pub(crate) fn sleep(&self, limit: Duration) {
-        let _ = self.sleep_as_told(Some(limit));
+    /// Sleeps until the wait is over, at most so long, or until a signal's handler has run. Somebody else drives meanwhile.
+    pub(crate) fn sleep(&self, limit: Option<Duration>) {
+        let _ = self.sleep_as_told(limit);
     }
 
     /// The same, and says why the kernel let it go on: EINTR and the like. Without a limit it goes on sleeping after signals' handlers that are to

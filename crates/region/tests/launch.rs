@@ -3,6 +3,7 @@
 mod conditions;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use comb_region::launch::{Binding, End, How, Launch, LaunchError, Outcome, Output};
 use comb_region::task::{Description, Share};
@@ -52,6 +53,27 @@ fn all_components_exchange_messages() {
         }
     }
     assert!(run(&hello()).is_success(), "one alone");
+}
+
+/// Who does not hear is killed, and who has much to say does not put the limit off.
+#[test]
+fn a_task_that_is_not_over_within_its_limit_is_ended_and_says_so() {
+    let limit = Duration::from_millis(200);
+    for script in ["trap '' TERM; while :; do sleep 0.01; done", "yes"] {
+        let outcome = run(&shell(script).components(2).limit(limit));
+        assert_eq!(
+            (outcome.late, outcome.status(), outcome.is_success()),
+            (Some(limit), 124, false),
+            "{script}"
+        );
+    }
+    // Told to end, they end as if that had been asked of them.
+    let outcome = run(&shell("trap 'exit 0' TERM; while :; do sleep 0.01; done").limit(limit));
+    assert_eq!((&outcome.failed, outcome.is_success(), outcome.status()), (&None, false, 124));
+    for limit in [Duration::from_secs(600), Duration::MAX] {
+        let outcome = run(&shell("exit 3").limit(limit));
+        assert_eq!((outcome.late, outcome.status()), (None, 3));
+    }
 }
 
 #[test]

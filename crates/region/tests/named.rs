@@ -508,6 +508,7 @@ fn a_process_that_does_not_give_back_is_not_waited_for_without_end() {
     // The rest goes on, before it does and after.
     other.does(&format!("set {PAGE} 2"), "done");
     other.tell("get 1");
+    wait_until("both have asked", || scene.status(1)[0].waiting == 2);
     holder.go_on();
     assert_eq!((other.hear(), third.hear()), ("0".to_owned(), "1".to_owned()));
     scene.door(1).save("r", &scene.directory.join("saved")).unwrap();

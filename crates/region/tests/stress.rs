@@ -1,14 +1,15 @@
-//! Components load and store by chance, and whatever they find has to fit one order of all stores. `COMB_STRESS_SECONDS` says for how long.
+//! Components load and store by chance, and whatever they find has to fit one order of all stores. `COMB_STRESS_SECONDS` says for how long, all of it
+//! together, if one test runs at a time.
 
 mod components;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use comb_region::task::Share;
 use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
 use comb_types::Dice;
-use components::Case;
+use components::{Case, stress_time};
 
 const CASES: &[Case] = &[("order", order), ("atomics", atomics), ("objects", objects)];
 
@@ -17,16 +18,11 @@ fn component() {
     components::run(CASES);
 }
 
-/// For each kind of terms.
-fn long() -> Duration {
-    let seconds = std::env::var("COMB_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0.6);
-    Duration::from_secs_f64(seconds)
-}
-
 fn passes(case: &str) {
     for count in [2, 3, 5] {
         components::pass(case, count, Share::Copy);
     }
+    components::pass_by_protections(case, 2);
 }
 
 const PAGES: usize = 24;
@@ -44,7 +40,7 @@ fn order(task: &Task) {
             let mut seen = vec![0; PAGES * count];
             let mut stored = 0;
             task.barrier();
-            let end = Instant::now() + long() / 6;
+            let end = Instant::now() + stress_time() / 6;
             while Instant::now() < end {
                 if dice.below(2) == 0 {
                     stored += 1;
@@ -97,7 +93,7 @@ fn atomics(task: &Task) {
         let words = Array::<u64>::together(task, 4 * WORDS, &Terms { sharing, ..Terms::default() })
             .expect("allocated");
         task.barrier();
-        let end = Instant::now() + long() / 2;
+        let end = Instant::now() + stress_time() / 2;
         let added: u64 = std::thread::scope(|scope| {
             let thread = |number: u64| {
                 let words = &words;
@@ -141,7 +137,7 @@ fn objects(task: &Task) {
         let mut dice = Dice::new(u64::from(task.rank()));
         let mut added = 0;
         task.barrier();
-        let end = Instant::now() + long() / 2;
+        let end = Instant::now() + stress_time() / 2;
         while Instant::now() < end {
             let place = object(dice.index(OBJECTS));
             // SAFETY: an object's first and last word, for atomic instructions alone.

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
@@ -39,27 +40,35 @@ fn component() {
     task.barrier();
 }
 
-fn launch(case: &str, components: u32, covers: bool) -> Outcome {
-    let launch = Launch::new(std::env::current_exe().unwrap())
+fn prepare(case: &str, components: u32) -> Launch {
+    Launch::new(std::env::current_exe().unwrap())
         .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
         .environment(CASE, case)
         .components(components)
         .share(Share::Copy)
         .output(Output::Collected)
-        .without_input();
+        .without_input()
+        .limit(Duration::from_secs(300))
+}
+
+fn launch(case: &str, components: u32, covers: bool) -> Outcome {
+    let launch = prepare(case, components);
     let launch = if covers { launch } else { launch.environment("COMB_COVER", "0") };
     launch.start().expect("started").wait()
 }
 
 /// What was said on standard error, of a case that has passed.
 fn said_in(case: &str, components: u32, covers: bool) -> String {
-    let outcome = launch(case, components, covers);
+    said_by(&launch(case, components, covers), case)
+}
+
+fn said_by(outcome: &Outcome, case: &str) -> String {
     let all: String = outcome
         .printed
         .iter()
         .map(|of| [&of.output[..], &of.error].map(String::from_utf8_lossy).concat())
         .collect();
-    assert!(outcome.is_success(), "{case} with {components}:\n{all}");
+    assert!(outcome.is_success(), "{case} with {}:\n{all}", outcome.printed.len());
     outcome.printed.iter().map(|of| String::from_utf8_lossy(&of.error).into_owned()).collect()
 }
 
@@ -67,6 +76,8 @@ fn passes(case: &str) {
     for components in [2, 3] {
         said_in(case, components, true);
     }
+    let by_protections = prepare(case, 2).environment("COMB_WITHOUT", "userfaultfd");
+    said_by(&by_protections.start().expect("started").wait(), case);
 }
 
 /// Memory that lives with component 0: all others have no right to any of it at first.

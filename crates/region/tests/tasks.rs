@@ -14,10 +14,11 @@ const CASES: &[Case] = &[
     ("reductions", reductions),
     ("conditions", conditions),
     ("given_back", given_back),
-    ("sequential", sequential),
     ("freed", freed),
     ("killed", killed),
     ("refused", refused),
+    ("budget", budget),
+    ("depends", depends),
 ];
 
 #[test]
@@ -31,6 +32,7 @@ fn passes(case: &str) {
     {
         components::pass(case, count, share);
     }
+    components::pass_by_protections(case, 3);
 }
 
 const ALL_SHARINGS: [Sharing; 4] = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];
@@ -221,30 +223,6 @@ fn conditions_wake_who_waits_for_them() {
     passes("conditions");
 }
 
-/// All access the same words without any lock; what each sees is checked against one order.
-fn sequential(task: &Task) {
-    for sharing in [Sharing::Stache, Sharing::Migratory] {
-        for round in 0..30_u64 {
-            let words = Array::<u64>::together(task, 2048, &Terms { sharing, ..Terms::default() })
-                .expect("allocated");
-            // Store buffering: not both find nothing. The two words are in different pages.
-            let (own, other) = if task.rank().is_multiple_of(2) { (0, 1024) } else { (1024, 0) };
-            task.barrier();
-            words.set(own, round + 1);
-            let seen = words.get(other);
-            let both_missed = task.reduce(Combine::Greatest, &[u64::from(seen != 0)]);
-            if task.count() > 1 {
-                assert_eq!(both_missed, [1], "{sharing:?} round {round}");
-            }
-        }
-    }
-}
-
-#[test]
-fn store_buffering_is_not_to_be_seen() {
-    passes("sequential");
-}
-
 /// Addresses come back, and are zero again.
 #[expect(unsafe_code, reason = "plain loads and stores, as programs make them")]
 fn freed(task: &Task) {
@@ -295,7 +273,7 @@ fn killed(task: &Task) {
 #[test]
 fn a_component_that_dies_takes_its_task_with_it() {
     for share in [Share::Auto, Share::Copy] {
-        let outcome = components::launch("killed", 4, share);
+        let outcome = components::prepare("killed", 4, share).start().expect("started").wait();
         let failed = outcome.failed.as_ref().expect("one has died");
         assert_eq!(
             (failed.rank, &failed.how),
@@ -329,4 +307,59 @@ fn refused(task: &Task) {
 #[test]
 fn what_cannot_be_had_is_refused() {
     passes("refused");
+}
+
+/// Each component may have a megabyte allocated. What is reserved and hardly used does not count.
+fn budget(task: &Task) {
+    let usual = Terms::default();
+    let first = task.allocate(600 << 10, &usual).expect("within the budget");
+    let refused = task.allocate(600 << 10, &usual).expect_err("beyond it").to_string();
+    assert!(refused.contains("1048576"), "{refused}");
+    let second = task.allocate(400 << 10, &usual).expect("within the budget");
+    let sparse = task.allocate(1 << 30, &Terms { sparse: true, ..usual }).expect("a reservation");
+    task.free(first).expect("ours");
+    let third = task.allocate(600 << 10, &usual).expect("there is room again");
+    [second, sparse, third].into_iter().for_each(|memory| task.free(memory).expect("ours"));
+    task.barrier();
+}
+
+#[test]
+fn nobody_allocates_beyond_its_budget() {
+    for share in [Share::Auto, Share::Copy] {
+        components::succeeds(&components::prepare("budget", 2, share).memory_bytes(1 << 20), "budget");
+    }
+}
+
+/// Who has asked for something that lives with another component depends on it, be it that it asked before it needed it; nobody else does.
+fn depends(task: &Task) {
+    let at = |rank| Terms { placement: Placement::At(rank), ..Terms::default() };
+    let arrays = [0, 1, 2].map(|rank| Array::<u64>::together(task, 1, &at(rank)).expect("allocated"));
+    if task.imports() {
+        let others: Vec<u32> = (0..task.count()).filter(|&rank| rank != task.rank()).collect();
+        assert_eq!(task.dependencies(), others);
+        return;
+    }
+    assert!(task.dependencies().is_empty());
+    task.barrier();
+    let expected: &[u32] = match task.rank() {
+        0 => {
+            arrays[0].set(0, 1);
+            arrays[1].get(0);
+            &[1]
+        }
+        1 => {
+            arrays[2].set(0, 1);
+            arrays[0].prefetch(0..1, false);
+            &[0, 2]
+        }
+        _ => &[],
+    };
+    task.barrier();
+    assert_eq!(task.dependencies(), expected);
+}
+
+#[test]
+fn a_component_depends_on_those_whose_memory_it_has_asked_for() {
+    components::pass("depends", 3, Share::Auto);
+    components::pass("depends", 3, Share::Copy);
 }

@@ -13,27 +13,67 @@ const THREADS: u64 = 4;
 const BLOCKS: u64 = 40;
 const ROUNDS: u64 = 3000;
 
+/// Threads that begin together, and go on until one that changes rights meanwhile has seen enough.
+struct Contest {
+    is_over: AtomicBool,
+    all_run: Barrier,
+}
+
+impl Contest {
+    /// Runs `contend` in each of the threads, and `judge` beside them.
+    fn hold(world: &World, contend: impl Fn(u64, &Self) + Sync, judge: impl FnOnce()) {
+        world.policy(Policy::Wait);
+        let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
+        let contest = Self { is_over: AtomicBool::new(false), all_run };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (contend, contest) = (&contend, &contest);
+                scope.spawn(move || contend(thread, contest));
+            }
+            let _ends = Ends { contest: &contest, world };
+            contest.all_run.wait();
+            judge();
+        });
+    }
+
+    /// Waits for all others.
+    fn begin(&self) {
+        self.all_run.wait();
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// However the judge ends: one that has found something wrong would wait for ever for threads that go on.
+struct Ends<'a> {
+    contest: &'a Contest,
+    world: &'a World,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.world.set_all(ReadWrite);
+        self.contest.is_over.store(true, Ordering::Relaxed);
+        self.world.stop_waiting();
+    }
+}
+
 /// Threads store as fast as they can to all words; whoever is stopped goes on the moment that the right is there.
 pub(crate) fn no_late_store(kind: Kind) {
     let world = begin(kind, BLOCKS, ReadWrite);
-    world.policy(Policy::Wait);
-    let is_over = AtomicBool::new(false);
-    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (is_over, all_run) = (&is_over, &all_run);
-            scope.spawn(move || {
-                let mut value = 0;
-                all_run.wait();
-                while !is_over.load(Ordering::Relaxed) {
-                    value += 1;
-                    // Most of it where it hurts.
-                    let block = if value % 4 == 0 { value / 4 % BLOCKS } else { 3 + thread % 2 };
-                    world.store(block, value << 8 | thread);
-                }
-            });
+    let stores = |thread, contest: &Contest| {
+        let mut value = 0;
+        contest.begin();
+        while contest.goes_on() {
+            value += 1;
+            // Most of it where it hurts.
+            let block = if value % 4 == 0 { value / 4 % BLOCKS } else { 3 + thread % 2 };
+            world.store(block, value << 8 | thread);
         }
-        all_run.wait();
+    };
+    Contest::hold(world, stores, || {
         let mut dice = Dice::new(1);
         for round in 0..ROUNDS {
             let first = below(&mut dice, 5);
@@ -54,34 +94,25 @@ pub(crate) fn no_late_store(kind: Kind) {
             }
             world.set(blocks, ReadWrite);
         }
-        is_over.store(true, Ordering::Relaxed);
-        world.stop_waiting();
     });
 }
 
 /// Before a block is filled with something newer, everybody has stopped reading the old: what a reader sees never goes back.
 pub(crate) fn no_late_load(kind: Kind) {
     let world = begin(kind, BLOCKS, Invalid);
-    world.policy(Policy::Wait);
-    let is_over = AtomicBool::new(false);
-    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (is_over, all_run) = (&is_over, &all_run);
-            scope.spawn(move || {
-                let block = 3 + thread % 2;
-                let mut last = 0;
-                all_run.wait();
-                while !is_over.load(Ordering::Relaxed) {
-                    let value = world.load(block);
-                    assert!(value >= last, "{value} after {last}");
-                    // A word that is about to be filled is a mark; it is not to be seen.
-                    assert_ne!(value, u64::MAX);
-                    last = value;
-                }
-            });
+    let loads = |thread, contest: &Contest| {
+        let block = 3 + thread % 2;
+        let mut last = 0;
+        contest.begin();
+        while contest.goes_on() {
+            let value = world.load(block);
+            assert!(value >= last, "{value} after {last}");
+            // A word that is about to be filled is a mark; it is not to be seen.
+            assert_ne!(value, u64::MAX);
+            last = value;
         }
-        all_run.wait();
+    };
+    Contest::hold(world, loads, || {
         for round in 0..ROUNDS {
             world.set(3..5, Invalid);
             for block in 3..5 {
@@ -93,33 +124,24 @@ pub(crate) fn no_late_load(kind: Kind) {
             }
             world.set(3..5, if round % 2 == 0 { ReadOnly } else { ReadWrite });
         }
-        is_over.store(true, Ordering::Relaxed);
-        world.stop_waiting();
     });
 }
 
 /// `lock xadd` is whole, or has not begun.
 pub(crate) fn counters(kind: Kind) {
     let world = begin(kind, BLOCKS, ReadWrite);
-    world.policy(Policy::Wait);
-    let is_over = AtomicBool::new(false);
-    let all_run = Barrier::new(1 + usize::try_from(THREADS).unwrap());
     let added = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (is_over, all_run, added) = (&is_over, &all_run, &added);
-            scope.spawn(move || {
-                world.word(thread).fetch_add(1, Ordering::Relaxed);
-                let mut count = 1;
-                all_run.wait();
-                while !is_over.load(Ordering::Relaxed) {
-                    world.word((count + thread) % 7).fetch_add(1, Ordering::Relaxed);
-                    count += 1;
-                }
-                added.fetch_add(count, Ordering::Relaxed);
-            });
+    let counts = |thread, contest: &Contest| {
+        world.word(thread).fetch_add(1, Ordering::Relaxed);
+        let mut count = 1;
+        contest.begin();
+        while contest.goes_on() {
+            world.word((count + thread) % 7).fetch_add(1, Ordering::Relaxed);
+            count += 1;
         }
-        all_run.wait();
+        added.fetch_add(count, Ordering::Relaxed);
+    };
+    Contest::hold(world, counts, || {
         let mut dice = Dice::new(2);
         for _ in 0..ROUNDS {
             let block = below(&mut dice, 7);
@@ -130,17 +152,10 @@ pub(crate) fn counters(kind: Kind) {
                 world.set(0..7, ReadWrite);
             }
         }
-        give_all(world);
-        is_over.store(true, Ordering::Relaxed);
     });
     let sum: u64 = (0..7).map(|block| world.content(block)).sum();
     assert_eq!(sum, added.load(Ordering::Relaxed));
     assert!(sum >= THREADS);
-}
-
-fn give_all(world: &World) {
-    world.set_all(ReadWrite);
-    world.stop_waiting();
 }
 
 fn below(dice: &mut Dice, limit: u64) -> u64 {

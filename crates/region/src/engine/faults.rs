@@ -1,11 +1,10 @@
 //! What a thread that was stopped has to wait for; what is asked for before anybody misses it; and that who has got a right can use it.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
-use comb_memory::{Layout, Reason};
+use comb_memory::Reason;
 
 use super::{Engine, Named, Shape, locate};
 use crate::driver::Driver;
@@ -32,8 +31,6 @@ pub(crate) enum Waited {
     Served,
     /// It is to ask again.
     Again,
-    /// It has; and more is there, to be shown by the kernel at once.
-    Shown(Layout, Range<u64>),
     /// It gets none.
     Refused(Reason),
 }
@@ -110,8 +107,6 @@ impl Engine {
             entry.shape.claim(&self.core, block.0);
         } else if !self.core.lives(home) {
             return Stopped::Lost(Reason::Loss(Loss::Home(CellId(home))));
-        } else {
-            self.core.depend_on(home);
         }
         let layout = entry.shape.layout;
         self.core.raise();
@@ -181,6 +176,11 @@ impl Engine {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn may_store(&mut self, address: usize) -> bool {
+        matches!(self.waited(address, true, [0, 0]), Waited::Served)
+    }
+
     /// What has become of a thread that was to wait; the values are what came with the end of that.
     pub(crate) fn waited(&mut self, address: usize, is_store: bool, values: [u64; 2]) -> Waited {
         let Some((entry, block)) = locate(&mut self.entries, address) else { return Waited::Again };
@@ -194,6 +194,7 @@ impl Engine {
 
 /// As if a thread had missed it.
 fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+    driver.depend_on_home(block);
     if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
 }
 
@@ -217,7 +218,7 @@ fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) 
     shape.ahead = Ahead { next: block + 1, marker, window, end };
     for block in (begin..end).filter(|&block| block != marker).map(Block) {
         if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
-            protocol.on_read_fault(driver, block);
+            ask(driver, protocol, block, false);
         }
     }
 }

@@ -192,26 +192,14 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Instant;
 
-    use comb_memory::{Memory, MemoryOptions};
+    use comb_coherence::Access;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::terms::{Guard, Placement, Sharing, Terms};
-
-    /// Component 0 of three, which are not there. One heap for a process: all cases are of one test.
-    fn engine() -> Engine {
-        let memory = Memory::reserve(MemoryOptions::default()).expect("a heap");
-        Engine::new(Arc::new(memory), None, 0, 3, false)
-    }
-
-    fn allocation(offset: u64, sharing: Sharing, guard: Guard) -> Allocation {
-        let block_bytes = if guard == Guard::Mmu { 128 } else { 4096 };
-        let terms =
-            Terms { sharing, guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
-        Allocation { offset, bytes: 300_000, generation: 7, creator: 0, terms }
-    }
+    use crate::engine::scene::{WANTS_TO_WRITE, allocation, ask, engine};
+    use crate::terms::{Guard, Sharing};
 
     /// Whatever a peer sends, it is taken or refused, and what is refused leaves this component as it was, as far as can be told.
     #[test]
@@ -277,5 +265,99 @@ mod tests {
         let others = Allocation { creator: 1, ..allocation(0, Sharing::Stache, Guard::Page) };
         let others = postcard::to_stdvec(&others).expect("plain");
         assert!(refused(Kind::Allocated, [0; 4], &others).contains("not its own"));
+    }
+
+    /// All who are notified at once get the lock one after the other: before its turn, nobody holds what it could give back.
+    #[test]
+    fn who_waited_for_a_condition_has_the_lock_alone() {
+        const WRITE: u64 = 3;
+        const UNLOCK: u64 = 5;
+        const AWAIT: u64 = 6 | 9 << 8;
+        const NOTIFY: u64 = 7 | 9 << 8;
+        let mut engine = engine();
+        // Lock 0 lives with component 0.
+        let mut say = |from: u32, word: u64, token: u64, more: u64| {
+            engine.take(from, Kind::Synchronise as u8, &wire::pack(&[word, 0, token, more]))
+        };
+        for from in [1, 2] {
+            assert_eq!(say(from, WRITE, 1, 0), Ok(()));
+            assert_eq!(say(from, AWAIT, 2, 1), Ok(()));
+        }
+        assert_eq!(say(2, NOTIFY, u64::MAX, 0), Ok(()));
+        assert!(say(2, UNLOCK, 2, 0).is_err(), "both have it");
+        assert_eq!((say(1, UNLOCK, 2, 0), say(2, UNLOCK, 2, 0)), (Ok(()), Ok(())));
+    }
+
+    /// A lie by name, and by one: what others say is taken still.
+    #[test]
+    fn what_a_peer_can_make_this_component_keep_is_bounded() {
+        let mut engine = engine();
+        let lock = |word: u64, lock: u64, token: u64| (Kind::Synchronise, [word, lock, token, 0]);
+        let sleeps = |address: u64| (Kind::Futex, [u64::from(u32::MAX) << 32, address, 7, 9]);
+        let mut say = |from: u32, (kind, head): (Kind, Head), content: &[u8]| {
+            engine.take(from, kind as u8, &[&wire::pack(&head)[..], content].concat())
+        };
+        let lives_here = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let here: Vec<u64> = (0..).filter(|&number| lives_here(number) % 3 == 0).take(65_537).collect();
+        const WRITE: u64 = 3;
+        const UNLOCK: u64 = 5;
+        for (token, &number) in (0..65_536).zip(&here) {
+            assert_eq!(say(1, lock(WRITE, number, token), &[]), Ok(()), "{token}");
+            assert_eq!(say(1, sleeps(token * 4), &[]), Ok(()), "{token}");
+        }
+        for fresh in [here[0], here[65_536]] {
+            let refused = say(1, lock(WRITE, fresh, 70_000), &[]).expect_err("too many").to_string();
+            assert!(refused.contains("more than 65536 locks"), "{refused}");
+        }
+        let refused = say(1, sleeps(1 << 30), &[]).expect_err("too many").to_string();
+        assert!(refused.contains("more than 65536 threads"), "{refused}");
+        assert_eq!(say(2, lock(WRITE, here[0], 0), &[]), Ok(()));
+        assert_eq!(say(2, sleeps(1 << 30), &[]), Ok(()));
+        // What is over makes room.
+        assert_eq!(say(1, lock(UNLOCK, here[7], 7), &[]), Ok(()));
+        assert_eq!(say(1, lock(WRITE, here[65_536], 70_000), &[]), Ok(()));
+        assert_eq!(say(2, (Kind::Futex, [2 | u64::from(u32::MAX) << 32, 8, 0, 1]), &[]), Ok(()));
+        assert_eq!(say(1, sleeps(1 << 30), &[]), Ok(()));
+        // Barriers that we have not come to, of one that is below us in the tree.
+        let brings = |barrier: u64| (Kind::Synchronise, [0, barrier, 0, 0]);
+        let values = vec![0; 8 * 65_535];
+        for barrier in 0..16 {
+            assert_eq!(say(1, brings(barrier), &values), Ok(()));
+        }
+        let refused = say(1, brings(16), &[]).expect_err("too much").to_string();
+        assert!(refused.contains("more barriers at once"), "{refused}");
+        assert_eq!(say(2, brings(16), &[]), Ok(()));
+        let refused = say(2, lock(UNLOCK, here[9], 1), &[]).expect_err("not its own").to_string();
+        assert!(refused.contains("does not hold"), "{refused}");
+    }
+
+    /// Without this, two threads that store into one page take it from each other before either has stored, and come back for ever.
+    #[test]
+    fn what_a_thread_was_just_given_is_not_taken_before_its_time_is_over() {
+        const OFFSET: u64 = 16 << 20;
+        let mut engine = engine();
+        engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
+        let layout = engine.entries[&OFFSET].shape.layout;
+        let address = layout.address(Block(3));
+        // The thread's own right; this component is home.
+        engine.entries.get_mut(&OFFSET).expect("installed").shape.claim(&engine.core, 3);
+        assert!(engine.may_store(address) && !engine.is_owing());
+        engine.served(1, address);
+        ask(&mut engine, OFFSET, 3, WANTS_TO_WRITE);
+        assert!(engine.may_store(address), "it is taken from a thread that was just given it");
+        assert!(engine.is_owing(), "or nobody comes back to what is kept");
+        ask(&mut engine, OFFSET, 4, WANTS_TO_WRITE);
+        assert!(!engine.may_store(layout.address(Block(4))), "its neighbour is not kept with it");
+        // For a thread that comes back at once, the time is longer; for what is kept already it is not.
+        engine.served(1, address);
+        assert!(engine.is_owing());
+        let started = Instant::now();
+        while engine.is_owing() {
+            assert!(started.elapsed().as_secs() < 60, "it is kept for ever");
+            engine.drive();
+        }
+        assert!(!engine.may_store(address), "it was never taken");
+        assert_eq!(engine.core.memory.access(&layout, Block(3)), Access::Invalid);
+        engine.remove(OFFSET);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Named {
 }
 
 /// How an importer goes through memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shown {
     /// Behind what was shown last.
     next: u64,
@@ -41,7 +41,7 @@ struct Shown {
 
 impl Named {
     pub(crate) fn new(cell: u32, to_store: bool, imports: bool) -> Self {
-        Self { cell, to_store, shown: imports.then(Shown::default), gone: None }
+        Self { cell, to_store, shown: imports.then_some(Shown { next: u64::MAX, window: 0 }), gone: None }
     }
 
     pub(super) fn is_imported(&self) -> bool {
@@ -160,11 +160,12 @@ impl Shape {
             return Waited::Again;
         };
         match outcome {
-            GRANTED if is_store => Waited::Served,
             GRANTED => {
-                let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
-                *shown = Shown { next: end, window: end - block.0 };
-                Waited::Shown(self.layout, block.0..end)
+                if !is_store {
+                    let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
+                    *shown = Shown { next: end, window: end - block.0 };
+                }
+                Waited::Served
             }
             LOST => {
                 self.lost.insert(block.0, Loss::Nowhere);

@@ -134,3 +134,27 @@ fn touched(frames: std::os::fd::BorrowedFd<'_>, within: std::ops::Range<u64>) ->
     }
     pages
 }
+
+#[cfg(test)]
+mod tests {
+    use comb_coherence::Access;
+
+    use super::*;
+    use crate::engine::scene::{allocation, engine};
+    use crate::terms::{Guard, Sharing};
+
+    /// A page that was stored to elsewhere alone, and one that nobody has ever had.
+    #[test]
+    fn what_lives_here_and_is_elsewhere_is_kept_though_its_frame_was_never_touched() {
+        const OFFSET: u64 = 48 << 20;
+        let mut engine = engine();
+        engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
+        let shape = &mut engine.entries.get_mut(&OFFSET).expect("installed").shape;
+        shape.claim(&engine.core, 3);
+        engine.core.memory.set(&shape.layout, 3..4, Access::Invalid).expect("set");
+        engine.core.memory.set(&shape.layout, 4..5, Access::ReadOnly).expect("set");
+        let pages: Vec<u64> = engine.own_pages().iter().map(OwnPage::block).collect();
+        assert_eq!(pages, [3]);
+        engine.remove(OFFSET);
+    }
+}

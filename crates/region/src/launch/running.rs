@@ -16,6 +16,8 @@ use super::remote::Parts;
 const END_LIMIT: Duration = Duration::from_secs(2);
 /// Who was killed and does not end by then is stuck in the kernel, or its host is.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// What `timeout` exits with.
+const STATUS_OF_LATE: i32 = 124;
 
 /// A task at work. Dropped before its end, it is killed.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct Running {
     output: Output,
     /// To whom it matters whether component 0 wants more input.
     reader: Option<Sender<bool>>,
+    /// How long it may take, and until when that is.
+    limit: Option<(Duration, Instant)>,
     /// By rank: whether it has.
     ended: Vec<bool>,
 }
@@ -64,6 +68,8 @@ pub struct Outcome {
     pub failed: Option<End>,
     /// The signal by which the task was told to end.
     pub interrupted: Option<i32>,
+    /// The [limit](super::Launch::limit) within which the task was not over; it was told to end.
+    pub late: Option<Duration>,
     /// With [`Output::Collected`]: what each component wrote, by rank.
     pub printed: Vec<Printed>,
 }
@@ -131,8 +137,12 @@ fn name(signal: Signal) -> Option<&'static str> {
 }
 
 impl Outcome {
-    /// The exit status that tells it, as shells have it: of the first component that failed, or 128 and the signal.
+    /// The exit status that tells it, as shells have it: of the first component that failed, or 128 and the signal; 124, as `timeout` has it, of
+    /// a task that was not over within its limit.
     pub fn status(&self) -> i32 {
+        if self.late.is_some() {
+            return STATUS_OF_LATE;
+        }
         match (self.interrupted, &self.failed) {
             (_, None) => 0,
             (Some(signal), _) => 128 + signal,
@@ -148,7 +158,7 @@ impl Outcome {
 
     /// Whether all components ended by themselves, with status 0.
     pub fn is_success(&self) -> bool {
-        self.failed.is_none()
+        self.failed.is_none() && self.late.is_none()
     }
 }
 
@@ -214,6 +224,7 @@ impl Running {
             events: Some(events),
             output,
             reader: None,
+            limit: None,
             ended: vec![false; components as usize],
         }
     }
@@ -224,17 +235,24 @@ impl Running {
         Ok(())
     }
 
+    /// It may take so long from now on.
+    pub(super) fn limit(&mut self, limit: Duration) {
+        // What lies too far ahead for a clock is never.
+        self.limit = Instant::now().checked_add(limit).map(|until| (limit, until));
+    }
+
     /// For other threads, while this one waits.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Waits until all components have ended. When the first has failed, the others are told to end (SIGTERM), and killed two seconds later.
+    /// Waits until all components have ended. When the first has failed, or the task has run into its limit, the others are told to end (SIGTERM),
+    /// and killed two seconds later.
     pub fn wait(mut self) -> Outcome {
         let events = self.events.take().expect("taken once");
         let count = u32::try_from(self.ended.len()).expect("counted in 32 bits");
         let mut printer = Printer::new(self.output, count);
-        let (mut stage, mut failed) = (Stage::Works, None);
+        let (mut stage, mut failed, mut late) = (Stage::Works, None, None);
         while self.ended.contains(&false) {
             match self.next(&events, &stage) {
                 Ok(Event::Printed { rank, stream, bytes }) => printer.print(rank, stream, &bytes),
@@ -251,15 +269,18 @@ impl Running {
                     let _ = self.reader.as_ref().map(|reader| reader.send(wants_more));
                 }
                 Ok(Event::Look) => {}
+                Err(RecvTimeoutError::Timeout) if matches!(stage, Stage::Works) => {}
                 // Past the limit; or nobody is there to tell of anything, which the next round finds.
                 Err(_) => stage = self.insist(&stage, &mut failed),
             }
             if matches!(stage, Stage::Works) {
-                stage = self.look(failed.is_some());
+                late = self.limit.filter(|&(_, until)| Instant::now() >= until).map(|(limit, _)| limit);
+                stage = self.look(failed.is_some() || late.is_some());
             }
         }
         Outcome {
             failed,
+            late,
             interrupted: self.control.interruption().map(|interrupted| interrupted.signal),
             printed: printer.collected(),
         }
@@ -267,6 +288,9 @@ impl Running {
 
     fn next(&self, events: &Receiver<Event>, stage: &Stage) -> Result<Event, RecvTimeoutError> {
         match stage {
+            Stage::Works if let Some((_, until)) = self.limit => {
+                events.recv_timeout(until.saturating_duration_since(Instant::now()))
+            }
             Stage::Works => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Stage::Told(limit) | Stage::Killed(limit) => {
                 events.recv_timeout(limit.saturating_duration_since(Instant::now()))
@@ -275,11 +299,11 @@ impl Running {
     }
 
     /// Whether the task is to end, and by when.
-    fn look(&self, has_failed: bool) -> Stage {
+    fn look(&self, is_to_end: bool) -> Stage {
         match self.control.interruption() {
             // By Ctrl-C a program may do something else than to end. Whoever wants more says so again.
             Some(Interrupted { signal, at }) if signal != Signal::INT.as_raw() => Stage::Told(at + END_LIMIT),
-            _ if has_failed => {
+            _ if is_to_end => {
                 self.control.signal(Signal::TERM.as_raw());
                 Stage::Told(Instant::now() + END_LIMIT)
             }

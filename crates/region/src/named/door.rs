@@ -95,6 +95,8 @@ pub struct Status {
     pub away: u64,
     /// Blocks that are lost.
     pub lost: u64,
+    /// Threads of importers that wait for a block.
+    pub waiting: u64,
     /// Bytes of its frames that take memory.
     pub resident_bytes: u64,
 }

@@ -99,7 +99,7 @@ impl Task {
             self.free_at(allocation.offset);
             return Err(refused);
         }
-        self.inner.used.fetch_add(bytes, Ordering::Relaxed);
+        self.count_as_used(&allocation);
         Ok(pointer(allocation.offset))
     }
 
@@ -154,14 +154,14 @@ impl Task {
     /// Gives back what [`Task::allocate`] gave, in the component that allocated it. Nobody may use it any more.
     pub fn free(&self, address: *mut u8) -> Result<(), NotAllocated> {
         let offset = (address as u64).wrapping_sub(comb_memory::HEAP_START as u64);
-        let bytes = {
+        let allocation = {
             let engine = self.runtime().lock();
             let entry =
                 engine.entries.get(&offset).filter(|entry| entry.shape.allocation.creator == self.rank());
-            entry.ok_or(NotAllocated(address as usize))?.shape.allocation.bytes
+            entry.ok_or(NotAllocated(address as usize))?.shape.allocation
         };
         self.free_at(offset);
-        self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.inner.used.fetch_sub(against_budget(&allocation), Ordering::Relaxed);
         Ok(())
     }
 
@@ -200,8 +200,8 @@ impl Task {
     }
 
     /// Memory of an earlier life is as much this component's as what it allocates now.
-    pub(crate) fn count_as_used(&self, bytes: u64) {
-        self.inner.used.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn count_as_used(&self, allocation: &Allocation) {
+        self.inner.used.fetch_add(against_budget(allocation), Ordering::Relaxed);
     }
 
     fn check_size(&self, bytes: u64, terms: &Terms) -> Result<(), AllocateError> {
@@ -224,6 +224,11 @@ impl Task {
         }
         Ok(())
     }
+}
+
+/// What is only reserved takes nothing from others.
+fn against_budget(allocation: &Allocation) -> u64 {
+    if allocation.terms.sparse { 0 } else { allocation.bytes }
 }
 
 fn words(refused: u64) -> &'static str {

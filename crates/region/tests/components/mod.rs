@@ -1,11 +1,25 @@
 //! Components of a task, each a process of the test program itself, which runs one of its cases there.
 
+use std::time::Duration;
+
 use comb_region::Task;
 use comb_region::launch::{Launch, Outcome, Output, Printed};
 use comb_region::task::Share;
 
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
+
+/// For what takes seconds on an idle machine. A case that runs into this has failed.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Tasks of `stress.rs`: three cases, each in four settings.
+const STRESSES: f64 = 12.0;
+
+/// How long a task goes on that only time ends.
+pub(crate) fn stress_time() -> Duration {
+    let seconds = std::env::var("COMB_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(7.0);
+    Duration::from_secs_f64(seconds / STRESSES)
+}
 
 /// What the components of a case do, by its name.
 pub(crate) type Case = (&'static str, fn(&Task));
@@ -18,8 +32,8 @@ pub(crate) fn run(cases: &[Case]) {
     run(&task);
 }
 
-/// Runs a case in so many components.
-pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
+/// What runs a case in so many components.
+pub(crate) fn prepare(case: &str, count: u32, share: Share) -> Launch {
     Launch::new(std::env::current_exe().unwrap())
         .arguments(["--exact", "component", "--nocapture", "--test-threads=1"])
         .environment(CASE, case)
@@ -27,9 +41,7 @@ pub(crate) fn launch(case: &str, count: u32, share: Share) -> Outcome {
         .share(share)
         .output(Output::Collected)
         .without_input()
-        .start()
-        .expect("started")
-        .wait()
+        .limit(LIMIT + 2 * stress_time())
 }
 
 /// All that the components have said.
@@ -38,8 +50,23 @@ pub(crate) fn said(outcome: &Outcome) -> String {
     outcome.printed.iter().map(text).collect()
 }
 
+/// It ends well in all of them.
+#[track_caller]
+pub(crate) fn succeeds(launch: &Launch, what: &str) {
+    let outcome = launch.start().expect("started").wait();
+    assert_eq!(outcome.late, None, "{what} is not over:\n{}", said(&outcome));
+    assert!(outcome.is_success(), "{what}:\n{}", said(&outcome));
+}
+
 /// The case ends well in all of them.
+#[track_caller]
 pub(crate) fn pass(case: &str, count: u32, share: Share) {
-    let outcome = launch(case, count, share);
-    assert!(outcome.is_success(), "{case} with {count}, {share:?}:\n{}", said(&outcome));
+    succeeds(&prepare(case, count, share), &format!("{case} with {count}, {share:?}"));
+}
+
+/// And where the kernel refuses userfaultfd: rights are protections of mappings.
+#[track_caller]
+pub(crate) fn pass_by_protections(case: &str, count: u32) {
+    let launch = prepare(case, count, Share::Copy).environment("COMB_WITHOUT", "userfaultfd");
+    succeeds(&launch, &format!("{case} with {count}, by protections"));
 }

@@ -36,6 +36,12 @@ pub(super) enum Waiter {
     Saving,
 }
 
+impl Waiter {
+    pub(super) fn is_thread(&self) -> bool {
+        matches!(self, Self::Thread { .. })
+    }
+}
+
 /// A region but for its protocol.
 pub(super) struct Body {
     pub(super) allocation: Allocation,

@@ -21,7 +21,7 @@ use super::{Books, Office};
 use crate::named::door::{Answer, Knock, Wanted};
 use crate::named::register::{self, Entry};
 use crate::named::saving;
-use crate::named::{Mode, Owner};
+use crate::named::{ADDRESSES, Mode, Owner};
 use crate::pages_file::CheckpointError;
 use crate::terms::{Allocation, Guard, Placement, Sharing, Terms};
 
@@ -144,7 +144,14 @@ impl Guest<'_> {
         if wanted.block_bytes < 4096 {
             return Err("its blocks are guarded by pages: 4096 bytes at least".to_owned());
         }
-        let layout = terms.layout(super::super::ADDRESSES.start, bytes).map_err(|error| error.to_string())?;
+        let longest = ADDRESSES.end - ADDRESSES.start;
+        if bytes > longest / 2 {
+            return Err(format!(
+                "{bytes} bytes are more than a region can have: at most {} TiB",
+                longest >> 41
+            ));
+        }
+        let layout = terms.layout(ADDRESSES.start, bytes).map_err(|error| error.to_string())?;
         let available = crate::task::available_bytes();
         if !wanted.sparse && bytes > available {
             return Err(format!(

@@ -332,10 +332,35 @@ mod tests {
         region.body.attachments.get_mut(&1).unwrap().to_store = false;
         scene.refuses(1, Kind::Protocol, [write, HERE, 0, 0], &[], "holds nothing");
         scene.take(1, Kind::Protocol, [read, HERE, 0, 0], &[]).unwrap();
+        scene.books.regions.get_mut(&HERE).unwrap().body.attachments.get_mut(&2).unwrap().to_store = false;
+        scene.take(2, Kind::Want, [1, HERE, 0, 1], &[]).unwrap();
         // All that was refused has changed nothing.
         let region = &mut scene.books.regions.get_mut(&HERE).unwrap().body;
         assert!(region.content(0).iter().all(|&byte| byte == 0) && region.changed.is_empty());
         assert_eq!((region.attachments.len(), region.waiting.len()), (3, 0));
+    }
+
+    #[test]
+    fn who_was_given_a_block_after_a_wait_has_it_for_a_moment() {
+        let mut scene = Scene::new();
+        let (write, returned) = (GENERATION | 1, GENERATION | 2);
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        scene.take(2, Kind::Want, [1, HERE, 3, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].status().waiting, 0);
+        // It has a copy, and wants it alone again: not yet.
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 1], &[]).unwrap();
+        let held = scene.books.held.as_ref().expect("it was given");
+        assert_eq!((held.messages.len(), scene.books.regions[&HERE].away().count()), (1, 0));
+        assert!(scene.books.is_owing());
+        while scene.books.is_owing() {
+            scene.books.turn();
+        }
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
+        // Of another block, at once.
+        scene.take(1, Kind::Protocol, [write, HERE, 4, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().count(), 2);
     }
 
     #[test]

@@ -184,19 +184,19 @@ impl Shared {
         let mut range = self.body.range(block.0);
         let granted = if is_store {
             self.body.changes(block.0);
-            self.body.exports.grant(importer, range.clone())
+            self.body.exports.grant(importer, range.clone()).map(|()| range.end)
         } else {
             let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
             let end = (block.0 + most).min(self.body.layout.blocks());
             let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid;
             let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
             range.end = self.body.range(shown).end;
-            self.body.exports.populate(range.clone())
+            self.body.exports.show(importer, range.clone())
         };
         match granted {
-            Ok(()) => {
+            Ok(end) => {
                 self.given = Some(block.0);
-                let shown = (range.end - range.start).div_ceil(self.body.block_bytes());
+                let shown = (end - range.start).div_ceil(self.body.block_bytes());
                 self.answer(peers, of, token, GRANTED, shown);
             }
             Err(_) => self.answer(peers, of, token, NO_MEMORY, 0),
@@ -316,6 +316,7 @@ impl Shared {
             granted: self.body.exports.grants() as u64,
             away: self.away().count() as u64,
             lost: self.body.lost.len() as u64,
+            waiting: self.body.waiting.iter().filter(|(_, waiter)| waiter.is_thread()).count() as u64,
             resident_bytes: self.body.exports.resident_bytes(),
         }
     }

@@ -1,0 +1,131 @@
+//! Regions that live in a cell: what they cost a process that imports them, and one that has copies.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use comb_net::Agent;
+use comb_net::agent::Limits;
+use comb_net::agent::policy::SameUser;
+use comb_net::agent::server::Server;
+use comb_region::Array;
+use comb_region::Task;
+use comb_region::named::home::{Home, HomeOptions};
+use comb_region::named::{Ask, Attaching, Mode, Wanted};
+use comb_region::task::Share;
+
+use crate::memory_side::{PlainMapping, fill, in_no_order, load, nanoseconds_each, say, store, sum_of};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const PAGE: usize = 4096;
+const WORDS: usize = PAGE / 8;
+const PAGES: usize = 8192;
+const STORED: &str = "stored";
+const EMPTY: &str = "empty";
+
+/// A cell's home in this process, for the time of a part. It answers as a supervisor does: from a thread that spins for a moment, then sleeps.
+pub(crate) struct Cell {
+    directory: PathBuf,
+    home: Option<Home>,
+    agent: Option<Server>,
+}
+
+impl Cell {
+    pub(crate) fn begin() -> Outcome<Self> {
+        let directory = std::env::temp_dir().join(format!("comb-bench-cell-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let mut cell = Self { directory, home: None, agent: None };
+        let socket = cell.directory.join("agent.sock");
+        cell.agent = Some(Server::bind(&socket, Box::new(SameUser), Limits::default())?);
+        let agent = Agent::connect(&socket, "cell-1")?;
+        let options = HomeOptions { cell: 1, incarnation: 1, runtime: cell.directory.clone() };
+        cell.home = Some(Home::begin(&agent, options)?);
+        for name in [STORED, EMPTY] {
+            let wanted = Wanted {
+                name: name.to_owned(),
+                bytes: Some((PAGES * PAGE) as u64),
+                block_bytes: 4096,
+                migratory: false,
+                mode: Mode::default(),
+                sparse: true,
+                from: None,
+            };
+            Ask::at(&cell.directory, 1)?.create(&wanted)?;
+        }
+        Ok(cell)
+    }
+
+    /// Where processes find it.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        drop(self.home.take());
+        drop(self.agent.take());
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The process that attaches them.
+pub(crate) fn run(task: &Task) -> Outcome<()> {
+    let attach = |name: &str, share: Share| -> Outcome<Array<u64>> {
+        let region = task.attach(name, &Attaching { share, ..Attaching::default() })?;
+        if region.imports() != (share == Share::Auto) {
+            return Err("this kernel cannot guard imports".into());
+        }
+        Ok(region.array(0, PAGES * WORDS).ok_or("too small")?)
+    };
+    let stored = attach(STORED, Share::Auto)?;
+    let each = in_no_order(PAGES, |page| stored.set(page * WORDS, 1));
+    say(task, 0, "first store, median", "ns", each[PAGES / 2] as f64);
+    hits(task, stored.as_ptr());
+    drop(stored);
+    // They have content now, and this process has not seen them.
+    let stored = attach(STORED, Share::Auto)?;
+    say(task, 0, "first load, stored by others", "ns", load_all(stored.as_ptr()));
+    drop(stored);
+    let empty = attach(EMPTY, Share::Auto)?;
+    say(task, 0, "first load, in runs", "ns", load_all(empty.as_ptr()));
+    drop(empty);
+    let plain = PlainMapping::fresh(PAGES)?;
+    say(task, 0, "first load, fresh, plain", "ns", load_all(plain.again()?));
+    let copies = attach(STORED, Share::Copy)?;
+    let each = in_no_order(PAGES, |page| _ = black_box(copies.get(page * WORDS)));
+    say(task, 0, "read miss by copy, median", "ns", each[PAGES / 2] as f64);
+    Ok(())
+}
+
+fn load_all(words: *const u64) -> f64 {
+    let started = Instant::now();
+    for page in 0..PAGES {
+        black_box(load(words, page * WORDS));
+    }
+    nanoseconds_each(started.elapsed(), PAGES)
+}
+
+/// Loads and stores of what was granted, beside private memory.
+fn hits(task: &Task, shared: *mut u64) {
+    let count = PAGES * WORDS;
+    let mut private = vec![0_u64; count];
+    let private = crate::memory_side::small_pages(&mut private);
+    let timed = |run: &dyn Fn()| {
+        run();
+        crate::memory_side::best_of(5, || {
+            let started = Instant::now();
+            (0..8).for_each(|_| run());
+            started.elapsed()
+        })
+        .as_secs_f64()
+    };
+    let stores = |words: *mut u64| timed(&|| fill(black_box(words), count, 3));
+    let loads = |words: *mut u64| timed(&|| _ = black_box(sum_of(black_box(words), count)));
+    let (own, ours) = (stores(private), stores(shared));
+    say(task, 0, "stores by private", "ratio", ours / own);
+    let (own, ours) = (loads(private), loads(shared));
+    say(task, 0, "loads by private", "ratio", ours / own);
+    store(shared, 0, 1);
+}
