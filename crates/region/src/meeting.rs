@@ -235,16 +235,16 @@ impl Place<'_> {
         Outcome::Values(take(&self.words[word::OUTCOME..], length.min(VALUES)))
     }
 
-    /// Until the round has ended, but not for longer than this.
-    fn sleep(&self, round: u32, limit: Duration) {
-        let limit = futex::Timespec {
+    /// Until the round has ended, but not for longer than this if there is a limit.
+    fn sleep(&self, round: u32, limit: Option<Duration>) {
+        let limit = limit.map(|limit| futex::Timespec {
             tv_sec: limit.as_secs().min(3600).cast_signed(),
             tv_nsec: limit.subsec_nanos().into(),
-        };
+        });
         let sleepers = &self.words[word::SLEEPERS];
         sleepers.fetch_add(1, Ordering::SeqCst);
         // The kernel looks at the round itself. Whoever wakes is in another process.
-        let _ = futex::wait(&self.words[word::ROUND], futex::Flags::empty(), round, Some(&limit));
+        let _ = futex::wait(&self.words[word::ROUND], futex::Flags::empty(), round, limit.as_ref());
         sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -292,7 +292,7 @@ mod tests {
                         place.come(rank, Combine::Sum, &[time, u64::from(rank)], false);
                         while place.round() == round {
                             if rank % 2 == 0 {
-                                place.sleep(round, Duration::from_secs(100));
+                                place.sleep(round, None);
                             } else {
                                 std::thread::yield_now();
                             }

@@ -210,7 +210,7 @@ impl Runtime {
         &self,
         (learned, longest_spin): (&Learned, Duration),
         is_done: impl Fn() -> bool,
-        sleep: impl Fn(Duration),
+        sleep: impl Fn(Option<Duration>),
     ) {
         while !is_done() {
             if self.spin(learned, longest_spin, &is_done) {
