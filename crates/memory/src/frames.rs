@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "raw copies to and from memory that others store to")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -91,6 +92,18 @@ impl Frames {
     pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) {
         // SAFETY: as above.
         unsafe { copy(into.as_mut_ptr(), self.at(offset, into.len()), into.len()) };
+    }
+
+    /// Words at `offset` that whoever shares the frames agrees on by atomic accesses alone; none beyond the frames.
+    pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[AtomicU32]> {
+        let is_word = offset.is_multiple_of(align_of::<AtomicU32>() as u64);
+        if !is_word || !self.reach(offset, 4 * count as u64) {
+            return None;
+        }
+        let first = self.at(offset, 4 * count).cast::<AtomicU32>();
+        // SAFETY: mapped as long as `self` lives, by `map`, aligned, and any bits are words. Others may store there: as atomics do, or by `copy`, which
+        // the compiler does not see.
+        Some(unsafe { std::slice::from_raw_parts(first, count) })
     }
 
     /// Sees to it that there is a frame for every page of a range; new ones contain zeros.

@@ -177,6 +177,11 @@ impl Memory {
         self.frames.file()
     }
 
+    /// Words of the frames that belong to no allocation, for those who share the frames to agree by. None beyond the frames; zero at first.
+    pub fn words(&self, offset: u64, count: usize) -> Option<&[AtomicU32]> {
+        self.frames.words(offset, count)
+    }
+
     /// Maps an allocation with no control at all: who shares the frames shares the memory, at the kernel's own speed.
     pub fn map(&self, layout: &Layout) -> Result<(), MemoryError> {
         self.place(layout, Protection::LoadsAndStores)

@@ -14,6 +14,7 @@ mod homes;
 mod kept;
 pub mod launch;
 mod lock;
+mod meeting;
 mod moving;
 pub mod named;
 mod pages_file;

@@ -16,7 +16,7 @@ use crate::spinning::{Learned, preemptions};
 use crate::waiting::Slot;
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
-const LONGEST_SPIN: Duration = Duration::from_micros(50);
+pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(50);
 /// An answer within this is what is usual.
 const SHORT_SPIN: Duration = Duration::from_micros(10);
 /// Somebody wakes a sleeper. This is for the case that nobody does; not in debug builds, where a wake-up that is missed is a hang, and the
@@ -202,12 +202,22 @@ impl Runtime {
 
     /// Drives until the slot is done. To be called between enter and leave, without the lock.
     pub(crate) fn wait(&self, slot: &Slot) {
-        while !slot.is_done() {
-            if self.spin(&self.waits, || slot.is_done()) {
+        self.wait_until((&self.waits, LONGEST_SPIN), || slot.is_done(), |limit| slot.sleep(limit));
+    }
+
+    /// The same for what no message brings, and with a spin of the caller's choice. `sleep` returns when it may be done, or after so long.
+    pub(crate) fn wait_until(
+        &self,
+        (learned, longest_spin): (&Learned, Duration),
+        is_done: impl Fn() -> bool,
+        sleep: impl Fn(Option<Duration>),
+    ) {
+        while !is_done() {
+            if self.spin(learned, longest_spin, &is_done) {
                 return;
             }
             Self::leave(self.lock());
-            slot.sleep(LONGEST_SLEEP);
+            sleep(LONGEST_SLEEP);
             drop(self.enter());
         }
     }
@@ -217,7 +227,7 @@ impl Runtime {
     pub(crate) fn wait_as_told(&self, slot: &Slot, deadline: Option<Instant>) -> Result<(), Errno> {
         drop(self.enter());
         let mut ended = Ok(());
-        while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, || slot.is_done()) {
+        while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, LONGEST_SPIN, || slot.is_done()) {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             Self::leave(self.lock());
             let slept = slot.sleep_as_told(left);
@@ -234,7 +244,7 @@ impl Runtime {
     }
 
     /// Drives until `is_done`, or until nothing has come for a while; for no while where that has not paid lately. Whether it is done.
-    fn spin(&self, learned: &Learned, is_done: impl Fn() -> bool) -> bool {
+    fn spin(&self, learned: &Learned, longest: Duration, is_done: impl Fn() -> bool) -> bool {
         if !learned.pays() {
             return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
         }
@@ -244,6 +254,10 @@ impl Runtime {
             for _ in 0..16 {
                 let came = self.try_lock().is_some_and(|mut engine| engine.drive());
                 if is_done() {
+                    // A long spin may have kept from its core the very one that has ended it.
+                    if longest > LONGEST_SPIN && before.is_some_and(|before| preemptions() != before) {
+                        learned.learn(true);
+                    }
                     return true;
                 }
                 if came {
@@ -258,7 +272,7 @@ impl Runtime {
                 continue;
             }
             let before = *before.get_or_insert_with(preemptions);
-            if waited >= LONGEST_SPIN {
+            if waited >= longest {
                 learned.learn(preemptions() != before);
                 return false;
             }
@@ -303,7 +317,7 @@ impl Runtime {
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
             // Who waits for something drives better.
-            self.spin(&self.attends, || {
+            self.spin(&self.attends, LONGEST_SPIN, || {
                 self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
             });
             let engine = self.lock();

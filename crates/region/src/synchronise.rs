@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::Core;
 use crate::kept::{Kept, TooMuch};
@@ -52,6 +53,11 @@ const COMBINE: [Combine; 7] = [
 ];
 
 impl Combine {
+    /// By its number; none of others.
+    pub(crate) fn numbered(number: u32) -> Option<Self> {
+        COMBINE.get(number as usize).copied()
+    }
+
     fn of(self, one: u64, other: u64) -> u64 {
         let floats =
             |combine: fn(f64, f64) -> f64| combine(f64::from_bits(one), f64::from_bits(other)).to_bits();
@@ -66,11 +72,27 @@ impl Combine {
         }
     }
 
-    fn all(self, into: &mut [u64], others: &[u64]) {
+    pub(crate) fn all(self, into: &mut [u64], others: &[u64]) {
         for (into, &other) in into.iter_mut().zip(others) {
             *into = self.of(*into, other);
         }
     }
+
+    /// What one more thread of a component brings, to what those before it have brought.
+    pub(crate) fn bring(self, brought: &mut Option<Vec<u64>>, values: &[u64]) {
+        match brought {
+            Some(brought) if self == Self::First => brought.copy_from_slice(values),
+            Some(brought) => self.all(brought, values),
+            none => *none = Some(values.to_vec()),
+        }
+    }
+}
+
+/// The components below one in the tree.
+pub(crate) fn below(rank: u32, count: u32) -> std::ops::Range<u32> {
+    let first = u64::from(rank) * u64::from(BRANCHES) + 1;
+    let bounded = |rank: u64| u32::try_from(rank.min(u64::from(count))).expect("at most the count");
+    bounded(first)..bounded(first + u64::from(BRANCHES))
 }
 
 /// What one says about barriers and locks. The first word is one of these, and a [`Combine`] above it.
@@ -170,6 +192,8 @@ pub(crate) struct Synchronisation {
     count: u32,
     barriers: BTreeMap<u64, Barrier>,
     locks: BTreeMap<u64, Lock>,
+    /// How often something was said of a lock that nobody answers: see [`crate::meeting`].
+    unanswered: Arc<AtomicU64>,
     /// What others have brought to barriers, and what they have of locks or wait for.
     brought: Kept,
     asked: Kept,
@@ -182,9 +206,14 @@ impl Synchronisation {
             count,
             barriers: BTreeMap::new(),
             locks: BTreeMap::new(),
+            unanswered: Arc::new(AtomicU64::new(0)),
             brought: Kept::new(own, MOST_BROUGHT),
             asked: Kept::new(own, MOST_LOCKS),
         }
+    }
+
+    pub(crate) fn unanswered(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.unanswered)
     }
 
     fn above(rank: u32) -> Option<u32> {
@@ -192,9 +221,7 @@ impl Synchronisation {
     }
 
     fn below(&self, rank: u32) -> std::ops::Range<u32> {
-        let first = u64::from(rank) * u64::from(BRANCHES) + 1;
-        let bounded = |rank: u64| u32::try_from(rank.min(u64::from(self.count))).expect("at most the count");
-        bounded(first)..bounded(first + u64::from(BRANCHES))
+        below(rank, self.count)
     }
 
     /// Where a lock lives.
@@ -218,11 +245,7 @@ impl Synchronisation {
         state.threads = threads;
         state.combine = Some(combine);
         state.here.push(Arc::clone(slot));
-        match &mut state.own {
-            Some(own) if combine == Combine::First => own.copy_from_slice(values),
-            Some(own) => combine.all(own, values),
-            none => *none = Some(values.to_vec()),
-        }
+        combine.bring(&mut state.own, values);
         self.go_on(core, barrier);
     }
 
@@ -310,6 +333,11 @@ impl Synchronisation {
         if home == self.own {
             self.hear(core, self.own, &head).expect("our own words are in order");
         } else {
+            #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
+            let word = WORDS[usize::from(head[0] as u8)];
+            if matches!(word, Word::Unlock | Word::Await | Word::Notify) {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+            }
             core.say(home, Kind::Synchronise, &head, &[]);
         }
     }

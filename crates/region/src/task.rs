@@ -15,6 +15,7 @@ use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::counts::Counts;
 use crate::covering;
 use crate::engine::Engine;
+use crate::meeting::{Meetings, Outcome};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime, Whose};
 use crate::synchronise::{Combine, Mode};
@@ -76,6 +77,8 @@ struct Inner {
     count: u32,
     budget: u64,
     used: std::sync::atomic::AtomicU64,
+    /// Where all components share page frames.
+    meetings: Option<Meetings>,
     next_barrier: std::sync::atomic::AtomicU64,
     checkpoints: Option<Checkpoint>,
     written: Mutex<Written>,
@@ -136,6 +139,8 @@ impl Task {
         }
         let mut engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
         engine.core.copies.limit(description.as_ref().map_or(0, |description| description.copies_bytes));
+        let meetings = (imports && count > 1)
+            .then(|| Meetings::among(memory, rank, count, engine.synchronisation.unanswered()));
         let runtime = Runtime::start(engine, Whose::Task)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
         let checkpoints = description.and_then(|description| description.checkpoint);
@@ -146,6 +151,7 @@ impl Task {
                 count,
                 budget,
                 used: std::sync::atomic::AtomicU64::new(0),
+                meetings,
                 next_barrier: std::sync::atomic::AtomicU64::new(COLLECTIVE_BARRIER + 1),
                 checkpoints,
                 written: Mutex::default(),
@@ -246,6 +252,11 @@ impl Task {
     ) -> Vec<u64> {
         self.publish();
         let runtime = self.runtime();
+        if let Some(meetings) = &self.inner.meetings
+            && let Outcome::Values(values) = meetings.meet(runtime, barrier, threads, (combine, values))
+        {
+            return values;
+        }
         runtime.call(|engine, slot| {
             let Engine { synchronisation, core, .. } = engine;
             synchronisation.arrive(core, barrier, threads, (combine, values), slot);
@@ -260,6 +271,10 @@ impl Task {
 
     /// Whoever synchronises with this thread from now on finds what it has stored before.
     pub fn publish(&self) {
+        // Where page frames are shared, what is stored is there.
+        if self.inner.meetings.is_some() {
+            return;
+        }
         self.runtime().call(Engine::begin_to_publish);
     }
 

@@ -13,6 +13,7 @@ const CASES: &[Case] = &[
     ("many_threads", many_threads),
     ("reductions", reductions),
     ("conditions", conditions),
+    ("given_back", given_back),
     ("freed", freed),
     ("killed", killed),
     ("refused", refused),
@@ -94,6 +95,28 @@ fn counter(task: &Task) {
         let of_own = numbers.get(own);
         assert!(of_own == times || of_own == times.div_ceil(16), "{terms:?}: {of_own}");
     }
+}
+
+/// What was said before a barrier is heard before what is said after it, whether or not the barrier is a message.
+fn given_back(task: &Task) {
+    for round in 0..3000_u64 {
+        let lock = Lock::new(task, 1000 + round % 8);
+        let is_first = u64::from(task.rank()) == round / 8 % 2;
+        if is_first {
+            drop(lock.write());
+        }
+        task.barrier();
+        if !is_first {
+            assert!(lock.try_write().is_some(), "round {round}: it was given back before the barrier");
+        }
+        task.barrier();
+    }
+}
+
+#[test]
+fn a_lock_that_was_given_back_before_a_barrier_is_free_after_it() {
+    components::pass("given_back", 2, Share::Auto);
+    components::pass("given_back", 2, Share::Copy);
 }
 
 #[test]
