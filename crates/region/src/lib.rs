@@ -19,6 +19,7 @@ mod moving;
 pub mod named;
 mod pages_file;
 mod peers;
+mod priority;
 mod runtime;
 mod spinning;
 mod synchronise;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::engine::{Engine, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
+use crate::priority;
 use crate::spinning::{Learned, preemptions};
 use crate::waiting::Slot;
 
@@ -303,6 +304,7 @@ impl Runtime {
     /// The thread that drives when no other does.
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
+        priority::come_first();
         Self::leave(self.enter());
         let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
