@@ -5,11 +5,12 @@
 /// compute.
 const NICENESS: libc::c_int = -20;
 
-/// Gives this thread a core soon after it wants one. Where that is not allowed, and it takes a privilege, it is a thread like others.
-pub(crate) fn come_first() {
+/// Gives this thread a core soon after it wants one. Where that is not allowed, and it takes a privilege, it is a thread like others. Whether it
+/// comes first.
+pub(crate) fn come_first() -> bool {
     // SAFETY: of this thread alone.
     unsafe {
         let this = libc::id_t::try_from(libc::gettid()).unwrap_or(0);
-        libc::setpriority(libc::PRIO_PROCESS, this, NICENESS);
+        libc::setpriority(libc::PRIO_PROCESS, this, NICENESS) == 0
     }
 }
