@@ -27,7 +27,8 @@ mod shared;
 const MESSAGES_A_TURN: usize = 32;
 /// Who asks once asks again soon, and a wake-up takes longer than an answer.
 const LONGEST_SPIN: Duration = Duration::from_micros(50);
-/// Guards of dead importers are closed now and then.
+/// Guards of dead importers are closed now and then, and those who do not come are forgotten.
+const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Nothing tells that a peer has read and that there is room again.
 const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
@@ -100,6 +101,8 @@ struct Books {
     held: Option<Held>,
     /// Who was let in and has to say by when on a channel who it is: region, and number there.
     expected: Vec<(Instant, u64, u32)>,
+    /// When those were last looked through, and the guards of importers.
+    tidied: Instant,
 }
 
 /// Something that a checkpoint can be put into.
@@ -132,6 +135,7 @@ impl Home {
             buffer: Vec::new(),
             held: None,
             expected: Vec::new(),
+            tidied: Instant::now(),
         };
         let is_over = AtomicBool::new(false);
         let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
@@ -221,14 +225,15 @@ impl Office {
         drop(books);
         let limit = if owes { BETWEEN_LOOKS } else { LONGEST_SLEEP };
         let mut sources = [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
-        let came = rustix::event::poll(&mut sources, Some(&limit));
+        let _ = rustix::event::poll(&mut sources, Some(&limit));
         // Taken out of the set, or it would be readable for ever.
         let mut space = [std::mem::MaybeUninit::uninit(); 16];
         let _ = epoll::wait(&self.event, &mut space, Some(&Timespec::default()));
         let _ = rustix::io::read(&self.kick, &mut [0; 8]);
         let mut books = self.books();
         books.peers.endpoint.disarm();
-        if came == Ok(0) && !owes {
+        if books.tidied.elapsed() >= BETWEEN_TIDYING {
+            books.tidied = Instant::now();
             books.regions.values_mut().for_each(Shared::forget_dead);
             books.forget_late_comers();
         }

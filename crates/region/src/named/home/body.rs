@@ -23,6 +23,8 @@ pub(super) struct Attachment {
     pub(super) to_store: bool,
     /// Its number among importers. None: it has copies.
     pub(super) importer: Option<u32>,
+    /// It has said goodbye, and waits for an answer to this question.
+    pub(super) leaves: Option<u64>,
 }
 
 /// Who waits for a block here.

@@ -223,7 +223,8 @@ impl Guest<'_> {
             None
         };
         let proof = RandomState::new().build_hasher().finish();
-        let attachment = Attachment { rank: None, proof, process: who.pid, to_store, importer: None };
+        let attachment =
+            Attachment { rank: None, proof, process: who.pid, to_store, importer: None, leaves: None };
         let allocation = region.entry.allocation;
         let number = region.attach(attachment, imports);
         drop(books);

@@ -267,7 +267,9 @@ mod tests {
                 peers.admit();
             }
             let (buffer, held, expected) = (Vec::new(), None, Vec::new());
-            let books = Books { peers, regions: BTreeMap::new(), generation: 7, buffer, held, expected };
+            let tidied = Instant::now();
+            let books =
+                Books { peers, regions: BTreeMap::new(), generation: 7, buffer, held, expected, tidied };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
             scene
@@ -282,7 +284,8 @@ mod tests {
             for (rank, imports, to_store) in
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {
-                let attachment = Attachment { rank, proof: 5, process: 0, to_store, importer: None };
+                let attachment =
+                    Attachment { rank, proof: 5, process: 0, to_store, importer: None, leaves: None };
                 region.attach(attachment, imports);
             }
             self.books.regions = BTreeMap::from([(HERE, region)]);
@@ -361,6 +364,22 @@ mod tests {
         // Of another block, at once.
         scene.take(1, Kind::Protocol, [write, HERE, 4, 0], &[]).unwrap();
         assert_eq!(scene.books.regions[&HERE].away().count(), 2);
+    }
+
+    #[test]
+    fn who_was_let_in_and_does_not_come_is_forgotten() {
+        let mut scene = Scene::new();
+        let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+        scene.books.expected = vec![(past, HERE, 1), (future, HERE, 3)];
+        scene.books.forget_late_comers();
+        let numbers = |scene: &Scene| -> Vec<u32> {
+            scene.books.regions[&HERE].body.attachments.keys().copied().collect()
+        };
+        assert_eq!(numbers(&scene), [1, 2, 3], "1 has come, 3 has time");
+        scene.books.expected = vec![(past, HERE, 3)];
+        scene.books.forget_late_comers();
+        assert_eq!(numbers(&scene), [1, 2]);
+        scene.refuses(3, Kind::Enter, [3, HERE, 5, 0], &[], "not attached to");
     }
 
     #[test]

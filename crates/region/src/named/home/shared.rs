@@ -212,7 +212,7 @@ impl Shared {
     /// Somebody says goodbye: what it alone has comes home first.
     pub(super) fn leave(&mut self, peers: &mut Peers, number: u32, token: u64) {
         let away: Vec<u64> = self.away().collect();
-        self.body.attachments.get_mut(&number).expect("it has spoken").proof = token;
+        self.body.attachments.get_mut(&number).expect("it has spoken").leaves = Some(token);
         for block in away {
             self.await_block(peers, Block(block), Waiter::Leaving { of: number }, false);
         }
@@ -225,9 +225,8 @@ impl Shared {
         if self.body.waiting.iter().chain(&self.body.ready).any(waits) {
             return;
         }
-        if let Some(attachment) = self.body.attachments.get(&number) {
-            // Where the proof was stands what it wants to be answered by.
-            self.answer(peers, number, attachment.proof, GRANTED, 0);
+        if let Some(token) = self.body.attachments.get(&number).and_then(|attachment| attachment.leaves) {
+            self.answer(peers, number, token, GRANTED, 0);
             self.detach(peers, number);
         }
     }
