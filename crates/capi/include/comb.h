@@ -94,7 +94,7 @@ enum comb_attaching {
 
 /* Attaches a region: memory with a name, that lives in a cell and outlives programs (`comb region create NAME --size 1G`). It has the same address in
  * every process; its length is stored to `bytes`, which may be NULL. NULL on failure. Regions are sequentially consistent, and atomic
- * operations work on them; locks and barriers are a task's. If its cell dies it is lost: see comb_on_loss() and comb_load(). */
+ * operations work on them, and mutexes shared by processes unless by copies; locks and barriers are a task's. If its cell dies it is lost: see comb_on_loss() and comb_load(). */
 void *comb_attach(const char *name, unsigned how, size_t *bytes);
 
 /* Gives a region back, as often as it was attached; the last time nobody may use it any more. Called by comb_end(). What a process by copies

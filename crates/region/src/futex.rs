@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::driver::Core;
 use crate::engine::Engine;
 use crate::kept::{Kept, TooMuch};
+use crate::named;
 use crate::runtime::{self, Runtime};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
@@ -171,8 +172,85 @@ impl Futexes {
 
 /// Does what a thread of this component has asked the kernel for, on that thread. A negative number is an error's.
 pub(crate) fn on_futex(call: FutexCall) -> isize {
+    if named::is_named(call.address) {
+        return in_region(&call).unwrap_or_else(|error| -(error.raw_os_error() as isize));
+    }
     let done = runtime::of_this_process().ok_or(Errno::FAULT).and_then(|runtime| perform(runtime, &call));
     done.unwrap_or_else(|error| -(error.raw_os_error() as isize))
+}
+
+/// Importers of a region share its page frames: the kernel itself knows who sleeps there. Who has copies is alone with them.
+fn in_region(call: &FutexCall) -> Result<isize, Errno> {
+    let FutexCall { address, operation, value, timeout, value3, .. } = *call;
+    let is_imported =
+        || runtime::of_homes().is_some_and(|runtime| runtime.lock().is_imported(address)).then_some(());
+    let command = operation & libc::FUTEX_CMD_MASK;
+    if is_imported().is_none() {
+        refuse(
+            command,
+            "is in a region that is lost, or attached by copies: only importers share its words",
+            address,
+        );
+        return Err(Errno::NOSYS);
+    }
+    let is_wall_clock = operation & libc::FUTEX_CLOCK_REALTIME != 0;
+    let (deadline, bits) = match command {
+        libc::FUTEX_WAIT => (after(timeout)?, ANY),
+        libc::FUTEX_WAIT_BITSET => (at(timeout, is_wall_clock)?, value3),
+        libc::FUTEX_WAKE => return native(address, libc::FUTEX_WAKE_BITSET, value, None, ANY),
+        libc::FUTEX_WAKE_BITSET => return native(address, libc::FUTEX_WAKE_BITSET, value, None, value3),
+        other => {
+            refuse(other, NOT_COVERED, address);
+            return Err(Errno::NOSYS);
+        }
+    };
+    // Nobody wakes those who sleep in what is lost.
+    while is_imported().is_some() {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Errno::TIMEDOUT);
+        }
+        let until = monotonic(left.unwrap_or(LONGEST_NAP).min(LONGEST_NAP));
+        let done = native(address, libc::FUTEX_WAIT_BITSET, value, Some(until), bits)?;
+        if done != -(libc::ETIMEDOUT as isize) {
+            return Ok(done);
+        }
+    }
+    Err(Errno::FAULT)
+}
+
+/// As long as a sleeper may take to find out that its word is lost. Who is woken at the very end of a nap without a new value in the word sleeps
+/// on: libc's mutexes and conditions change it before they wake.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+fn monotonic(from_now: Duration) -> libc::timespec {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let nanoseconds = now.tv_nsec + i64::from(from_now.subsec_nanos());
+    let seconds = now.tv_sec + from_now.as_secs().cast_signed() + nanoseconds / 1_000_000_000;
+    libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds % 1_000_000_000 }
+}
+
+/// The kernel's own, on a word that is made present before.
+fn native(
+    address: usize,
+    operation: i32,
+    value: u32,
+    until: Option<libc::timespec>,
+    bits: u32,
+) -> Result<isize, Errno> {
+    let until = until.as_ref().map_or(0, |until| std::ptr::from_ref(until).expose_provenance());
+    loop {
+        load(address)?;
+        let operation = operation.cast_unsigned() as usize;
+        let arguments = [address, operation, value as usize, until, 0, bits as usize];
+        #[expect(unsafe_code, reason = "the call as it stands")]
+        // SAFETY: a word of shared memory, and a time that lives as long as the call.
+        let done = unsafe { comb_memory::syscalls::raw(libc::SYS_futex, arguments) };
+        // Taken away in between.
+        if done != -(libc::EFAULT as isize) {
+            return Ok(done);
+        }
+    }
 }
 
 /// Not to be woken by bits: all of them.
@@ -190,7 +268,7 @@ fn perform(runtime: &Runtime, call: &FutexCall) -> Result<isize, Errno> {
         libc::FUTEX_WAKE => wake(runtime, address, value, ANY),
         libc::FUTEX_WAKE_BITSET => wake(runtime, address, value, value3),
         other => {
-            refuse(other, address);
+            refuse(other, NOT_COVERED, address);
             Err(Errno::NOSYS)
         }
     }
@@ -317,16 +395,18 @@ fn at(timeout: Option<(i64, i64)>, is_wall_clock: bool) -> Result<Option<Instant
     Ok(Instant::now().checked_add(time.saturating_sub(now)))
 }
 
+const NOT_COVERED: &str = "is not covered: only to wait and to wake is";
+
 /// Says once that an operation is not to be had.
-fn refuse(operation: i32, address: usize) {
+fn refuse(operation: i32, why: &str, address: usize) {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     if IS_SAID.swap(true, Ordering::Relaxed) {
         return;
     }
     // At once and in one piece: whoever made the call may hold the lock of the standard stream.
     let text = format!(
-        "comb: futex operation {operation} on shared memory at {address:#x}, which is not covered: only to wait and to wake is. The call fails \
-         (ENOSYS); use mutexes without priority inheritance\n"
+        "comb: futex operation {operation} on shared memory at {address:#x}, which {why}. The call fails (ENOSYS); use mutexes without priority inheritance, of a task's memory \
+         or of an imported region\n"
     );
     let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
 }

@@ -29,6 +29,11 @@ pub use self::register::{Entry, NameError, Register};
 /// Regions are here in the heap, behind what tasks allocate.
 pub(crate) const ADDRESSES: std::ops::Range<u64> = crate::heap::HEAP_BYTES..comb_memory::HEAP_BYTES;
 
+/// Whether an address is a region's, be there one or not.
+pub(crate) fn is_named(address: usize) -> bool {
+    address.checked_sub(comb_memory::HEAP_START).is_some_and(|offset| ADDRESSES.contains(&(offset as u64)))
+}
+
 /// The home's endpoint, of the process `cell-N`.
 pub const ENDPOINT: &str = "regions";
 

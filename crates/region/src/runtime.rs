@@ -371,10 +371,14 @@ pub(crate) fn of_this_process() -> Option<&'static Runtime> {
     TASK.get().map(Arc::as_ref)
 }
 
+/// That of named regions, once some were attached.
+pub(crate) fn of_homes() -> Option<&'static Runtime> {
+    HOMES.get().map(Arc::as_ref)
+}
+
 /// Where `comb_memory` sends faults.
 pub(crate) fn on_fault(fault: Fault) -> Verdict {
-    let is_named = fault.address as u64 - comb_memory::HEAP_START as u64 >= crate::named::ADDRESSES.start;
-    let runtime = if is_named { &HOMES } else { &TASK };
+    let runtime = if crate::named::is_named(fault.address) { &HOMES } else { &TASK };
     runtime.get().map_or(Verdict::NotOurs, |runtime| runtime.serve(fault))
 }
 

@@ -128,6 +128,16 @@ fn be_a_hand(directory: &Path) {
                 let array = array(&region);
                 (0..array.len()).map(|index| array.get(index)).sum::<u64>().to_string()
             }
+            "sleep" | "wake" => {
+                let word = array(&region).as_ptr().wrapping_add(number(1)).cast::<u32>();
+                let minute = libc::timespec { tv_sec: 60, tv_nsec: 0 };
+                let (operation, value) =
+                    if words[0] == "sleep" { (libc::FUTEX_WAIT, number(2)) } else { (libc::FUTEX_WAKE, 1) };
+                // SAFETY: a word of the region, and a time.
+                let done =
+                    unsafe { libc::syscall(libc::SYS_futex, word, operation, value, &raw const minute) };
+                if done < 0 { std::io::Error::last_os_error().to_string() } else { done.to_string() }
+            }
             "leave" => {
                 region = None;
                 "done".to_owned()
@@ -331,6 +341,32 @@ fn atomic_operations_of_all_count() {
             hand.does(&format!("get {}", PAGE + 3), &(each * ways.len()).to_string());
         }
     }
+}
+
+#[test]
+fn importers_sleep_and_wake_each_other() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(3);
+    let (mut sleeper, mut waker) = (scene.hand_with("imports"), scene.hand_with("imports"));
+    waker.does("set 5 7", "done");
+    assert!(sleeper.ask("sleep 5 6").contains("temporarily unavailable"), "it is not what it was to be");
+    sleeper.tell("sleep 5 7");
+    wait_until("one was woken", || waker.ask("wake 5") == "1");
+    assert_eq!(sleeper.hear(), "0");
+    // Longer than a nap.
+    sleeper.tell("sleep 5 7");
+    std::thread::sleep(Duration::from_millis(1100));
+    wait_until("one was woken", || waker.ask("wake 5") == "1");
+    assert_eq!(sleeper.hear(), "0");
+    // Nobody else has a copy's frame.
+    let mut copier = scene.hand_with("copies");
+    assert!(copier.ask("wake 5").contains("not implemented"));
+    // Who sleeps in what is lost finds out.
+    sleeper.tell("sleep 5 7");
+    scene.door(1).remove("r", true).unwrap();
+    let answer = sleeper.hear();
+    assert!(answer.contains("Bad address") || answer.contains("not implemented"), "{answer}");
 }
 
 #[test]

@@ -92,6 +92,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether an address is of a region whose frames are mapped here, and is not lost.
+    pub(crate) fn is_imported(&mut self, address: usize) -> bool {
+        let named = locate(&mut self.entries, address).and_then(|(entry, _)| entry.shape.named.as_ref());
+        named.is_some_and(|named| named.is_imported() && named.gone.is_none())
+    }
+
     /// The living home of a region that is attached here.
     pub(crate) fn home_of(&self, offset: u64) -> Option<u32> {
         let shape = &self.entries.get(&offset)?.shape;
