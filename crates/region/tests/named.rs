@@ -157,8 +157,14 @@ struct Process {
 
 impl Process {
     fn start(role: &str, directory: &Path) -> Self {
+        Self::start_without("", role, directory)
+    }
+
+    /// On a kernel that lacks something.
+    fn start_without(mechanism: &str, role: &str, directory: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process", "--nocapture", "--test-threads=1"])
+            .env("COMB_WITHOUT", mechanism)
             .env(ROLE, role)
             .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
@@ -341,6 +347,27 @@ fn atomic_operations_of_all_count() {
             hand.does(&format!("get {}", PAGE + 3), &(each * ways.len()).to_string());
         }
     }
+}
+
+#[test]
+fn where_nobody_can_guard_imports_there_are_copies() {
+    let scene = Scene::new();
+    let _home = scene.home(1);
+    scene.create(600);
+    let mut importer = scene.hand_with("imports");
+    let mut copier = Process::start_without("userfaultfd", "hand", &scene.directory);
+    copier.does("attach r", "copies");
+    importer.does("fill 3", "done");
+    copier.does(&format!("get {}", 599 * PAGE), "3");
+    copier.does(&format!("set {} 4", 7 * PAGE), "done");
+    importer.does(&format!("get {}", 7 * PAGE), "4");
+    importer.tell("add 1 2000");
+    copier.does("add 1 2000", "done");
+    assert_eq!(importer.hear(), "done");
+    copier.does("get 1", "4000");
+    scene.door(1).remove("r", true).unwrap();
+    wait_until("it has heard", || copier.ask("get 0").contains("was removed"));
+    copier.loses("set 0 1", "was removed");
 }
 
 #[test]

@@ -186,3 +186,115 @@ impl Shape {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use comb_net::Endpoint;
+    use comb_net::agent::server::InProcess;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::scene::memory;
+    use crate::named::ADDRESSES;
+    use crate::terms::{Placement, Terms};
+    use crate::wire;
+
+    /// Where the regions of a test are, of which there are copies and imports: no two tests have the same addresses.
+    fn places(test: u64) -> [u64; 2] {
+        [ADDRESSES.start + (2 * test << 30), ADDRESSES.start + ((2 * test + 1) << 30)]
+    }
+
+    /// A process with two regions of peer 1, of which it has copies and imports; peer 2 is the home of others.
+    fn engine([copied, imported]: [u64; 2]) -> (Engine, Vec<Endpoint>, InProcess) {
+        let agent = InProcess::start();
+        let connect = |name: &str| agent.connect(name).unwrap().endpoint("regions").unwrap();
+        let homes = vec![connect("cell-1"), connect("cell-2")];
+        let mut peers = Peers::none_yet(connect("attached-1"));
+        for cell in 1..3 {
+            let channel = peers.endpoint.open(&format!("cell-{cell}/regions")).unwrap();
+            assert_eq!(peers.add(channel), cell);
+        }
+        let mut engine = Engine::of_homes(memory(), peers);
+        for (offset, imports) in [(copied, false), (imported, true)] {
+            let terms = Terms { placement: Placement::At(1), ..Terms::default() };
+            let allocation = Allocation { offset, bytes: 200_000, generation: 7, creator: 1, terms };
+            engine.install_named(allocation, Named::new(1, true, imports)).unwrap();
+        }
+        (engine, homes, agent)
+    }
+
+    fn take(engine: &mut Engine, from: u32, kind: u8, head: [u64; 4], content: &[u8]) -> Result<(), Mistake> {
+        engine.take(from, kind, &[&wire::pack(&head)[..], content].concat())
+    }
+
+    #[test]
+    fn what_a_home_may_not_say_is_refused_by_name() {
+        let [copied, imported] = places(1);
+        let (mut engine, _homes, _agent) = engine([copied, imported]);
+        let (readable, recall) = (7 << 32 | 7, 7 << 32 | 10);
+        let mut refused = |from: u32, kind: Kind, head: [u64; 4], content: &[u8]| {
+            take(&mut engine, from, kind as u8, head, content).expect_err("a lie").to_string()
+        };
+        assert!(refused(1, Kind::Allocated, [0; 4], &[]).contains("means nothing"));
+        assert!(refused(1, Kind::Want, [0, copied, 0, 0], &[]).contains("means nothing"));
+        assert!(refused(1, Kind::May, [5, 0, 0, 0], &[]).contains("not asked"));
+        assert!(refused(2, Kind::Freed, [0, copied, 0, 0], &[]).contains("not its own"));
+        assert!(refused(1, Kind::Freed, [0, copied + 4096, 0, 0], &[]).contains("where none is"));
+        assert!(
+            refused(1, Kind::Protocol, [readable, copied, 0, 0], &[1; 4096]).contains("nothing was asked")
+        );
+        assert!(refused(2, Kind::Protocol, [readable, copied, 0, 0], &[1; 4096]).contains("not homed with"));
+        assert!(refused(2, Kind::Protocol, [recall, copied, 0, 0], &[]).contains("not homed with"));
+        assert!(refused(1, Kind::Protocol, [7 << 32, copied, 0, 0], &[]).contains("not homed here"));
+        assert!(
+            refused(1, Kind::Protocol, [readable, imported, 0, 0], &[1; 4096])
+                .contains("nobody needs to ask")
+        );
+        assert!(refused(1, Kind::Protocol, [6 << 32, copied, 0, 0], &[]).contains("no more"));
+        // One that dies takes its own with it, and nothing else.
+        engine.home_is_gone(2);
+        assert_eq!((engine.home_of(copied), engine.home_of(imported)), (Some(1), Some(1)));
+        engine.home_is_gone(1);
+        assert_eq!((engine.home_of(copied), engine.home_of(imported)), (None, None));
+        let slot = engine.slot();
+        for offset in [copied, imported] {
+            let address = engine.entries[&offset].shape.layout.address(Block(3));
+            assert!(matches!(engine.fault(address, false, &slot), Stopped::Lost(_)));
+            engine.remove(offset);
+        }
+    }
+
+    #[test]
+    fn any_message_of_a_home_is_taken_or_refused() {
+        let [copied, imported] = places(2);
+        let (engine, _homes, _agent) = engine([copied, imported]);
+        let engine = std::cell::RefCell::new(engine);
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: 1000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let number = || prop_oneof![0..60_u64, (0..20_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()];
+        let offset = prop_oneof![4 => Just(copied), 4 => Just(imported), 1 => any::<u64>()];
+        let content =
+            prop_oneof![Just(Vec::new()), Just(vec![1; 4096]), prop::collection::vec(any::<u8>(), 0..60),];
+        // All but that a region was removed, which ends the game.
+        let message = (1..3_u32, 0..20_u8, number(), offset, number(), number(), content);
+        let message = message.prop_filter("ends it", |message| message.1 != Kind::Freed as u8);
+        runner
+            .run(&prop::collection::vec(message, 1..20), |messages| {
+                let mut engine = engine.borrow_mut();
+                for (from, kind, first, offset, third, fourth, content) in messages {
+                    let _ = take(&mut engine, from, kind, [first, offset, third, fourth], &content);
+                    // It asks, now and then.
+                    let address = engine.entries[&copied].shape.layout.address(Block(third % 48));
+                    engine.prefetch(address, 4096, fourth % 2 == 0);
+                }
+                prop_assert_eq!(engine.entries.len(), 2);
+                Ok(())
+            })
+            .unwrap();
+        let mut engine = engine.into_inner();
+        [copied, imported].into_iter().for_each(|offset| engine.remove(offset));
+    }
+}

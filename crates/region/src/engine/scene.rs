@@ -9,11 +9,16 @@ use super::Engine;
 use crate::terms::{Allocation, Guard, Placement, Sharing, Terms};
 use crate::wire::{self, Kind};
 
-/// Component 0 of three, which are not there. One heap for a process: each test has addresses of its own.
-pub(crate) fn engine() -> Engine {
+/// One heap for a process: each test has addresses of its own.
+pub(crate) fn memory() -> Arc<Memory> {
     static MEMORY: OnceLock<Arc<Memory>> = OnceLock::new();
     let reserve = || Arc::new(Memory::reserve(MemoryOptions::default()).expect("a heap"));
-    Engine::new(Arc::clone(MEMORY.get_or_init(reserve)), None, 0, 3, false)
+    Arc::clone(MEMORY.get_or_init(reserve))
+}
+
+/// Component 0 of three, which are not there.
+pub(crate) fn engine() -> Engine {
+    Engine::new(memory(), None, 0, 3, false)
 }
 
 /// Of 300,000 bytes, made by component 0.
