@@ -201,7 +201,7 @@ mod tests {
 
     /// Where the regions of a test are, of which there are copies and imports: no two tests have the same addresses.
     fn places(test: u64) -> [u64; 2] {
-        [ADDRESSES.start + (2 * test << 30), ADDRESSES.start + ((2 * test + 1) << 30)]
+        [ADDRESSES.start + ((2 * test) << 30), ADDRESSES.start + ((2 * test + 1) << 30)]
     }
 
     /// A process with two regions of peer 1, of which it has copies and imports; peer 2 is the home of others.
