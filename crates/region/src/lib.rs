@@ -19,7 +19,6 @@ mod moving;
 pub mod named;
 mod pages_file;
 mod peers;
-mod priority;
 mod runtime;
 mod spinning;
 mod synchronise;

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use crate::engine::{Engine, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
-use crate::priority;
 use crate::spinning::{Learned, preemptions};
 use crate::waiting::Slot;
 
@@ -304,8 +303,6 @@ impl Runtime {
     /// The thread that drives when no other does.
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
-        // Who takes a core from a thread that computes gives it back soon.
-        let longest_spin = if priority::come_first() { SHORT_SPIN } else { LONGEST_SPIN };
         Self::leave(self.enter());
         let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
@@ -320,7 +317,7 @@ impl Runtime {
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             drop(self.enter());
             // Who waits for something drives better.
-            self.spin(&self.attends, longest_spin, || {
+            self.spin(&self.attends, LONGEST_SPIN, || {
                 self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
             });
             let engine = self.lock();

@@ -55,7 +55,7 @@ pub(crate) fn said(outcome: &Outcome) -> String {
 pub(crate) fn succeeds(launch: &Launch, what: &str) {
     let outcome = launch.start().expect("started").wait();
     assert_eq!(outcome.late, None, "{what} is not over:\n{}", said(&outcome));
-    assert!(outcome.is_success(), "{what}:\n{}", said(&outcome));
+    assert!(outcome.is_success(), "{what}: {:?}\n{}", outcome.failed, said(&outcome));
 }
 
 /// The case ends well in all of them.
