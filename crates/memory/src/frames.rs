@@ -59,8 +59,9 @@ impl Frames {
         let alias = kernel::map_shared(file.as_fd(), index(bytes))
             .map_err(|source| MemoryError::from_reservation("the frames", 0, source))?;
         let frames = Self { file, bytes, alias };
-        for advice in [libc::MADV_DONTFORK, libc::MADV_NOHUGEPAGE] {
-            // SAFETY: our own mapping; these throw nothing away. A kernel without huge pages refuses the second.
+        // A dump of a process would make a frame of every page of it, and end only when memory does.
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+            // SAFETY: our own mapping; these throw nothing away. A kernel without huge pages refuses the last.
             let _ = unsafe { kernel::advise(frames.alias, index(bytes), advice) };
         }
         Ok(frames)

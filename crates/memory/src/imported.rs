@@ -32,6 +32,7 @@ impl Memory {
                 // A forked child would have the memory without its guard.
                 kernel::advise(address, bytes, libc::MADV_DONTFORK)?;
                 let _ = kernel::advise(address, bytes, libc::MADV_NOHUGEPAGE);
+                let _ = kernel::advise(address, bytes, libc::MADV_DONTDUMP);
             }
             guard.register(address, bytes)
         };

@@ -377,8 +377,10 @@ impl Memory {
             let _ = give_up(layout);
             return Err(MemoryError::from_mapping("map shared memory", source));
         }
-        // SAFETY: as above. Rights are a page's; a kernel that knows no larger ones refuses this.
-        let _ = unsafe { kernel::advise(start, span, libc::MADV_NOHUGEPAGE) };
+        for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+            // SAFETY: as above. Rights are a page's; a kernel that knows no larger ones refuses the second.
+            let _ = unsafe { kernel::advise(start, span, advice) };
+        }
         Ok(())
     }
 

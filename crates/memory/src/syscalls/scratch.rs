@@ -65,18 +65,15 @@ impl Scratch {
         }
         let stack_top = mapping + PAGE_BYTES + STACK_BYTES;
         let scratch = stack_top as *mut Self;
-        let fresh = Self {
-            stack_top,
-            mapping,
-            frame_bytes: 0,
-            used: 0,
-            interrupted_stack: None,
-            extra: [(0, 0); EXTRA],
-            extras: 0,
-        };
-        // SAFETY: a page of its own above the stack, aligned, and ours.
+        // Field by field: as a whole it would stand on the signal's stack first, which is short.
+        // SAFETY: a page of its own above the stack, aligned, and ours; new memory is zero, and so are `extra`'s pairs.
         unsafe {
-            scratch.write(fresh);
+            (&raw mut (*scratch).stack_top).write(stack_top);
+            (&raw mut (*scratch).mapping).write(mapping);
+            (&raw mut (*scratch).frame_bytes).write(0);
+            (&raw mut (*scratch).used).write(0);
+            (&raw mut (*scratch).interrupted_stack).write(None);
+            (&raw mut (*scratch).extras).write(0);
             Some(&mut *scratch)
         }
     }
