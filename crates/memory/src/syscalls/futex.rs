@@ -14,6 +14,8 @@ const LOCK_PI2: i32 = 13;
 const WAKE: i32 = 1;
 const REQUEUE: i32 = 3;
 const COMPARE_REQUEUE: i32 = 4;
+const WAKE_OPERATION: i32 = 5;
+const COMPARE_REQUEUE_PI: i32 = 12;
 const WAKE_BITSET: i32 = 10;
 /// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const OPERATION: i32 = 0x7f;
@@ -54,12 +56,15 @@ pub(super) fn futex(scratch: &mut Scratch, call: &Call) -> isize {
             Err(error) => return error,
         }
     }
+    // Others leave there what was in the register before, and that can look like an address of ours.
+    let has_second = [REQUEUE, COMPARE_REQUEUE, WAKE_OPERATION, WAIT_REQUEUE_PI, COMPARE_REQUEUE_PI];
+    let second = if has_second.contains(&(operation & OPERATION)) { address2 } else { 0 };
     // Of operations that change the word in the kernel a load is not enough.
     let reads = [WAIT, WAIT_BITSET, WAKE, WAKE_BITSET, REQUEUE, COMPARE_REQUEUE];
     if !reads.contains(&(operation & OPERATION)) {
-        for word in [address, address2] {
+        for word in [address, second] {
             let _ = is_shared(word) && touch_store(word);
         }
     }
-    untold(call, arguments, 0b1_0001)
+    untold(call, arguments, if second == 0 { 0b0_0001 } else { 0b1_0001 })
 }
