@@ -31,6 +31,8 @@ const ENTRY_LIMIT: Duration = Duration::from_secs(10);
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// A process that is stopped, or has lost its way, does not give back what it alone has.
 const HOMECOMING_LIMIT: Duration = Duration::from_secs(5);
+/// What is under way takes some microseconds for each message.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 /// Blocks of a snapshot that are taken out at once: others are served in between.
 const BLOCKS_AT_ONCE: usize = 64;
 /// As many as can knock at once.
@@ -301,20 +303,18 @@ impl Guest<'_> {
         };
         self.office.kick();
         let frozen_at = Instant::now();
-        let is_home = loop {
-            let books = self.office.books();
-            let Some(region) = books.regions.get(&offset) else { break false };
-            if region.is_home() || frozen_at.elapsed() > HOMECOMING_LIMIT {
-                break region.is_home();
-            }
-            drop(books);
-            std::thread::sleep(Duration::from_micros(100));
-        };
-        let mut saving = {
+        let mut saving = loop {
             let mut books = self.office.books();
-            let Some(region) = books.regions.get_mut(&offset) else {
+            let Books { regions, peers, .. } = &mut *books;
+            let Some(region) = regions.get_mut(&offset) else {
                 return Err(format!("{name} was removed meanwhile"));
             };
+            let is_home = region.is_home(peers);
+            if !is_home && frozen_at.elapsed() <= HOMECOMING_LIMIT {
+                drop(books);
+                std::thread::sleep(BETWEEN_LOOKS);
+                continue;
+            }
             let begun = if is_home {
                 let mut begun = saving::Saving::begin(directory, &region.entry, &region.saved);
                 if let Ok(saving) = &mut begun {
@@ -329,7 +329,7 @@ impl Guest<'_> {
             };
             let late = region.thaw();
             books.hear_late(late);
-            begun?
+            break begun?;
         };
         self.office.kick();
         let written = self.write(offset, &mut saving);

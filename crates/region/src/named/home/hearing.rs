@@ -367,6 +367,32 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_before_a_checkpoint_and_is_given_during_it_comes_home() {
+        let mut scene = Scene::new();
+        let (write, returned, dropped) = (GENERATION | 1, GENERATION | 2, GENERATION | 3);
+        scene.take(3, Kind::Enter, [3, HERE, 5, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        // The home asks for it, and behind that another does.
+        scene.take(2, Kind::Want, [1, HERE, 3, 0], &[]).unwrap();
+        scene.take(3, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        let is_home = |scene: &mut Scene| {
+            let Books { regions, peers, .. } = &mut scene.books;
+            regions.get_mut(&HERE).unwrap().is_home(peers)
+        };
+        let Books { regions, peers, .. } = &mut scene.books;
+        regions.get_mut(&HERE).unwrap().freeze(peers);
+        assert!(!is_home(&mut scene));
+        scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
+        while scene.books.held.as_ref().is_some_and(|held| Instant::now() < held.until) {}
+        scene.take(1, Kind::Protocol, [dropped, HERE, 3, 0], &[]).unwrap();
+        assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3], "the other has it now");
+        assert!(!is_home(&mut scene));
+        scene.take(3, Kind::Protocol, [returned, HERE, 3, 0], &[8; 4096]).unwrap();
+        assert!(is_home(&mut scene));
+        assert_eq!(scene.books.regions.get_mut(&HERE).unwrap().body.content(3), [8; 4096]);
+    }
+
+    #[test]
     fn who_was_let_in_and_does_not_come_is_forgotten() {
         let mut scene = Scene::new();
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));

@@ -241,18 +241,24 @@ impl Shared {
 
     // ── checkpoints ──
 
-    /// No right to store is given from now on, and what others have alone is asked for.
+    /// No right is given from now on to those who have copies, and what they have alone is asked for.
     pub(super) fn freeze(&mut self, peers: &mut Peers) {
         self.is_frozen = true;
+        self.is_home(peers);
+    }
+
+    /// Whether nobody else has anything alone. Who had asked before it froze may be given a block that was home already: that is asked for
+    /// once more.
+    pub(super) fn is_home(&mut self, peers: &mut Peers) -> bool {
+        if self.body.waiting.iter().any(|(_, waiter)| *waiter == Waiter::Saving) {
+            return false;
+        }
         let away: Vec<u64> = self.away().collect();
-        for block in away {
+        for &block in &away {
             self.await_block(peers, Block(block), Waiter::Saving, false);
         }
         self.settle(peers);
-    }
-
-    pub(super) fn is_home(&self) -> bool {
-        !self.body.waiting.iter().any(|(_, waiter)| *waiter == Waiter::Saving)
+        away.is_empty()
     }
 
     /// It stands still: this is the moment. `is_whole`: of all that was ever used, not of what has changed alone.
