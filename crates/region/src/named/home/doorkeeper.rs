@@ -167,9 +167,11 @@ impl Guest<'_> {
                  alone can be made sparse"
             ));
         }
-        let mut books = self.office.books();
-        books.generation += 1;
-        let generation = books.generation;
+        let generation = {
+            let mut books = self.office.books();
+            books.generation += 1;
+            books.generation
+        };
         let owner = Owner { user: who.uid, group: who.gid };
         let options = &self.office.options;
         let entry = self.office.register.enter(&wanted.name, layout.span(), |offset| Entry {
@@ -189,7 +191,7 @@ impl Guest<'_> {
         });
         match made {
             Ok(region) => {
-                books.regions.insert(entry.allocation.offset, region);
+                self.office.books().regions.insert(entry.allocation.offset, region);
                 Ok(entry)
             }
             Err(why) => {
@@ -332,12 +334,13 @@ impl Guest<'_> {
             break begun?;
         };
         self.office.kick();
-        let written = self.write(offset, &mut saving);
+        // The disk takes its time, and nobody waits for it.
+        let written = self.write(offset, &mut saving).and_then(|()| saving.finish());
         let mut books = self.office.books();
         let Some(region) = books.regions.get_mut(&offset) else {
             return Err(format!("{name} was removed meanwhile"));
         };
-        match written.and_then(|()| saving.finish()) {
+        match written {
             Ok((saved, number, pages)) => {
                 region.body.snapshot = None;
                 region.saved = saved;
@@ -380,9 +383,9 @@ fn allow(region: &Shared, who: &Credentials, to_store: bool) -> Result<(), Strin
 impl Books {
     fn named(&mut self, name: &str) -> Result<&mut Shared, String> {
         let mut regions = self.regions.values_mut();
-        regions
-            .find(|region| region.entry.name == name)
-            .ok_or_else(|| format!("there is no region {name} here"))
+        regions.find(|region| region.entry.name == name).ok_or_else(|| {
+            format!("there is no region {name} here; if it is being made, try again when it is")
+        })
     }
 
     /// Somebody who came in by the door is not coming any more.
