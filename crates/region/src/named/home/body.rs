@@ -23,8 +23,16 @@ pub(super) struct Attachment {
     pub(super) to_store: bool,
     /// Its number among importers. None: it has copies.
     pub(super) importer: Option<u32>,
-    /// It has said goodbye, and waits for an answer to this question.
-    pub(super) leaves: Option<u64>,
+    pub(super) leaves: Option<Leave>,
+}
+
+/// Somebody has said goodbye.
+#[derive(Clone, Copy)]
+pub(super) struct Leave {
+    /// The question that it waits for an answer to.
+    pub(super) token: u64,
+    /// How often what is away is still to be asked for: what it had wanted before may be given to it behind the first time.
+    pub(super) rounds: u8,
 }
 
 /// Who waits for a block here.

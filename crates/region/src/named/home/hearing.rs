@@ -393,6 +393,24 @@ mod tests {
     }
 
     #[test]
+    fn what_who_leaves_had_asked_for_is_not_lost_with_it() {
+        let mut scene = Scene::new();
+        let (write, returned) = (GENERATION | 1, GENERATION | 2);
+        scene.take(3, Kind::Enter, [3, HERE, 5, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        scene.take(2, Kind::Want, [1, HERE, 3, 1], &[]).unwrap();
+        // Ahead of its need, and then it leaves.
+        scene.take(3, Kind::Protocol, [write, HERE, 3, 0], &[]).unwrap();
+        scene.take(3, Kind::Leave, [9, HERE, 0, 0], &[]).unwrap();
+        scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
+        assert!(scene.books.regions[&HERE].number_of(3).is_some(), "it was given what it had wanted");
+        scene.take(3, Kind::Protocol, [returned, HERE, 3, 0], &[8; 4096]).unwrap();
+        let region = scene.books.regions.get_mut(&HERE).unwrap();
+        assert!(region.number_of(3).is_none() && region.body.lost.is_empty());
+        assert_eq!(region.body.content(3), [8; 4096]);
+    }
+
+    #[test]
     fn who_was_let_in_and_does_not_come_is_forgotten() {
         let mut scene = Scene::new();
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));

@@ -6,7 +6,7 @@ use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
 use comb_memory::{Exports, MemoryError};
 
-use super::body::{At, Attachment, Body, Snapshot, Waiter};
+use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
 use crate::named::door::Status;
 use crate::named::register::Entry;
 use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
@@ -211,23 +211,30 @@ impl Shared {
 
     /// Somebody says goodbye: what it alone has comes home first.
     pub(super) fn leave(&mut self, peers: &mut Peers, number: u32, token: u64) {
-        let away: Vec<u64> = self.away().collect();
-        self.body.attachments.get_mut(&number).expect("it has spoken").leaves = Some(token);
-        for block in away {
-            self.await_block(peers, Block(block), Waiter::Leaving { of: number }, false);
-        }
-        self.settle(peers);
+        self.body.attachments.get_mut(&number).expect("it has spoken").leaves =
+            Some(Leave { token, rounds: 2 });
         self.leave_if_nothing_is_left(peers, number);
     }
 
     fn leave_if_nothing_is_left(&mut self, peers: &mut Peers, number: u32) {
-        let waits = |(_, waiter): &(Block, Waiter)| *waiter == Waiter::Leaving { of: number };
-        if self.body.waiting.iter().chain(&self.body.ready).any(waits) {
-            return;
-        }
-        if let Some(token) = self.body.attachments.get(&number).and_then(|attachment| attachment.leaves) {
-            self.answer(peers, number, token, GRANTED, 0);
-            self.detach(peers, number);
+        let mine = Waiter::Leaving { of: number };
+        loop {
+            if self.body.waiting.iter().chain(&self.body.ready).any(|(_, waiter)| *waiter == mine) {
+                return;
+            }
+            let leaves =
+                self.body.attachments.get_mut(&number).and_then(|attachment| attachment.leaves.as_mut());
+            let Some(Leave { token, rounds }) = leaves else { return };
+            if *rounds == 0 {
+                let token = *token;
+                self.answer(peers, number, token, GRANTED, 0);
+                return self.detach(peers, number);
+            }
+            *rounds -= 1;
+            let away: Vec<u64> = self.away().collect();
+            for block in away {
+                self.await_block(peers, Block(block), mine, false);
+            }
         }
     }
 
