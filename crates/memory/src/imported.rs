@@ -14,33 +14,61 @@ use crate::layout::Layout;
 use crate::memory::{Memory, MemoryError, give_up, span};
 use crate::userfaultfd::Userfaultfd;
 
+/// What imported memory is guarded by: a descriptor for whoever has the frames.
+#[derive(Debug)]
+pub struct Guard(Userfaultfd);
+
+impl Guard {
+    /// An error where the kernel has no userfaultfd: nobody can guard anything.
+    pub fn new() -> Result<Self, MemoryError> {
+        Userfaultfd::open_whole().map(Self).map_err(MemoryError::NoUserfaultfd)
+    }
+}
+
+impl AsFd for Guard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Memory {
     /// Maps the frames that their home has given. What is returned is for the home, which guards them by it; this process closes it when it
     /// has been handed over. Until [`Memory::open_import`] nothing there may be touched.
     ///
     /// Where the kernel has no userfaultfd, nobody can guard them: an error, and copies are the way.
     pub fn import(&self, layout: &Layout, file: BorrowedFd<'_>) -> Result<OwnedFd, MemoryError> {
-        if frames::check(file)? < layout.frame_bytes() {
+        let guard = Guard::new()?;
+        self.import_under(&guard, layout, file, 0)?;
+        Ok(guard.0.into_descriptor())
+    }
+
+    /// The same with a guard that this process keeps, for frames that begin at `offset` of their file.
+    pub fn import_under(
+        &self,
+        guard: &Guard,
+        layout: &Layout,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<(), MemoryError> {
+        if offset.checked_add(layout.frame_bytes()).is_none_or(|end| end > frames::check(file).unwrap_or(0)) {
             return Err(MemoryError::BeyondFrames);
         }
-        let guard = Userfaultfd::open_whole().map_err(MemoryError::NoUserfaultfd)?;
         let (address, bytes) = span(layout);
         let mapped = || {
             // SAFETY: within the heap, which is ours; the caller says that nobody uses these addresses yet.
             unsafe {
-                kernel::replace_shared(address, bytes, Protection::Nothing, file, 0)?;
+                kernel::replace_shared(address, bytes, Protection::Nothing, file, offset)?;
                 // A forked child would have the memory without its guard.
                 kernel::advise(address, bytes, libc::MADV_DONTFORK)?;
                 let _ = kernel::advise(address, bytes, libc::MADV_NOHUGEPAGE);
                 let _ = kernel::advise(address, bytes, libc::MADV_DONTDUMP);
             }
-            guard.register(address, bytes)
+            guard.0.register(address, bytes)
         };
         mapped().map_err(|source| {
             let _ = give_up(layout);
             MemoryError::from_mapping("map memory of another cell", source)
-        })?;
-        Ok(guard.into_descriptor())
+        })
     }
 
     /// The home guards it: threads may come.

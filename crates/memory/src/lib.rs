@@ -8,6 +8,8 @@
 //! | [`layout`] | where are an allocation's blocks, and where is their content? |
 //! | [`memory`] | what may threads do with a block, and how does that change? |
 //! | [`exports`] | what may other processes do with frames that are homed here? |
+//! | [`lent`] | what may other processes do with this one's own memory? |
+//! | [`guests`] | who are they, and how are they stopped? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
 //! | [`mechanism`] | what can this kernel do for it? |
@@ -16,9 +18,11 @@ mod access;
 pub mod exports;
 pub mod fault;
 mod frames;
+pub mod guests;
 mod imported;
 mod kernel;
 pub mod layout;
+pub mod lent;
 pub mod mechanism;
 pub mod memory;
 mod protections;
@@ -28,12 +32,15 @@ pub mod syscalls;
 mod userfaultfd;
 
 pub use self::{
-    exports::{Exports, NoGuard},
+    exports::Exports,
     fault::{
         Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
         set_loss_hook,
     },
+    guests::{Guests, NoGuard, Pages},
+    imported::Guard,
     layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
+    lent::Lent,
     memory::{Control, Memory, MemoryError, MemoryOptions},
     space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, pointer},
 };

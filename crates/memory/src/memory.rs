@@ -349,6 +349,14 @@ impl Memory {
         Ok(())
     }
 
+    /// Sees to it that there is a frame for every page of a run of blocks, for others to map.
+    pub(crate) fn populate(&self, layout: &Layout, frames: &Range<u64>) -> Result<(), MemoryError> {
+        debug_assert!(layout.grain() == Grain::Pages);
+        self.frames
+            .populate(frames.start, index(frames.end - frames.start))
+            .map_err(|source| MemoryError::from_frames("make frames for other processes", source))
+    }
+
     /// How much memory the state table and the pages' notes take; for people, not for every second.
     pub fn metadata_bytes(&self) -> usize {
         self.states.resident_bytes()

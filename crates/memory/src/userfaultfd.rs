@@ -10,7 +10,7 @@
 //! thread once more than needed. It never lets one through.
 #![expect(unsafe_code, reason = "userfaultfd's ioctls name memory by address")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use comb_coherence::Access;
 use comb_types::Mechanism;
@@ -239,6 +239,12 @@ impl Userfaultfd {
         let mut request = WriteProtect { start: address as u64, bytes: bytes as u64, mode };
         // SAFETY: the structure that this request is defined with; it changes no content.
         unsafe { kernel::ioctl(self.descriptor.as_fd(), UFFDIO_WRITEPROTECT, &mut request) }
+    }
+}
+
+impl AsFd for Userfaultfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 

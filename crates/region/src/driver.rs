@@ -11,7 +11,8 @@ use comb_memory::{Layout, Memory};
 
 use crate::copies::Copies;
 use crate::counts::Counts;
-use crate::engine::{Mistake, Shape};
+use crate::engine::{Mistake, Shape, Want};
+use crate::neighbours::Neighbours;
 use crate::peers::{Gone, Peers};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
@@ -29,9 +30,13 @@ pub(crate) struct Core {
     /// The peers are homes of named regions, not components of a task.
     pub(crate) are_homes: bool,
     /// Threads that wait for blocks.
-    waiting: Vec<(u64, Block, Arc<Slot>)>,
+    waiting: Vec<(u64, Block, Waiter)>,
+    /// Threads of guests that need not wait any more, when no handler runs.
+    pub(crate) ready: Vec<(u64, Block, Want)>,
+    /// Other components of this host, where they are one to protocols.
+    pub(crate) neighbours: Option<Neighbours>,
     /// Threads that wait until what was stored in an allocation is to be found.
-    pub(crate) syncing: Vec<(u64, Arc<Slot>)>,
+    pub(crate) syncing: Vec<(u64, Waiter)>,
     /// Rights that are given and not yet told to the MMU, which takes many at once.
     raised: Option<Raised>,
     /// Who waits for an answer.
@@ -48,6 +53,15 @@ pub(crate) struct Core {
     pub(crate) depends: Vec<bool>,
     /// What a block's content is copied to that threads may be storing into.
     content: Vec<u8>,
+}
+
+/// Who waits for something of an allocation.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// A thread of this component.
+    Thread(Arc<Slot>),
+    /// One of another component of this host.
+    Guest(Want),
 }
 
 struct Raised {
@@ -84,6 +98,8 @@ impl Core {
             imports,
             are_homes: false,
             waiting: Vec::new(),
+            ready: Vec::new(),
+            neighbours: None,
             syncing: Vec::new(),
             raised: None,
             copies: Copies::default(),
@@ -154,8 +170,14 @@ impl Core {
         });
     }
 
-    pub(crate) fn await_block(&mut self, offset: u64, block: Block, slot: &Arc<Slot>) {
-        self.waiting.push((offset, block, Arc::clone(slot)));
+    pub(crate) fn await_block(&mut self, offset: u64, block: Block, waiter: Waiter) {
+        self.waiting.push((offset, block, waiter));
+    }
+
+    /// How many threads of a guest wait.
+    pub(crate) fn wants_of(&self, guest: u32) -> usize {
+        let is_its = |waiter: &Waiter| matches!(waiter, Waiter::Guest(want) if want.from == guest);
+        self.waiting.iter().filter(|(_, _, waiter)| is_its(waiter)).count()
     }
 
     /// Tells the MMU of the rights that were given.
@@ -170,18 +192,28 @@ impl Core {
     /// Nobody waits any more for an allocation that is no more.
     pub(crate) fn forget(&mut self, offset: u64) {
         self.raise();
-        self.waiting.retain(|(of, _, slot)| {
-            *of != offset || {
-                slot.end([0, 0]);
-                false
+        self.ready.retain(|(of, ..)| *of != offset);
+        let waited: Vec<_> = self.waiting.extract_if(.., |(of, ..)| *of == offset).collect();
+        for (_, _, waiter) in waited {
+            match waiter {
+                Waiter::Thread(slot) => slot.end([0, 0]),
+                Waiter::Guest(Want { from, token, .. }) => {
+                    self.say(from, Kind::May, &[token, u64::MAX, 0, 0], &[]);
+                }
             }
-        });
-        self.syncing.retain(|(of, slot)| {
-            *of != offset || {
-                slot.happened();
-                false
+        }
+        self.end_syncing(offset);
+    }
+
+    /// What was stored in an allocation is to be found.
+    fn end_syncing(&mut self, offset: u64) {
+        let synced: Vec<_> = self.syncing.extract_if(.., |(of, _)| *of == offset).collect();
+        for (_, waiter) in synced {
+            match waiter {
+                Waiter::Thread(slot) => slot.happened(),
+                Waiter::Guest(Want { from, token, .. }) => self.say(from, Kind::Known, &[token, 0, 0, 0], &[]),
             }
-        });
+        }
     }
 }
 
@@ -352,6 +384,7 @@ impl Tempest for Driver<'_> {
         }
         self.core.raise();
         self.core.memory.set(&layout, block.0..block.0 + 1, access).unwrap_or_else(|error| fail(&error));
+        self.core.lower_for_guests(&layout, block, access);
     }
 
     fn fill(&mut self, block: Block, content: &[u8]) {
@@ -405,24 +438,17 @@ impl Tempest for Driver<'_> {
             return;
         }
         self.core.raise();
-        self.core.waiting.retain(|(of, which, slot)| {
-            let is_meant = (*of, *which) == (offset, block);
-            if is_meant {
-                slot.end([0, 0]);
+        let Core { waiting, ready, .. } = &mut *self.core;
+        for (_, _, waiter) in waiting.extract_if(.., |(of, which, _)| (*of, *which) == (offset, block)) {
+            match waiter {
+                Waiter::Thread(slot) => slot.end([0, 0]),
+                Waiter::Guest(want) => ready.push((offset, block, want)),
             }
-            !is_meant
-        });
+        }
     }
 
     fn synced(&mut self) {
-        let offset = self.shape.allocation.offset;
-        self.core.syncing.retain(|(of, slot)| {
-            let is_meant = *of == offset;
-            if is_meant {
-                slot.happened();
-            }
-            !is_meant
-        });
+        self.core.end_syncing(self.shape.allocation.offset);
     }
 
     fn lose(&mut self, block: Block, loss: Loss) {

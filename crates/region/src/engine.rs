@@ -7,21 +7,24 @@ use std::sync::Arc;
 use comb_coherence::release::Release;
 use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Home, Loss, Protocol};
-use comb_memory::{Layout, Memory};
+use comb_memory::{Grain, Layout, Memory};
 
-use crate::driver::{Core, Driver};
+use crate::driver::{Core, Driver, Waiter};
 use crate::futex::Futexes;
 use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::moving::Moving;
+use crate::neighbours::Role;
 use crate::peers::{Gone, Peers};
 use crate::synchronise::Synchronisation;
 use crate::terms::{Allocation, Sharing};
 use crate::waiting::Slot;
-use crate::wire::Head;
+use crate::wire::{Head, Kind};
 
 mod faults;
+mod guests;
 mod hearing;
+mod imported;
 mod named;
 mod pages;
 #[cfg(test)]
@@ -29,8 +32,11 @@ pub(crate) mod scene;
 mod tending;
 
 use faults::{Ahead, Hold, Served};
-pub(crate) use faults::{Stopped, Waited};
+use imported::Imported;
+pub(crate) use faults::{OWN, Stopped, Waited};
+pub(crate) use guests::Want;
 pub(crate) use hearing::Mistake;
+pub(crate) use imported::Hint;
 pub(crate) use named::Named;
 
 /// Messages that are taken before the driver looks whether what it waits for has happened.
@@ -46,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) protocol: Option<Box<dyn Protocol + Send>>,
     /// Messages about extents whose home is not known here yet.
     early: Vec<(u32, Head, Vec<u8>)>,
+    /// The same of threads of guests.
+    homeless: Vec<(Block, Want)>,
 }
 
 /// What of it the protocol's driver needs.
@@ -63,6 +71,8 @@ pub(crate) struct Shape {
     pub(crate) moving: Option<Moving>,
     /// Of a named region, what a task's memory does not have.
     pub(crate) named: Option<Named>,
+    /// Another process has its page frames and rights.
+    pub(crate) imported: Option<Imported>,
 }
 
 /// Why an allocation was refused by a component.
@@ -131,7 +141,9 @@ impl Engine {
             let Some(arrival) = peers.receive(&mut buffer) else { break };
             came = true;
             self.hear(arrival.from, arrival.kind, &buffer);
+            self.let_ready_in();
         }
+        self.let_ready_in();
         self.buffer = buffer;
         self.core.raise();
         self.tend();
@@ -148,6 +160,7 @@ impl Engine {
     /// Whether something is left to do that no message announces.
     pub(crate) fn is_owing(&self) -> bool {
         self.held.as_ref().is_some_and(|held| !held.messages.is_empty())
+            || !self.core.ready.is_empty()
             || self.core.peers.as_ref().is_some_and(Peers::has_unsent)
     }
 
@@ -167,13 +180,20 @@ impl Engine {
     pub(crate) fn begin_to_publish(&mut self, slot: &Arc<Slot>) {
         let publishes = |entry: &Entry| {
             !matches!(entry.shape.allocation.terms.sharing, Sharing::Stache | Sharing::Migratory)
-                && entry.protocol.is_some()
+                && (entry.protocol.is_some() || entry.shape.imported.is_some())
         };
         let offsets: Vec<u64> =
             self.entries.iter().filter(|(_, entry)| publishes(entry)).map(|(&offset, _)| offset).collect();
         slot.begin(u32::try_from(offsets.len()).expect("fewer allocations"));
         for offset in &offsets {
-            self.core.syncing.push((*offset, Arc::clone(slot)));
+            match self.entries[offset].shape.imported {
+                // Whoever has the rights does it.
+                Some(imported) => {
+                    let token = self.core.token(imported.lead(), slot);
+                    self.core.say(imported.lead(), Kind::Publish, &[token, *offset, 0, 0], &[]);
+                }
+                None => self.core.syncing.push((*offset, Waiter::Thread(Arc::clone(slot)))),
+            }
         }
         for offset in offsets {
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
@@ -199,8 +219,17 @@ impl Engine {
         let terms = allocation.terms;
         let layout = allocation.layout().map_err(|_| REFUSED_MEMORY)?;
         let (me, count) = (self.core.me.0, self.core.count());
-        let homes = Homes::new(terms.placement, count, layout.block_bytes() as u64);
-        let protocol: Option<Box<dyn Protocol + Send>> = if self.core.imports {
+        let neighbours = self.core.neighbours.as_ref().filter(|_| layout.grain() == Grain::Pages);
+        let homes = Homes::new(terms.placement, count, layout.block_bytes() as u64)
+            .led(neighbours.map(|neighbours| Arc::clone(&neighbours.leads)));
+        let guest = neighbours.and_then(|neighbours| match &neighbours.role {
+            Role::Guest(guest) => Some(guest),
+            Role::Lead(_) => None,
+        });
+        let protocol: Option<Box<dyn Protocol + Send>> = if let Some(guest) = guest {
+            guest.map(&self.core.memory, &layout).map_err(|_| REFUSED_MEMORY)?;
+            None
+        } else if self.core.imports {
             self.core.memory.map(&layout).map_err(|_| REFUSED_MEMORY)?;
             None
         } else {
@@ -215,6 +244,7 @@ impl Engine {
             self.core.memory.guard(&layout, initial).map_err(|_| REFUSED_MEMORY)?;
             Some(protocol)
         };
+        let imported = guest.is_some().then(|| Imported::of(homes.lead(me)));
         let moving = (terms.moves && terms.sharing.may_move() && protocol.is_some())
             .then(|| Moving::new(me, homes.extent_blocks()));
         let shape = Shape {
@@ -227,8 +257,10 @@ impl Engine {
             copied_bytes: 0,
             moving,
             named: None,
+            imported,
         };
-        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
+        let entry = Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() };
+        self.entries.insert(allocation.offset, entry);
         Ok(())
     }
 
@@ -236,6 +268,7 @@ impl Engine {
     pub(crate) fn remove(&mut self, offset: u64) {
         if let Some(entry) = self.entries.remove(&offset) {
             self.core.forget(offset);
+            self.core.forget_of_guests(&entry.shape.layout);
             self.core.copies.forget(offset, entry.shape.copied_bytes);
             self.core
                 .memory

@@ -1,6 +1,7 @@
 //! Where the blocks of an allocation live.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::terms::{EXTENT_BYTES, Placement};
 
@@ -12,11 +13,24 @@ pub(crate) struct Homes {
     extent_blocks: u64,
     /// What no rule tells.
     known: BTreeMap<u64, u32>,
+    /// Who has memory for whom, by rank. None: each component for itself.
+    leads: Option<Arc<[u32]>>,
 }
 
 impl Homes {
     pub(crate) fn new(placement: Placement, count: u32, block_bytes: u64) -> Self {
-        Self { placement, count, extent_blocks: (EXTENT_BYTES / block_bytes).max(1), known: BTreeMap::new() }
+        let extent_blocks = (EXTENT_BYTES / block_bytes).max(1);
+        Self { placement, count, extent_blocks, known: BTreeMap::new(), leads: None }
+    }
+
+    /// The same, where components of a host are one: what would live with any of them lives with its lead.
+    pub(crate) fn led(self, leads: Option<Arc<[u32]>>) -> Self {
+        Self { leads, ..self }
+    }
+
+    /// With whom that lives which is placed with a component.
+    pub(crate) fn lead(&self, rank: u32) -> u32 {
+        self.leads.as_ref().and_then(|leads| leads.get(rank as usize)).copied().unwrap_or(rank)
     }
 
     /// The number of the extent that a block is in.
@@ -43,24 +57,28 @@ impl Homes {
     /// Who is home to an extent, if every component knows it from the terms alone.
     #[inline]
     pub(crate) fn by_rule(&self, extent: u64) -> Option<u32> {
-        match self.placement {
-            Placement::At(rank) => Some(rank),
+        let placed = match self.placement {
+            Placement::At(rank) => rank,
             Placement::RoundRobin => {
-                Some(u32::try_from(extent % u64::from(self.count)).expect("below the count"))
+                u32::try_from(extent % u64::from(self.count)).expect("below the count")
             }
-            Placement::FirstTouch if self.count == 1 => Some(0),
-            Placement::FirstTouch => None,
-        }
+            Placement::FirstTouch if self.count == 1 => 0,
+            Placement::FirstTouch => return None,
+        };
+        Some(self.lead(placed))
     }
 
     /// Now it is known.
     pub(crate) fn learn(&mut self, extent: u64, home: u32) {
-        self.known.insert(extent, home);
+        self.known.insert(extent, self.lead(home));
     }
 
     /// All of it lives with this one.
     pub(crate) fn are_all(&self, rank: u32) -> bool {
-        self.placement == Placement::At(rank) || self.count == 1
+        match self.placement {
+            Placement::At(at) => self.lead(at) == rank,
+            Placement::RoundRobin | Placement::FirstTouch => self.count == 1,
+        }
     }
 
     /// Extents of which only this table says that they live with a component.

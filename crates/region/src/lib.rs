@@ -17,6 +17,7 @@ mod lock;
 mod meeting;
 mod moving;
 pub mod named;
+mod neighbours;
 mod pages_file;
 mod peers;
 mod runtime;

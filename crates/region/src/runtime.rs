@@ -9,7 +9,7 @@ use comb_memory::{Fault, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::engine::{Engine, Stopped, Waited};
+use crate::engine::{Engine, OWN, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
@@ -348,7 +348,7 @@ impl Runtime {
                     engine = self.lock();
                     match engine.waited(fault.address, fault.is_store, slot.values()) {
                         Waited::Served => {
-                            engine.served(this_thread(), fault.address);
+                            engine.served(this_thread(), fault.address, &OWN);
                             break Verdict::Retry;
                         }
                         Waited::Again => {}

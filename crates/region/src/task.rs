@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comb_memory::{Memory, MemoryOptions};
+use rustix::io::Errno;
 
 pub(crate) use self::allocating::available_bytes;
 pub use self::allocating::{AllocateError, NotAllocated};
@@ -16,6 +17,7 @@ use crate::counts::Counts;
 use crate::covering;
 use crate::engine::Engine;
 use crate::meeting::{Meetings, Outcome};
+use crate::neighbours::{Meeting, Neighbours};
 use crate::peers::Peers;
 use crate::runtime::{self, Runtime, Whose};
 use crate::synchronise::{Combine, Mode};
@@ -126,7 +128,9 @@ impl Task {
         let are_all_here =
             (0..count).all(|rank| description.as_ref().is_none_or(|description| description.is_here(rank)));
         let imports = are_all_here && (count == 1 || frames.is_some());
-        let frames = frames.filter(|_| imports);
+        let meeting = description.as_ref().and_then(Meeting::begin);
+        let leads = meeting.as_ref().is_some_and(Meeting::leads);
+        let (frames, of_lead) = if imports || leads { (frames, None) } else { (None, frames) };
         let memory = Arc::new(Memory::reserve(MemoryOptions { frames, ..MemoryOptions::default() })?);
         let peers = match &description {
             Some(description) if count > 1 => Some(Peers::join(description)?),
@@ -158,11 +162,24 @@ impl Task {
                 allocated: std::sync::atomic::AtomicUsize::new(0),
             }),
         };
+        if let Some(meeting) = meeting {
+            task.meet(meeting.hand_over(of_lead));
+        }
         if let Some(checkpoint) = task.checkpoints().filter(|checkpoint| checkpoint.restores) {
             task.restore(checkpoint)?;
         }
         task.barrier();
         Ok(task)
+    }
+
+    /// Components of one host become one to protocols, if on every host they can.
+    fn meet(&self, neighbours: Result<Neighbours, Errno>) {
+        let all_can = self.reduce(Combine::Least, &[u64::from(neighbours.is_ok())])[0] == 1;
+        if let Ok(neighbours) = neighbours
+            && all_can
+        {
+            self.inner.runtime.lock().core.neighbours = Some(neighbours);
+        }
     }
 
     /// Which component this is, counted from 0.

@@ -29,15 +29,21 @@ pub(crate) enum Kind {
     Bye,
     /// To the home of a named region: who the sender is, as it was told at the door. Number, and proof.
     Enter,
-    /// An importer may not do something: token, region, block, whether it is to store and how many blocks it would like to see.
+    /// An importer may not do something: token, region or allocation, block, whether it is to store and how many blocks it would like to see.
     Want,
-    /// It may now, or why not: token, outcome, how many blocks it may see or what was lost.
+    /// It may now, or why not: token, outcome, how many blocks it may see; where the block lives, if that may be elsewhere.
     May,
     /// Goodbye of an attachment: token, region. What it alone had is asked for before the answer.
     Leave,
+    /// Of a guest to its lead: what it has stored in an allocation is to be found by whoever synchronises with it. Token, allocation. The lead
+    /// answers by [`Kind::Known`].
+    Publish,
+    /// Of a guest to its lead: it would do something, were it the lead. What, where, how many bytes, and for whom. See
+    /// [`crate::engine::Hint`].
+    Hint,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 16] = [
     Kind::Protocol,
     Kind::Allocated,
     Kind::Known,
@@ -52,6 +58,8 @@ const KINDS: [Kind; 14] = [
     Kind::Want,
     Kind::May,
     Kind::Leave,
+    Kind::Publish,
+    Kind::Hint,
 ];
 
 /// More of the same message follows.
@@ -95,6 +103,6 @@ mod tests {
             assert_eq!(kind as u8, number);
             assert_eq!(Kind::of(number | PART), Some(kind));
         }
-        assert_eq!((Kind::of(0), Kind::of(15)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(17)), (None, None));
     }
 }

@@ -29,9 +29,20 @@ fn component() {
 }
 
 #[test]
+fn part() {
+    components::serve();
+}
+
+#[test]
 fn nobody_finds_what_a_protocol_forbids() {
     components::pass("copies", COMPONENTS, Share::Copy);
     components::pass_by_protections("copies", COMPONENTS);
+}
+
+#[test]
+fn neither_do_neighbours_who_share_page_frames_on_each_of_two_hosts() {
+    components::pass_on_hosts("copies", &[2, 2]);
+    components::pass_on_hosts("copies", &[1, 3]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
 use comb_memory::Reason;
 
-use super::{Engine, Named, Shape, locate};
-use crate::driver::Driver;
+use super::{Engine, Hint, Shape, locate};
+use crate::driver::{Driver, Waiter};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
@@ -70,10 +70,19 @@ pub(super) struct Served {
     times: u32,
 }
 
-/// A thread that has got a right makes its access within this: it returns from a signal handler, and is back at its instruction.
-const SHORTEST_HOLD: Duration = Duration::from_micros(3);
-/// Who comes back to the same place so soon has not made its access, because it had to wait for its core: then it is given more.
-const AT_ONCE: Duration = Duration::from_micros(8);
+/// How soon who has got a right makes its access.
+pub(crate) struct Pace {
+    /// Within this, as a rule.
+    hold: Duration,
+    /// Who comes back to the same place so soon has not made it, because it had to wait for its core: then it is given more.
+    at_once: Duration,
+}
+
+/// It returns from a signal handler, and is back at its instruction.
+pub(crate) const OWN: Pace = Pace { hold: Duration::from_micros(3), at_once: Duration::from_micros(8) };
+/// It has to be told first.
+pub(super) const GUESTS: Pace =
+    Pace { hold: Duration::from_micros(8), at_once: Duration::from_micros(100) };
 const LONGEST_HOLD: Duration = Duration::from_millis(2);
 
 impl Engine {
@@ -87,7 +96,7 @@ impl Engine {
         if let Some(reason) = entry.shape.named.as_ref().and_then(|named| named.forbids(is_store)) {
             return Stopped::Lost(reason);
         }
-        if entry.shape.named.as_ref().is_some_and(Named::is_imported) {
+        if entry.shape.imported.is_some() {
             return self.want(address, is_store, slot);
         }
         let Some(home) = entry.shape.home(block.0) else {
@@ -117,7 +126,7 @@ impl Engine {
         }
         slot.begin(1);
         self.core.counts.misses += 1;
-        self.core.await_block(entry.shape.allocation.offset, block, slot);
+        self.core.await_block(entry.shape.allocation.offset, block, Waiter::Thread(Arc::clone(slot)));
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         ask(&mut driver, protocol.as_mut(), block, is_store);
         if !is_store && home != me {
@@ -130,6 +139,10 @@ impl Engine {
 
     /// Asks for rights to a range of addresses, of which none waits. How many blocks were asked for.
     pub(crate) fn prefetch(&mut self, address: usize, bytes: usize, is_store: bool) -> usize {
+        let hint = if is_store { Hint::Store } else { Hint::Load };
+        if let Some(asked) = self.hint(hint, address, bytes, None) {
+            return asked;
+        }
         let me = self.core.me.0;
         let Some((entry, first)) = locate(&mut self.entries, address) else { return 0 };
         let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
@@ -154,9 +167,13 @@ impl Engine {
 
     /// Offers what lives here, or what is here, to others: to one of them, or to all. How many blocks were offered.
     pub(crate) fn push(&mut self, address: usize, bytes: usize, to: Option<u32>) -> usize {
+        if let Some(offered) = self.hint(Hint::Push, address, bytes, to) {
+            return offered;
+        }
         let others = self.core.others();
         let to: Vec<u32> = others.into_iter().filter(|&rank| to.is_none_or(|to| to == rank)).collect();
         let Some((entry, first)) = locate(&mut self.entries, address) else { return 0 };
+        let to = self.core.leads_of(to, &entry.shape.homes);
         let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
         let Some(protocol) = &mut entry.protocol else { return 0 };
         let mut offered = 0;
@@ -166,24 +183,24 @@ impl Engine {
             if to.is_empty() || home != driver.rank() && !driver.access(block).may_load() {
                 continue;
             }
-            to.iter().for_each(|&to| protocol.on_push(&mut driver, block, CellId(to)));
+            to.iter().for_each(|&to| protocol.on_push(&mut driver, block, to));
             offered += 1;
         }
         offered
     }
 
     /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
-    pub(crate) fn served(&mut self, thread: u64, address: usize) {
+    pub(crate) fn served(&mut self, thread: u64, address: usize, pace: &Pace) {
         let Some((entry, block)) = locate(&mut self.entries, address) else { return };
         let offset = entry.shape.allocation.offset;
         let now = Instant::now();
         let last = &self.served;
         let is_back =
-            (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < AT_ONCE);
+            (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < pace.at_once);
         let times = if is_back { last.times + 1 } else { 0 };
         self.served = Served { thread, address, at: Some(now), times };
         if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {
-            let until = now + LONGEST_HOLD.min(SHORTEST_HOLD * (1 << times.min(10)));
+            let until = now + LONGEST_HOLD.min(pace.hold * (1 << times.min(10)));
             self.held = Some(Hold { offset, block: block.0, until, messages: Vec::new() });
         }
     }
@@ -205,8 +222,8 @@ impl Engine {
     /// What has become of a thread that was to wait; the values are what came with the end of that.
     pub(crate) fn waited(&mut self, address: usize, is_store: bool, values: [u64; 2]) -> Waited {
         let Some((entry, block)) = locate(&mut self.entries, address) else { return Waited::Again };
-        if entry.shape.named.as_ref().is_some_and(Named::is_imported) {
-            return entry.shape.shown(block, is_store, values);
+        if entry.shape.imported.is_some() {
+            return self.shown(address, is_store, values);
         }
         let layout = entry.shape.layout;
         if self.core.memory.access(&layout, block).allows(is_store) { Waited::Served } else { Waited::Again }
@@ -214,13 +231,13 @@ impl Engine {
 }
 
 /// As if a thread had missed it.
-fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+pub(super) fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
     driver.depend_on_home(block);
     if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
 }
 
 /// Asks for what probably is read next: blocks behind one another, twice as many each time.
-fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
+pub(super) fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
     let me = driver.rank();
     let most = driver.most_ahead().min(MOST_AHEAD_BYTES);
     let shape = driver.shape();

@@ -84,7 +84,11 @@ impl Engine {
             Kind::ItIs => self.take_home(from, &head),
             Kind::Synchronise => Ok(self.synchronisation.take(&mut self.core, from, &head, content)?),
             Kind::Futex => Ok(self.futexes.take(&mut self.core, from, &head)?),
-            Kind::Checkpoint | Kind::Enter | Kind::Want | Kind::May | Kind::Leave => Err(Mistake::Nonsense),
+            Kind::Want => self.take_want(from, &head),
+            Kind::May => self.core.answered(from, head[0], [head[1], head[2]]),
+            Kind::Publish => self.take_publish(from, &head),
+            Kind::Hint => self.take_hint(from, &head),
+            Kind::Checkpoint | Kind::Enter | Kind::Leave => Err(Mistake::Nonsense),
             Kind::Bye => {
                 self.futexes.forget(from);
                 self.parted.insert(from);
@@ -95,6 +99,9 @@ impl Engine {
 
     fn take_protocol(&mut self, from: u32, head: &Head, content: &[u8]) -> Result<(), Mistake> {
         let [word, offset, block, _] = *head;
+        if !self.speaks(from, offset) {
+            return Err(Mistake::Unasked(offset));
+        }
         if let Some(held) = &mut self.held
             && (held.offset, held.block) == (offset, block)
         {
@@ -145,7 +152,7 @@ impl Engine {
     }
 
     /// Asks where an extent lives, for messages that wait for that. The creator may be asked twice.
-    fn ask_whose(&mut self, offset: u64, extent: u64) {
+    pub(super) fn ask_whose(&mut self, offset: u64, extent: u64) {
         let creator = self.entries[&offset].shape.allocation.creator;
         let slot = self.slot();
         slot.begin(1);
@@ -210,7 +217,9 @@ impl Engine {
         let early = std::mem::take(&mut entry.early);
         let (now, later) = early.into_iter().partition(|(_, head, _)| homes.extent(head[2]) == extent);
         entry.early = later;
+        let homeless = std::mem::take(&mut entry.homeless);
         self.hear_kept(now);
+        homeless.into_iter().for_each(|(block, want)| self.show(offset, block, want, false));
         Ok(())
     }
 }
@@ -400,14 +409,14 @@ mod tests {
         // The thread's own right; this component is home.
         engine.entries.get_mut(&OFFSET).expect("installed").shape.claim(&engine.core, 3);
         assert!(engine.may_store(address) && !engine.is_owing());
-        engine.served(1, address);
+        engine.served(1, address, &crate::engine::OWN);
         ask(&mut engine, OFFSET, 3, WANTS_TO_WRITE);
         assert!(engine.may_store(address), "it is taken from a thread that was just given it");
         assert!(engine.is_owing(), "or nobody comes back to what is kept");
         ask(&mut engine, OFFSET, 4, WANTS_TO_WRITE);
         assert!(!engine.may_store(layout.address(Block(4))), "its neighbour is not kept with it");
         // For a thread that comes back at once, the time is longer; for what is kept already it is not.
-        engine.served(1, address);
+        engine.served(1, address, &crate::engine::OWN);
         assert!(engine.is_owing());
         let started = Instant::now();
         while engine.is_owing() {

@@ -4,48 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use comb_coherence::stache::Stache;
-use comb_coherence::{Access, Block, CellId, Loss, Protocol};
+use comb_coherence::{Access, CellId, Loss, Protocol};
 use comb_memory::{Memory, MemoryError, Reason};
 
-use super::faults::{Ahead, Stopped, Waited};
+use super::faults::Ahead;
+use super::imported::Imported;
 use super::{Engine, Entry, Mistake, Shape, locate};
 use crate::homes::Homes;
-use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
 use crate::peers::Peers;
 use crate::terms::{Allocation, Sharing};
-use crate::waiting::Slot;
-use crate::wire::Kind;
-
-/// What an importer would like to be shown at once, at most.
-const MOST_SHOWN_BYTES: u64 = 2 << 20;
 
 /// What a named region has that a task's memory has not.
 #[derive(Debug)]
 pub(crate) struct Named {
     cell: u32,
     to_store: bool,
-    /// None: by copies.
-    shown: Option<Shown>,
     /// All of it is lost.
     gone: Option<Reason>,
 }
 
-/// How an importer goes through memory.
-#[derive(Debug)]
-struct Shown {
-    /// Behind what was shown last.
-    next: u64,
-    /// How much that was.
-    window: u64,
-}
-
 impl Named {
-    pub(crate) fn new(cell: u32, to_store: bool, imports: bool) -> Self {
-        Self { cell, to_store, shown: imports.then_some(Shown { next: u64::MAX, window: 0 }), gone: None }
-    }
-
-    pub(super) fn is_imported(&self) -> bool {
-        self.shown.is_some()
+    pub(crate) fn new(cell: u32, to_store: bool) -> Self {
+        Self { cell, to_store, gone: None }
     }
 
     /// Why nobody here may touch any of it so.
@@ -64,10 +44,15 @@ impl Engine {
     }
 
     /// Makes a region known here that its home has let this process in to; imported ones are mapped already.
-    pub(crate) fn install_named(&mut self, allocation: Allocation, named: Named) -> Result<(), MemoryError> {
+    pub(crate) fn install_named(
+        &mut self,
+        allocation: Allocation,
+        named: Named,
+        imports: bool,
+    ) -> Result<(), MemoryError> {
         let layout = allocation.layout().expect("checked before");
         let block_bytes = layout.block_bytes() as u64;
-        let protocol: Option<Box<dyn Protocol + Send>> = if named.is_imported() {
+        let protocol: Option<Box<dyn Protocol + Send>> = if imports {
             None
         } else {
             self.core.memory.guard(&layout, Access::Invalid)?;
@@ -87,15 +72,18 @@ impl Engine {
             copied_bytes: 0,
             moving: None,
             named: Some(named),
+            imported: imports.then(|| Imported::of(allocation.creator)),
         };
-        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new() });
+        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() });
         Ok(())
     }
 
     /// Whether an address is of a region whose frames are mapped here, and is not lost.
     pub(crate) fn is_imported(&mut self, address: usize) -> bool {
-        let named = locate(&mut self.entries, address).and_then(|(entry, _)| entry.shape.named.as_ref());
-        named.is_some_and(|named| named.is_imported() && named.gone.is_none())
+        let shape = locate(&mut self.entries, address).map(|(entry, _)| &entry.shape);
+        shape.is_some_and(|shape| {
+            shape.imported.is_some() && shape.named.as_ref().is_some_and(|named| named.gone.is_none())
+        })
     }
 
     /// The living home of a region that is attached here.
@@ -103,22 +91,6 @@ impl Engine {
         let shape = &self.entries.get(&offset)?.shape;
         let is_there = shape.named.as_ref().is_some_and(|named| named.gone.is_none());
         shape.home(0).filter(|&home| is_there && self.core.lives(home))
-    }
-
-    /// An importer's thread asks.
-    pub(super) fn want(&mut self, address: usize, is_store: bool, slot: &Arc<Slot>) -> Stopped {
-        let Some((entry, block)) = locate(&mut self.entries, address) else { return Stopped::NoMemory };
-        let shape = &mut entry.shape;
-        let (offset, home) = (shape.allocation.offset, shape.home(block.0).expect("it has one home"));
-        let most = (MOST_SHOWN_BYTES / shape.layout.block_bytes() as u64).max(1);
-        let Some(shown) = shape.named.as_mut().and_then(|named| named.shown.as_mut()) else {
-            return Stopped::NoMemory;
-        };
-        let wishes = if is_store || block.0 != shown.next { 1 } else { (shown.window * 2).clamp(2, most) };
-        slot.begin(1);
-        let token = self.core.token(home, slot);
-        self.core.say(home, Kind::Want, &[token, offset, block.0, u64::from(is_store) | wishes << 1], &[]);
-        Stopped::Waits
     }
 
     /// A home has died, or has lied: what lives there is lost.
@@ -160,44 +132,19 @@ impl Engine {
     }
 }
 
-impl Shape {
-    /// What a home has answered to an importer's thread.
-    pub(super) fn shown(&mut self, block: Block, is_store: bool, [outcome, count]: [u64; 2]) -> Waited {
-        let blocks = self.layout.blocks();
-        let Some(shown) = self.named.as_mut().and_then(|named| named.shown.as_mut()) else {
-            return Waited::Again;
-        };
-        match outcome {
-            GRANTED => {
-                if !is_store {
-                    let end = block.0.saturating_add(count).clamp(block.0 + 1, blocks);
-                    *shown = Shown { next: end, window: end - block.0 };
-                }
-                Waited::Served
-            }
-            LOST => {
-                self.lost.insert(block.0, Loss::Nowhere);
-                Waited::Again
-            }
-            REFUSED => Waited::Refused(Reason::Other("its home refuses")),
-            NO_MEMORY => Waited::Refused(Reason::Other("its home has no memory left")),
-            // Nobody has answered.
-            _ => Waited::Again,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use comb_coherence::Block;
     use comb_net::Endpoint;
     use comb_net::agent::server::InProcess;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::Stopped;
     use crate::engine::scene::memory;
     use crate::named::ADDRESSES;
     use crate::terms::{Placement, Terms};
-    use crate::wire;
+    use crate::wire::{self, Kind};
 
     /// Where the regions of a test are, of which there are copies and imports: no two tests have the same addresses.
     fn places(test: u64) -> [u64; 2] {
@@ -218,7 +165,7 @@ mod tests {
         for (offset, imports) in [(copied, false), (imported, true)] {
             let terms = Terms { placement: Placement::At(1), ..Terms::default() };
             let allocation = Allocation { offset, bytes: 200_000, generation: 7, creator: 1, terms };
-            engine.install_named(allocation, Named::new(1, true, imports)).unwrap();
+            engine.install_named(allocation, Named::new(1, true), imports).unwrap();
         }
         (engine, homes, agent)
     }

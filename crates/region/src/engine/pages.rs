@@ -95,7 +95,7 @@ impl Engine {
                 let page = OwnPage { frame, layout, generation: shape.allocation.generation };
                 // Where all share the page frames, some have no home: dealt out.
                 let extent = shape.homes.extent(page.block());
-                let dealt = || entry.protocol.is_none().then(|| u32::try_from(extent % count).ok()).flatten();
+                let dealt = || self.core.imports.then(|| u32::try_from(extent % count).ok()).flatten();
                 if shape.homes.of(extent).or_else(dealt) == Some(me) {
                     pages.push(page);
                 }

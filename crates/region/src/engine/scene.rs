@@ -42,7 +42,7 @@ pub(crate) fn owing(offset: u64) -> Engine {
     let mut engine = engine();
     engine.install(allocation(offset, Sharing::Stache, Guard::Page)).expect("installed");
     let address = engine.entries[&offset].shape.layout.address(Block(0));
-    engine.served(1, address);
+    engine.served(1, address, &super::OWN);
     ask(&mut engine, offset, 0, WANTS_TO_WRITE);
     assert!(engine.is_owing());
     engine

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use comb_coherence::placement::{Move, carry_out};
-use comb_coherence::{Access, Block, CellId, Tempest};
+use comb_coherence::{Access, Block, Tempest};
 use comb_memory::{Grain, PAGE_BYTES};
 
-use super::{Engine, Entry, locate};
+use super::{Engine, Entry, Hint, locate};
 use crate::driver::Driver;
 
 impl Engine {
@@ -41,8 +41,12 @@ impl Engine {
 
     /// Gives blocks that live here another home. How many are on their way.
     pub(crate) fn move_home(&mut self, address: usize, bytes: usize, to: u32) -> usize {
+        if let Some(asked) = self.hint(Hint::Move, address, bytes, Some(to)) {
+            return asked;
+        }
         let is_there = self.core.others().contains(&to);
         let Some((entry, first)) = locate(&mut self.entries, address).filter(|_| is_there) else { return 0 };
+        let Some(&to) = self.core.leads_of(vec![to], &entry.shape.homes).first() else { return 0 };
         let last = entry.shape.layout.block_at(address + bytes.saturating_sub(1)).unwrap_or(first);
         let most = usize::try_from(entry.may_give()).unwrap_or(usize::MAX);
         let Some(protocol) = &mut entry.protocol else { return 0 };
@@ -54,7 +58,7 @@ impl Engine {
             if entry.shape.home(block.0) == Some(self.core.me.0) {
                 entry.shape.claim(&self.core, block.0);
                 let mut driver = Driver::new(&mut self.core, &mut entry.shape);
-                moving += usize::from(protocol.on_move(&mut driver, block, CellId(to)));
+                moving += usize::from(protocol.on_move(&mut driver, block, to));
             }
         }
         self.core.raise();

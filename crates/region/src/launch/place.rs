@@ -14,7 +14,7 @@ const PREFIX: &str = "comb-run-";
 const LOCK: &str = "lock";
 const SOCKET: &str = "agent.sock";
 /// As they are removed: without its lock nobody would know that the rest may go.
-const FILES: [&str; 2] = [SOCKET, LOCK];
+const FILES: [&str; 3] = [SOCKET, crate::neighbours::SOCKET, LOCK];
 /// What a socket's address takes.
 const LONGEST_SOCKET_BYTES: usize = 107;
 /// Directories that somebody else made to be in the way.
@@ -64,7 +64,7 @@ impl Place {
     }
 
     /// All that is ever in it.
-    pub(super) fn files(&self) -> [PathBuf; 2] {
+    pub(super) fn files(&self) -> [PathBuf; 3] {
         FILES.map(|file| self.path.join(file))
     }
 

@@ -198,7 +198,7 @@ impl Homes {
             return Err(nonsense("it is longer than the heap"));
         }
         let rank = self.channel(cell)?;
-        let named = Named::new(cell, to_store, wants_import);
+        let named = Named::new(cell, to_store);
         let here = Allocation {
             terms: Terms { placement: Placement::At(rank), ..allocation.terms },
             creator: rank,
@@ -219,7 +219,7 @@ impl Homes {
         }
         // Nobody has its address before this returns.
         let mut engine = self.runtime.lock();
-        engine.install_named(here, named)?;
+        engine.install_named(here, named, wants_import)?;
         // Whatever is asked about it comes behind this.
         engine.core.say(rank, Kind::Enter, &[u64::from(number), allocation.offset, proof, 0], &[]);
         Ok(wants_import)
