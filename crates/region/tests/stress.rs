@@ -14,6 +14,11 @@ use components::{Case, stress_time};
 const CASES: &[Case] = &[("order", order), ("atomics", atomics), ("objects", objects)];
 
 #[test]
+fn part() {
+    components::serve();
+}
+
+#[test]
 fn component() {
     components::run(CASES);
 }
@@ -23,6 +28,7 @@ fn passes(case: &str) {
         components::pass(case, count, Share::Copy);
     }
     components::pass_by_protections(case, 2);
+    components::pass_on_hosts(case, &[2, 2]);
 }
 
 const PAGES: usize = 24;
