@@ -50,12 +50,20 @@ impl Lent {
         if !to_store {
             return self.guests.show(number, &frames);
         }
-        blocks.into_iter().try_for_each(|block| self.guests.grant(number, &self::frames(layout, &(block..block + 1))))
+        blocks
+            .into_iter()
+            .try_for_each(|block| self.guests.grant(number, &self::frames(layout, &(block..block + 1))))
     }
 
     /// A block's right was lowered in `memory`: now it is for all neighbours. When this returns, no load or store that it forbids is still
     /// to come from them either, and the content is as the last store has left it.
-    pub fn lower(&mut self, memory: &Memory, layout: &Layout, block: Block, access: Access) -> Result<(), MemoryError> {
+    pub fn lower(
+        &mut self,
+        memory: &Memory,
+        layout: &Layout,
+        block: Block,
+        access: Access,
+    ) -> Result<(), MemoryError> {
         let frames = frames(layout, &(block.0..block.0 + 1));
         self.guests.revoke(&frames);
         let pages = frames.start / PAGE..frames.end / PAGE;

@@ -23,7 +23,7 @@ use crate::synchronise::Combine;
 use crate::task::{Checkpoint, Task};
 use crate::terms::Allocation;
 
-const MAGIC: &[u8; 8] = b"combmem2";
+const MAGIC: &[u8; 8] = b"combmem3";
 /// After so many files that hold changes alone, one holds all.
 const LONGEST_CHAIN: u64 = 8;
 
@@ -37,6 +37,8 @@ struct Head {
     before: Option<u64>,
     /// The last allocation's of this component, be it freed since: pages of older files are not to be taken for those of a later one.
     generation: u32,
+    /// Who had memory for whom, by rank; empty if each component had its own. Then pages are in other parts than where they are to live now.
+    leads: Vec<u32>,
     holdings: Holdings,
     pages: u64,
 }
@@ -101,9 +103,9 @@ impl Task {
         let mut content = vec![0; PAGE];
         let mut pages = BTreeMap::new();
         let own_pages = self.own_pages();
-        let (holdings, generation) = {
+        let (holdings, generation, leads) = {
             let engine = self.runtime().lock();
-            (engine.holdings(&own_pages), engine.generation)
+            (engine.holdings(&own_pages), engine.generation, engine.leads())
         };
         for place in own_pages {
             self.copy_page(&place, &mut content);
@@ -125,6 +127,7 @@ impl Task {
             number,
             before,
             generation,
+            leads,
             holdings,
             pages: changed.len() as u64,
         };
@@ -195,7 +198,7 @@ impl Task {
             (0..count).map(|rank| open(rank, number).map(|part| part.head)).collect::<Result<_, _>>()?;
         let own = &heads[self.rank() as usize];
         let damaged = |what| CheckpointError::Damaged { path: file_of(directory, self.rank(), number), what };
-        {
+        let is_in_its_part = {
             let mut engine = self.runtime().lock();
             for allocation in &own.holdings.allocations {
                 engine
@@ -209,29 +212,38 @@ impl Task {
             }
             engine.together.clone_from(&own.holdings.together);
             engine.generation = own.generation;
-        }
+            // Where all share the page frames, it does not matter who fills them.
+            engine.core.imports || own.leads == engine.leads()
+        };
         let of_ours = |allocation: &&Allocation| allocation.creator == self.rank();
         own.holdings.allocations.iter().filter(of_ours).for_each(|allocation| self.count_as_used(allocation));
         let generations = own.holdings.generations();
-        let mut chain = vec![number];
-        while let Some(before) = open(self.rank(), chain[chain.len() - 1])?.head.before {
-            chain.push(before);
-        }
         let mut written = self.written();
-        *written = Written { number, chain: chain.len() as u64, pages: BTreeMap::new() };
-        for &number in chain.iter().rev() {
-            let mut part = open(self.rank(), number)?;
-            let then = part.head.holdings.generations();
-            while let Some((frame, content)) = part.next()? {
-                let of = then.range(..=frame).next_back();
-                // What stood there then may have been freed since.
-                let Some((offset, generation)) =
-                    of.filter(|&(offset, generation)| generations.get(offset) == Some(generation))
-                else {
-                    continue;
-                };
-                self.runtime().lock().refill(*offset, frame, &content);
-                written.pages.insert(frame, (*generation, fold(&content)));
+        *written = Written { number, ..Written::default() };
+        let parts = if is_in_its_part { self.rank()..self.rank() + 1 } else { 0..count };
+        for rank in parts {
+            let mut chain = vec![number];
+            while let Some(before) = open(rank, chain[chain.len() - 1])?.head.before {
+                chain.push(before);
+            }
+            if is_in_its_part {
+                written.chain = chain.len() as u64;
+            }
+            for &number in chain.iter().rev() {
+                let mut part = open(rank, number)?;
+                let then = part.head.holdings.generations();
+                while let Some((frame, content)) = part.next()? {
+                    let of = then.range(..=frame).next_back();
+                    // What stood there then may have been freed since.
+                    let Some((offset, generation)) =
+                        of.filter(|&(offset, generation)| generations.get(offset) == Some(generation))
+                    else {
+                        continue;
+                    };
+                    if self.runtime().lock().refill(*offset, frame, &content) {
+                        written.pages.insert(frame, (*generation, fold(&content)));
+                    }
+                }
             }
         }
         Ok(())

@@ -211,7 +211,9 @@ impl Core {
         for (_, waiter) in synced {
             match waiter {
                 Waiter::Thread(slot) => slot.happened(),
-                Waiter::Guest(Want { from, token, .. }) => self.say(from, Kind::Known, &[token, 0, 0, 0], &[]),
+                Waiter::Guest(Want { from, token, .. }) => {
+                    self.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
+                }
             }
         }
     }

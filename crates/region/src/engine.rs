@@ -32,11 +32,11 @@ pub(crate) mod scene;
 mod tending;
 
 use faults::{Ahead, Hold, Served};
-use imported::Imported;
 pub(crate) use faults::{OWN, Stopped, Waited};
 pub(crate) use guests::Want;
 pub(crate) use hearing::Mistake;
 pub(crate) use imported::Hint;
+use imported::Imported;
 pub(crate) use named::Named;
 
 /// Messages that are taken before the driver looks whether what it waits for has happened.

@@ -59,9 +59,7 @@ impl Homes {
     pub(crate) fn by_rule(&self, extent: u64) -> Option<u32> {
         let placed = match self.placement {
             Placement::At(rank) => rank,
-            Placement::RoundRobin => {
-                u32::try_from(extent % u64::from(self.count)).expect("below the count")
-            }
+            Placement::RoundRobin => u32::try_from(extent % u64::from(self.count)).expect("below the count"),
             Placement::FirstTouch if self.count == 1 => 0,
             Placement::FirstTouch => return None,
         };

@@ -87,9 +87,10 @@ impl Meeting {
             let guests = leads.iter().filter(|&&of| of == rank).count() - 1;
             Role::Lead(receive(guests, door.as_ref(), |of| leads.get(of as usize) == Some(&rank))?)
         } else {
-            let guard = Guard::new().map_err(|_| Errno::NOTSUP)?;
-            give(&place(&description), rank, &guard)?;
-            Role::Guest(Guest { frames: frames.ok_or(Errno::BADF)?, guard })
+            // Its lead waits for it, be it to hear that it has none.
+            let guard = Guard::new().ok();
+            give(&place(&description), rank, guard.as_ref())?;
+            Role::Guest(Guest { frames: frames.ok_or(Errno::BADF)?, guard: guard.ok_or(Errno::NOTSUP)? })
         };
         Ok(Neighbours { leads, role })
     }
@@ -110,11 +111,12 @@ fn listen(place: &std::path::Path) -> Result<OwnedFd, Errno> {
     Ok(door)
 }
 
-fn give(place: &std::path::Path, rank: u32, guard: &Guard) -> Result<(), Errno> {
+fn give(place: &std::path::Path, rank: u32, guard: Option<&Guard>) -> Result<(), Errno> {
     let lead = socket()?;
     rustix::net::connect(&lead, &SocketAddrUnix::new(place)?)?;
     rustix::net::sockopt::set_socket_timeout(&lead, Timeout::Recv, Some(LIMIT))?;
-    protocol::send(&lead, &rank, &[guard.as_fd()]).map_err(|_| Errno::PROTO)?;
+    let guard = guard.map(AsFd::as_fd);
+    protocol::send(&lead, &rank, guard.as_slice()).map_err(|_| Errno::PROTO)?;
     protocol::receive::<()>(&lead).map(drop).map_err(|_| Errno::PROTO)
 }
 
@@ -175,7 +177,9 @@ mod tests {
         assert_eq!(led("aabb", Share::Auto), Some(vec![0, 0, 2, 2]));
         assert_eq!(led("abba", Share::Auto), Some(vec![0, 1, 1, 0]));
         assert_eq!(led("aab", Share::Auto), Some(vec![0, 0, 2]));
-        for (hosts, share) in [("aabb", Share::Copy), ("aaa", Share::Auto), ("ab", Share::Auto), ("a", Share::Auto)] {
+        for (hosts, share) in
+            [("aabb", Share::Copy), ("aaa", Share::Auto), ("ab", Share::Auto), ("a", Share::Auto)]
+        {
             assert_eq!(led(hosts, share), None, "{hosts}: nobody has to");
         }
     }

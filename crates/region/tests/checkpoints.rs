@@ -1,6 +1,7 @@
 //! Checkpoints of whole tasks: what is written, what comes back, and what happens when something goes wrong meanwhile.
 
 mod conditions;
+mod hosts;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,11 @@ const LENGTH: usize = 40_000;
 type Case = (&'static str, fn(&Task));
 const CASES: &[Case] =
     &[("goes_on", goes_on), ("stays_in_the_second", stays_in_the_second), ("has_moved", has_moved)];
+
+#[test]
+fn part() {
+    hosts::serve();
+}
 
 #[test]
 fn component() {
@@ -245,6 +251,32 @@ fn what_was_stored_is_there_in_the_next_life() {
         assert_eq!(directory.current(), before + 3);
         succeeds(&again(true));
     }
+}
+
+/// On one host or two, and more components on the one or on the other: pages live elsewhere than before.
+#[test]
+fn the_next_life_may_be_on_other_hosts() {
+    let directory = Directory::new("hosts");
+    let here = |share| launch("goes_on", 3, share, &directory.0, true);
+    let there = |hosts: &[u32]| hosts::on(here(Share::Auto), hosts);
+    succeeds(&launch("goes_on", 3, Share::Auto, &directory.0, false));
+    let lives = [
+        there(&[2, 1]),
+        there(&[1, 2]),
+        here(Share::Copy),
+        there(&[1, 2]),
+        here(Share::Auto),
+        // Its neighbours are no more one than those of the life before.
+        there(&[1, 1, 1]),
+    ];
+    for life in lives {
+        // Each writes all, for its parts are others.
+        succeeds(&life.environment("BEFORE", directory.current().to_string()));
+    }
+    let before = directory.current();
+    succeeds(&there(&[2, 1]).environment("BEFORE", before.to_string()));
+    // The same again: only what has changed.
+    succeeds(&there(&[2, 1]).environment("BEFORE", before.to_string()));
 }
 
 #[test]

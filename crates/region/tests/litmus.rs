@@ -2,6 +2,7 @@
 //! every way that stops threads; `comb-coherence` tries all orders of the same programs, with the protocols alone.
 
 mod components;
+mod hosts;
 #[path = "../../coherence/src/litmus/programs.rs"]
 #[expect(dead_code, reason = "the protocols' own tests need more of it")]
 mod programs;
@@ -30,7 +31,13 @@ fn component() {
 
 #[test]
 fn part() {
-    components::serve();
+    hosts::serve();
+}
+
+#[track_caller]
+fn passes_on(case: &str, hosts: &[u32]) {
+    let launch = hosts::on(components::prepare(case, 1, Share::Auto), hosts);
+    components::succeeds(&launch, &format!("{case} on hosts with {hosts:?}"));
 }
 
 #[test]
@@ -41,8 +48,8 @@ fn nobody_finds_what_a_protocol_forbids() {
 
 #[test]
 fn neither_do_neighbours_who_share_page_frames_on_each_of_two_hosts() {
-    components::pass_on_hosts("copies", &[2, 2]);
-    components::pass_on_hosts("copies", &[1, 3]);
+    passes_on("copies", &[2, 2]);
+    passes_on("copies", &[1, 3]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! System calls that are given shared memory, in components that have copies of it: each case runs in components of this very program.
 #![expect(unsafe_code, reason = "system calls on raw memory are what is tested")]
 
+mod hosts;
+
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -30,6 +32,11 @@ const CASES: &[Case] = &[
     ("refused", refused),
     ("masks", masks),
 ];
+
+#[test]
+fn part() {
+    hosts::serve();
+}
 
 #[test]
 fn component() {
@@ -78,6 +85,8 @@ fn passes(case: &str) {
     }
     let by_protections = prepare(case, 2).environment("COMB_WITHOUT", "userfaultfd");
     said_by(&by_protections.start().expect("started").wait(), case);
+    let on_hosts = hosts::on(prepare(case, 1).share(Share::Auto), &[2, 2]);
+    said_by(&on_hosts.start().expect("started").wait(), case);
 }
 
 /// Memory that lives with component 0: all others have no right to any of it at first.

@@ -1,6 +1,7 @@
 //! Tasks of several processes: each case runs in components of this very program.
 
 mod components;
+mod hosts;
 
 use comb_region::launch::How;
 use comb_region::task::Share;
@@ -26,6 +27,11 @@ fn component() {
     components::run(CASES);
 }
 
+#[test]
+fn part() {
+    hosts::serve();
+}
+
 fn passes(case: &str) {
     for (count, share) in
         [(1, Share::Auto), (2, Share::Auto), (2, Share::Copy), (4, Share::Copy), (7, Share::Copy)]
@@ -33,6 +39,8 @@ fn passes(case: &str) {
         components::pass(case, count, share);
     }
     components::pass_by_protections(case, 3);
+    let launch = hosts::on(components::prepare(case, 1, Share::Auto), &[2, 2]);
+    components::succeeds(&launch, &format!("{case} on two hosts"));
 }
 
 const ALL_SHARINGS: [Sharing; 4] = [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update];

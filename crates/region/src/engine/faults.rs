@@ -81,8 +81,7 @@ pub(crate) struct Pace {
 /// It returns from a signal handler, and is back at its instruction.
 pub(crate) const OWN: Pace = Pace { hold: Duration::from_micros(3), at_once: Duration::from_micros(8) };
 /// It has to be told first.
-pub(super) const GUESTS: Pace =
-    Pace { hold: Duration::from_micros(8), at_once: Duration::from_micros(100) };
+pub(super) const GUESTS: Pace = Pace { hold: Duration::from_micros(8), at_once: Duration::from_micros(100) };
 const LONGEST_HOLD: Duration = Duration::from_millis(2);
 
 impl Engine {
@@ -195,8 +194,8 @@ impl Engine {
         let offset = entry.shape.allocation.offset;
         let now = Instant::now();
         let last = &self.served;
-        let is_back =
-            (last.thread, last.address) == (thread, address) && last.at.is_some_and(|at| now - at < pace.at_once);
+        let is_back = (last.thread, last.address) == (thread, address)
+            && last.at.is_some_and(|at| now - at < pace.at_once);
         let times = if is_back { last.times + 1 } else { 0 };
         self.served = Served { thread, address, at: Some(now), times };
         if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {

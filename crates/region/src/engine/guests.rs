@@ -103,7 +103,9 @@ impl Engine {
         let most = (MOST_SHOWN_BYTES / layout.block_bytes() as u64).max(1);
         let end = if want.is_store { block.0 + 1 } else { block.0 + want.wishes.clamp(1, most) };
         let is_here = |&block: &u64| memory.access(&layout, Block(block)) != Access::Invalid;
-        let end = (block.0 + 1..end.min(layout.blocks())).take_while(is_here).last().map_or(block.0, |last| last) + 1;
+        let end =
+            (block.0 + 1..end.min(layout.blocks())).take_while(is_here).last().map_or(block.0, |last| last)
+                + 1;
         let Some(Neighbours { role: Role::Lead(lent), .. }) = &mut self.core.neighbours else { return };
         let let_in = lent.let_in(memory, &layout, block.0..end, (want.from, want.is_store));
         let outcome = if let_in.is_ok() { GRANTED } else { NO_MEMORY };
@@ -175,5 +177,152 @@ impl crate::driver::Core {
         leads.dedup();
         leads.retain(|&lead| lead != self.me);
         leads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use comb_memory::{Guard as MemoryGuard, Lent};
+    use proptest::prelude::*;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::scene::{allocation, engine};
+    use crate::terms::{Allocation, Guard, Placement, Sharing, Terms};
+    use crate::wire;
+
+    /// Component 0, which leads 2; and 1 is on another host. Nothing of what 2 has mapped is there.
+    fn lead() -> Engine {
+        let guard =
+            MemoryGuard::new().expect("as the other tests need it").as_fd().try_clone_to_owned().unwrap();
+        let mut lent = Lent::default();
+        lent.admit(2, guard, pidfd_open(getpid(), PidfdFlags::empty()).expect("this process lives"));
+        let mut engine = engine();
+        engine.core.neighbours = Some(Neighbours { leads: vec![0, 1, 0].into(), role: Role::Lead(lent) });
+        engine
+    }
+
+    fn take(
+        engine: &mut Engine,
+        from: u32,
+        kind: Kind,
+        head: [u64; 4],
+        content: &[u8],
+    ) -> Result<(), Mistake> {
+        engine.take(from, kind as u8, &[&wire::pack(&head)[..], content].concat())
+    }
+
+    const STACHE: u64 = 256 << 20;
+    const RELEASE: u64 = 257 << 20;
+    const OBJECTS: u64 = 258 << 20;
+    const UNTOUCHED: u64 = 300 << 20;
+
+    fn install_all(engine: &mut Engine) {
+        for (offset, sharing, guard) in [
+            (STACHE, Sharing::Stache, Guard::Page),
+            (RELEASE, Sharing::Release, Guard::Page),
+            (OBJECTS, Sharing::Stache, Guard::Mmu),
+        ] {
+            engine.install(allocation(offset, sharing, guard)).expect("installed");
+        }
+        let touched = allocation(UNTOUCHED, Sharing::Stache, Guard::Page);
+        let terms = Terms { placement: Placement::FirstTouch, ..touched.terms };
+        engine.install(Allocation { terms, creator: 1, ..touched }).expect("installed");
+    }
+
+    fn remove_all(engine: &mut Engine) {
+        [STACHE, RELEASE, OBJECTS, UNTOUCHED].into_iter().for_each(|offset| engine.remove(offset));
+    }
+
+    #[test]
+    fn what_a_guest_asks_for_is_what_its_lead_asks_for() {
+        let mut engine = lead();
+        install_all(&mut engine);
+        // Blocks 32 to 47 would live with component 2, and so they live here. The first 16 do anyway, and the next with 1.
+        let homes: Vec<_> = [0, 16, 32].map(|block| engine.entries[&STACHE].shape.home(block)).into();
+        assert_eq!(homes, [Some(0), Some(1), Some(0)]);
+        for (block, waits) in [(0, 0), (32, 0), (16, 1), (17, 2)] {
+            take(&mut engine, 2, Kind::Want, [block + 1, STACHE, block, 1], &[]).expect("of a guest");
+            engine.let_ready_in();
+            assert_eq!(engine.core.wants_of(2), waits, "block {block}");
+        }
+        // It comes: protocol's message 7 of the home gives a block to store to.
+        for block in [16, 17] {
+            take(&mut engine, 1, Kind::Protocol, [7 << 32 | 8, STACHE, block, 0], &[5; 4096])
+                .expect("was asked for");
+            engine.let_ready_in();
+        }
+        assert_eq!(engine.core.wants_of(2), 0);
+        // Nobody knows yet where this lives: component 1 is asked, once for an extent.
+        for block in [3, 4, 40] {
+            take(&mut engine, 2, Kind::Want, [9, UNTOUCHED, block, 0], &[]).expect("of a guest");
+        }
+        assert_eq!((engine.core.wants_of(2), engine.entries[&UNTOUCHED].homeless.len()), (0, 3));
+        // What it has stored is published, or was never to be.
+        take(&mut engine, 2, Kind::Publish, [7, RELEASE, 0, 0], &[]).expect("of a guest");
+        remove_all(&mut engine);
+    }
+
+    #[test]
+    fn what_a_guest_may_not_say_is_refused_by_name() {
+        let mut engine = lead();
+        install_all(&mut engine);
+        let mut refused = |from: u32, kind: Kind, head: [u64; 4]| {
+            take(&mut engine, from, kind, head, &[]).expect_err("a lie").to_string()
+        };
+        let (read, beyond) = (7 << 32, 100_000);
+        assert!(refused(1, Kind::Want, [1, STACHE, 0, 0]).contains("nobody needs to ask"), "it is no guest");
+        assert!(refused(2, Kind::Want, [1, STACHE, beyond, 0]).contains("nobody needs to ask"));
+        assert!(refused(2, Kind::Want, [1, OBJECTS, 0, 0]).contains("nobody needs to ask"), "it has its own");
+        assert!(refused(2, Kind::Want, [1, STACHE + 4096, 0, 0]).contains("where none is"));
+        assert!(
+            refused(2, Kind::Protocol, [read, STACHE, 0, 0]).contains("nobody needs to ask"),
+            "it has a lead"
+        );
+        assert!(refused(1, Kind::Publish, [1, STACHE, 0, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Publish, [1, STACHE + 4096, 0, 0]).contains("where none is"));
+        assert!(refused(1, Kind::Hint, [0, STACHE, 1, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [4, STACHE, 1, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [0, u64::MAX, 1, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [0, STACHE, u64::MAX, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [0, STACHE, 1, 1 << 40]).contains("means nothing"));
+        assert!(refused(2, Kind::May, [1, 0, 0, 0]).contains("not asked"));
+        // Objects are each component's own.
+        take(&mut engine, 2, Kind::Protocol, [read, OBJECTS, 0, 0], &[]).expect("it speaks for itself");
+        remove_all(&mut engine);
+    }
+
+    #[test]
+    fn any_message_of_a_guest_is_taken_or_refused() {
+        let mut engine = lead();
+        install_all(&mut engine);
+        let engine = std::cell::RefCell::new(engine);
+        let config = ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() };
+        let number = || prop_oneof![0..60_u64, (0..20_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()];
+        let offset = prop_oneof![
+            6 => proptest::sample::select(&[STACHE, RELEASE, OBJECTS, UNTOUCHED][..]),
+            1 => any::<u64>(),
+        ];
+        let content =
+            prop_oneof![Just(Vec::new()), Just(vec![1; 4096]), prop::collection::vec(any::<u8>(), 0..60)];
+        let message = (1..3_u32, 0..18_u8, number(), offset, number(), number(), content);
+        // All but that its creator frees an allocation, which ends the game.
+        let message = message.prop_filter("ends it", |message| message.1 != Kind::Freed as u8);
+        proptest::test_runner::TestRunner::new(config)
+            .run(&prop::collection::vec(message, 1..20), |messages| {
+                let mut engine = engine.borrow_mut();
+                for (from, kind, first, offset, third, fourth, content) in messages {
+                    let message = [&wire::pack(&[first, offset, third, fourth])[..], &content].concat();
+                    let _ = engine.take(from, kind, &message);
+                    engine.let_ready_in();
+                }
+                prop_assert_eq!(engine.entries.len(), 4);
+                Ok(())
+            })
+            .unwrap();
+        remove_all(&mut engine.into_inner());
     }
 }

@@ -74,7 +74,8 @@ impl Engine {
             named: Some(named),
             imported: imports.then(|| Imported::of(allocation.creator)),
         };
-        self.entries.insert(allocation.offset, Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() });
+        self.entries
+            .insert(allocation.offset, Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() });
         Ok(())
     }
 

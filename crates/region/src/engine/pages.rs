@@ -55,9 +55,14 @@ impl Engine {
         }
     }
 
-    /// Gives a page its content, before anybody runs.
-    pub(crate) fn refill(&mut self, offset: u64, frame: u64, content: &[u8]) {
-        let Some(entry) = self.entries.get_mut(&offset) else { return };
+    /// Who has memory for whom, by rank, if they are not each for itself.
+    pub(crate) fn leads(&self) -> Vec<u32> {
+        self.core.neighbours.as_ref().map(|neighbours| neighbours.leads.to_vec()).unwrap_or_default()
+    }
+
+    /// Gives a page its content, before anybody runs. Whether it is this component's to have.
+    pub(crate) fn refill(&mut self, offset: u64, frame: u64, content: &[u8]) -> bool {
+        let Some(entry) = self.entries.get_mut(&offset) else { return false };
         let layout = entry.shape.layout;
         let step = layout.block_bytes().min(content.len());
         for (part, at) in content.chunks(step).zip((0..).step_by(step)) {
@@ -65,14 +70,18 @@ impl Engine {
             let block_bytes = layout.block_bytes() as u64;
             let block = Block(behind / block_bytes);
             if block.0 >= layout.blocks() {
-                return;
+                break;
             }
-            if entry.protocol.is_some() && entry.shape.home(block.0) == Some(self.core.me.0) {
+            if !self.core.imports {
+                if entry.shape.home(block.0) != Some(self.core.me.0) {
+                    return false;
+                }
                 entry.shape.claim(&self.core, block.0);
             }
             let within = usize::try_from(behind % block_bytes).expect("within a block");
             self.core.memory.patch(&layout, block, within, part);
         }
+        true
     }
 
     /// Pages that may have content and are this component's to keep.

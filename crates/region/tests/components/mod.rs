@@ -8,8 +8,6 @@ use comb_region::task::Share;
 
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
-/// Set where the program is a host's part of a task.
-const PART: &str = "COMB_TEST_PART";
 
 /// For what takes seconds on an idle machine. A case that runs into this has failed.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -32,32 +30,6 @@ pub(crate) fn run(cases: &[Case]) {
     let (_, run) = cases.iter().find(|(name, _)| *name == case).expect("a case");
     let task = Task::join().expect("the launcher is there");
     run(&task);
-}
-
-/// To be called by a test named `part`: a host's part of a task that [`on_hosts`] started, and in the test program itself nothing.
-#[allow(dead_code, reason = "not all tests have several hosts")]
-pub(crate) fn serve() {
-    if std::env::var_os(PART).is_some() {
-        let output = std::fs::File::options().write(true).open("/proc/self/fd/3").expect("as part.sh has it");
-        comb_region::launch::serve_part(std::io::stdin(), output, None).expect("served");
-    }
-}
-
-/// A case in so many components of each of some hosts, which are all this one, that ends well in all of them.
-#[allow(dead_code, reason = "not all tests have several hosts")]
-#[track_caller]
-pub(crate) fn pass_on_hosts(case: &str, hosts: &[u32]) {
-    let launch = on_hosts(prepare(case, hosts.iter().sum(), Share::Auto), hosts);
-    succeeds(&launch, &format!("{case} on hosts with {hosts:?}"));
-}
-
-/// The same before it starts.
-#[allow(dead_code, reason = "not all tests have several hosts")]
-pub(crate) fn on_hosts(launch: Launch, hosts: &[u32]) -> Launch {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/components/part.sh");
-    let named = |(number, count)| format!("h{number}=127.0.0.{number}:{count}").parse().expect("a host");
-    let hosts = (2..).zip(hosts).map(named);
-    launch.hosts(hosts).shell(&format!("sh {script}")).comb(std::env::current_exe().unwrap())
 }
 
 /// What runs a case in so many components.
@@ -87,14 +59,12 @@ pub(crate) fn succeeds(launch: &Launch, what: &str) {
 }
 
 /// The case ends well in all of them.
-#[allow(dead_code, reason = "not all tests stay on one host")]
 #[track_caller]
 pub(crate) fn pass(case: &str, count: u32, share: Share) {
     succeeds(&prepare(case, count, share), &format!("{case} with {count}, {share:?}"));
 }
 
 /// And where the kernel refuses userfaultfd: rights are protections of mappings.
-#[allow(dead_code, reason = "not all tests stay on one host")]
 #[track_caller]
 pub(crate) fn pass_by_protections(case: &str, count: u32) {
     let launch = prepare(case, count, Share::Copy).environment("COMB_WITHOUT", "userfaultfd");
