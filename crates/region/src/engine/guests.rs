@@ -215,95 +215,100 @@ mod tests {
         engine.take(from, kind as u8, &[&wire::pack(&head)[..], content].concat())
     }
 
-    const STACHE: u64 = 256 << 20;
-    const RELEASE: u64 = 257 << 20;
-    const OBJECTS: u64 = 258 << 20;
-    const UNTOUCHED: u64 = 300 << 20;
+    /// Where a test has memory by Stache, by release, of objects, and memory that nobody has touched: no two have the same addresses.
+    fn places(test: u64) -> [u64; 4] {
+        [0, 1, 2, 40].map(|megabytes| (256 + 64 * test + megabytes) << 20)
+    }
 
-    fn install_all(engine: &mut Engine) {
+    fn install_all(engine: &mut Engine, [stache, release, objects, untouched]: [u64; 4]) {
         for (offset, sharing, guard) in [
-            (STACHE, Sharing::Stache, Guard::Page),
-            (RELEASE, Sharing::Release, Guard::Page),
-            (OBJECTS, Sharing::Stache, Guard::Mmu),
+            (stache, Sharing::Stache, Guard::Page),
+            (release, Sharing::Release, Guard::Page),
+            (objects, Sharing::Stache, Guard::Mmu),
         ] {
             engine.install(allocation(offset, sharing, guard)).expect("installed");
         }
-        let touched = allocation(UNTOUCHED, Sharing::Stache, Guard::Page);
+        let touched = allocation(untouched, Sharing::Stache, Guard::Page);
         let terms = Terms { placement: Placement::FirstTouch, ..touched.terms };
         engine.install(Allocation { terms, creator: 1, ..touched }).expect("installed");
     }
 
-    fn remove_all(engine: &mut Engine) {
-        [STACHE, RELEASE, OBJECTS, UNTOUCHED].into_iter().for_each(|offset| engine.remove(offset));
+    fn remove_all(engine: &mut Engine, places: [u64; 4]) {
+        places.into_iter().for_each(|offset| engine.remove(offset));
     }
 
     #[test]
     fn what_a_guest_asks_for_is_what_its_lead_asks_for() {
         let mut engine = lead();
-        install_all(&mut engine);
+        let places = places(0);
+        let [stache, release, _, untouched] = places;
+        install_all(&mut engine, places);
         // Blocks 32 to 47 would live with component 2, and so they live here. The first 16 do anyway, and the next with 1.
-        let homes: Vec<_> = [0, 16, 32].map(|block| engine.entries[&STACHE].shape.home(block)).into();
+        let homes: Vec<_> = [0, 16, 32].map(|block| engine.entries[&stache].shape.home(block)).into();
         assert_eq!(homes, [Some(0), Some(1), Some(0)]);
         for (block, waits) in [(0, 0), (32, 0), (16, 1), (17, 2)] {
-            take(&mut engine, 2, Kind::Want, [block + 1, STACHE, block, 1], &[]).expect("of a guest");
+            take(&mut engine, 2, Kind::Want, [block + 1, stache, block, 1], &[]).expect("of a guest");
             engine.let_ready_in();
             assert_eq!(engine.core.wants_of(2), waits, "block {block}");
         }
         // It comes: protocol's message 7 of the home gives a block to store to.
         for block in [16, 17] {
-            take(&mut engine, 1, Kind::Protocol, [7 << 32 | 8, STACHE, block, 0], &[5; 4096])
+            take(&mut engine, 1, Kind::Protocol, [7 << 32 | 8, stache, block, 0], &[5; 4096])
                 .expect("was asked for");
             engine.let_ready_in();
         }
         assert_eq!(engine.core.wants_of(2), 0);
         // Nobody knows yet where this lives: component 1 is asked, once for an extent.
         for block in [3, 4, 40] {
-            take(&mut engine, 2, Kind::Want, [9, UNTOUCHED, block, 0], &[]).expect("of a guest");
+            take(&mut engine, 2, Kind::Want, [9, untouched, block, 0], &[]).expect("of a guest");
         }
-        assert_eq!((engine.core.wants_of(2), engine.entries[&UNTOUCHED].homeless.len()), (0, 3));
+        assert_eq!((engine.core.wants_of(2), engine.entries[&untouched].homeless.len()), (0, 3));
         // What it has stored is published, or was never to be.
-        take(&mut engine, 2, Kind::Publish, [7, RELEASE, 0, 0], &[]).expect("of a guest");
-        remove_all(&mut engine);
+        take(&mut engine, 2, Kind::Publish, [7, release, 0, 0], &[]).expect("of a guest");
+        remove_all(&mut engine, places);
     }
 
     #[test]
     fn what_a_guest_may_not_say_is_refused_by_name() {
         let mut engine = lead();
-        install_all(&mut engine);
+        let places = places(1);
+        let [stache, _, objects, _] = places;
+        install_all(&mut engine, places);
         let mut refused = |from: u32, kind: Kind, head: [u64; 4]| {
             take(&mut engine, from, kind, head, &[]).expect_err("a lie").to_string()
         };
         let (read, beyond) = (7 << 32, 100_000);
-        assert!(refused(1, Kind::Want, [1, STACHE, 0, 0]).contains("nobody needs to ask"), "it is no guest");
-        assert!(refused(2, Kind::Want, [1, STACHE, beyond, 0]).contains("nobody needs to ask"));
-        assert!(refused(2, Kind::Want, [1, OBJECTS, 0, 0]).contains("nobody needs to ask"), "it has its own");
-        assert!(refused(2, Kind::Want, [1, STACHE + 4096, 0, 0]).contains("where none is"));
+        assert!(refused(1, Kind::Want, [1, stache, 0, 0]).contains("nobody needs to ask"), "it is no guest");
+        assert!(refused(2, Kind::Want, [1, stache, beyond, 0]).contains("nobody needs to ask"));
+        assert!(refused(2, Kind::Want, [1, objects, 0, 0]).contains("nobody needs to ask"), "it has its own");
+        assert!(refused(2, Kind::Want, [1, stache + 4096, 0, 0]).contains("where none is"));
         assert!(
-            refused(2, Kind::Protocol, [read, STACHE, 0, 0]).contains("nobody needs to ask"),
+            refused(2, Kind::Protocol, [read, stache, 0, 0]).contains("nobody needs to ask"),
             "it has a lead"
         );
-        assert!(refused(1, Kind::Publish, [1, STACHE, 0, 0]).contains("means nothing"));
-        assert!(refused(2, Kind::Publish, [1, STACHE + 4096, 0, 0]).contains("where none is"));
-        assert!(refused(1, Kind::Hint, [0, STACHE, 1, 0]).contains("means nothing"));
-        assert!(refused(2, Kind::Hint, [4, STACHE, 1, 0]).contains("means nothing"));
+        assert!(refused(1, Kind::Publish, [1, stache, 0, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Publish, [1, stache + 4096, 0, 0]).contains("where none is"));
+        assert!(refused(1, Kind::Hint, [0, stache, 1, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [4, stache, 1, 0]).contains("means nothing"));
         assert!(refused(2, Kind::Hint, [0, u64::MAX, 1, 0]).contains("means nothing"));
-        assert!(refused(2, Kind::Hint, [0, STACHE, u64::MAX, 0]).contains("means nothing"));
-        assert!(refused(2, Kind::Hint, [0, STACHE, 1, 1 << 40]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [0, stache, u64::MAX, 0]).contains("means nothing"));
+        assert!(refused(2, Kind::Hint, [0, stache, 1, 1 << 40]).contains("means nothing"));
         assert!(refused(2, Kind::May, [1, 0, 0, 0]).contains("not asked"));
         // Objects are each component's own.
-        take(&mut engine, 2, Kind::Protocol, [read, OBJECTS, 0, 0], &[]).expect("it speaks for itself");
-        remove_all(&mut engine);
+        take(&mut engine, 2, Kind::Protocol, [read, objects, 0, 0], &[]).expect("it speaks for itself");
+        remove_all(&mut engine, places);
     }
 
     #[test]
     fn any_message_of_a_guest_is_taken_or_refused() {
         let mut engine = lead();
-        install_all(&mut engine);
+        let places = places(2);
+        install_all(&mut engine, places);
         let engine = std::cell::RefCell::new(engine);
         let config = ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() };
         let number = || prop_oneof![0..60_u64, (0..20_u64).prop_map(|kind| 7 << 32 | kind), any::<u64>()];
         let offset = prop_oneof![
-            6 => proptest::sample::select(&[STACHE, RELEASE, OBJECTS, UNTOUCHED][..]),
+            6 => proptest::sample::select(places.to_vec()),
             1 => any::<u64>(),
         ];
         let content =
@@ -323,6 +328,6 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-        remove_all(&mut engine.into_inner());
+        remove_all(&mut engine.into_inner(), places);
     }
 }
