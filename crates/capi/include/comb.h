@@ -152,6 +152,13 @@ void comb_prefetch(const void *memory, size_t bytes, int to_store); /* we need i
 size_t comb_push(const void *memory, size_t bytes, unsigned to);
 #define COMB_ALL 0xffffffffu
 
+/* Memory that lives here, on terms with `moves`, is to live with component `to`: for a program that knows better than the count of misses. Returns how
+ * many blocks are on their way. */
+size_t comb_move_home(const void *memory, size_t bytes, unsigned to);
+
+/* With whom the block at an address lives, as far as this component knows; COMB_ALL if it does not, or nobody needs to. */
+unsigned comb_home(const void *memory);
+
 void comb_poll(void); /* lets others be served now, by a thread that computes for long */
 
 /* How often threads of this component have waited for a block since comb_init(): what a hint saves, in numbers. */

@@ -541,6 +541,18 @@ pub extern "C" fn comb_push(memory: *const c_void, bytes: usize, to: c_uint) -> 
 
 /// See comb.h.
 #[unsafe(no_mangle)]
+pub extern "C" fn comb_move_home(memory: *const c_void, bytes: usize, to: c_uint) -> usize {
+    task().move_home(memory.cast(), bytes, to)
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn comb_home(memory: *const c_void) -> c_uint {
+    task().home(memory.cast()).unwrap_or(ALL)
+}
+
+/// See comb.h.
+#[unsafe(no_mangle)]
 pub extern "C" fn comb_misses() -> u64 {
     task().misses()
 }

@@ -250,7 +250,8 @@ int main(void) {
     }
     comb_prefetch(NULL, 100, 1);
     comb_prefetch(&value, 100, 1);
-    if (comb_push(NULL, 100, COMB_ALL) != 0 || comb_push(&value, 100, 4711) != 0 || comb_misses() != 0) {
+    if (comb_push(NULL, 100, COMB_ALL) != 0 || comb_push(&value, 100, 4711) != 0 || comb_misses() != 0
+        || comb_move_home(NULL, 100, 0) != 0 || comb_move_home(&value, 100, 0) != 0 || comb_home(&value) != COMB_ALL) {
         return 1;
     }
     comb_poll();
@@ -274,6 +275,7 @@ int main(void) {
     struct comb_terms terms = {4096, COMB_PAGE, COMB_STACHE, COMB_AT, 0, 0, 1};
     volatile uint64_t *numbers;
     uint64_t before, sum = 0;
+    size_t moving;
     int index;
     if (comb_init() != 0) {
         return 1;
@@ -297,7 +299,17 @@ int main(void) {
     }
     if (comb_rank() == 1) {
         printf("%d, %s\n", (int)sum, comb_misses() == before ? "without a miss" : "with misses");
+        fflush(stdout);
     }
+    comb_barrier();
+    moving = comb_move_home((const void *)numbers, 3 * WORDS * sizeof *numbers, 1);
+    if (moving > 0) {
+        printf("%d on their way\n", (int)moving);
+        while (comb_home((const void *)numbers) != 1) {
+            comb_poll();
+        }
+    }
+    comb_barrier();
     return sum == PAGES * (PAGES - 1) / 2 ? 0 : 1;
 }
 "#;
@@ -308,7 +320,7 @@ fn what_was_pushed_is_not_missed() {
     for language in LANGUAGES {
         let program = directory.program("pushed.c", PUSHED, language);
         says(&launch(&program, 1, Share::Copy), "0 blocks\n");
-        says(&launch(&program, 2, Share::Copy), "40 blocks\n780, without a miss\n");
+        says(&launch(&program, 2, Share::Copy), "40 blocks\n3 on their way\n780, without a miss\n");
         says(&launch(&program, 2, Share::Auto), "0 blocks\n780, without a miss\n");
     }
 }
