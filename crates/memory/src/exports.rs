@@ -23,7 +23,7 @@ use crate::space::{PAGE_BYTES, index};
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Who touches a page is shown its neighbours that have frames, as the kernel does it with files.
-const AROUND_BYTES: u64 = 64 << 10;
+pub(crate) const AROUND_BYTES: u64 = 64 << 10;
 
 /// Frames that others import. Offsets count from their beginning; ranges are of whole pages.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use comb_coherence::{Access, Block};
 
+use crate::exports::AROUND_BYTES;
 use crate::guests::{Guests, Pages};
 use crate::layout::Layout;
 use crate::memory::{Memory, MemoryError};
@@ -33,14 +34,17 @@ impl Lent {
         self.guests.has(number)
     }
 
-    /// Lets a neighbour load, or store to, a run of blocks; the caller knows that each of them may be.
+    /// Lets a neighbour load, or store to, a run of blocks; the caller knows that each of them may be. To load, it is shown what is around them
+    /// and here, too. Where that ends.
     pub fn let_in(
         &mut self,
         memory: &Memory,
         layout: &Layout,
         blocks: Range<u64>,
         (number, to_store): (u32, bool),
-    ) -> Result<(), MemoryError> {
+    ) -> Result<u64, MemoryError> {
+        let blocks = if to_store { blocks } else { around(memory, layout, &blocks) };
+        let end = blocks.end;
         let frames = frames(layout, &blocks);
         let mut pages = frames.start / PAGE..frames.end / PAGE;
         if !pages.all(|page| self.shown.has(page)) {
@@ -48,11 +52,12 @@ impl Lent {
             self.shown.note(frames.start / PAGE..frames.end / PAGE, true);
         }
         if !to_store {
-            return self.guests.show(number, &frames);
+            return self.guests.show(number, &frames).map(|()| end);
         }
-        blocks
-            .into_iter()
-            .try_for_each(|block| self.guests.grant(number, &self::frames(layout, &(block..block + 1))))
+        for block in blocks {
+            self.guests.grant(number, &self::frames(layout, &(block..block + 1)))?;
+        }
+        Ok(end)
     }
 
     /// A block's right was lowered in `memory`: now it is for all neighbours. When this returns, no load or store that it forbids is still
@@ -85,6 +90,18 @@ impl Lent {
         self.guests.revoke(&frames);
         self.shown.forget(frames.start / PAGE..frames.end / PAGE);
     }
+}
+
+/// A run of blocks, with those on both sides that may be loaded and have been, as far as the next multiples of what is shown together.
+fn around(memory: &Memory, layout: &Layout, blocks: &Range<u64>) -> Range<u64> {
+    let each = (AROUND_BYTES / layout.block_bytes() as u64).max(1);
+    let is_here = |&block: &u64| {
+        memory.access(layout, Block(block)).may_load() && memory.is_known(layout, Block(block))
+    };
+    let before = (blocks.start / each * each..blocks.start).rev().take_while(is_here).last();
+    let end = blocks.end.next_multiple_of(each).min(layout.blocks());
+    let behind = (blocks.end..end).take_while(is_here).last();
+    before.unwrap_or(blocks.start)..behind.map_or(blocks.end, |last| last + 1)
 }
 
 /// Where a run of blocks has its frames: they are whole blocks.

@@ -349,6 +349,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether anybody may have touched a block here since it was allocated.
+    pub(crate) fn is_known(&self, layout: &Layout, block: Block) -> bool {
+        self.states.is_known(layout.frame(block), layout.block_bytes())
+    }
+
     /// Sees to it that there is a frame for every page of a run of blocks, for others to map.
     pub(crate) fn populate(&self, layout: &Layout, frames: &Range<u64>) -> Result<(), MemoryError> {
         debug_assert!(layout.grain() == Grain::Pages);

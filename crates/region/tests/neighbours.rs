@@ -148,12 +148,13 @@ fn asks_ahead(task: &Task) {
         }
         task.barrier();
     };
-    let (asked, before) = (numbers(Placement::At(0), false), copies());
+    // Before anybody can have asked.
+    let (before, asked) = (copies(), numbers(Placement::At(0), false));
     if task.rank() == 3 {
         task.prefetch(asked.as_ptr().cast(), BYTES, false);
     }
     comes(before);
-    let (offered, before) = (numbers(Placement::At(0), false), copies());
+    let (before, offered) = (copies(), numbers(Placement::At(0), false));
     if task.rank() == 1 {
         let offer = |to| task.push(offered.as_ptr().cast(), BYTES, to);
         assert_eq!(offer(Some(0)), PAGES, "to its own host: nothing comes of it");

@@ -108,8 +108,11 @@ impl Engine {
                 + 1;
         let Some(Neighbours { role: Role::Lead(lent), .. }) = &mut self.core.neighbours else { return };
         let let_in = lent.let_in(memory, &layout, block.0..end, (want.from, want.is_store));
-        let outcome = if let_in.is_ok() { GRANTED } else { NO_MEMORY };
-        self.core.say(want.from, Kind::May, &[want.token, outcome, pack(end - block.0, home), 0], &[]);
+        let (outcome, shown) = match let_in {
+            Ok(end) => (GRANTED, end - block.0),
+            Err(_) => (NO_MEMORY, 0),
+        };
+        self.core.say(want.from, Kind::May, &[want.token, outcome, pack(shown, home), 0], &[]);
     }
 
     /// Guests whose blocks have come.
