@@ -6,6 +6,7 @@
 
 mod careful;
 mod message;
+mod room;
 mod signals;
 
 use std::fmt;
@@ -94,8 +95,8 @@ static LOSS_HOOK: OnceLock<fn(Fault, Reason)> = OnceLock::new();
 static BY_SEGMENTATION: AtomicBool = AtomicBool::new(false);
 
 /// Serves this process's faults in the heap from now on: `handler` runs on the thread that was stopped, in a signal handler that
-/// blocks all signals but those of faults. It runs on the thread's own stack, may touch shared memory itself (and is called again), and
-/// must not panic. `errno` is kept.
+/// blocks all signals but those of faults. It runs on the thread's own stack, or where that is its signal stack on one of ours with 256 KB, may touch
+/// shared memory itself (and is called again), and must not panic. `errno` is kept.
 ///
 /// Whoever wants SIGBUS or SIGSEGV for other addresses installs a handler before: it is called for those. One that is installed after takes
 /// them all away.
@@ -128,7 +129,10 @@ enum Next {
 fn serve(interrupted: &Interrupted) -> Next {
     let is_in_heap = interrupted.is_fault && HEAP.contains(&interrupted.address);
     match HANDLER.get().filter(|_| is_in_heap) {
-        Some(&handler) => serve_in_heap(interrupted, handler),
+        // SAFETY: the context of this very signal, whose handler blocks all others but those of faults.
+        Some(&handler) => unsafe {
+            room::with_room(interrupted.context, &|| serve_in_heap(interrupted, handler))
+        },
         None if interrupted.land_in_system_call() => Next::Return,
         None => Next::Chain,
     }

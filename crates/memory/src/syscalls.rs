@@ -45,6 +45,7 @@ use std::sync::OnceLock;
 
 pub use self::copy::{landing, load, store};
 pub use self::stub::raw;
+pub(crate) use self::{scratch::Scratch, signal::change_stack};
 
 /// The addresses that are shared memory. Multiples of 4 GiB, for the filter looks at the upper half of an address only.
 pub const SHARED: Range<usize> = 0x1000_0000_0000..0x3000_0000_0000;

@@ -20,7 +20,8 @@ impl Write for Line {
     }
 }
 
-/// To stderr, in one write.
+/// To stderr, in one write. Apart from its caller, whose stack may be short.
+#[inline(never)]
 pub(super) fn say(what: &fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; LONGEST_BYTES], length: 0 };
     let _ = line.write_fmt(*what);

@@ -36,6 +36,8 @@ impl Call {
 }
 
 /// Deals with a stopped call. Gives back what the program is to get for it.
+// Not part of the signal's entry, whose stack may be short.
+#[inline(never)]
 pub(super) fn perform(scratch: &mut Scratch, call: &Call, context: &mut Context) -> isize {
     let Some(row) = table::find(call.number) else {
         return untold(call, call.arguments, 0x3f);

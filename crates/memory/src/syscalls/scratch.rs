@@ -1,4 +1,5 @@
-//! The memory that one stopped system call works with: a stack, the signal frame's copy, and private memory for buffers.
+//! The memory that one stopped system call works with: a stack, the signal frame's copy, and private memory for buffers. A fault
+//! that has no room on its own stack is served on such a stack, too.
 //!
 //! None of it belongs to a thread, for a thread's own storage may not exist yet (a thread being made) or be somebody else's (a child
 //! by `vfork`). A call takes one from the pool and gives it back. Who leaves a system call by `longjmp` out of a signal handler keeps it
@@ -30,7 +31,7 @@ const _: () = assert!(size_of::<Scratch>() <= PAGE_BYTES);
 static POOL: [AtomicPtr<Scratch>; POOLED] = [const { AtomicPtr::new(std::ptr::null_mut()) }; POOLED];
 
 #[repr(C)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// Where the stack begins. First, for the signal's entry reads it.
     stack_top: usize,
     mapping: usize,
@@ -46,7 +47,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// One of the pool or a new one; none if memory is out.
-    pub(super) fn take() -> Option<&'static mut Self> {
+    pub(crate) fn take() -> Option<&'static mut Self> {
         for slot in &POOL {
             if slot.load(Ordering::Relaxed).is_null() {
                 continue;
@@ -79,7 +80,7 @@ impl Scratch {
     }
 
     /// Back to the pool. Nothing that was reserved may be used any more.
-    pub(super) fn give_back(&'static mut self) {
+    pub(crate) fn give_back(&'static mut self) {
         self.release();
         let this: *mut Self = self;
         for slot in &POOL {
@@ -152,8 +153,13 @@ impl Scratch {
         true
     }
 
+    /// Where the stack begins, which grows downwards.
+    pub(crate) fn stack_top(&self) -> usize {
+        self.stack_top
+    }
+
     /// A signal stack, as the kernel takes it: address, flags, bytes.
-    pub(super) fn signal_stack(&self) -> [usize; 3] {
+    pub(crate) fn signal_stack(&self) -> [usize; 3] {
         [self.frame() + FRAME_BYTES + BUFFER_BYTES + PAGE_BYTES, 0, SIGNAL_STACK_BYTES]
     }
 

@@ -264,7 +264,8 @@ extern "C" fn finish(scratch: &'static mut Scratch, frame: usize) {
     scratch.give_back();
 }
 
-fn change_stack(stack: [usize; 3]) {
+/// The thread's signal stack from now on: address, flags, bytes.
+pub(crate) fn change_stack(stack: [usize; 3]) {
     // SAFETY: memory that is mapped for as long as it is the signal stack.
     unsafe { raw(libc::SYS_sigaltstack, [stack.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }

@@ -76,6 +76,7 @@ each_kind! {
     atomicity::counters as atomics_count_right_while_rights_come_and_go,
     signals::nested as a_signals_handler_touches_memory_that_is_not_here,
     signals::waiting as signals_are_handled_while_a_thread_waits_for_long,
+    signals::short_stack as a_handler_on_a_short_signal_stack_touches_memory_that_is_not_here,
     signals::errno as a_served_fault_leaves_errno_alone,
     endings::careful as a_careful_copy_ends_where_memory_is_lost,
     sharing::forked as a_forked_child_has_none_of_it,

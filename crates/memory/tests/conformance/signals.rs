@@ -91,6 +91,88 @@ pub(crate) fn waiting(kind: Kind) {
     assert_eq!((NOTED.load(Ordering::SeqCst), crate::endings::blocked()), (1, before));
 }
 
+/// As Rust's library gives each thread. Two signal frames of a large processor leave a sixth of it.
+const SHORT_STACK_BYTES: usize = 8192;
+
+extern "C" fn store_on_short_stack(_signal: libc::c_int) {
+    let above = std::hint::black_box([7_u8; 128]);
+    WORLD.get().unwrap().store(3, 1);
+    assert_eq!(above, [7; 128]);
+    IN_HANDLER.fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn note_on_signal_stack(_signal: libc::c_int) {
+    // Over whatever is at the top of it.
+    std::hint::black_box([0xff_u8; 4096]);
+    NOTED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A handler that runs on a short signal stack touches memory that is not here, and while that is waited for another handler is to
+/// run on that stack. The fault is served elsewhere, and neither harms the other.
+pub(crate) fn short_stack(kind: Kind) {
+    let world = begin(kind, 10, Invalid);
+    assert!(WORLD.set(world).is_ok());
+    world.policy(Policy::WaitWithSignals);
+    on_signal_stack(libc::SIGUSR1, store_on_short_stack);
+    on_signal_stack(libc::SIGUSR2, note_on_signal_stack);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let short = short_signal_stack();
+            // SAFETY: have no preconditions.
+            unsafe {
+                tell.send(libc::pthread_self()).unwrap();
+                libc::raise(libc::SIGUSR1);
+            }
+            assert_eq!(signal_stack().ss_sp, short);
+        });
+        let waiter = told.recv().unwrap();
+        world.until_somebody_waits();
+        // SAFETY: the thread is there until this one lets it go.
+        unsafe { libc::pthread_kill(waiter, libc::SIGUSR2) };
+        while NOTED.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        world.set(3..4, ReadWrite);
+    });
+    assert_eq!((world.content(3), IN_HANDLER.load(Ordering::Relaxed)), (1, 1));
+}
+
+fn on_signal_stack(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: zeros are an action; the handlers do only what may be done in one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Gives this thread one, with nothing below it. Where it is.
+fn short_signal_stack() -> *mut libc::c_void {
+    const GUARD_BYTES: usize = 4096;
+    let bytes = GUARD_BYTES + SHORT_STACK_BYTES;
+    // SAFETY: a new mapping, which stays.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let room = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_eq!(libc::mprotect(room, GUARD_BYTES, libc::PROT_NONE), 0);
+        let start = room.wrapping_byte_add(GUARD_BYTES);
+        let short = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: SHORT_STACK_BYTES };
+        assert_eq!(libc::sigaltstack(&raw const short, std::ptr::null_mut()), 0);
+        start
+    }
+}
+
+fn signal_stack() -> libc::stack_t {
+    // SAFETY: only asks.
+    unsafe {
+        let mut now: libc::stack_t = std::mem::zeroed();
+        assert_eq!(libc::sigaltstack(std::ptr::null(), &raw mut now), 0);
+        now
+    }
+}
+
 fn block_user_signal() {
     // SAFETY: a set of our own, for this thread.
     unsafe {
