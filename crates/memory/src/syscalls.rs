@@ -10,7 +10,7 @@
 //!    the faults that are served meanwhile.
 //! 3. What the kernel would read is copied to private memory first, what it wrote there is copied to its place after
 //!    (`bounce`, `vectored`); those copies are plain loads and stores, which stop and are served like any others
-//!    (`copy`). Which argument is what is said by `table`.
+//!    (`copy`). Which argument is what is said by `table` and `meaning`.
 //! 4. The call is made again from a page that the filter lets through (`stub`). So are this crate's own calls on heap
 //!    addresses: see [`raw`].
 //!
@@ -30,6 +30,7 @@ mod bounce;
 mod copy;
 mod filter;
 mod futex;
+mod meaning;
 mod perform;
 mod ranges;
 mod refuse;

@@ -2,6 +2,7 @@
 
 use super::bounce::Moved;
 use super::copy::{load_words, touch_store};
+use super::meaning::is_address;
 use super::perform::{Call, untold};
 use super::scratch::Scratch;
 use super::{FutexCall, hooks, is_shared};
@@ -20,13 +21,24 @@ const WAKE_BITSET: i32 = 10;
 /// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const OPERATION: i32 = 0x7f;
 
+/// Whether the fourth argument is a time.
+pub(super) fn waits(operation: i32) -> bool {
+    matches!(operation & OPERATION, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2)
+}
+
+/// Whether the fifth argument is a word.
+pub(super) fn has_second_word(operation: i32) -> bool {
+    let has = [REQUEUE, COMPARE_REQUEUE, WAKE_OPERATION, WAIT_REQUEUE_PI, COMPARE_REQUEUE_PI];
+    has.contains(&(operation & OPERATION))
+}
+
 /// By the hook, if there is one; else as the kernel does it, on the page that is here.
 #[expect(clippy::cast_possible_truncation, reason = "these arguments are 32 bits")]
 pub(super) fn futex(scratch: &mut Scratch, call: &Call) -> isize {
     let mut arguments = call.arguments;
     let [address, operation, value, time, address2, value3] = arguments;
     let operation = operation as i32;
-    let waits = matches!(operation & OPERATION, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
+    let waits = waits(operation);
     let mut timeout = None;
     if waits && time != 0 {
         let mut parts = [0; 2];
@@ -56,15 +68,12 @@ pub(super) fn futex(scratch: &mut Scratch, call: &Call) -> isize {
             Err(error) => return error,
         }
     }
-    // Others leave there what was in the register before, and that can look like an address of ours.
-    let has_second = [REQUEUE, COMPARE_REQUEUE, WAKE_OPERATION, WAIT_REQUEUE_PI, COMPARE_REQUEUE_PI];
-    let second = if has_second.contains(&(operation & OPERATION)) { address2 } else { 0 };
     // Of operations that change the word in the kernel a load is not enough.
     let reads = [WAIT, WAIT_BITSET, WAKE, WAKE_BITSET, REQUEUE, COMPARE_REQUEUE];
     if !reads.contains(&(operation & OPERATION)) {
-        for word in [address, second] {
-            let _ = is_shared(word) && touch_store(word);
+        for (index, word) in [(0, address), (4, address2)] {
+            let _ = is_shared(word) && is_address(call, index) && touch_store(word);
         }
     }
-    untold(call, arguments, if second == 0 { 0b0_0001 } else { 0b1_0001 })
+    untold(call, arguments, 0b1_0001)
 }

@@ -3,6 +3,7 @@
 
 use super::bounce::{self, BAD_ADDRESS, Moved, NO_MEMORY};
 use super::copy::{give, load_u32, load_words, touch_load, touch_store};
+use super::meaning::is_address;
 use super::scratch::Scratch;
 use super::signal::{self, Context};
 use super::stub::raw;
@@ -57,9 +58,9 @@ pub(super) fn perform(scratch: &mut Scratch, call: &Call, context: &mut Context)
         Way::SignalStack => set_stack(scratch, call, row, context),
         Way::SignalAction => signal::set_action(call),
         Way::Refused => refuse::addresses(call, row),
+        Way::Clone => clone(call, row, context),
         Way::RefusedVector => refuse::vector(call),
         Way::RefusedTransfers => refuse::transfers(call),
-        Way::Map => refuse::map(call),
         Way::Userfaultfd => refuse::userfaultfd(call),
         Way::Ring => refuse::ring(call),
     }
@@ -74,7 +75,8 @@ fn pieces(scratch: &mut Scratch, call: &Call, row: &Row) -> isize {
     let mut lengths = 0_u8;
     for (index, piece) in row.pieces.iter().enumerate() {
         let address = call.arguments[index];
-        if !is_shared(address) && lengths >> index & 1 == 0 {
+        let is_moved = is_shared(address) && is_address(call, index);
+        if !is_moved && lengths >> index & 1 == 0 {
             continue;
         }
         let made = match *piece {
@@ -169,7 +171,7 @@ fn is_zero_copy(call: &Call) -> bool {
 pub(super) fn untold(call: &Call, arguments: [usize; 6], mask: u8) -> isize {
     let addresses = || {
         (0..6)
-            .filter(|index| mask >> index & 1 == 1)
+            .filter(|&index| mask >> index & 1 == 1 && is_address(call, index))
             .map(|index| arguments[index])
             .filter(|&address| is_shared(address))
     };
@@ -197,6 +199,17 @@ pub(super) fn untold(call: &Call, arguments: [usize; 6], mask: u8) -> isize {
         );
     }
     BAD_ADDRESS
+}
+
+/// A process or thread that comes to be where it can go on: what goes on here, with another stack or in the same memory, would
+/// be lost. So the call is left to its own instruction, without the arguments that brought it here and that mean nothing.
+fn clone(call: &Call, row: &Row, context: &mut Context) -> isize {
+    let shared = |index: &usize| row.pieces[*index] != Piece::Number && is_shared(call.arguments[*index]);
+    let indexes = 0..row.pieces.len();
+    if indexes.clone().any(|index| shared(&index) && is_address(call, index)) {
+        return refuse::addresses(call, row);
+    }
+    context.make_again_without(indexes.filter(shared))
 }
 
 /// One buffer of any length.

@@ -4,6 +4,7 @@
 use super::bounce::BAD_ADDRESS;
 use super::copy::load_words;
 use super::is_shared;
+use super::meaning::is_address;
 use super::perform::{Call, untold};
 use super::report;
 use super::table::{Piece, Row};
@@ -15,27 +16,19 @@ const MOST: usize = 1024;
 /// Mappings, thread stacks, words that the kernel clears later.
 pub(super) fn addresses(call: &Call, row: &Row) -> isize {
     let arguments = call.arguments;
-    let number = call.number as libc::c_long;
-    // Arguments that mean something by a flag only hold anything without it.
-    let is_meant = |index: usize| match (number, index) {
-        (libc::SYS_mremap, 4) => arguments[3] & libc::MREMAP_FIXED as usize != 0,
-        // A child of its own memory may have its number written wherever it likes.
-        (libc::SYS_clone, 2 | 3) => arguments[0] & libc::CLONE_VM as usize != 0,
-        _ => true,
+    // A child of its own memory may have its number written wherever it likes.
+    let is_allowed = |index: usize| {
+        call.number as libc::c_long == libc::SYS_clone
+            && index >= 2
+            && arguments[0] & libc::CLONE_VM as usize == 0
     };
-    let shared =
-        row.pieces.iter().enumerate().find(|&(index, &piece)| {
-            piece != Piece::Number && is_shared(arguments[index]) && is_meant(index)
-        });
+    let shared = row.pieces.iter().enumerate().find(|&(index, &piece)| {
+        piece != Piece::Number && is_shared(arguments[index]) && is_address(call, index) && !is_allowed(index)
+    });
     match shared {
         Some((index, _)) => refused(call, arguments[index]),
         None => call.again(),
     }
-}
-
-pub(super) fn map(call: &Call) -> isize {
-    let is_fixed = call.arguments[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as usize != 0;
-    if is_fixed && is_shared(call.arguments[0]) { refused(call, call.arguments[0]) } else { call.again() }
 }
 
 /// Pages given away, or another process's way into them.

@@ -41,6 +41,10 @@ static ACTION: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// Where a call's arguments are.
+const ARGUMENTS: [i32; 6] =
+    [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+
 /// A stopped call's registers, as they will be when it goes on.
 pub(super) struct Context(*mut libc::ucontext_t);
 
@@ -49,14 +53,24 @@ impl Context {
         // SAFETY: the context of a signal that is being handled, or its copy; nobody else has it.
         let registers = unsafe { &(*self.0).uc_mcontext.gregs };
         let register = |index: i32| registers[index as usize].cast_unsigned() as usize;
-        let arguments =
-            [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
-        Call { number: register(libc::REG_RAX), arguments: arguments.map(register) }
+        Call { number: register(libc::REG_RAX), arguments: ARGUMENTS.map(register) }
     }
 
     fn set_result(&mut self, result: isize) {
         // SAFETY: as above.
         unsafe { (*self.0).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64 };
+    }
+
+    /// Has the thread make its call once more, by its own instruction and without these arguments. Gives back the "result" that does it.
+    pub(super) fn make_again_without(&mut self, arguments: impl Iterator<Item = usize>) -> isize {
+        const INSTRUCTION_BYTES: i64 = 2;
+        // SAFETY: as above.
+        let registers = unsafe { &mut (*self.0).uc_mcontext.gregs };
+        for index in arguments {
+            registers[ARGUMENTS[index] as usize] = 0;
+        }
+        registers[libc::REG_RIP as usize] -= INSTRUCTION_BYTES;
+        registers[libc::REG_RAX as usize] as isize
     }
 
     /// The signals that are blocked when the thread goes on. Those blocked now would be forgotten.

@@ -1,6 +1,7 @@
 //! What each system call's arguments point at: which of them the filter looks at, and how the handler moves what is there.
 //!
-//! A call that is not here is looked at whole, and made as it stands after its addresses were touched.
+//! Where an argument's meaning depends on another, `meaning` has the last word. A call that is not here is looked at whole, and made
+//! as it stands after its addresses were touched.
 
 /// One argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,8 +61,8 @@ pub(super) enum Way {
     RefusedVector,
     /// The same of asynchronous transfers.
     RefusedTransfers,
-    /// Only with a fixed address.
-    Map,
+    /// Refused as well, and never made by the handler: two would come back.
+    Clone,
     /// Refused always.
     Userfaultfd,
     Ring,
@@ -393,7 +394,7 @@ const ROWS: &[Row] = rows![
     SYS_fork [];
     SYS_vfork [];
     // Stacks, thread ids that the kernel clears at a thread's end: they are a machine's own, not shared.
-    SYS_clone Refused [N, P, P, P, N];
+    SYS_clone Clone [N, P, P, P, N];
     SYS_clone3 Refused [P, N];
     SYS_set_tid_address Refused [P];
     SYS_set_robust_list Refused [P, N];
@@ -405,6 +406,18 @@ const ROWS: &[Row] = rows![
     SYS_kill [N, N];
     SYS_tkill [N, N];
     SYS_tgkill [N, N, N];
+    SYS_personality [N];
+    SYS_unshare [N];
+    SYS_setns [N, N];
+    SYS_setfsuid [N];
+    SYS_setfsgid [N];
+    SYS_ioprio_get [N, N];
+    SYS_ioprio_set [N, N, N];
+    SYS_semget [N, N, N];
+    SYS_shmget [N, N, N];
+    SYS_msgget [N, N];
+    SYS_pkey_alloc [N, N];
+    SYS_pkey_free [N];
     SYS_pidfd_open [N, N];
     SYS_pidfd_getfd [N, N, N];
     SYS_pidfd_send_signal [N, N, i(128), N];
@@ -441,7 +454,7 @@ const ROWS: &[Row] = rows![
     SYS_rt_sigqueueinfo [N, N, i(128)];
     SYS_rt_tgsigqueueinfo [N, N, N, i(128)];
     // Mappings.
-    SYS_mmap Map [P, N, N, N, N, N];
+    SYS_mmap Refused [P, N, N, N, N, N];
     SYS_munmap Refused [P, N];
     SYS_mprotect Refused [P, N, N];
     SYS_pkey_mprotect Refused [P, N, N, N];

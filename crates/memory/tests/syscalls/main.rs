@@ -5,3 +5,4 @@ mod guarded;
 mod other_calls;
 mod processes;
 mod transfers;
+mod unused;

@@ -46,21 +46,6 @@ fn a_futex_on_a_shared_word_goes_to_the_hook() {
     });
 }
 
-/// Registers that an operation does not use hold what was there before: by chance, what looks like an address of shared memory.
-#[test]
-fn what_a_futex_does_not_use_is_left_alone() {
-    alone("what_a_futex_does_not_use_is_left_alone", || {
-        let (private, elsewhere) = (AtomicU32::new(0), missing(8));
-        let before = faults();
-        for operation in [libc::FUTEX_WAKE, libc::FUTEX_WAKE_BITSET] {
-            let woken = unsafe {
-                libc::syscall(libc::SYS_futex, &raw const private, operation, 1, elsewhere, elsewhere, 1)
-            };
-            assert_eq!((woken, faults()), (0, before), "operation {operation}");
-        }
-    });
-}
-
 #[test]
 fn a_futex_without_a_hook_waits_and_wakes_here() {
     alone("a_futex_without_a_hook_waits_and_wakes_here", || {
