@@ -9,7 +9,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use comb_net::Agent;
 use comb_net::agent::Limits;
@@ -39,11 +38,16 @@ fn process() {
     }
 }
 
+/// And which thread of the process does what it is told.
+fn say_ready() {
+    println!("= {}", rustix::thread::gettid().as_raw_pid());
+}
+
 fn be_a_home(directory: &Path, cell: u32) {
     let agent = Agent::connect(&directory.join("agent.sock"), &format!("cell-{cell}")).expect("an agent");
     let _home = Home::begin(&agent, HomeOptions { cell, incarnation: 1, runtime: directory.to_owned() })
         .expect("a home");
-    println!("= ready");
+    say_ready();
     // Until the test ends it, or is gone.
     let _ = std::io::stdin().lines().next();
 }
@@ -52,7 +56,7 @@ fn be_a_home(directory: &Path, cell: u32) {
 fn be_a_hand(directory: &Path) {
     let task = Task::join().expect("a task of one");
     let mut region: Option<Region> = None;
-    println!("= ready");
+    say_ready();
     for line in std::io::stdin().lines() {
         let line = line.expect("the test lives");
         let words: Vec<&str> = line.split(' ').collect();
@@ -153,6 +157,8 @@ struct Process {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// What the kernel says of the thread that does what it is told.
+    thread: PathBuf,
 }
 
 impl Process {
@@ -172,8 +178,8 @@ impl Process {
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut process = Self { child, input, output };
-        assert_eq!(process.hear(), "ready");
+        let mut process = Self { child, input, output, thread: PathBuf::new() };
+        process.thread = format!("/proc/{}/task/{}", process.child.id(), process.hear()).into();
         process
     }
 
@@ -208,6 +214,22 @@ impl Process {
     fn loses(&mut self, words: &str, why: &str) {
         let answer = self.ask(words);
         assert!(answer.starts_with("lost: ") && answer.contains(why), "{words}: {answer}");
+    }
+
+    /// Returns when it sleeps until somebody else wakes it, or some content comes.
+    #[track_caller]
+    fn wait_until_it_sleeps(&self) {
+        let futex = format!("{} ", libc::SYS_futex);
+        wait_until("it sleeps", || {
+            std::fs::read_to_string(self.thread.join("syscall")).unwrap().starts_with(&futex)
+        });
+    }
+
+    /// How often it has gone to sleep in its life.
+    fn sleeps(&self) -> u64 {
+        let status = std::fs::read_to_string(self.thread.join("status")).unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
     }
 
     fn stand_still(&self) {
@@ -249,6 +271,14 @@ impl Scene {
         Self { directory, _agent: agent }
     }
 
+    /// With a home, cell 1, and a region of so many pages in it.
+    fn with_region(pages: u64) -> (Self, Process) {
+        let scene = Self::new();
+        let home = scene.home(1);
+        scene.create(pages);
+        (scene, home)
+    }
+
     fn home(&self, cell: u32) -> Process {
         Process::start(&format!("home-{cell}"), &self.directory)
     }
@@ -271,6 +301,27 @@ impl Scene {
     /// A region `r` of so many pages, in cell 1.
     fn create(&self, pages: u64) -> Entry {
         self.door(1).create(&wanted("r", pages * 4096)).unwrap()
+    }
+
+    /// Saves `r`. How many pages were written.
+    #[track_caller]
+    fn save(&self) -> u64 {
+        self.door(1).save("r", &self.saved()).unwrap().1
+    }
+
+    fn saved(&self) -> PathBuf {
+        self.directory.join("saved")
+    }
+
+    /// Has a hand look at a region that is made from what was saved, and that is gone afterwards.
+    fn look_at_saved(&self, look: impl FnOnce(&mut Process)) {
+        let then = Wanted { from: Some(self.saved()), bytes: None, ..wanted("then", 0) };
+        self.door(1).create(&then).unwrap();
+        let mut hand = self.hand();
+        hand.does("attach then imports", "imports");
+        look(&mut hand);
+        hand.does("leave", "done");
+        self.door(1).remove("then", false).unwrap();
     }
 
     fn status(&self, cell: u32) -> Vec<Status> {
@@ -336,9 +387,7 @@ fn what_one_process_stores_all_load_whatever_way_they_came() {
 #[test]
 fn atomic_operations_of_all_count() {
     for ways in [&["imports", "imports"][..], &["imports", "copies"], &["copies", "copies", "imports"]] {
-        let scene = Scene::new();
-        let _home = scene.home(1);
-        scene.create(3);
+        let (scene, _home) = Scene::with_region(3);
         let mut hands: Vec<Process> = ways.iter().map(|way| scene.hand_with(way)).collect();
         let each = 3000;
         hands.iter_mut().for_each(|hand| hand.tell(&format!("add {} {each}", PAGE + 3)));
@@ -351,9 +400,7 @@ fn atomic_operations_of_all_count() {
 
 #[test]
 fn where_nobody_can_guard_imports_there_are_copies() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(600);
+    let (scene, _home) = Scene::with_region(600);
     let mut importer = scene.hand_with("imports");
     let mut copier = Process::start_without("userfaultfd", "hand", &scene.directory);
     copier.does("attach r", "copies");
@@ -372,9 +419,7 @@ fn where_nobody_can_guard_imports_there_are_copies() {
 
 #[test]
 fn importers_sleep_and_wake_each_other() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(3);
+    let (scene, _home) = Scene::with_region(3);
     let (mut sleeper, mut waker) = (scene.hand_with("imports"), scene.hand_with("imports"));
     waker.does("set 5 7", "done");
     assert!(sleeper.ask("sleep 5 6").contains("temporarily unavailable"), "it is not what it was to be");
@@ -383,7 +428,9 @@ fn importers_sleep_and_wake_each_other() {
     assert_eq!(sleeper.hear(), "0");
     // Longer than a nap.
     sleeper.tell("sleep 5 7");
-    std::thread::sleep(Duration::from_millis(1100));
+    sleeper.wait_until_it_sleeps();
+    let before = sleeper.sleeps();
+    wait_until("it has slept again", || sleeper.sleeps() > before);
     wait_until("one was woken", || waker.ask("wake 5") == "1");
     assert_eq!(sleeper.hear(), "0");
     // Nobody else has a copy's frame.
@@ -391,6 +438,7 @@ fn importers_sleep_and_wake_each_other() {
     assert!(copier.ask("wake 5").contains("not implemented"));
     // Who sleeps in what is lost finds out.
     sleeper.tell("sleep 5 7");
+    sleeper.wait_until_it_sleeps();
     scene.door(1).remove("r", true).unwrap();
     let answer = sleeper.hear();
     assert!(answer.contains("Bad address") || answer.contains("not implemented"), "{answer}");
@@ -398,9 +446,7 @@ fn importers_sleep_and_wake_each_other() {
 
 #[test]
 fn who_only_reads_stores_nothing_and_who_may_not_is_told() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(3);
+    let (scene, _home) = Scene::with_region(3);
     let mut writer = scene.hand_with("imports");
     for way in ["imports", "copies"] {
         let mut reader = scene.hand();
@@ -435,7 +481,7 @@ fn a_region_goes_with_its_cell_and_nobody_waits_for_it() {
     doomed.stand_still();
     hands[0].tell(&format!("get {}", 200 * PAGE));
     hands[1].tell(&format!("set {} 1", 201 * PAGE));
-    std::thread::sleep(Duration::from_millis(20));
+    hands[..2].iter().for_each(Process::wait_until_it_sleeps);
     doomed.kill();
     for hand in &mut hands[..2] {
         let answer = hand.hear();
@@ -464,9 +510,7 @@ fn a_region_goes_with_its_cell_and_nobody_waits_for_it() {
 
 #[test]
 fn what_a_dead_process_alone_had_is_lost_and_nothing_else() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(50);
+    let (scene, _home) = Scene::with_region(50);
     let (mut importer, mut copier) = (scene.hand_with("imports"), scene.hand_with("copies"));
     let mut doomed = scene.hand_with("copies");
     importer.does("fill 3", "done");
@@ -494,33 +538,26 @@ fn what_a_dead_process_alone_had_is_lost_and_nothing_else() {
 fn a_checkpoint_is_of_one_moment_and_holds_what_has_changed() {
     let scene = Scene::new();
     let _home = scene.home(1);
-    let to = scene.directory.join("saved");
     for way in ["imports", "copies"] {
         scene.create(50);
         let mut hand = scene.hand_with(way);
         hand.does("fill 3", "done");
-        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 50, "all of it");
+        assert_eq!(scene.save(), 50, "all of it");
         hand.does("set 0 0", "done");
         hand.does(&format!("set {} 0", 40 * PAGE), "done");
-        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 2, "what was stored to");
-        assert_eq!(scene.door(1).save("r", &to).unwrap().1, 0, "nothing");
+        assert_eq!(scene.save(), 2, "what was stored to");
+        assert_eq!(scene.save(), 0, "nothing");
         hand.tell("march 30000");
         for turn in 0..20 {
-            let (_, pages) = scene.door(1).save("r", &to).unwrap();
+            let pages = scene.save();
             // Every few times a file holds all.
             assert!(pages <= 2 || pages == 50, "{pages}");
-            scene
-                .door(1)
-                .create(&Wanted { from: Some(to.clone()), bytes: None, ..wanted("then", 0) })
-                .unwrap();
-            let mut look = scene.hand();
-            look.does("attach then imports", "imports");
-            let [first, second] =
-                [0, 40 * PAGE].map(|at| look.ask(&format!("get {at}")).parse::<u64>().unwrap());
-            assert!(second <= first && first <= second + 1, "{turn}: {first} {second}");
-            look.does(&format!("get {}", 7 * PAGE), "3");
-            look.does("leave", "done");
-            scene.door(1).remove("then", false).unwrap();
+            scene.look_at_saved(|look| {
+                let [first, second] =
+                    [0, 40 * PAGE].map(|at| look.ask(&format!("get {at}")).parse::<u64>().unwrap());
+                assert!(second <= first && first <= second + 1, "{turn}: {first} {second}");
+                look.does(&format!("get {}", 7 * PAGE), "3");
+            });
         }
         assert_eq!(hand.hear(), "done");
         hand.does("get 0", "30000");
@@ -533,22 +570,13 @@ fn a_checkpoint_is_of_one_moment_and_holds_what_has_changed() {
 fn a_checkpoint_is_of_one_moment_though_programs_go_on_meanwhile() {
     let scene = Scene::new();
     let _home = scene.home(1);
-    let to = scene.directory.join("saved");
     for way in ["imports", "copies"] {
         scene.create(1500);
         let mut hand = scene.hand_with(way);
         hand.tell("sweep 40");
         for _ in 0..10 {
-            scene.door(1).save("r", &to).unwrap();
-            scene
-                .door(1)
-                .create(&Wanted { from: Some(to.clone()), bytes: None, ..wanted("then", 0) })
-                .unwrap();
-            let mut look = scene.hand();
-            look.does("attach then imports", "imports");
-            look.does("falls", "one moment");
-            look.does("leave", "done");
-            scene.door(1).remove("then", false).unwrap();
+            scene.save();
+            scene.look_at_saved(|look| look.does("falls", "one moment"));
         }
         assert_eq!(hand.hear(), "done");
         hand.does("leave", "done");
@@ -558,15 +586,13 @@ fn a_checkpoint_is_of_one_moment_though_programs_go_on_meanwhile() {
 
 #[test]
 fn a_process_that_does_not_give_back_is_not_waited_for_without_end() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(3);
+    let (scene, _home) = Scene::with_region(3);
     let (mut holder, mut other) = (scene.hand_with("copies"), scene.hand_with("imports"));
     let mut third = scene.hand_with("imports");
     holder.does("set 0 1", "done");
     holder.stand_still();
     third.tell("get 0");
-    let error = scene.door(1).save("r", &scene.directory.join("saved")).unwrap_err().to_string();
+    let error = scene.door(1).save("r", &scene.saved()).unwrap_err().to_string();
     assert!(error.contains("does not give them back"), "{error}");
     // The rest goes on, before it does and after.
     other.does(&format!("set {PAGE} 2"), "done");
@@ -574,14 +600,12 @@ fn a_process_that_does_not_give_back_is_not_waited_for_without_end() {
     wait_until("both have asked", || scene.status(1)[0].waiting == 2);
     holder.go_on();
     assert_eq!((other.hear(), third.hear()), ("0".to_owned(), "1".to_owned()));
-    scene.door(1).save("r", &scene.directory.join("saved")).unwrap();
+    scene.save();
 }
 
 #[test]
 fn a_region_in_use_is_removed_only_by_force_and_then_it_is_lost() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(3);
+    let (scene, _home) = Scene::with_region(3);
     let mut hands = [scene.hand_with("imports"), scene.hand_with("copies")];
     hands[0].does("set 0 1", "done");
     hands[1].does("get 0", "1");
@@ -600,9 +624,7 @@ fn a_region_in_use_is_removed_only_by_force_and_then_it_is_lost() {
 
 #[test]
 fn what_cannot_be_is_refused_with_the_reason_and_what_is_not_touched_costs_nothing() {
-    let scene = Scene::new();
-    let _home = scene.home(1);
-    scene.create(1);
+    let (scene, _home) = Scene::with_region(1);
     scene.refuses(1, &wanted("r", 4096), "there is a region r already");
     scene.refuses(1, &wanted("../r", 4096), "no name for a region");
     scene.refuses(1, &wanted("large", 1 << 40), "can be made sparse");
