@@ -174,11 +174,12 @@ impl Task {
 
     /// Components of one host become one to protocols, if on every host they can.
     fn meet(&self, neighbours: Result<Neighbours, Errno>) {
-        let all_can = self.reduce(Combine::Least, &[u64::from(neighbours.is_ok())])[0] == 1;
-        if let Ok(neighbours) = neighbours
-            && all_can
-        {
-            self.inner.runtime.lock().core.neighbours = Some(neighbours);
+        let can = neighbours.is_ok();
+        // Before it says so: a guest that has heard that all can may speak to its lead at once.
+        self.runtime().lock().core.neighbours = neighbours.ok();
+        let all_can = self.reduce(Combine::Least, &[u64::from(can)])[0] == 1;
+        if !all_can {
+            self.runtime().lock().core.neighbours = None;
         }
     }
 
