@@ -127,7 +127,11 @@ impl Engine {
         if !self.is_guest(from) {
             return Err(Mistake::Nonsense);
         }
-        let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        let Some(entry) = self.entries.get_mut(&offset) else {
+            // Of an allocation that its lead does not know yet, or no more, a guest has nothing.
+            self.core.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
+            return Ok(());
+        };
         let Some(protocol) = &mut entry.protocol else { return Err(Mistake::Unasked(offset)) };
         self.core.syncing.push((offset, Waiter::Guest(Want { from, token, is_store: false, wishes: 0 })));
         protocol.on_sync(&mut Driver::new(&mut self.core, &mut entry.shape));
@@ -290,13 +294,14 @@ mod tests {
             "it has a lead"
         );
         assert!(refused(1, Kind::Publish, [1, stache, 0, 0]).contains("means nothing"));
-        assert!(refused(2, Kind::Publish, [1, stache + 4096, 0, 0]).contains("where none is"));
         assert!(refused(1, Kind::Hint, [0, stache, 1, 0]).contains("means nothing"));
         assert!(refused(2, Kind::Hint, [4, stache, 1, 0]).contains("means nothing"));
         assert!(refused(2, Kind::Hint, [0, u64::MAX, 1, 0]).contains("means nothing"));
         assert!(refused(2, Kind::Hint, [0, stache, u64::MAX, 0]).contains("means nothing"));
         assert!(refused(2, Kind::Hint, [0, stache, 1, 1 << 40]).contains("means nothing"));
         assert!(refused(2, Kind::May, [1, 0, 0, 0]).contains("not asked"));
+        // What its lead does not know yet it cannot have stored to.
+        take(&mut engine, 2, Kind::Publish, [1, stache + 4096, 0, 0], &[]).expect("as if it had none");
         // Objects are each component's own.
         take(&mut engine, 2, Kind::Protocol, [read, objects, 0, 0], &[]).expect("it speaks for itself");
         remove_all(&mut engine, places);
