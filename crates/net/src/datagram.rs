@@ -274,6 +274,10 @@ impl<W: Wire> Transport for Datagrams<W> {
         !self.look()
     }
 
+    fn has_in_hand(&mut self) -> bool {
+        self.fetched.is_some()
+    }
+
     fn close(&mut self) {
         if !self.closed {
             // One that is lost is made good by the peer's silence limit.

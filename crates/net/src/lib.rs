@@ -84,6 +84,7 @@ pub use self::{
     agent::{Agent, ConnectError, InProcess, RequestError},
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
+    events::TIMER_EVENT,
     life::Cause,
     opening::Opening,
     payload::Payload,

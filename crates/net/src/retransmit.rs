@@ -36,6 +36,14 @@ pub const WINDOW: u32 = 128;
 /// A thread that was not scheduled for some time is not a dead peer; death is told by other means.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
+/// An endpoint that waits for events has a timer set for this, which takes longer than a message where the processor's own is emulated, and
+/// whose end takes the core from a thread that computes. So it is to be rare beside messages, most of which an answer acknowledges.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
+
+/// A peer whose thread waits for a core is not to be sent again what it has, and it need not acknowledge at once. What is lost in the middle of
+/// a stream its receiver reports, without any timer.
+const SHORTEST_TIMEOUT: Duration = Duration::from_micros(2500);
+
 /// What a window may hold in all: it is kept until it is acknowledged, for each channel, and the peer has a say in it.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
@@ -103,7 +111,15 @@ impl Agreement {
         if !fits {
             return Err(bad);
         }
-        let config = Config { window, longest_message_bytes, longest_piece_bytes, ..Config::default() };
+        let config = Config {
+            window,
+            longest_message_bytes,
+            longest_piece_bytes,
+            acknowledge_within: ACKNOWLEDGE_WITHIN,
+            first_timeout: SHORTEST_TIMEOUT,
+            shortest_timeout: SHORTEST_TIMEOUT,
+            ..Config::default()
+        };
         let silence_limit = silence_limit.max(config.longest_timeout * 2);
         Ok(Config { silence_limit, ..config })
     }
@@ -360,6 +376,10 @@ impl Transport for Reliable {
         }
         // Who waits in vain is to try again and be told why.
         self.has_room_for(self.refused) || self.breach.is_some() || self.peer_closed()
+    }
+
+    fn has_in_hand(&mut self) -> bool {
+        !self.held.is_empty() || self.breach.is_some() || self.under.has_in_hand()
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -97,6 +97,11 @@ pub trait Transport: Send {
         true
     }
 
+    /// Whether it has taken in something that its descriptor no longer tells of.
+    fn has_in_hand(&mut self) -> bool {
+        !self.is_idle()
+    }
+
     /// When it must be looked at again, even if nothing came: it may have to send something a second time.
     fn next_timeout(&self) -> Option<Instant> {
         None
@@ -159,6 +164,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn has_room(&mut self) -> bool {
         (**self).has_room()
+    }
+
+    fn has_in_hand(&mut self) -> bool {
+        (**self).has_in_hand()
     }
 
     fn next_timeout(&self) -> Option<Instant> {

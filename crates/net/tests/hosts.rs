@@ -204,6 +204,73 @@ fn an_event_loop_hears_of_another_host() {
     }
 }
 
+/// Whether the descriptor of its events is readable within a time.
+fn is_readable(endpoint: &Endpoint, limit: Duration) -> bool {
+    let descriptor = endpoint.event_descriptor().unwrap();
+    let mut waiting = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut waiting, Some(&limit.try_into().unwrap())) == Ok(1)
+}
+
+/// What the set of its events says, which it then says no more unless it is so still.
+fn events(endpoint: &Endpoint) -> Vec<u64> {
+    let mut space = [std::mem::MaybeUninit::uninit(); 16];
+    let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let descriptor = endpoint.event_descriptor().unwrap();
+    let (events, _) = rustix::event::epoll::wait(descriptor, &mut space, Some(&none)).unwrap();
+    events.iter().map(|event| event.data.u64()).collect()
+}
+
+#[test]
+fn who_asks_after_arming_is_told_of_what_had_come_before() {
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let mut buffer = [0; 8];
+    assert_eq!(bob.receive(&mut buffer), Ok(None));
+    events(&bob);
+    for number in 0..20 {
+        alice.send(to_bob, 0, &[number]).unwrap();
+        let in_socket = bob.arm_to_ask();
+        assert!(in_socket, "nobody has taken it from the socket");
+        assert!(is_readable(&bob, SOON), "its socket tells");
+        // Looked at, it is not in the socket any more, of which nobody is told then.
+        let since = Instant::now();
+        while bob.arm() {
+            assert!(since.elapsed() < SOON);
+        }
+        assert!(!bob.arm_to_ask(), "it is in hand");
+        bob.disarm();
+        assert_eq!(bob.receive(&mut buffer).unwrap().map(|got| got.bytes), Some(1));
+        assert_eq!(buffer[0], number);
+    }
+}
+
+/// A timer that fires earlier than it need is left as it is: then it has to be set again once it has fired.
+#[test]
+fn who_waits_for_events_is_woken_to_acknowledge_what_it_has_taken() {
+    let (alpha, beta) = two_hosts();
+    let Pair { mut alice, mut bob, to_bob, .. } = pair_with(&alpha, &beta, EVENTS);
+    let mut buffer = [0; 8];
+    assert_eq!(bob.receive(&mut buffer), Ok(None));
+    // That the channel is there.
+    events(&bob);
+    for number in 0..20 {
+        alice.send(to_bob, 0, &[number]).unwrap();
+        assert!(bob.receive_within(&mut buffer, SOON).unwrap().is_some());
+        let since = Instant::now();
+        while alice.counters(to_bob).unwrap().outstanding > 0 {
+            // More than once, as who serves one after the other does.
+            bob.arm_to_ask();
+            bob.arm_to_ask();
+            assert!(is_readable(&bob, SOON), "nobody else tells that something is due");
+            assert!(events(&bob).contains(&comb_net::TIMER_EVENT));
+            assert_eq!(bob.receive(&mut buffer), Ok(None));
+            // It hears, and sends nothing again that would wake the other.
+            assert_eq!(alice.receive(&mut buffer), Ok(None));
+            assert!(since.elapsed() < SOON, "message {number} is never acknowledged");
+        }
+    }
+}
+
 #[test]
 fn two_that_wait_for_each_other_in_vain_do_not_take_each_other_for_dead() {
     let (alpha, beta) = two_hosts();

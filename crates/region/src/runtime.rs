@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_memory::{Fault, Verdict};
+use rustix::event::epoll::Event;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -104,6 +105,10 @@ fn without_signals<R>(make: impl FnOnce() -> R) -> R {
     }
 }
 
+fn is_timer_alone(events: &[Event]) -> bool {
+    !events.is_empty() && events.iter().all(|event| event.data.u64() == comb_net::TIMER_EVENT)
+}
+
 #[expect(unsafe_code, reason = "the thread's own number, without a system call")]
 fn this_thread() -> u64 {
     // SAFETY: has no preconditions, and may be called from signal handlers.
@@ -187,7 +192,7 @@ impl Runtime {
     pub(crate) fn leave(mut engine: Held<'_>) {
         let drivers = &engine.runtime.drivers;
         if drivers.load(Ordering::Relaxed) == 1 {
-            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm()) {
+            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm_to_ask()) {
                 engine.drive();
             }
             if let Some(gate) = &engine.runtime.gate {
@@ -313,13 +318,16 @@ impl Runtime {
             // Taken out of the set, or it would be readable for ever.
             let mut space = [std::mem::MaybeUninit::uninit(); 16];
             let _ = rustix::event::epoll::wait(source, &mut space, Some(&NO_TIME));
-            let _ = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
+            let events = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
+            let is_timer = events.is_ok_and(|(events, _)| is_timer_alone(events));
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
-            drop(self.enter());
-            // Who waits for something drives better.
-            self.spin(&self.attends, LONGEST_SPIN, || {
-                self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
-            });
+            let came = self.enter().drive();
+            // Who waits for something drives better. And nothing is about to come because some time has passed.
+            if came || !is_timer {
+                self.spin(&self.attends, LONGEST_SPIN, || {
+                    self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
+                });
+            }
             let engine = self.lock();
             owes = engine.is_owing();
             Self::leave(engine);
