@@ -14,7 +14,7 @@ use crate::engine::{Engine, OWN, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
-use crate::waiting::Slot;
+use crate::waiting::{self, Slot};
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
 pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(50);
@@ -42,6 +42,8 @@ pub(crate) struct Runtime {
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
     drivers: AtomicUsize,
+    /// Threads that sleep until somebody has driven: while they do, a core has less to do.
+    asleep: AtomicUsize,
     /// Of threads that wait, and of the one that attends.
     waits: Learned,
     attends: Learned,
@@ -139,6 +141,7 @@ impl Runtime {
             )?,
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
             waits: Learned::default(),
             attends: Learned::default(),
         });
@@ -222,9 +225,16 @@ impl Runtime {
                 return;
             }
             Self::leave(self.lock());
-            sleep(LONGEST_SLEEP);
+            self.asleep(|| sleep(LONGEST_SLEEP));
             drop(self.enter());
         }
+    }
+
+    fn asleep<R>(&self, sleep: impl FnOnce() -> R) -> R {
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        let slept = sleep();
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+        slept
     }
 
     /// As a system call waits: until the slot is done, the deadline has passed (ETIMEDOUT), or a signal's handler has run that
@@ -235,7 +245,7 @@ impl Runtime {
         while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, LONGEST_SPIN, || slot.is_done()) {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             Self::leave(self.lock());
-            let slept = slot.sleep_as_told(left);
+            let slept = self.asleep(|| slot.sleep_as_told(left));
             drop(self.enter());
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             ended = match slept {
@@ -321,11 +331,17 @@ impl Runtime {
             let events = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
             let is_timer = events.is_ok_and(|(events, _)| is_timer_alone(events));
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+            let woken = waiting::woken();
             let came = self.enter().drive();
-            // Who waits for something drives better. And nothing is about to come because some time has passed.
+            // Nothing is about to come because some time has passed.
             if came || !is_timer {
-                self.spin(&self.attends, LONGEST_SPIN, || {
-                    self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
+                // Threads that do not wait may be kept from this core.
+                let is_needed = self.asleep.load(Ordering::Relaxed) == 0;
+                // Who waits for something drives better, and who need not wait any more computes.
+                self.spin(&self.attends, if is_needed { SHORT_SPIN } else { LONGEST_SPIN }, || {
+                    waiting::woken() != woken
+                        || self.drivers.load(Ordering::Relaxed) > 1
+                        || self.is_over.load(Ordering::Relaxed)
                 });
             }
             let engine = self.lock();
