@@ -62,6 +62,8 @@ pub mod rpc;
 #[cfg(feature = "hosts")]
 pub mod seal;
 mod segment;
+#[cfg(feature = "hosts")]
+mod segmenting;
 mod sending;
 mod shm;
 mod silence;

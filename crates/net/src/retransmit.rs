@@ -209,12 +209,19 @@ impl Reliable {
             // Frames cannot make a timeout fail, and nothing is delivered by one.
             let _ = self.protocol.handle(now, Input::Timeout);
         }
+        let mut has_begun = false;
         while let Some(bytes) = self.protocol.poll_transmit(now, &mut self.outgoing) {
+            if !std::mem::replace(&mut has_begun, true) {
+                self.under.begin_burst();
+            }
             if let Err(SendError::System(Errno::KEYEXPIRED)) =
                 self.under.send(FRAME, &[&self.outgoing[..bytes]])
             {
                 self.refusal = Some(Errno::KEYEXPIRED);
             }
+        }
+        if has_begun {
+            self.under.end_burst();
         }
         while let Some(event) = self.protocol.poll_event() {
             self.silent |= matches!(event, Event::PeerSilent { .. });
