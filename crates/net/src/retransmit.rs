@@ -54,6 +54,10 @@ const FRAME: u8 = *crate::kinds::CHANNEL.start();
 /// an endpoint a bounded part of each turn.
 const FRAMES_A_LOOK: usize = 256;
 
+/// Frames that go one by one after nothing was heard for so long that all are sent again: there may be something on the way that does not take
+/// several at once, as an AF_XDP socket at the other end of a virtual cable.
+const FRAMES_ALONE: u32 = 256;
+
 /// What may come while the endpoint waits for something else, and is kept for it: a window of the longest kind. Beyond
 /// it messages stay with their sender.
 const MOST_HELD_BYTES: usize = 2 * LONGEST_MESSAGE;
@@ -154,6 +158,8 @@ pub struct Reliable {
     /// What the peer did wrong while nobody asked.
     breach: Option<Breach>,
     silent: bool,
+    /// So many frames go one by one.
+    alone: u32,
     /// The network will never take a frame again.
     refusal: Option<Errno>,
     /// Bytes of the message that was refused last.
@@ -186,6 +192,7 @@ impl Reliable {
             signal: None,
             breach: None,
             silent: false,
+            alone: 0,
             refusal: None,
             refused: 0,
             closed: false,
@@ -206,12 +213,18 @@ impl Reliable {
     fn transmit(&mut self) {
         let now = self.now();
         if self.is_due() {
+            let before = self.protocol.counters().timeouts;
             // Frames cannot make a timeout fail, and nothing is delivered by one.
             let _ = self.protocol.handle(now, Input::Timeout);
+            if self.protocol.counters().timeouts > before {
+                self.alone = FRAMES_ALONE;
+            }
         }
         let mut has_begun = false;
         while let Some(bytes) = self.protocol.poll_transmit(now, &mut self.outgoing) {
-            if !std::mem::replace(&mut has_begun, true) {
+            if self.alone > 0 {
+                self.alone -= 1;
+            } else if !std::mem::replace(&mut has_begun, true) {
                 self.under.begin_burst();
             }
             if let Err(SendError::System(Errno::KEYEXPIRED)) =
