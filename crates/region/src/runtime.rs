@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::engine::{Engine, OWN, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
+use crate::priority;
 use crate::spinning::{Learned, preemptions};
 use crate::waiting::{self, Slot};
 
@@ -318,6 +319,7 @@ impl Runtime {
     /// The thread that drives when no other does.
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
+        priority::come_first();
         Self::leave(self.enter());
         let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
