@@ -26,7 +26,7 @@ pub(crate) fn run() -> Outcome {
     if part == "delivery" {
         return delivery::run();
     }
-    if part == "two_hosts" {
+    if part == "two_hosts" || two_hosts::are_several()? {
         two_hosts::keep_to_one_core()?;
     }
     let task = Task::join()?;

@@ -54,6 +54,13 @@ impl TwoHosts {
     }
 }
 
+/// Whether components of this task are on other hosts: what is one machine's must not put them on one core.
+pub(crate) fn are_several() -> Outcome<bool> {
+    let Ok(description) = comb_region::task::Description::from_environment() else { return Ok(false) };
+    let count = u32::try_from(description.components.len())?;
+    Ok((0..count).any(|rank| !description.is_here(rank)))
+}
+
 /// This process has one core, each component another, as on hosts of one core.
 pub(crate) fn keep_to_one_core() -> Outcome<()> {
     let description = comb_region::task::Description::from_environment()?;

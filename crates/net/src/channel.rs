@@ -245,6 +245,14 @@ impl Channel {
         }
     }
 
+    /// Whether something is there that no descriptor of a socket tells of.
+    pub(crate) fn has_untold(&mut self) -> bool {
+        match &mut self.link {
+            Link::Shm(link) => !link.is_idle(),
+            Link::Other(link) => link.has_in_hand(),
+        }
+    }
+
     pub(crate) fn close(&mut self) {
         self.link.close();
     }

@@ -32,7 +32,7 @@ const HEARTBEAT: u8 = 2;
 pub const DEFAULT_LONGEST_MESSAGE: usize = 1400;
 
 /// A UDP datagram over IPv4 carries no more; the headers and the proof are taken off it.
-const LONGEST_DATAGRAM: usize = 65_507;
+pub(crate) const LONGEST_DATAGRAM: usize = 65_507;
 
 /// Frames that one look takes from the network before it gives up on finding a message among them. A flood of garbage
 /// then costs an endpoint a bounded part of each turn.
@@ -93,6 +93,12 @@ pub trait Wire: Send + std::fmt::Debug {
 
     /// Sends the first `bytes` of what was written to [`Wire::space`]. [`Errno::AGAIN`]: no room now.
     fn transmit(&mut self, bytes: usize) -> Result<(), Errno>;
+
+    /// Frames may be kept from now on, until [`Wire::release`], to be sent at once.
+    fn gather(&mut self) {}
+
+    /// Sends what was kept. What the network refuses then is lost.
+    fn release(&mut self) {}
 
     /// Forgets the frame that was fetched before and fetches the next. Errors of the network are nothing that came.
     fn fetch(&mut self) -> bool;
@@ -272,6 +278,18 @@ impl<W: Wire> Transport for Datagrams<W> {
 
     fn is_idle(&mut self) -> bool {
         !self.look()
+    }
+
+    fn begin_burst(&mut self) {
+        self.wire.gather();
+    }
+
+    fn end_burst(&mut self) {
+        self.wire.release();
+    }
+
+    fn has_in_hand(&mut self) -> bool {
+        self.fetched.is_some()
     }
 
     fn close(&mut self) {

@@ -581,12 +581,22 @@ impl Endpoint {
 
     /// Whether a call of `poll` would have something to say.
     pub(crate) fn has_something(&mut self) -> bool {
+        self.has(|channel| !channel.is_idle())
+    }
+
+    /// The same, without what the sockets in the set of events tell of.
+    pub(crate) fn has_something_untold(&mut self) -> bool {
+        // Sockets of channels that were attached are in no set.
+        if self.has_silent { self.has_something() } else { self.has(Channel::has_untold) }
+    }
+
+    fn has(&mut self, is_there: impl Fn(&mut Channel) -> bool) -> bool {
         if self.shared.has_news(Ordering::Acquire) || !self.ended.is_empty() {
             return true;
         }
         let mut channels = self.channels.iter_mut().flatten();
         let found = channels.find_map(|channel| {
-            (!channel.is_idle() || channel.cause().is_some()).then(|| channel.key().index as usize)
+            (is_there(channel) || channel.cause().is_some()).then(|| channel.key().index as usize)
         });
         // Its flag may have been lost: the next poll is to find it, not the one whose turn it is.
         found.inspect(|&index| self.flagged.look_at(index)).is_some()

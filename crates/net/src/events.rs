@@ -10,8 +10,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// What the set says of a socket to another host, which is level-triggered; of all else it says 0.
+/// What the set says of a socket to another host, which is level-triggered; of all else but the timer it says 0.
 pub(crate) const SOCKET_EVENT: u64 = 1;
+
+/// What the descriptor of [`crate::Endpoint::event_descriptor`], an epoll set, says of the timer of an endpoint that was armed, and of nothing
+/// else.
+pub const TIMER_EVENT: u64 = 2;
 
 /// The epoll set of an endpoint with events, and what is in it besides its channels' events.
 #[derive(Debug)]
@@ -25,14 +29,14 @@ pub(crate) struct Events {
 }
 
 /// Edge-triggered: one wake-up an event, nothing to be read back from a thousand descriptors.
-fn add(set: &OwnedFd, descriptor: &OwnedFd) -> Result<(), Errno> {
+fn add(set: &OwnedFd, descriptor: &OwnedFd, data: u64) -> Result<(), Errno> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(set, descriptor, epoll::EventData::new_u64(0), flags)
+    epoll::add(set, descriptor, epoll::EventData::new_u64(data), flags)
 }
 
 fn event_in(set: &OwnedFd) -> Result<OwnedFd, Errno> {
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    add(set, &event)?;
+    add(set, &event, 0)?;
     Ok(event)
 }
 
@@ -42,7 +46,7 @@ impl Events {
         let news = event_in(&set)?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        add(&set, &timer)?;
+        add(&set, &timer, TIMER_EVENT)?;
         Ok(Self { set, news, timer })
     }
 

@@ -62,6 +62,8 @@ pub mod rpc;
 #[cfg(feature = "hosts")]
 pub mod seal;
 mod segment;
+#[cfg(feature = "hosts")]
+mod segmenting;
 mod sending;
 mod shm;
 mod silence;
@@ -84,6 +86,7 @@ pub use self::{
     agent::{Agent, ConnectError, InProcess, RequestError},
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
+    events::TIMER_EVENT,
     life::Cause,
     opening::Opening,
     payload::Payload,

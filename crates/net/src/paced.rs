@@ -68,6 +68,11 @@ impl Paced {
         self.transport_mut().is_idle() && self.breach.is_none()
     }
 
+    /// See [`Transport::has_in_hand`].
+    pub(crate) fn has_in_hand(&mut self) -> bool {
+        self.transport_mut().has_in_hand() || self.breach.is_some()
+    }
+
     /// Tells the peer to stop or to go on. If that is lost, the lease bounds the harm.
     pub(crate) fn signal(&mut self, signal: Signal) {
         let word = quench::pack(signal).to_le_bytes();

@@ -36,6 +36,14 @@ pub const WINDOW: u32 = 128;
 /// A thread that was not scheduled for some time is not a dead peer; death is told by other means.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
+/// An endpoint that waits for events has a timer set for this, which takes longer than a message where the processor's own is emulated, and
+/// whose end takes the core from a thread that computes. So it is to be rare beside messages, most of which an answer acknowledges.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
+
+/// A peer whose thread waits for a core is not to be sent again what it has, and it need not acknowledge at once. What is lost in the middle of
+/// a stream its receiver reports, without any timer.
+const SHORTEST_TIMEOUT: Duration = Duration::from_micros(2500);
+
 /// What a window may hold in all: it is kept until it is acknowledged, for each channel, and the peer has a say in it.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
@@ -45,6 +53,10 @@ const FRAME: u8 = *crate::kinds::CHANNEL.start();
 /// Frames that one look takes before others have their turn: a peer that floods us with frames that bring nothing costs
 /// an endpoint a bounded part of each turn.
 const FRAMES_A_LOOK: usize = 256;
+
+/// Frames that go one by one after nothing was heard for so long that all are sent again: there may be something on the way that does not take
+/// several at once, as an AF_XDP socket at the other end of a virtual cable.
+const FRAMES_ALONE: u32 = 256;
 
 /// What may come while the endpoint waits for something else, and is kept for it: a window of the longest kind. Beyond
 /// it messages stay with their sender.
@@ -103,7 +115,15 @@ impl Agreement {
         if !fits {
             return Err(bad);
         }
-        let config = Config { window, longest_message_bytes, longest_piece_bytes, ..Config::default() };
+        let config = Config {
+            window,
+            longest_message_bytes,
+            longest_piece_bytes,
+            acknowledge_within: ACKNOWLEDGE_WITHIN,
+            first_timeout: SHORTEST_TIMEOUT,
+            shortest_timeout: SHORTEST_TIMEOUT,
+            ..Config::default()
+        };
         let silence_limit = silence_limit.max(config.longest_timeout * 2);
         Ok(Config { silence_limit, ..config })
     }
@@ -138,6 +158,8 @@ pub struct Reliable {
     /// What the peer did wrong while nobody asked.
     breach: Option<Breach>,
     silent: bool,
+    /// So many frames go one by one.
+    alone: u32,
     /// The network will never take a frame again.
     refusal: Option<Errno>,
     /// Bytes of the message that was refused last.
@@ -170,6 +192,7 @@ impl Reliable {
             signal: None,
             breach: None,
             silent: false,
+            alone: 0,
             refusal: None,
             refused: 0,
             closed: false,
@@ -190,15 +213,28 @@ impl Reliable {
     fn transmit(&mut self) {
         let now = self.now();
         if self.is_due() {
+            let before = self.protocol.counters().timeouts;
             // Frames cannot make a timeout fail, and nothing is delivered by one.
             let _ = self.protocol.handle(now, Input::Timeout);
+            if self.protocol.counters().timeouts > before {
+                self.alone = FRAMES_ALONE;
+            }
         }
+        let mut has_begun = false;
         while let Some(bytes) = self.protocol.poll_transmit(now, &mut self.outgoing) {
+            if self.alone > 0 {
+                self.alone -= 1;
+            } else if !std::mem::replace(&mut has_begun, true) {
+                self.under.begin_burst();
+            }
             if let Err(SendError::System(Errno::KEYEXPIRED)) =
                 self.under.send(FRAME, &[&self.outgoing[..bytes]])
             {
                 self.refusal = Some(Errno::KEYEXPIRED);
             }
+        }
+        if has_begun {
+            self.under.end_burst();
         }
         while let Some(event) = self.protocol.poll_event() {
             self.silent |= matches!(event, Event::PeerSilent { .. });
@@ -360,6 +396,10 @@ impl Transport for Reliable {
         }
         // Who waits in vain is to try again and be told why.
         self.has_room_for(self.refused) || self.breach.is_some() || self.peer_closed()
+    }
+
+    fn has_in_hand(&mut self) -> bool {
+        !self.held.is_empty() || self.breach.is_some() || self.under.has_in_hand()
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -138,6 +138,11 @@ impl SealKey {
         Some(LessSafeKey::new(key))
     }
 
+    /// What its frames are longer than their payloads.
+    pub(crate) fn overhead_bytes(&self) -> usize {
+        self.suite.overhead_bytes()
+    }
+
     /// For the one process that is to seal or open with it; whoever hands it on forgets it.
     pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
         &self.secret

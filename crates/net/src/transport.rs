@@ -97,6 +97,17 @@ pub trait Transport: Send {
         true
     }
 
+    /// What is sent from now on may wait for [`Transport::end_burst`], to go out at once. Who loses messages may lose them then, and says nothing.
+    fn begin_burst(&mut self) {}
+
+    /// See [`Transport::begin_burst`].
+    fn end_burst(&mut self) {}
+
+    /// Whether it has taken in something that its descriptor no longer tells of.
+    fn has_in_hand(&mut self) -> bool {
+        !self.is_idle()
+    }
+
     /// When it must be looked at again, even if nothing came: it may have to send something a second time.
     fn next_timeout(&self) -> Option<Instant> {
         None
@@ -159,6 +170,18 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn has_room(&mut self) -> bool {
         (**self).has_room()
+    }
+
+    fn begin_burst(&mut self) {
+        (**self).begin_burst();
+    }
+
+    fn end_burst(&mut self) {
+        (**self).end_burst();
+    }
+
+    fn has_in_hand(&mut self) -> bool {
+        (**self).has_in_hand()
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -111,21 +111,33 @@ impl Endpoint {
     /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for a tenth of a
     /// second: then poll, which looks for what no event tells, and arm again.
     pub fn arm(&mut self) -> bool {
+        self.arm_unless(Self::has_something)
+    }
+
+    /// The same for who then asks whether the descriptor is readable, as `poll` does, and does not only wait for it to become so. Channels to
+    /// other hosts are not looked at, each of which would be a system call: their sockets make the descriptor readable as long as there
+    /// is something.
+    pub fn arm_to_ask(&mut self) -> bool {
+        self.arm_unless(Self::has_something_untold)
+    }
+
+    fn arm_unless(&mut self, has_something: impl FnOnce(&mut Self) -> bool) -> bool {
         assert!(self.shared.options().events, "EndpointOptions::events was not set");
         self.tick();
         self.look_soon();
         self.shared.bell().demand_events();
-        let idle = !self.has_something();
+        let idle = !has_something(self);
         // Not zero, which would stop the timer.
         let next = self.until_timers(LONGEST_SLEEP).max(Duration::from_micros(1));
         self.start_event_timer(next);
         idle
     }
 
-    /// An endpoint that is armed again and again need not ask the system for each: a timer that fires somewhat earlier does as well.
+    /// One that fires earlier does as well: the next is set when the endpoint is armed after that. An endpoint that is armed again and again would
+    /// otherwise move its timer each time, and where the processor's own timer is emulated that takes longer than a message.
     fn start_event_timer(&mut self, next: Duration) {
         let now = Instant::now();
-        let is_soon_enough = |at: &Instant| *at > now + next / 2 && *at <= now + next;
+        let is_soon_enough = |at: &Instant| *at > now && *at <= now + next;
         if !self.timer_at.as_ref().is_some_and(is_soon_enough) {
             self.timer_at = Some(now + next);
             self.shared.start_event_timer(next);

@@ -20,6 +20,7 @@ pub mod named;
 mod neighbours;
 mod pages_file;
 mod peers;
+mod priority;
 mod runtime;
 mod spinning;
 mod synchronise;

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_memory::{Fault, Verdict};
+use rustix::event::epoll::Event;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::engine::{Engine, OWN, Stopped, Waited};
 use crate::gate::Gate;
 use crate::peers::Peers;
+use crate::priority;
 use crate::spinning::{Learned, preemptions};
-use crate::waiting::Slot;
+use crate::waiting::{self, Slot};
 
 /// Who waits for longer than this sleeps. A wake-up costs 15–30 µs.
 pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(50);
@@ -41,6 +43,8 @@ pub(crate) struct Runtime {
     is_over: AtomicBool,
     /// Threads that drive at this moment; changed under the lock.
     drivers: AtomicUsize,
+    /// Threads that sleep until somebody has driven: while they do, a core has less to do.
+    asleep: AtomicUsize,
     /// Of threads that wait, and of the one that attends.
     waits: Learned,
     attends: Learned,
@@ -104,6 +108,10 @@ fn without_signals<R>(make: impl FnOnce() -> R) -> R {
     }
 }
 
+fn is_timer_alone(events: &[Event]) -> bool {
+    !events.is_empty() && events.iter().all(|event| event.data.u64() == comb_net::TIMER_EVENT)
+}
+
 #[expect(unsafe_code, reason = "the thread's own number, without a system call")]
 fn this_thread() -> u64 {
     // SAFETY: has no preconditions, and may be called from signal handlers.
@@ -134,6 +142,7 @@ impl Runtime {
             )?,
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
             waits: Learned::default(),
             attends: Learned::default(),
         });
@@ -187,7 +196,7 @@ impl Runtime {
     pub(crate) fn leave(mut engine: Held<'_>) {
         let drivers = &engine.runtime.drivers;
         if drivers.load(Ordering::Relaxed) == 1 {
-            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm()) {
+            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm_to_ask()) {
                 engine.drive();
             }
             if let Some(gate) = &engine.runtime.gate {
@@ -217,9 +226,16 @@ impl Runtime {
                 return;
             }
             Self::leave(self.lock());
-            sleep(LONGEST_SLEEP);
+            self.asleep(|| sleep(LONGEST_SLEEP));
             drop(self.enter());
         }
+    }
+
+    fn asleep<R>(&self, sleep: impl FnOnce() -> R) -> R {
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        let slept = sleep();
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+        slept
     }
 
     /// As a system call waits: until the slot is done, the deadline has passed (ETIMEDOUT), or a signal's handler has run that
@@ -230,7 +246,7 @@ impl Runtime {
         while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, LONGEST_SPIN, || slot.is_done()) {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             Self::leave(self.lock());
-            let slept = slot.sleep_as_told(left);
+            let slept = self.asleep(|| slot.sleep_as_told(left));
             drop(self.enter());
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             ended = match slept {
@@ -303,6 +319,7 @@ impl Runtime {
     /// The thread that drives when no other does.
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
+        priority::come_first();
         Self::leave(self.enter());
         let mut owes = false;
         while !self.is_over.load(Ordering::Acquire) {
@@ -313,13 +330,22 @@ impl Runtime {
             // Taken out of the set, or it would be readable for ever.
             let mut space = [std::mem::MaybeUninit::uninit(); 16];
             let _ = rustix::event::epoll::wait(source, &mut space, Some(&NO_TIME));
-            let _ = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
+            let events = rustix::event::epoll::wait(event, &mut space, Some(&NO_TIME));
+            let is_timer = events.is_ok_and(|(events, _)| is_timer_alone(events));
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
-            drop(self.enter());
-            // Who waits for something drives better.
-            self.spin(&self.attends, LONGEST_SPIN, || {
-                self.drivers.load(Ordering::Relaxed) > 1 || self.is_over.load(Ordering::Relaxed)
-            });
+            let woken = waiting::woken();
+            let came = self.enter().drive();
+            // Nothing is about to come because some time has passed.
+            if came || !is_timer {
+                // Threads that do not wait may be kept from this core.
+                let is_needed = self.asleep.load(Ordering::Relaxed) == 0;
+                // Who waits for something drives better, and who need not wait any more computes.
+                self.spin(&self.attends, if is_needed { SHORT_SPIN } else { LONGEST_SPIN }, || {
+                    waiting::woken() != woken
+                        || self.drivers.load(Ordering::Relaxed) > 1
+                        || self.is_over.load(Ordering::Relaxed)
+                });
+            }
             let engine = self.lock();
             owes = engine.is_owing();
             Self::leave(engine);

@@ -16,6 +16,14 @@ pub(crate) struct Slot {
     awaited: AtomicU32,
 }
 
+/// How often a thread of this process was woken whose wait was over.
+static WOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes whenever a thread that slept is told that its wait is over: it wants a core from now on.
+pub(crate) fn woken() -> u64 {
+    WOKEN.load(Ordering::Relaxed)
+}
+
 const WAITS: u32 = 0;
 const SLEEPS: u32 = 1;
 const DONE: u32 = 2;
@@ -45,6 +53,7 @@ impl Slot {
             to.store(value, Ordering::Relaxed);
         }
         if self.state.swap(DONE, Ordering::AcqRel) == SLEEPS {
+            WOKEN.fetch_add(1, Ordering::Relaxed);
             let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
         }
     }
@@ -71,5 +80,34 @@ impl Slot {
         let slept = futex::wait(&self.state, futex::Flags::PRIVATE, SLEEPS, limit.as_ref());
         let _ = self.state.compare_exchange(SLEEPS, WAITS, Ordering::AcqRel, Ordering::Acquire);
         slept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Who attends leaves its core to the one that it has woken.
+    #[test]
+    fn a_sleeper_that_is_woken_is_counted() {
+        let slot = Arc::new(Slot::default());
+        slot.begin(1);
+        let before = woken();
+        let sleeper = std::thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                while !slot.is_done() {
+                    slot.sleep(None);
+                }
+            }
+        });
+        while slot.state.load(Ordering::Acquire) != SLEEPS {
+            std::thread::yield_now();
+        }
+        slot.happened();
+        sleeper.join().expect("it wakes");
+        assert_ne!(woken(), before);
     }
 }
