@@ -91,6 +91,8 @@ pub(crate) struct Engine {
     pub(crate) generation: u32,
     /// Components that have said that they are done.
     pub(crate) parted: BTreeSet<u32>,
+    /// By creator, the number of the last allocation that was heard of.
+    newest: BTreeMap<u32, u32>,
     /// What was allocated by all together, in their order.
     pub(crate) together: Vec<u64>,
     /// What a message is read into.
@@ -120,6 +122,7 @@ impl Engine {
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),
+            newest: BTreeMap::new(),
             together: Vec::new(),
             buffer: Vec::with_capacity(128 << 10),
             homes: BTreeMap::new(),
@@ -259,6 +262,8 @@ impl Engine {
             named: None,
             imported,
         };
+        let newest = self.newest.entry(allocation.creator).or_default();
+        *newest = allocation.generation.max(*newest);
         let entry = Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() };
         self.entries.insert(allocation.offset, entry);
         Ok(())

@@ -19,8 +19,8 @@ pub(crate) enum Mistake {
     Nonsense,
     #[error("an allocation at {0:#x}, where none is")]
     NoAllocation(u64),
-    #[error("an allocation at {0:#x} that is no more")]
-    Former(u64),
+    #[error("another allocation at {0:#x} than there is")]
+    Other(u64),
     #[error("memory at {0:#x}, for which nobody needs to ask")]
     Unasked(u64),
     #[error("an allocation at {0:#x} that is not its own to decide about")]
@@ -108,9 +108,12 @@ impl Engine {
             held.messages.push((from, *head, content.to_vec()));
             return Ok(());
         }
+        if self.was_freed(offset, word >> 32) {
+            return Ok(());
+        }
         let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
         if (word >> 32) != u64::from(entry.shape.allocation.generation) {
-            return Err(Mistake::Former(offset));
+            return Err(Mistake::Other(offset));
         }
         let protocol = entry.protocol.as_mut().ok_or(Mistake::Unasked(offset))?;
         if block < entry.shape.layout.blocks() {
@@ -149,6 +152,21 @@ impl Engine {
             Ok(()) | Err(PeerError::Dead(_)) => Ok(()),
             Err(error) => Err(Mistake::Protocol { error, what: protocol.describe(kind), offset }),
         }
+    }
+
+    /// Whether a message is about an allocation that this component has heard is no more. Who sent it had not: it may have answered what was
+    /// asked ahead of anybody's need, and who asked does not wait for that before it forgets.
+    fn was_freed(&self, offset: u64, generation: u64) -> bool {
+        if self.core.are_homes {
+            return false;
+        }
+        let creator = Heap::owner(offset, self.core.count());
+        let there = self.entries.get(&offset).map(|entry| entry.shape.allocation.generation);
+        let newer = there.map(u64::from).or_else(|| {
+            let newest = self.newest.get(&creator)?;
+            Some(u64::from(*newest) + 1)
+        });
+        newer.is_some_and(|newer| generation < newer)
     }
 
     /// Asks where an extent lives, for messages that wait for that. The creator may be asked twice.
@@ -207,7 +225,10 @@ impl Engine {
         let [token, offset, extent, home] = *head;
         let count = self.core.count();
         let home = u32::try_from(home).ok().filter(|&home| home < count).ok_or(Mistake::Nonsense)?;
-        let entry = self.entries.get_mut(&offset).ok_or(Mistake::NoAllocation(offset))?;
+        let Some(entry) = self.entries.get_mut(&offset) else {
+            // It was freed meanwhile.
+            return self.core.answered(from, token, [0, 0]);
+        };
         if entry.shape.allocation.creator != from {
             return Err(Mistake::Elsewhere(offset));
         }
@@ -322,8 +343,8 @@ mod tests {
                 .to_string()
         };
         let read = 7 << 32;
-        assert!(refused(Kind::Protocol, [read, 0x5000, 0, 0], &[]).contains("where none is"));
-        assert!(refused(Kind::Protocol, [6 << 32, 0, 0, 0], &[]).contains("no more"));
+        assert!(refused(Kind::Protocol, [8 << 32, 0x5000, 0, 0], &[]).contains("where none is"));
+        assert!(refused(Kind::Protocol, [8 << 32, 0, 0, 0], &[]).contains("another allocation"));
         assert!(refused(Kind::Protocol, [read, 0, 1 << 40, 0], &[]).contains("beyond the allocation"));
         assert!(refused(Kind::Protocol, given(places[6], 60), &[5; 4096]).contains("cannot be given to us"));
         assert!(refused(Kind::Protocol, given(places[3], 60), &[5; 4096]).contains("kind 13"));
@@ -425,6 +446,29 @@ mod tests {
         }
         assert!(!engine.may_store(address), "it was never taken");
         assert_eq!(engine.core.memory.access(&layout, Block(3)), Access::Invalid);
+        engine.remove(OFFSET);
+    }
+
+    /// Who reads ahead does not wait for what it has asked for, and a peer that has answered may hear later that all of it was freed.
+    #[test]
+    fn what_comes_late_about_what_was_freed_is_no_breach() {
+        const OFFSET: u64 = 200 << 20;
+        let mut engine = engine();
+        let before = allocation(OFFSET, Sharing::Stache, Guard::Page);
+        engine.install(before).expect("installed");
+        let late =
+            |generation: u64| [&wire::pack(&[generation << 32 | 7, OFFSET, 17, 0])[..], &[5; 4096]].concat();
+        let take = |engine: &mut Engine, generation| engine.take(1, Kind::Protocol as u8, &late(generation));
+        engine.remove(OFFSET);
+        take(&mut engine, 7).expect("of one that is no more");
+        assert_eq!(take(&mut engine, 8), Err(Mistake::NoAllocation(OFFSET)), "of none that ever was");
+        // And when there is another.
+        engine.install(Allocation { generation: 8, ..before }).expect("installed");
+        take(&mut engine, 7).expect("of the one before");
+        let layout = engine.entries[&OFFSET].shape.layout;
+        assert_eq!(engine.core.memory.access(&layout, Block(17)), Access::Invalid);
+        assert!(matches!(take(&mut engine, 8), Err(Mistake::Protocol { .. })), "nothing was asked");
+        assert_eq!(take(&mut engine, 9), Err(Mistake::Other(OFFSET)));
         engine.remove(OFFSET);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
             refused(1, Kind::Protocol, [readable, imported, 0, 0], &[1; 4096])
                 .contains("nobody needs to ask")
         );
-        assert!(refused(1, Kind::Protocol, [6 << 32, copied, 0, 0], &[]).contains("no more"));
+        assert!(refused(1, Kind::Protocol, [6 << 32, copied, 0, 0], &[]).contains("another allocation"));
         // One that dies takes its own with it, and nothing else.
         engine.home_is_gone(2);
         assert_eq!((engine.home_of(copied), engine.home_of(imported)), (Some(1), Some(1)));
