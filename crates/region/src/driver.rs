@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) are_homes: bool,
     /// Threads that wait for blocks.
     waiting: Vec<(u64, Block, Waiter)>,
+    /// Blocks for which threads need not wait any more, and whether those have slept.
+    pub(crate) given: Vec<(u64, Block, bool)>,
     /// Threads of guests that need not wait any more, when no handler runs.
     pub(crate) ready: Vec<(u64, Block, Want)>,
     /// Other components of this host, where they are one to protocols.
@@ -98,6 +100,7 @@ impl Core {
             imports,
             are_homes: false,
             waiting: Vec::new(),
+            given: Vec::new(),
             ready: Vec::new(),
             neighbours: None,
             syncing: Vec::new(),
@@ -440,10 +443,10 @@ impl Tempest for Driver<'_> {
             return;
         }
         self.core.raise();
-        let Core { waiting, ready, .. } = &mut *self.core;
+        let Core { waiting, ready, given, .. } = &mut *self.core;
         for (_, _, waiter) in waiting.extract_if(.., |(of, which, _)| (*of, *which) == (offset, block)) {
             match waiter {
-                Waiter::Thread(slot) => slot.end([0, 0]),
+                Waiter::Thread(slot) => given.push((offset, block, slot.tell([0, 0]))),
                 Waiter::Guest(want) => ready.push((offset, block, want)),
             }
         }

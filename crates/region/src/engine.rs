@@ -24,6 +24,7 @@ use crate::wire::{Head, Kind};
 mod faults;
 mod guests;
 mod hearing;
+mod holding;
 mod imported;
 mod named;
 mod pages;
@@ -31,10 +32,12 @@ mod pages;
 pub(crate) mod scene;
 mod tending;
 
-use faults::{Ahead, Hold, Served};
-pub(crate) use faults::{OWN, Stopped, Waited};
+use faults::Ahead;
+pub(crate) use faults::{Stopped, Waited};
 pub(crate) use guests::Want;
 pub(crate) use hearing::Mistake;
+use holding::Holds;
+pub(crate) use holding::OWN;
 pub(crate) use imported::Hint;
 use imported::Imported;
 pub(crate) use named::Named;
@@ -99,9 +102,8 @@ pub(crate) struct Engine {
     buffer: Vec<u8>,
     /// The peers that are homes of named regions, by their cells' numbers; none of them is a component of a task.
     pub(crate) homes: BTreeMap<u32, u32>,
-    /// Messages about a block that a thread of this component is to have for a moment, and until when.
-    held: Option<Hold>,
-    served: Served,
+    /// Messages about blocks that threads of this component are to have for a moment.
+    holds: Holds,
 }
 
 impl Engine {
@@ -126,8 +128,7 @@ impl Engine {
             together: Vec::new(),
             buffer: Vec::with_capacity(128 << 10),
             homes: BTreeMap::new(),
-            held: None,
-            served: Served::default(),
+            holds: Holds::default(),
         }
     }
 
@@ -162,7 +163,7 @@ impl Engine {
 
     /// Whether something is left to do that no message announces.
     pub(crate) fn is_owing(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| !held.messages.is_empty())
+        self.holds.are_owing()
             || !self.core.ready.is_empty()
             || self.core.peers.as_ref().is_some_and(Peers::has_unsent)
     }

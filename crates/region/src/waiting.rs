@@ -49,13 +49,20 @@ impl Slot {
 
     /// The wait is over, with this.
     pub(crate) fn end(&self, values: [u64; 2]) {
+        self.tell(values);
+    }
+
+    /// The same, and says whether the thread has slept.
+    pub(crate) fn tell(&self, values: [u64; 2]) -> bool {
         for (to, value) in self.values.iter().zip(values) {
             to.store(value, Ordering::Relaxed);
         }
-        if self.state.swap(DONE, Ordering::AcqRel) == SLEEPS {
+        let sleeps = self.state.swap(DONE, Ordering::AcqRel) == SLEEPS;
+        if sleeps {
             WOKEN.fetch_add(1, Ordering::Relaxed);
             let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
         }
+        sleeps
     }
 
     pub(crate) fn values(&self) -> [u64; 2] {

@@ -60,8 +60,13 @@ fn order(task: &Task) {
             }
         }
     }
-    let moved = task.reduce(Combine::Sum, &[task.counts().moved_here])[0];
-    assert!(moved > 0, "nothing has moved");
+    // In so short a time it may be that all were in use whenever they were to move: then now, when nobody uses them.
+    let moved = || task.reduce(Combine::Sum, &[task.counts().moved_here])[0];
+    let terms = Terms { moves: true, placement: Placement::At(0), ..Terms::default() };
+    let words = Array::<u64>::together(task, WORDS, &terms).expect("allocated");
+    while moved() == 0 {
+        task.move_home(words.as_ptr().cast(), WORDS * 8, task.count() - 1);
+    }
 }
 
 fn order_by(task: &Task, sharing: Sharing, placement: Placement, ways: Ways) {

@@ -1,7 +1,6 @@
-//! What a thread that was stopped has to wait for; what is asked for before anybody misses it; and that who has got a right can use it.
+//! What a thread that was stopped has to wait for; and what is asked for before anybody misses it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
 use comb_memory::Reason;
@@ -9,7 +8,7 @@ use comb_memory::Reason;
 use super::{Engine, Hint, Shape, locate};
 use crate::driver::{Driver, Waiter};
 use crate::waiting::Slot;
-use crate::wire::{Head, Kind};
+use crate::wire::Kind;
 
 /// Why a thread was stopped, or what becomes of it.
 pub(crate) enum Stopped {
@@ -51,38 +50,6 @@ pub(super) struct Ahead {
 
 /// What is read ahead at most, in bytes: enough to hide a round trip and the mapping of a page.
 const MOST_AHEAD_BYTES: u64 = 512 << 10;
-
-/// Messages about a block that a thread is to have for a moment.
-pub(super) struct Hold {
-    pub(super) offset: u64,
-    pub(super) block: u64,
-    until: Instant,
-    pub(super) messages: Vec<(u32, Head, Vec<u8>)>,
-}
-
-/// The last thread that was served, where, and when.
-#[derive(Default)]
-pub(super) struct Served {
-    thread: u64,
-    address: usize,
-    at: Option<Instant>,
-    /// How often it came back at once.
-    times: u32,
-}
-
-/// How soon who has got a right makes its access.
-pub(crate) struct Pace {
-    /// Within this, as a rule.
-    hold: Duration,
-    /// Who comes back to the same place so soon has not made it, because it had to wait for its core: then it is given more.
-    at_once: Duration,
-}
-
-/// It returns from a signal handler, and is back at its instruction.
-pub(crate) const OWN: Pace = Pace { hold: Duration::from_micros(3), at_once: Duration::from_micros(8) };
-/// It has to be told first.
-pub(super) const GUESTS: Pace = Pace { hold: Duration::from_micros(8), at_once: Duration::from_micros(100) };
-const LONGEST_HOLD: Duration = Duration::from_millis(2);
 
 impl Engine {
     /// What a thread has to wait for whose access was stopped.
@@ -186,31 +153,6 @@ impl Engine {
             offered += 1;
         }
         offered
-    }
-
-    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
-    pub(crate) fn served(&mut self, thread: u64, address: usize, pace: &Pace) {
-        let Some((entry, block)) = locate(&mut self.entries, address) else { return };
-        let offset = entry.shape.allocation.offset;
-        let now = Instant::now();
-        let last = &self.served;
-        let is_back = (last.thread, last.address) == (thread, address)
-            && last.at.is_some_and(|at| now - at < pace.at_once);
-        let times = if is_back { last.times + 1 } else { 0 };
-        self.served = Served { thread, address, at: Some(now), times };
-        if self.held.as_ref().is_none_or(|held| held.messages.is_empty()) {
-            let until = now + LONGEST_HOLD.min(pace.hold * (1 << times.min(10)));
-            self.held = Some(Hold { offset, block: block.0, until, messages: Vec::new() });
-        }
-    }
-
-    pub(super) fn release_held(&mut self) -> bool {
-        if self.held.as_ref().is_none_or(|held| Instant::now() < held.until) {
-            return false;
-        }
-        let held = self.held.take().expect("just seen");
-        self.hear_kept(held.messages);
-        true
     }
 
     #[cfg(test)]

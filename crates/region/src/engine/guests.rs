@@ -3,7 +3,7 @@
 use comb_coherence::{Access, Block, CellId};
 use comb_memory::Grain;
 
-use super::faults::GUESTS;
+use super::holding::GUESTS;
 use super::imported::{ALL, HINTS, Hint, pack};
 use super::{Engine, Mistake};
 use crate::driver::{Driver, Waiter};

@@ -102,10 +102,7 @@ impl Engine {
         if !self.speaks(from, offset) {
             return Err(Mistake::Unasked(offset));
         }
-        if let Some(held) = &mut self.held
-            && (held.offset, held.block) == (offset, block)
-        {
-            held.messages.push((from, *head, content.to_vec()));
+        if self.holds.keep(from, head, content) {
             return Ok(());
         }
         if self.was_freed(offset, word >> 32) {
@@ -147,11 +144,13 @@ impl Engine {
         if let Some(home) = entry.shape.home(block).filter(|&home| home == from && !content.is_empty()) {
             self.core.depend_on(home);
         }
-        match heard {
+        let heard = match heard {
             // What it had under way when it was declared dead.
             Ok(()) | Err(PeerError::Dead(_)) => Ok(()),
             Err(error) => Err(Mistake::Protocol { error, what: protocol.describe(kind), offset }),
-        }
+        };
+        self.hold_given();
+        heard
     }
 
     /// Whether a message is about an allocation that this component has heard is no more. Who sent it had not: it may have answered what was

@@ -1,0 +1,173 @@
+//! Who has got a right is to use it before it is taken: for some microseconds, messages about its block wait. Without that two components that store to
+//! one block take it from each other before either has stored, and come back for ever.
+
+use std::time::{Duration, Instant};
+
+use comb_coherence::Block;
+
+use super::{Engine, locate};
+use crate::wire::Head;
+
+/// A message as it came.
+type Kept = (u32, Head, Vec<u8>);
+
+/// Messages about a block that a thread is to have for a moment.
+struct Hold {
+    offset: u64,
+    block: u64,
+    until: Instant,
+    /// The thread that it is for has not been seen since it was told.
+    is_coming: bool,
+    messages: Vec<Kept>,
+}
+
+/// How soon who has got a right makes its access.
+pub(crate) struct Pace {
+    /// Within this, as a rule.
+    hold: Duration,
+    /// Who comes back to the same place so soon has not made it, because it had to wait for its core: then it is given more.
+    at_once: Duration,
+}
+
+/// It returns from a signal handler, and is back at its instruction.
+pub(crate) const OWN: Pace = Pace { hold: Duration::from_micros(3), at_once: Duration::from_micros(8) };
+/// It has to be told first.
+pub(super) const GUESTS: Pace = Pace { hold: Duration::from_micros(8), at_once: Duration::from_micros(100) };
+const LONGEST_HOLD: Duration = Duration::from_millis(2);
+/// A thread that drives sees within this that it need not wait any more. One that sleeps comes when it has a core; longer than this all others
+/// would wait for that.
+const SPINNERS_HOLD: Duration = Duration::from_micros(50);
+const SLEEPERS_HOLD: Duration = Duration::from_micros(200);
+/// More threads than this that were given something at once have to take their chance.
+const MOST_HOLDS: usize = 64;
+
+/// The last thread that was served, where, and when.
+#[derive(Default)]
+struct Served {
+    thread: u64,
+    address: usize,
+    at: Option<Instant>,
+    /// How often it came back at once.
+    times: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Holds {
+    holds: Vec<Hold>,
+    served: Served,
+}
+
+impl Holds {
+    /// Whether some message waits.
+    pub(super) fn are_owing(&self) -> bool {
+        self.holds.iter().any(|hold| !hold.messages.is_empty())
+    }
+
+    /// Keeps a message, if it is about a block that is held. Whether it is.
+    pub(super) fn keep(&mut self, from: u32, head: &Head, content: &[u8]) -> bool {
+        let is_it = |hold: &Hold| (hold.offset, hold.block) == (head[1], head[2]);
+        let Some(at) = self.holds.iter().position(is_it) else { return false };
+        let hold = &mut self.holds[at];
+        // One behind the other: what was kept is heard first.
+        if hold.messages.is_empty() && Instant::now() >= hold.until {
+            self.holds.swap_remove(at);
+            return false;
+        }
+        hold.messages.push((from, *head, content.to_vec()));
+        true
+    }
+
+    fn hold(&mut self, (offset, block): (u64, u64), until: Instant, is_coming: bool) {
+        let is_it = |hold: &&mut Hold| (hold.offset, hold.block) == (offset, block);
+        if let Some(hold) = self.holds.iter_mut().find(is_it) {
+            // Others have waited for it long enough, unless nobody has had it yet.
+            if hold.is_coming || hold.messages.is_empty() {
+                (hold.until, hold.is_coming) = (until, is_coming);
+            }
+        } else if self.holds.len() < MOST_HOLDS {
+            self.holds.push(Hold { offset, block, until, is_coming, messages: Vec::new() });
+        }
+    }
+}
+
+impl Engine {
+    /// Threads have just been told that they have a right: until they come it is theirs.
+    pub(super) fn hold_given(&mut self) {
+        if self.core.given.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for (offset, Block(block), has_slept) in self.core.given.drain(..) {
+            let hold = if has_slept { SLEEPERS_HOLD } else { SPINNERS_HOLD };
+            self.holds.hold((offset, block), now + hold, true);
+        }
+    }
+
+    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
+    pub(crate) fn served(&mut self, thread: u64, address: usize, pace: &Pace) {
+        let Some((entry, block)) = locate(&mut self.entries, address) else { return };
+        let offset = entry.shape.allocation.offset;
+        let now = Instant::now();
+        let last = &self.holds.served;
+        let is_back = (last.thread, last.address) == (thread, address)
+            && last.at.is_some_and(|at| now - at < pace.at_once);
+        let times = if is_back { last.times + 1 } else { 0 };
+        self.holds.served = Served { thread, address, at: Some(now), times };
+        let until = now + LONGEST_HOLD.min(pace.hold * (1 << times.min(10)));
+        self.holds.hold((offset, block.0), until, false);
+    }
+
+    /// Hears what was kept for long enough. Whether there was any of it.
+    pub(super) fn release_held(&mut self) -> bool {
+        if self.holds.holds.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        let over: Vec<Hold> = self.holds.holds.extract_if(.., |hold| now >= hold.until).collect();
+        let had_any = over.iter().any(|hold| !hold.messages.is_empty());
+        over.into_iter().for_each(|hold| self.hear_kept(hold.messages));
+        had_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use comb_coherence::Access;
+
+    use crate::engine::Stopped;
+    use crate::engine::scene::{allocation, engine};
+    use crate::terms::{Guard, Sharing};
+    use crate::wire::{self, Kind};
+
+    /// The next message may be here already, and is about the same block. Without this the thread is told that it may go on, finds that it may
+    /// not, and asks anew, for as long as another stores there.
+    #[test]
+    fn what_a_thread_has_waited_for_is_there_when_it_comes() {
+        const OFFSET: u64 = 220 << 20;
+        let mut engine = engine();
+        engine.install(allocation(OFFSET, Sharing::Stache, Guard::Page)).expect("installed");
+        // It lives with component 1.
+        let address = engine.entries[&OFFSET].shape.layout.address(super::Block(17));
+        let slot = engine.slot();
+        assert!(matches!(engine.fault(address, true, &Arc::clone(&slot)), Stopped::Waits));
+        let say =
+            |kind: u64, content: &[u8]| [&wire::pack(&[7 << 32 | kind, OFFSET, 17, 0])[..], content].concat();
+        let (writable, recall) = (say(8, &[5; 4096]), say(10, &[]));
+        engine.take(1, Kind::Protocol as u8, &writable).expect("asked for");
+        assert!(slot.is_done());
+        engine.take(1, Kind::Protocol as u8, &recall).expect("a home's right");
+        assert!(engine.may_store(address) && engine.is_owing(), "it is gone before the thread has come");
+        while engine.is_owing() {
+            engine.drive();
+        }
+        let layout = engine.entries[&OFFSET].shape.layout;
+        assert_ne!(
+            engine.core.memory.access(&layout, super::Block(17)),
+            Access::ReadWrite,
+            "it was never given back"
+        );
+        engine.remove(OFFSET);
+    }
+}
