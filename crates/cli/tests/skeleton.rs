@@ -323,7 +323,11 @@ fn is_up(cells: &Cells, count: usize) -> Option<()> {
 fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
     for name in ["-TERM", "-INT", "-HUP"] {
         let cells = Cells::new(&format!("signal{name}"));
-        let mut host = cells.command(&["host", "--cells", "2"]).stdout(Stdio::null()).spawn().unwrap();
+        // Whoever runs the tests may have it ignore SIGHUP (nohup), and then so does all that it starts.
+        let mut host = Command::new("env");
+        host.arg("--default-signal").arg(env!("CARGO_BIN_EXE_comb")).args(["host", "--cells", "2"]);
+        host.env("COMB_RUNTIME_DIR", cells.directory()).env_remove("COMB_WITHOUT");
+        let mut host = host.stdout(Stdio::null()).spawn().unwrap();
         wait_until("both cells to be up", || is_up(&cells, 2));
         let cgroup = cells.cgroup();
         let mut log = std::fs::File::open(cells.directory().join("comb.log")).unwrap();

@@ -159,6 +159,21 @@ pub(super) fn bulk(task: &Task) -> Outcome {
         // Both begin the next together.
         if task.rank() == 0 { raw.receive(&mut buffer[..8])? } else { raw.send(&[0; 8])? }
     }
+    // The same as reading does: from memory that is no cache's, into such memory, which is then read.
+    let (bytes, mut memory) = (60 << 10, vec![1_u8; BYTES]);
+    let times = BYTES / bytes;
+    let started = Instant::now();
+    for content in memory.chunks_exact_mut(bytes) {
+        if task.rank() == 0 {
+            raw.send(content)?;
+        } else {
+            raw.receive(content)?;
+            let words = content.as_chunks::<8>().0.iter();
+            black_box(words.fold(0, |sum: u64, word| sum.wrapping_add(u64::from_ne_bytes(*word))));
+        }
+    }
+    let rate = (times * bytes) as f64 / started.elapsed().as_secs_f64() / 1e6;
+    say(task, 1, &format!("stream of messages of {bytes}, memory to memory"), "MB/s", rate);
     task.barrier();
     Ok(())
 }
