@@ -63,18 +63,11 @@ impl Holds {
         self.holds.iter().any(|hold| !hold.messages.is_empty())
     }
 
-    /// Keeps a message, if it is about a block that is held. Whether it is.
+    /// Keeps a message, if it is about a block that is held: until [`Engine::release_held`] has found that its time is over. Whether it is.
     pub(super) fn keep(&mut self, from: u32, head: &Head, content: &[u8]) -> bool {
-        let is_it = |hold: &Hold| (hold.offset, hold.block) == (head[1], head[2]);
-        let Some(at) = self.holds.iter().position(is_it) else { return false };
-        let hold = &mut self.holds[at];
-        // One behind the other: what was kept is heard first.
-        if hold.messages.is_empty() && Instant::now() >= hold.until {
-            self.holds.swap_remove(at);
-            return false;
-        }
-        hold.messages.push((from, *head, content.to_vec()));
-        true
+        let is_it = |hold: &&mut Hold| (hold.offset, hold.block) == (head[1], head[2]);
+        let hold = self.holds.iter_mut().find(is_it);
+        hold.map(|hold| hold.messages.push((from, *head, content.to_vec()))).is_some()
     }
 
     fn hold(&mut self, (offset, block): (u64, u64), until: Instant, is_coming: bool) {
