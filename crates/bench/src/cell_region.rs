@@ -14,7 +14,7 @@ use comb_region::named::home::{Home, HomeOptions};
 use comb_region::named::{Ask, Attaching, Mode, Wanted};
 use comb_region::task::Share;
 
-use crate::memory_side::{PlainMapping, fill, in_no_order, load, nanoseconds_each, say, store, sum_of};
+use crate::memory_side::{PLACES, PlainMapping, by_private, in_no_order, load, nanoseconds_each, say, store};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -109,23 +109,11 @@ fn load_all(words: *const u64) -> f64 {
 
 /// Loads and stores of what was granted, beside private memory.
 fn hits(task: &Task, shared: *mut u64) {
-    let count = PAGES * WORDS;
-    let mut private = vec![0_u64; count];
-    let private = crate::memory_side::small_pages(&mut private);
-    let timed = |run: &dyn Fn()| {
-        run();
-        crate::memory_side::best_of(5, || {
-            let started = Instant::now();
-            (0..8).for_each(|_| run());
-            started.elapsed()
-        })
-        .as_secs_f64()
-    };
-    let stores = |words: *mut u64| timed(&|| fill(black_box(words), count, 3));
-    let loads = |words: *mut u64| timed(&|| _ = black_box(sum_of(black_box(words), count)));
-    let (own, ours) = (stores(private), stores(shared));
-    say(task, 0, "stores by private", "ratio", ours / own);
-    let (own, ours) = (loads(private), loads(shared));
-    say(task, 0, "loads by private", "ratio", ours / own);
+    // Parts of it, for as many places.
+    const COUNT: usize = PAGES / PLACES * WORDS;
+    let places: Vec<*mut u64> = (0..PLACES).map(|place| shared.wrapping_add(place * COUNT)).collect();
+    let [stores, loads] = by_private(&places, COUNT);
+    say(task, 0, "stores by private", "ratio", stores);
+    say(task, 0, "loads by private", "ratio", loads);
     store(shared, 0, 1);
 }
