@@ -8,10 +8,10 @@ endif
 
 target := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test soak setup setup-test setup-bench bench install clean
+.PHONY: help demo test soak setup setup-cc setup-test setup-bench bench combcc install install-combcc clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## build Comb, start four cells, kill one, see the others carry on
 	cargo build --release -p comb-cli
@@ -27,6 +27,9 @@ soak: setup-test ## tests that take hours: simulated storms, then random stress 
 
 setup: ## install what a build needs and this machine lacks
 	@scripts/setup.sh
+
+setup-cc: ## the same for combcc: clang and LLVM's headers
+	@scripts/setup-cc.sh
 
 setup-test: ## the same for the tests
 	@scripts/setup-test.sh
@@ -48,6 +51,18 @@ install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local (DESTDIR=… 
 	install -m 644 crates/capi/include/comb.h $(DESTDIR)$(PREFIX)/include/comb.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/comb.pc
 
+combcc: setup setup-cc ## the compiler that makes threads run on many cells, into target/release
+	cargo build --release -p comb-cc -p comb-cli -p comb-capi
+	$(MAKE) --no-print-directory -C cc
+	ln -sf combcc $(target)/release/combc++
+
+install-combcc: combcc install ## combcc and combc++ as well, with what they put into programs in PREFIX/lib/comb
+	install -m 755 $(target)/release/combcc $(DESTDIR)$(PREFIX)/bin/combcc
+	ln -sf combcc $(DESTDIR)$(PREFIX)/bin/combc++
+	install -d $(DESTDIR)$(PREFIX)/lib/comb/openmp
+	install -m 644 cc/build/comb/*.* $(DESTDIR)$(PREFIX)/lib/comb
+	install -m 644 cc/build/comb/openmp/* $(DESTDIR)$(PREFIX)/lib/comb/openmp
+
 clean: ## remove what was built
 	cargo clean
-	rm -rf report benches/peers/build
+	rm -rf report benches/peers/build apps/build cc/build cc/*/build

@@ -34,3 +34,9 @@ then run this again."
   { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } \
     || fail "apt-get could not install $*; its message is above."
 }
+
+# combcc is clang with a pass, which is built against clang's own libraries.
+missing_for_combcc() {
+  if ! have clang-19; then echo clang-19; fi
+  if [ ! -d /usr/lib/llvm-19/include/llvm ]; then echo llvm-19-dev; fi
+}

@@ -15,9 +15,11 @@ missing_for_tests() {
   if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi
   if etcd_is_wanted; then echo etcd-server; fi
   if ! have c++; then echo g++; fi
+  missing_for_combcc
+  if ! have m4; then echo m4; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd and compile C++' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd and compile C and C++' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'

@@ -19,6 +19,8 @@ Usage: cargo xtask TASK
                                house rules
   test                         check, then every test, comb-net also without newer mechanisms and features, a minute of
                                stress, thousands of simulated storms, model checks, loom, fuzz and the shell scripts
+  compiled                     combcc: the pass, its run-time, the wrapped library, programs compiled for cells
+  packages                     sqlite3, zlib, zstd, lua, redis and fmt by combcc: ten minutes, sources from the network
   sim                          simulations of the protocol crates (tests named sim_…)
   sim --seed N                 one run of each scenario (comb sim), and the log of each that fails
   sim --seed N NAME […]        one run of that scenario with its log; --nodes N, --soak, --loss PERCENT as it was
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
             suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
+            suites::compiled(&mut report);
             suites::stress(&mut report, suites::STRESS_SECONDS);
             suites::storms(&mut report);
             suites::model_checks(&mut report);
@@ -61,6 +64,8 @@ fn main() -> ExitCode {
             suites::fuzz(&mut report, suites::FUZZ_SECONDS, None);
             checks::shell_scripts(&mut report);
         }
+        ["compiled"] => suites::compiled(&mut report),
+        ["packages"] => suites::packages(&mut report),
         ["sim"] => suites::simulations(&mut report),
         ["sim", rest @ ..] => match suites::sim_arguments(rest) {
             Ok(arguments) => suites::sim(&mut report, &arguments),

@@ -40,6 +40,48 @@ pub(crate) fn least_features(report: &mut Report) {
     report.run("comb-net with no features", tests);
 }
 
+/// What has a Makefile of its own: C programs, and the compiler that puts checks into them.
+const MADE: &[(&str, &str)] = &[
+    ("programs of apps", "apps"),
+    ("macros of SPLASH programs", "cc/parmacs"),
+    ("OpenMP", "cc/openmp"),
+    ("library under a thief", "cc/library"),
+    ("compiled programs", "cc"),
+];
+
+/// Their checks, each a step.
+pub(crate) fn compiled(report: &mut Report) {
+    report.run(
+        "combcc and what it stands on",
+        cargo(["build", "-p", "comb-cc", "-p", "comb-cli", "-p", "comb-capi"]),
+    );
+    for (name, folder) in MADE {
+        let mut check = command("make");
+        check.args(["--no-print-directory", "-C", folder, "check"]);
+        report.run(name, check);
+    }
+    random_programs(report);
+}
+
+/// Random programs by combcc, on three components with copies, beside the same by another compiler.
+fn random_programs(report: &mut Report) {
+    let built = target_directory().join("debug");
+    for access in ["check", "hybrid"] {
+        let mut compare = command("fuzz/programs/compare.sh");
+        compare.args(["0", "4"]).arg(built.join("combcc")).args([&format!("--access={access}"), "-O2"]);
+        compare.env("RUN", format!("{} run -n 3 --share copy --", built.join("comb").display()));
+        report.run(&format!("random programs, {access}"), compare);
+    }
+}
+
+/// sqlite3, zlib and others by the compiler: ten minutes, and a network.
+pub(crate) fn packages(report: &mut Report) {
+    let mut build = command("make");
+    build.args(["--no-print-directory", "-C", "cc", "all"]);
+    report.run("compiler", build);
+    report.run("packages by the compiler", command("cc/tests/packages.sh"));
+}
+
 /// How long tasks load and store by chance, unless told otherwise.
 pub(crate) const STRESS_SECONDS: u64 = 60;
 /// And in a soak.

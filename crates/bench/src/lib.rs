@@ -3,6 +3,7 @@
 mod bare;
 mod between_hosts;
 mod blizzard_items;
+pub mod cc;
 mod cell_region;
 mod circles_way;
 mod classic_group;

@@ -38,13 +38,33 @@ impl TwoHosts {
         Ok(Self { ends })
     }
 
+    /// So many of them, as `comb run --hosts` is told of them.
+    pub(crate) fn names(&self, count: usize) -> Vec<String> {
+        let hosts = self.ends.iter().zip(ADDRESSES).take(count);
+        hosts.map(|(end, address)| format!("{}={address}", Self::name(end))).collect()
+    }
+
+    /// A script that runs a command on the host that it is told first, bound to a core of that host's own.
+    pub(crate) fn shell_with_a_core_each(&self) -> String {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cases = self.ends.iter().enumerate().map(|(index, end)| {
+            let (core, path) = (index % cores, end.path());
+            format!("{}) exec taskset -c {core} nsenter --net={path} \"$@\" ;;\n", Self::name(end))
+        });
+        format!("host=$1\nshift\ncase $host in\n{}esac\n", cases.collect::<String>())
+    }
+
+    /// A host is called as the descriptor of its namespace.
+    fn name(end: &Namespace) -> String {
+        end.path().rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
     /// The same on so many of them, a component each.
     pub(crate) fn on(&self, launch: Launch, count: usize) -> Launch {
-        // A host is called as the descriptor of its namespace.
         let path = self.ends[0].path();
         let descriptors = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let host = |(end, address): (&Namespace, &str)| Host {
-            name: end.path().rsplit('/').next().unwrap_or_default().to_owned(),
+            name: Self::name(end),
             address: address.parse::<IpAddr>().ok(),
             count: None,
         };

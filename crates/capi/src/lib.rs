@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "an interface for C: pointers come from its caller, and names are exported")]
 
+mod program;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -11,6 +13,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use comb_region::named::{Attaching, Region};
 use comb_region::task::Share;
 use comb_region::{Combine, Guard, HeldLock, Lock, Placement, Sharing, Task, Terms};
+
+pub use program::{Program, comb_program};
 
 /// What `enum comb_guard` calls them; the number is the place.
 pub const GUARDS: [(&str, Guard); 2] = [("COMB_PAGE", Guard::Page), ("COMB_MMU", Guard::Mmu)];
@@ -136,7 +140,10 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     }
     give_regions_back();
     // Who has failed does not wait for the others, who may wait for what never comes: they end with it.
-    std::mem::forget(locked(&TASK).take());
+    if let Some(task) = locked(&TASK).take() {
+        task.hand_in_report();
+        std::mem::forget(task);
+    }
 }
 
 /// See comb.h.

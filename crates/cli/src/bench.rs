@@ -16,6 +16,8 @@ enum Name {
     Membership,
     /// Shared memory, beside private memory, threads and a page cache over Open MPI
     Memory,
+    /// Programs compiled for many cells, beside the same compiled by clang alone
+    Cc,
 }
 
 #[derive(Debug, Args)]
@@ -38,6 +40,9 @@ impl Bench {
             Name::Memory => {
                 comb_bench::memory::run(self.full, self.json)
                     .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Cc => {
+                comb_bench::cc::run(self.full, self.json).map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {
                 comb_bench::membership::run(self.full, self.json)

@@ -10,6 +10,7 @@ mod host;
 mod log;
 mod ps;
 mod region;
+mod report;
 mod reproduce;
 mod run;
 mod sim;
@@ -57,7 +58,7 @@ enum Command {
     /// End all cells and their agent, and leave nothing behind
     Down(down::Down),
     /// Run a program on many cells
-    Run(run::Run),
+    Run(Box<run::Run>),
     /// Memory with a name, that lives in a cell and outlives programs
     Region(region::Region),
     /// Say what this machine can do, and what to do about what it cannot

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,14 +10,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use comb_host::signals;
 use comb_net::agent::Limits;
+use comb_region::INVOCATION_COST_VARIABLE;
 use comb_region::launch::{
-    BadCores, Binding, Control, DEFAULT_SHELL, Host, Launch, MOST_COMPONENTS, Outcome as Ended, Output,
-    serve_part,
+    BadCores, Binding, Control, DEFAULT_SHELL, Host, LIBRARY_VARIABLE, Launch, MOST_COMPONENTS,
+    Outcome as Ended, Output, serve_part,
 };
-use comb_region::task::{Share, TASK_VARIABLE};
+use comb_region::task::{Share, Spread, TASK_VARIABLE};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::failure::{Failure, Outcome};
+use crate::report::Report;
 
 const EXAMPLES: &str = "\
 The components are processes of one program that share memory. They fail together: when one of them fails, the others are
@@ -28,10 +30,14 @@ outlives this command.
 Examples:
   comb run -n 4 -- ./ocean -p4             four components on this host
   comb run -n 4 --share copy -- ./ocean    the same, as if they were on several hosts
+  comb run -n 4 --share copy --report -- ./ocean
+                                           and say at the end which lines wait for memory, and for what
   comb run -n 4 --bind --label -- ./ocean  a core for each, and lines that say who wrote them
   comb run --hosts a,b -n 8 -- ./ocean     components 0 to 3 on host a, 4 to 7 on b, started by ssh
   comb run --hosts a=10.0.0.1:3,b=10.0.0.2:1 --shell 'ip netns exec {host}' -- ./ocean
                                            three on a and one on b, which are network namespaces
+  comb run -n 4 --spread fill:2 -- ./ocean -p8
+                                           threads 0 and 1 of a combcc program on component 0, 2 and 3 on 1 …
 
 Component 0 reads this command's standard input, the others nothing. On other hosts the program, and comb, must be under the same
 path (or see --comb), and the hosts must reach each other at the addresses given; nothing else has to run there.";
@@ -52,6 +58,13 @@ pub(crate) struct Run {
     /// The most that each component keeps of copies of others' memory, in bytes; K, M or G may follow [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     copies: Option<u64>,
+    /// Where threads begin of a program that combcc has compiled: round-robin, component after component; fill:N, so many in each before the next;
+    /// home, where the thread is that makes them
+    #[arg(long, value_name = "POLICY", default_value = "round-robin")]
+    spread: Spread,
+    /// Nanoseconds that every miss takes longer, to see what a slower one would do to a program
+    #[arg(long, value_name = "NS", hide = true)]
+    invocation_cost: Option<u64>,
     /// Where the task's checkpoints are
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
@@ -73,6 +86,9 @@ pub(crate) struct Run {
     /// Write before each line which component it is from
     #[arg(long)]
     label: bool,
+    /// At the end, say where the task's memory traffic comes from: on standard error, or in FILE (as JSON if its name ends in .json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    report: Option<PathBuf>,
     /// Run on these hosts instead of this one: `NAME[=ADDRESS][:COUNT]`, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<Host>,
@@ -126,6 +142,7 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 
 impl Run {
     pub(crate) fn run(self) -> Outcome {
+        let report = self.report.clone();
         let launch = self.launch()?;
         let task = forward_signals()?;
         let running = launch.start()?;
@@ -133,6 +150,10 @@ impl Run {
         let ended = running.wait();
         if let Some(sentence) = sentence(&ended) {
             eprintln!("comb: {sentence}");
+        }
+        if let Some(file) = report {
+            let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
+            Report::of(&ended.parts).write(file)?;
         }
         Ok(ExitCode::from(u8::try_from(ended.status() & 0xff).unwrap_or(u8::MAX)))
     }
@@ -162,8 +183,15 @@ impl Run {
         if let Some(bytes) = self.copies {
             launch = launch.copies_bytes(bytes);
         }
+        if self.report.is_some() {
+            launch = launch.report();
+        }
         if let Some(directory) = &self.checkpoint {
             launch = launch.checkpoint(directory, self.restore);
+        }
+        launch = launch.spread(self.spread);
+        if let Some(nanoseconds) = self.invocation_cost {
+            launch = launch.environment(INVOCATION_COST_VARIABLE, nanoseconds.to_string());
         }
         if let Some(binding) = self.bind {
             launch = launch.bind(binding);
@@ -187,7 +215,8 @@ impl Run {
 
 /// How Comb is to work, such as COMB_WITHOUT; but not where things are on this host.
 fn is_passed_on(variable: &str) -> bool {
-    variable.starts_with("COMB_") && ![TASK_VARIABLE, "COMB_RUNTIME_DIR"].contains(&variable)
+    variable.starts_with("COMB_")
+        && ![TASK_VARIABLE, LIBRARY_VARIABLE, "COMB_RUNTIME_DIR"].contains(&variable)
 }
 
 fn sentence(ended: &Ended) -> Option<String> {
@@ -262,13 +291,14 @@ mod tests {
             assert!(variable(text).unwrap_err().contains(words), "{text}");
         }
         assert!(is_passed_on("COMB_WITHOUT"));
-        assert!(!is_passed_on("COMB_RUNTIME_DIR") && !is_passed_on("PATH"));
+        assert!(!is_passed_on("COMB_RUNTIME_DIR") && !is_passed_on("COMB_LIBRARY") && !is_passed_on("PATH"));
     }
 
     #[test]
     fn an_end_is_told_in_a_sentence() {
         let failed = Some(End { rank: 2, process: 123, how: How::Killed(9) });
-        let mut ended = Ended { failed, interrupted: None, late: None, printed: Vec::new() };
+        let mut ended =
+            Ended { failed, interrupted: None, late: None, printed: Vec::new(), parts: Vec::new() };
         let told = "component 2 (pid 123) was killed by signal 9 (SIGKILL); the task ends with it";
         assert_eq!(sentence(&ended).unwrap(), told);
         ended.interrupted = Some(15);

@@ -133,7 +133,7 @@ fn what_cannot_be_done_is_said_with_what_can() {
     comb.fails(&["region", "create", "r", "--size", "1M", "--mode", "777"], "such as 640");
     comb.fails(&["region", "create", "r", "--size", "1M", "--cell", "7"], "cell 7 does not answer");
     comb.fails(&["region", "create", "a/b", "--size", "1M"], "no name for a region");
-    comb.fails(&["region", "create", "r", "--size", "900T"], "at most 4 TiB");
+    comb.fails(&["region", "create", "r", "--size", "900T"], "at most 3 TiB");
     comb.fails(&["region", "create", "r", "--size", "2T"], "can be made sparse");
     comb.fails(&["region", "create", "r", "--from", "/nonexistent"], "there is no checkpoint");
     comb.fails(&["region", "rm", "r"], "there is no region r");

@@ -1,7 +1,7 @@
 //! What stops a thread at shared memory, and who lets it go on.
 //!
-//! The kernel's word comes as SIGBUS (userfaultfd) or SIGSEGV (protections), to the thread itself. Signals whose address is not in the
-//! heap are handed to whoever had them before.
+//! The kernel's word comes as SIGBUS (userfaultfd) or SIGSEGV (protections), to the thread itself. Signals whose address is neither in the
+//! heap nor in an image are handed to whoever had them before.
 #![expect(unsafe_code, reason = "signal handlers, and the registers of the thread that they interrupt")]
 
 mod careful;
@@ -17,7 +17,8 @@ use comb_coherence::tempest::Loss;
 
 pub use self::careful::{LostAt, careful_copy_from, careful_copy_to};
 use self::signals::Interrupted;
-use crate::space::HEAP;
+use crate::images;
+use crate::threads::{self, Need};
 
 /// What stopped a thread.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,14 @@ pub struct Fault {
     pub address: usize,
     /// Whether to store. What loads and then stores (`lock xadd`) stores, also if it finds nothing to store (`cmpxchg`).
     pub is_store: bool,
-    /// What the thread has blocked itself.
-    blocked: signals::Mask,
+    /// How many bytes from there on it would like to have at once: one, of a thread that was stopped by the MMU.
+    pub bytes: usize,
+    /// The thread has looked itself, and was not stopped; or it was stopped among accesses that it had looked at.
+    pub is_by_software: bool,
+    /// What the thread has blocked itself; none where it was not interrupted.
+    blocked: Option<signals::Mask>,
+    /// The instruction that was about to; 0 where that is not known.
+    pub instruction: usize,
 }
 
 impl Fault {
@@ -36,7 +43,8 @@ impl Fault {
     ///
     /// Their handlers may touch shared memory: whoever serves that must not need what is held during `wait`.
     pub fn with_signals<R>(&self, wait: impl FnOnce() -> R) -> R {
-        let before = signals::block(self.blocked);
+        let Some(blocked) = self.blocked else { return wait() };
+        let before = signals::block(blocked);
         let done = wait();
         signals::block(before);
         done
@@ -111,6 +119,22 @@ pub fn set_loss_hook(hook: fn(Fault, Reason)) -> bool {
     LOSS_HOOK.set(hook).is_ok()
 }
 
+/// A thread has looked, and may not do what it is about to: as if it had been stopped, but for the signal.
+pub(crate) fn miss(need: Need) -> Verdict {
+    let Need { start, bytes, is_store, .. } = need;
+    let of_task = || HANDLER.get().filter(|_| images::place(start).is_some() && signals::is_own_process());
+    of_task().map_or(Verdict::NotOurs, |handler| {
+        handler(Fault {
+            address: start,
+            is_store,
+            bytes,
+            is_by_software: true,
+            blocked: None,
+            instruction: 0,
+        })
+    })
+}
+
 /// Faults come as SIGSEGV: its handler needs room, which alternate stacks do not have. Threads whose stacks overflow die without a word.
 pub(crate) fn serve_segmentation_faults() {
     BY_SEGMENTATION.store(true, Ordering::SeqCst);
@@ -127,8 +151,8 @@ enum Next {
 }
 
 fn serve(interrupted: &Interrupted) -> Next {
-    let is_in_heap = interrupted.is_fault && HEAP.contains(&interrupted.address);
-    match HANDLER.get().filter(|_| is_in_heap) {
+    let is_shared = interrupted.is_fault && images::place(interrupted.address).is_some();
+    match HANDLER.get().filter(|_| is_shared) {
         // SAFETY: the context of this very signal, whose handler blocks all others but those of faults.
         Some(&handler) => unsafe {
             room::with_room(interrupted.context, &|| serve_in_heap(interrupted, handler))
@@ -139,8 +163,17 @@ fn serve(interrupted: &Interrupted) -> Next {
 }
 
 fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Next {
-    let fault =
-        Fault { address: interrupted.address, is_store: interrupted.is_store, blocked: interrupted.blocked };
+    let of = |need: Need| Fault {
+        address: need.start,
+        is_store: need.is_store,
+        bytes: need.bytes,
+        is_by_software: need.is_looked_at,
+        blocked: Some(interrupted.blocked),
+        instruction: interrupted.instruction,
+    };
+    let need =
+        Need { start: interrupted.address, bytes: 1, is_store: interrupted.is_store, is_looked_at: false };
+    let fault = of(need);
     let kind = if fault.is_store { "store to" } else { "load from" };
     if !signals::is_own_process() {
         if interrupted.land_in_system_call() {
@@ -152,7 +185,7 @@ fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Ne
         ));
         return Next::Chain;
     }
-    match handler(fault) {
+    match threads::serve(need, |need| handler(of(need))) {
         Verdict::Retry => Next::Return,
         // A system call that is given a bad address fails; it ends nobody.
         Verdict::NotOurs | Verdict::Lost(_) if interrupted.land_in_system_call() => Next::Return,

@@ -2,7 +2,7 @@
 
 use comb_coherence::Block;
 
-use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, index};
+use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, index, state_address};
 
 /// The largest block: sixteen pages are granted or taken at once.
 pub const LARGEST_BLOCK_BYTES: usize = 65536;
@@ -17,6 +17,18 @@ pub enum Grain {
     /// Blocks smaller than a page. Several share a page frame, and each is reached through a page of addresses of its own, so that
     /// the MMU guards it alone: `4096 / block_bytes` times as many addresses, and as many entries of the TLB.
     Minipages,
+    /// Blocks of any size, neighbours in the heap. The MMU stops who comes to a page first; from then on loads and stores are checked by the
+    /// program's own code, see [`crate::software`].
+    Checked,
+    /// Whole pages: the MMU stops loads, and stores are checked by the program's own code.
+    CheckedStores,
+}
+
+impl Grain {
+    /// Whether a program's own code looks at the state table before it stores.
+    pub fn is_checked(self) -> bool {
+        matches!(self, Self::Checked | Self::CheckedStores)
+    }
 }
 
 /// Why there is no such layout. The caller asked for it.
@@ -26,7 +38,7 @@ pub enum LayoutError {
     #[error("an allocation has a byte at least")]
     Empty,
     /// Allocations begin at pages.
-    #[error("the offset {0:#x} is not a multiple of 4096")]
+    #[error("the offset or address {0:#x} is not a multiple of 4096")]
     Offset(u64),
     /// Blocks have a size that can be.
     #[error("a block of {0} bytes: it must be a power of two, from 128 to 65536")]
@@ -49,6 +61,8 @@ pub enum LayoutError {
 /// An allocation's place and shape. Two cells that have the same four numbers mean the same addresses and the same frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
+    /// Of its first byte.
+    start: usize,
     offset: u64,
     bytes: u64,
     /// As the protocol sees it.
@@ -59,13 +73,25 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// An allocation of `bytes` at `offset` in the heap. With [`Grain::Pages`], blocks smaller than a page become a page.
+    /// An allocation of `bytes` at `offset` in the heap. Where the MMU guards pages, blocks smaller than a page become a page.
     pub fn new(offset: u64, bytes: u64, block_bytes: u32, grain: Grain) -> Result<Self, LayoutError> {
+        Self::of_image(HEAP_START.wrapping_add(index(offset)), offset, bytes, block_bytes, grain)
+    }
+
+    /// The same for memory that is not in the heap, but anywhere from `start` on, as a program's own variables are. Its content has
+    /// its place in the frames all the same.
+    pub fn of_image(
+        start: usize,
+        offset: u64,
+        bytes: u64,
+        block_bytes: u32,
+        grain: Grain,
+    ) -> Result<Self, LayoutError> {
         if bytes == 0 {
             return Err(LayoutError::Empty);
         }
-        if !offset.is_multiple_of(PAGE) {
-            return Err(LayoutError::Offset(offset));
+        if let Some(uneven) = [offset, start as u64].into_iter().find(|at| !at.is_multiple_of(PAGE)) {
+            return Err(LayoutError::Offset(uneven));
         }
         let possible = SMALLEST_BLOCK_BYTES..=LARGEST_BLOCK_BYTES;
         if !block_bytes.is_power_of_two() || !possible.contains(&(block_bytes as usize)) {
@@ -75,15 +101,16 @@ impl Layout {
         if bytes > HEAP_BYTES {
             return Err(beyond);
         }
-        let (block_bytes, views) = match grain {
-            Grain::Pages => (block_bytes.max(4096), 1),
+        let (block_bytes, times) = match grain {
+            Grain::Pages | Grain::CheckedStores => (block_bytes.max(4096), 1),
             Grain::Minipages if block_bytes > 2048 => return Err(LayoutError::NoMinipage(block_bytes)),
             Grain::Minipages => (block_bytes, PAGE / u64::from(block_bytes)),
+            Grain::Checked => (block_bytes, 2),
         };
         let blocks = bytes.div_ceil(u64::from(block_bytes));
         let frame_pages = (blocks * u64::from(block_bytes)).div_ceil(PAGE);
-        let layout = Self { offset, bytes, block_bytes, grain, frame_pages };
-        let span = frame_pages.checked_mul(PAGE * views).ok_or(beyond)?;
+        let layout = Self { start, offset, bytes, block_bytes, grain, frame_pages };
+        let span = frame_pages.checked_mul(PAGE * times).ok_or(beyond)?;
         if offset.checked_add(span).is_none_or(|end| end > HEAP_BYTES) {
             return Err(beyond);
         }
@@ -105,7 +132,12 @@ impl Layout {
         self.grain
     }
 
-    /// A block's length, as the protocol sees it: at least a page with [`Grain::Pages`].
+    /// Where it begins for programs.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// A block's length, as the protocol sees it: at least a page where the MMU guards pages.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes as usize
     }
@@ -115,9 +147,18 @@ impl Layout {
         self.bytes.div_ceil(u64::from(self.block_bytes))
     }
 
-    /// How many bytes of the heap its addresses take.
+    /// How many bytes of the heap its addresses take. Those of [`Grain::Checked`] have as many again behind them, which are nobody's: at
+    /// those offsets the frames contain what its invalid blocks contain.
     pub fn span(&self) -> u64 {
-        self.frame_pages * PAGE * self.views()
+        match self.grain {
+            Grain::Checked => 2 * self.frame_bytes(),
+            _ => self.mapped_bytes(),
+        }
+    }
+
+    /// How many addresses are mapped.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.frame_bytes() * self.views()
     }
 
     /// How many bytes its content takes in the frames, from its offset on.
@@ -129,20 +170,20 @@ impl Layout {
     pub fn address(&self, block: Block) -> usize {
         debug_assert!(block.0 < self.blocks());
         let relative = match self.grain {
-            Grain::Pages => block.0 * u64::from(self.block_bytes),
+            Grain::Pages | Grain::Checked | Grain::CheckedStores => block.0 * u64::from(self.block_bytes),
             Grain::Minipages => {
                 let (view, page) = (block.0 % self.views(), block.0 / self.views());
                 (view * self.frame_pages + page) * PAGE + view * u64::from(self.block_bytes)
             }
         };
-        HEAP_START + index(self.offset + relative)
+        self.start + index(relative)
     }
 
     /// The block that lies at an address; none where the allocation has no block, as between minipages.
     pub fn block_at(&self, address: usize) -> Option<Block> {
-        let relative = (address.checked_sub(HEAP_START)? as u64).checked_sub(self.offset)?;
+        let relative = address.checked_sub(self.start)? as u64;
         let block = match self.grain {
-            Grain::Pages => relative / u64::from(self.block_bytes),
+            Grain::Pages | Grain::Checked | Grain::CheckedStores => relative / u64::from(self.block_bytes),
             Grain::Minipages => {
                 let (view, page) = (relative / PAGE / self.frame_pages, relative / PAGE % self.frame_pages);
                 if relative % PAGE / u64::from(self.block_bytes) != view {
@@ -160,10 +201,23 @@ impl Layout {
         self.offset + block.0 * u64::from(self.block_bytes)
     }
 
+    /// Where the state table speaks for what is at a place in the frames. Of minipages it speaks for their place in the frames, as if they
+    /// were neighbours.
+    #[inline]
+    pub(crate) fn state(&self, frame: u64) -> usize {
+        debug_assert!(frame >= self.offset && frame <= self.offset + self.frame_bytes());
+        state_address(self.start) + index(frame - self.offset) / SMALLEST_BLOCK_BYTES
+    }
+
+    /// Whether blocks are neighbours in the heap.
+    pub(crate) fn is_in_a_row(&self) -> bool {
+        self.grain != Grain::Minipages
+    }
+
     /// In how many mappings its frames are reached.
     pub(crate) fn views(&self) -> u64 {
         match self.grain {
-            Grain::Pages => 1,
+            Grain::Pages | Grain::Checked | Grain::CheckedStores => 1,
             Grain::Minipages => PAGE / u64::from(self.block_bytes),
         }
     }
@@ -173,7 +227,11 @@ impl Layout {
 mod tests {
     use super::*;
 
-    const GRAINS: [(Grain, u32); 6] = [
+    const GRAINS: [(Grain, u32); 10] = [
+        (Grain::Checked, 128),
+        (Grain::Checked, 1024),
+        (Grain::Checked, 65536),
+        (Grain::CheckedStores, 4096),
         (Grain::Pages, 128),
         (Grain::Pages, 4096),
         (Grain::Pages, 65536),

@@ -6,11 +6,14 @@
 //! |---|---|
 //! | [`space`] | which addresses are shared? |
 //! | [`layout`] | where are an allocation's blocks, and where is their content? |
+//! | [`images`] | what is shared outside the heap? |
 //! | [`memory`] | what may threads do with a block, and how does that change? |
 //! | [`exports`] | what may other processes do with frames that are homed here? |
 //! | [`lent`] | what may other processes do with this one's own memory? |
 //! | [`guests`] | who are they, and how are they stopped? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
+//! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
+//! | [`software`] | how does other code do the same? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
 //! | [`mechanism`] | what can this kernel do for it? |
 
@@ -19,6 +22,7 @@ pub mod exports;
 pub mod fault;
 mod frames;
 pub mod guests;
+pub mod images;
 mod imported;
 mod kernel;
 pub mod layout;
@@ -26,9 +30,11 @@ pub mod lent;
 pub mod mechanism;
 pub mod memory;
 mod protections;
+pub mod software;
 pub mod space;
 mod state;
 pub mod syscalls;
+pub mod threads;
 mod userfaultfd;
 
 pub use self::{
@@ -42,6 +48,9 @@ pub use self::{
     layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
     lent::Lent,
     memory::{Control, Memory, MemoryError, MemoryOptions},
-    space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, pointer},
+    space::{
+        HEAP_BYTES, HEAP_START, IMAGES_BYTES, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, TABLE_BYTES,
+        TABLE_START, pointer, state_address,
+    },
 };
 pub use comb_coherence::{Access, Block};

@@ -1,6 +1,8 @@
 //! The shared heap, as this process has it.
 #![expect(unsafe_code, reason = "puts mappings where programs expect them")]
 
+mod checked;
+
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use crate::layout::{Grain, Layout};
 use crate::protections::Protections;
 use crate::space::{HEAP_BYTES, HEAP_START, PAGE_BYTES, index};
 use crate::state::StateTable;
+use crate::threads;
 use crate::userfaultfd::Userfaultfd;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -92,6 +95,11 @@ pub enum MemoryError {
     /// There is no memory, or this process may have no more.
     #[error("cannot {0}: there is no memory left")]
     OutOfMemory(&'static str),
+    /// Rights cannot be taken from threads that check their accesses themselves.
+    #[error(
+        "this kernel, or a filter of system calls, has no membarrier: code that checks its own accesses cannot be stopped"
+    )]
+    NoFence,
     /// Threads may still look at what was to be given back: the caller is at fault.
     #[error("{0} is not invalid, and its frame cannot be given back")]
     InUse(Block),
@@ -189,11 +197,21 @@ impl Memory {
 
     /// Maps an allocation whose blocks all begin with one right: read-write at their home, invalid elsewhere.
     pub fn guard(&self, layout: &Layout, initial: Access) -> Result<(), MemoryError> {
+        if layout.grain().is_checked() && !threads::prepare() {
+            return Err(MemoryError::NoFence);
+        }
         self.place(layout, Protection::Nothing)?;
         self.states.begin(layout.offset(), initial);
         let (address, bytes) = span(layout);
+        // Who comes to a checked page first is stopped, whatever its right: then its states are made true.
+        let initial = if layout.grain().is_checked() {
+            self.states.begin_to_check();
+            Access::Invalid
+        } else {
+            initial
+        };
         self.mechanism.guard(address, bytes, initial).inspect_err(|_| {
-            self.states.forget(layout.offset(), layout.frame_bytes());
+            self.states.forget(layout);
             let _ = give_up(layout);
         })
     }
@@ -202,19 +220,23 @@ impl Memory {
     /// for everybody who shares the frames.
     pub fn unmap(&self, layout: &Layout, discard: bool) -> Result<(), MemoryError> {
         give_up(layout)?;
-        if discard && self.frames.reach(layout.offset(), layout.frame_bytes()) {
+        if layout.grain() == Grain::Checked && !discard {
+            self.bring_all_back(layout);
+        }
+        let bytes = if layout.grain() == Grain::Checked { layout.span() } else { layout.frame_bytes() };
+        if discard && self.frames.reach(layout.offset(), bytes) {
             self.frames
-                .punch(layout.offset(), layout.frame_bytes())
+                .punch(layout.offset(), bytes)
                 .map_err(|source| MemoryError::System { action: "give frames back", source })?;
         }
-        self.states.forget(layout.offset(), layout.frame_bytes());
+        self.states.forget(layout);
         Ok(())
     }
 
     /// What threads may do with a block. Everything, if its allocation is not guarded.
     #[inline]
     pub fn access(&self, layout: &Layout, block: Block) -> Access {
-        self.states.access(layout.offset(), layout.frame(block))
+        self.states.access(layout, layout.frame(block))
     }
 
     /// Changes the right to a run of blocks, for all threads at once. When it returns, no load or store that it forbids is still to
@@ -250,9 +272,15 @@ impl Memory {
     ) -> Result<(), MemoryError> {
         assert_eq!(content.len(), layout.block_bytes());
         assert_eq!(self.access(layout, block), Access::Invalid, "{block}: threads may look at it");
+        if layout.grain() == Grain::Checked && access != Access::Invalid {
+            return self.deliver_checked(layout, block, content, access);
+        }
         let lane = Lane { layout, first: block.0, count: 1 };
         let run = lane.run();
-        let is_new = layout.grain() == Grain::Pages && !self.states.is_known(run.frame, run.bytes);
+        // Stores that are checked find the right in the table, and it is to be there before the page.
+        let is_whole = layout.grain() == Grain::Pages
+            || layout.grain() == Grain::CheckedStores && access == Access::ReadWrite;
+        let is_new = is_whole && !self.states.is_known(run.frame, run.bytes);
         if is_new
             && access != Access::Invalid
             && self.mechanism.deliver(&self.frames, run, content, access)?
@@ -272,16 +300,30 @@ impl Memory {
     /// Does nothing if the block is invalid.
     pub fn repair(&self, layout: &Layout, block: Block) -> Result<(), MemoryError> {
         let mut run = Lane { layout, first: block.0, count: 1 }.run();
+        if layout.grain() == Grain::Checked {
+            if !self.states.is_touched(run.frame) && self.access(layout, block) != Access::Invalid {
+                let bytes = self.reach_ahead(layout, run);
+                run.bytes = (bytes / layout.block_bytes() * layout.block_bytes()).max(run.bytes);
+            }
+            return self.repair_checked(layout, block, run);
+        }
         let _under_way = self.repairs.begin(run.frame);
         let access = self.access(layout, block);
         if access == Access::Invalid {
             return Ok(());
         }
-        if layout.grain() == Grain::Pages && !self.states.is_touched(run.frame) {
+        if layout.is_in_a_row() && !self.states.is_touched(run.frame) {
             run.bytes = self.reach_ahead(layout, run);
         }
+        let is_known = self.states.is_known(run.frame, run.bytes);
         // Before the MMU knows it: who lowers the right is not to believe that there is nothing to do.
         self.states.know(run.frame, run.bytes);
+        if layout.grain() == Grain::CheckedStores {
+            if !is_known {
+                self.make_states_true(layout, run, access);
+            }
+            return self.mechanism.repair(&self.frames, run, Access::ReadWrite);
+        }
         self.mechanism.repair(&self.frames, run, access)
     }
 
@@ -301,7 +343,7 @@ impl Memory {
     #[inline]
     pub fn copy_out(&self, layout: &Layout, block: Block, into: &mut [u8]) {
         assert!(into.len() <= layout.block_bytes());
-        self.frames.copy_out(layout.frame(block), into);
+        self.frames.copy_out(self.content_at(layout, block), into);
     }
 
     /// Stores bytes into a block; threads may store to its other bytes meanwhile.
@@ -311,6 +353,9 @@ impl Memory {
     #[inline]
     pub fn patch(&self, layout: &Layout, block: Block, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= layout.block_bytes()));
+        if layout.grain() == Grain::Checked {
+            return self.patch_checked(layout, block, offset, bytes);
+        }
         self.frames.copy_in(layout.frame(block) + offset as u64, bytes);
     }
 
@@ -318,7 +363,12 @@ impl Memory {
     /// memory and the allocation are.
     #[inline]
     pub fn content(&self, layout: &Layout, block: Block) -> *const u8 {
-        self.frames.at(layout.frame(block), layout.block_bytes())
+        self.frames.at(self.content_at(layout, block), layout.block_bytes())
+    }
+
+    #[inline]
+    fn content_at(&self, layout: &Layout, block: Block) -> u64 {
+        if layout.grain() == Grain::Checked { self.content_of(layout, block) } else { layout.frame(block) }
     }
 
     /// Gives the frames of a run of blocks back to the system, for everybody who shares them; of minipages only frames all of whose
@@ -340,6 +390,9 @@ impl Memory {
         } else {
             layout.frame(Block(blocks.end)) / PAGE * PAGE
         };
+        if start < end && layout.grain() == Grain::Checked {
+            return self.discard_checked(layout, start, end);
+        }
         if start < end {
             self.frames
                 .punch(start, end - start)
@@ -369,7 +422,7 @@ impl Memory {
 
     /// Maps the frames of an allocation to its addresses, in each view.
     fn place(&self, layout: &Layout, protection: Protection) -> Result<(), MemoryError> {
-        if !self.frames.reach(layout.offset(), layout.frame_bytes()) {
+        if !self.frames.reach(layout.offset(), layout.span().max(layout.frame_bytes())) {
             return Err(MemoryError::BeyondFrames);
         }
         let (start, span) = span(layout);
@@ -415,6 +468,11 @@ impl Memory {
     }
 
     fn change(&self, lane: Lane<'_>, from: Access, to: Access) -> Result<(), MemoryError> {
+        match lane.layout.grain() {
+            Grain::Checked => return self.change_checked(lane, from, to),
+            Grain::CheckedStores => return self.change_checked_stores(lane, from, to),
+            Grain::Pages | Grain::Minipages => {}
+        }
         let run = lane.run();
         // What is to hold stands there before the MMU is told: a repair that comes meanwhile finds the new right, or was begun before.
         self.write(lane, to);
@@ -431,16 +489,57 @@ impl Memory {
         Ok(())
     }
 
+    /// The MMU stops loads alone; who may not store finds that in the table.
+    fn change_checked_stores(&self, lane: Lane<'_>, from: Access, to: Access) -> Result<(), MemoryError> {
+        let run = lane.run();
+        let is_known = self.states.is_known(run.frame, run.bytes);
+        self.write(lane, to);
+        if to > from {
+            self.repairs.wait_for_earlier_ones(run);
+        }
+        let may_be_stored_to = if from == Access::Invalid {
+            // Somebody may have looked when the table said "whatever", and be about to store.
+            !is_known && to == Access::ReadOnly
+        } else {
+            from == Access::ReadWrite && self.states.is_known(run.frame, run.bytes)
+        };
+        if may_be_stored_to {
+            threads::wait_for_accesses();
+        }
+        let of_mmu = |access: Access| if access.may_load() { Access::ReadWrite } else { access };
+        if of_mmu(from) != of_mmu(to) {
+            let is_known = self.states.is_known(run.frame, run.bytes);
+            self.mechanism
+                .change(&self.frames, run, of_mmu(from), of_mmu(to), is_known)
+                .inspect_err(|_| self.write(lane, from))?;
+        }
+        if from == Access::Invalid {
+            self.states.know(run.frame, run.bytes);
+        }
+        Ok(())
+    }
+
+    /// The MMU is about to know pages that it did not, and whose states may be those of memory that nobody has touched.
+    fn make_states_true(&self, layout: &Layout, run: Run, access: Access) {
+        if access != Access::ReadWrite {
+            for page in (0..run.bytes).step_by(PAGE_BYTES) {
+                self.states.own(layout, run.frame + page as u64);
+                self.states.disown(run.frame + page as u64);
+            }
+            threads::wait_for_accesses();
+        }
+    }
+
     fn write(&self, lane: Lane<'_>, access: Access) {
         let block_bytes = lane.layout.block_bytes();
-        if lane.layout.grain() == Grain::Pages {
+        if lane.layout.is_in_a_row() {
             let run = lane.run();
-            self.states.set(run.frame, run.bytes, access);
+            self.states.set(lane.layout, run.frame, run.bytes, access);
             return;
         }
         for block in 0..lane.count {
             let frame = lane.layout.frame(Block(lane.from(block).first));
-            self.states.set_part(lane.layout.offset(), frame, block_bytes, access);
+            self.states.set_part(lane.layout, frame, block_bytes, access);
         }
     }
 
@@ -579,7 +678,7 @@ fn mechanism(control: Control) -> Result<(Control, Arc<dyn AccessControl>), Memo
 }
 
 pub(crate) fn span(layout: &Layout) -> (usize, usize) {
-    (HEAP_START + index(layout.offset()), index(layout.span()))
+    (layout.start(), index(layout.mapped_bytes()))
 }
 
 pub(crate) fn give_up(layout: &Layout) -> Result<(), MemoryError> {

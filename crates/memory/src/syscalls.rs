@@ -22,7 +22,8 @@
 //!
 //! # What is not covered
 //! What has addresses inside structures that only a driver or a rare call knows (`ioctl`, `bpf`, `futex_waitv`), and strings of `execve` in shared memory
-//! where the array that names them is private. Those give EFAULT if the thread has no right at that moment. Rings of
+//! where the array that names them is private; and images ([`crate::images`]): programs whose addresses are fixed start others that have variables
+//! of their own there, the filter, and no handler. Those give EFAULT if the thread has no right at that moment. Rings of
 //! `io_uring` are refused at set-up, with a message; so is what would change the heap's mappings behind our back.
 
 mod arm;
@@ -49,7 +50,7 @@ pub use self::stub::raw;
 pub(crate) use self::{scratch::Scratch, signal::change_stack};
 
 /// The addresses that are shared memory. Multiples of 4 GiB, for the filter looks at the upper half of an address only.
-pub const SHARED: Range<usize> = 0x1000_0000_0000..0x3000_0000_0000;
+pub const SHARED: Range<usize> = 0x1000_0000_0000..0x2fe0_0000_0000;
 
 /// What the rest of the process does for system calls. They are called on the thread that made the call, outside its
 /// signal handler's stack but within the signal: they may not allocate or take locks that the program may hold.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use comb_memory::{careful_copy_from, careful_copy_to};
+use comb_memory::{Verdict, careful_copy_from, careful_copy_to, software};
 
 use crate::named::Region;
 use crate::task::{AllocateError, Task};
@@ -71,7 +71,7 @@ impl<T: Number> Array<T> {
     /// Allocates one of zeros in all components: each calls it.
     pub fn together(task: &Task, length: usize, terms: &Terms) -> Result<Self, AllocateError> {
         if terms.guard == Guard::Mmu {
-            return Err(AllocateError::Terms("an array needs addresses in a row: Guard::Page".to_owned()));
+            return Err(AllocateError::Terms("an array needs addresses in a row: not Guard::Mmu".to_owned()));
         }
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64);
         let bytes = bytes.ok_or_else(|| AllocateError::Terms(format!("{length} elements")))?;
@@ -114,7 +114,12 @@ impl<T: Number> Array<T> {
     pub fn get(&self, index: usize) -> T {
         let place = self.place(index);
         // SAFETY: within the allocation, which lives as long as the task; aligned; any bits are a number.
-        unsafe { place.read_volatile() }
+        let load = || unsafe { place.read_volatile() };
+        if !software::is_needed() {
+            return load();
+        }
+        let loaded = software::with_right(place.cast(), size_of::<T>(), false, load);
+        loaded.unwrap_or_else(|verdict| lost(place.addr(), verdict))
     }
 
     /// Stores an element.
@@ -126,7 +131,12 @@ impl<T: Number> Array<T> {
     pub fn set(&self, index: usize, value: T) {
         let place = self.place(index);
         // SAFETY: as in `get`.
-        unsafe { place.write_volatile(value) }
+        let store = || unsafe { place.write_volatile(value) };
+        if !software::is_needed() {
+            return store();
+        }
+        let stored = software::with_right(place.cast(), size_of::<T>(), true, store);
+        stored.unwrap_or_else(|verdict| lost(place.addr(), verdict));
     }
 
     fn range(&self, first: usize, length: usize) -> Range<usize> {
@@ -172,4 +182,10 @@ impl<T: Number> Array<T> {
             Keeper::Region(region) => region.prefetch(place, bytes, to_store),
         }
     }
+}
+
+/// As if the thread had been stopped there.
+#[cold]
+fn lost(address: usize, verdict: Verdict) -> ! {
+    crate::driver::fail(&format_args!("what was stored at {address:#x} cannot be had: {verdict:?}"))
 }

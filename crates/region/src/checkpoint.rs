@@ -287,7 +287,7 @@ impl OwnPage {
         let block_bytes = self.layout.block_bytes() as u64;
         let block = behind / block_bytes;
         let within = usize::try_from(behind % block_bytes).ok()?;
-        debug_assert!(self.layout.grain() == Grain::Pages || within == 0);
+        debug_assert!(self.layout.grain() != Grain::Minipages || within == 0);
         (block < self.layout.blocks()).then(|| self.layout.address(Block(block)) + within)
     }
 }

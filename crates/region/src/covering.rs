@@ -7,8 +7,8 @@ use crate::futex;
 /// Set to 0, system calls are left alone: those that are given memory which is not here fail with EFAULT.
 const COVER_VARIABLE: &str = "COMB_COVER";
 
-/// Has `comb_memory` cover them. A process that may not is told, and goes on: all but such system calls works without.
-pub(crate) fn cover() {
+/// Has `comb_memory` cover them. A process that may not is told if it `wants_to_know`, and goes on: all but such system calls works without.
+pub(crate) fn cover(wants_to_know: bool) {
     if std::env::var_os(COVER_VARIABLE).is_some_and(|value| value == "0") {
         return;
     }
@@ -21,5 +21,8 @@ pub(crate) fn cover() {
             "system calls that are given shared memory may fail with EFAULT, and futexes there wake nobody in other components: {error}"
         ),
     };
+    if !wants_to_know {
+        return;
+    }
     eprintln!("comb: {consequence} ({COVER_VARIABLE}=0 keeps things so, without this warning)");
 }

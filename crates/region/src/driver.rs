@@ -14,6 +14,7 @@ use crate::counts::Counts;
 use crate::engine::{Mistake, Shape, Want};
 use crate::neighbours::Neighbours;
 use crate::peers::{Gone, Peers};
+use crate::report::Recorder;
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
@@ -53,6 +54,10 @@ pub(crate) struct Core {
     pub(crate) counts: Counts,
     /// On whose memory this component depends, by rank: it has asked for some of it. (Hive §2, §5.6)
     pub(crate) depends: Vec<bool>,
+    /// Of a task whose launcher wants to know where its memory traffic comes from.
+    pub(crate) report: Option<Box<Recorder>>,
+    /// Whose message is handled at this moment.
+    pub(crate) heard: Option<u32>,
     /// What a block's content is copied to that threads may be storing into.
     content: Vec<u8>,
 }
@@ -96,6 +101,8 @@ impl Core {
             memory,
             count,
             depends: vec![false; count as usize],
+            report: None,
+            heard: None,
             peers,
             imports,
             are_homes: false,
@@ -155,7 +162,7 @@ impl Core {
         }
         let (_, slot) = self.tokens.remove(&token).expect("just seen");
         if values == [0, 0] {
-            slot.happened();
+            let _ = slot.happened();
         } else {
             slot.end(values);
         }
@@ -213,7 +220,9 @@ impl Core {
         let synced: Vec<_> = self.syncing.extract_if(.., |(of, _)| *of == offset).collect();
         for (_, waiter) in synced {
             match waiter {
-                Waiter::Thread(slot) => slot.happened(),
+                Waiter::Thread(slot) => {
+                    slot.happened();
+                }
                 Waiter::Guest(Want { from, token, .. }) => {
                     self.say(from, Kind::Known, &[token, 0, 0, 0], &[]);
                 }
@@ -388,12 +397,14 @@ impl Tempest for Driver<'_> {
             return;
         }
         self.core.raise();
+        self.core.record_taken(self.shape, block, access);
         self.core.memory.set(&layout, block.0..block.0 + 1, access).unwrap_or_else(|error| fail(&error));
         self.core.lower_for_guests(&layout, block, access);
     }
 
     fn fill(&mut self, block: Block, content: &[u8]) {
         self.settle();
+        self.core.record_received(content.len());
         if std::ptr::eq(content, self.content) && content.len() == self.block_bytes() {
             self.filled = Some(block);
         } else {
@@ -407,6 +418,7 @@ impl Tempest for Driver<'_> {
 
     fn patch(&mut self, block: Block, offset: usize, bytes: &[u8]) {
         self.settle();
+        self.core.record_received(bytes.len());
         self.core.memory.patch(&self.shape.layout, block, offset, bytes);
     }
 
@@ -414,6 +426,11 @@ impl Tempest for Driver<'_> {
         let allocation = &self.shape.allocation;
         let first = u64::from(kind) | u64::from(allocation.generation) << 32;
         let head = [first, allocation.offset, block.0, word];
+        self.core.record_sent(match content {
+            Content::None => 0,
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Block => self.shape.layout.block_bytes(),
+        });
         match content {
             Content::None => self.core.say(to.0, Kind::Protocol, &head, &[]),
             Content::Bytes(bytes) => self.core.say(to.0, Kind::Protocol, &head, bytes),
@@ -446,7 +463,7 @@ impl Tempest for Driver<'_> {
         let Core { waiting, ready, given, .. } = &mut *self.core;
         for (_, _, waiter) in waiting.extract_if(.., |(of, which, _)| (*of, *which) == (offset, block)) {
             match waiter {
-                Waiter::Thread(slot) => given.push((offset, block, slot.tell([0, 0]))),
+                Waiter::Thread(slot) => given.push((offset, block, slot.happened())),
                 Waiter::Guest(want) => ready.push((offset, block, want)),
             }
         }

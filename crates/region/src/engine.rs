@@ -9,31 +9,38 @@ use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Home, Loss, Protocol};
 use comb_memory::{Grain, Layout, Memory};
 
+use crate::calls::Calls;
 use crate::driver::{Core, Driver, Waiter};
 use crate::futex::Futexes;
 use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::moving::Moving;
-use crate::neighbours::Role;
+use crate::neighbours::{Neighbours, Role};
 use crate::peers::{Gone, Peers};
 use crate::synchronise::Synchronisation;
 use crate::terms::{Allocation, Sharing};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
+mod ending;
 mod faults;
+mod fetching;
 mod guests;
 mod hearing;
 mod holding;
 mod imported;
 mod named;
 mod pages;
+mod recording;
+mod releasing;
 #[cfg(test)]
 pub(crate) mod scene;
 mod tending;
 
+pub(crate) use ending::end_now;
 use faults::Ahead;
 pub(crate) use faults::{Stopped, Waited};
+pub(crate) use fetching::Fetch;
 pub(crate) use guests::Want;
 pub(crate) use hearing::Mistake;
 use holding::Holds;
@@ -41,6 +48,7 @@ pub(crate) use holding::OWN;
 pub(crate) use imported::Hint;
 use imported::Imported;
 pub(crate) use named::Named;
+use releasing::Releasing;
 
 /// Messages that are taken before the driver looks whether what it waits for has happened.
 const MESSAGES_A_TURN: usize = 32;
@@ -89,6 +97,13 @@ pub(crate) struct Engine {
     pub(crate) factories: BTreeMap<u16, Factory>,
     pub(crate) synchronisation: Synchronisation,
     pub(crate) futexes: Futexes,
+    pub(crate) calls: Calls,
+    /// Allocations of this component's that another one is done with.
+    releasing: Vec<Releasing>,
+    /// Component 0 has said that the task is over.
+    is_ending: bool,
+    /// There is or was memory of which others are told when somebody synchronises: a program may have many allocations, and synchronise often.
+    has_to_publish: bool,
     /// For whoever has to wait: a thread that faults allocates nothing.
     pub(crate) slots: Vec<Arc<Slot>>,
     pub(crate) generation: u32,
@@ -121,6 +136,10 @@ impl Engine {
             factories: BTreeMap::new(),
             synchronisation: Synchronisation::new(rank, count),
             futexes: Futexes::new(rank),
+            calls: Calls::new(rank),
+            releasing: Vec::new(),
+            is_ending: false,
+            has_to_publish: false,
             slots: Vec::new(),
             generation: 0,
             parted: BTreeSet::new(),
@@ -173,6 +192,7 @@ impl Engine {
         if self.core.are_homes {
             return self.home_is_gone(gone.rank);
         }
+        self.end_with(gone.rank);
         if self.parted.contains(&gone.rank) {
             return;
         }
@@ -182,8 +202,11 @@ impl Engine {
 
     /// All that this component has stored is to be found by whoever synchronises with it later: begins that.
     pub(crate) fn begin_to_publish(&mut self, slot: &Arc<Slot>) {
+        if !self.has_to_publish {
+            return slot.begin(0);
+        }
         let publishes = |entry: &Entry| {
-            !matches!(entry.shape.allocation.terms.sharing, Sharing::Stache | Sharing::Migratory)
+            entry.shape.allocation.terms.sharing.is_published()
                 && (entry.protocol.is_some() || entry.shape.imported.is_some())
         };
         let offsets: Vec<u64> =
@@ -222,10 +245,12 @@ impl Engine {
     pub(crate) fn install(&mut self, allocation: Allocation) -> Result<(), u64> {
         let terms = allocation.terms;
         let layout = allocation.layout().map_err(|_| REFUSED_MEMORY)?;
-        let (me, count) = (self.core.me.0, self.core.count());
-        let neighbours = self.core.neighbours.as_ref().filter(|_| layout.grain() == Grain::Pages);
-        let homes = Homes::new(terms.placement, count, layout.block_bytes() as u64)
-            .led(neighbours.map(|neighbours| Arc::clone(&neighbours.leads)));
+        if !terms.guard.suits(terms.sharing) {
+            return Err(REFUSED_PROTOCOL);
+        }
+        let me = self.core.me.0;
+        let homes = self.homes_of(&allocation, &layout);
+        let neighbours = self.neighbours_for(&layout);
         let guest = neighbours.and_then(|neighbours| match &neighbours.role {
             Role::Guest(guest) => Some(guest),
             Role::Lead(_) => None,
@@ -266,8 +291,20 @@ impl Engine {
         let newest = self.newest.entry(allocation.creator).or_default();
         *newest = allocation.generation.max(*newest);
         let entry = Entry { shape, protocol, early: Vec::new(), homeless: Vec::new() };
+        self.has_to_publish |= terms.sharing.is_published();
         self.entries.insert(allocation.offset, entry);
         Ok(())
+    }
+
+    /// Where its blocks live.
+    pub(crate) fn homes_of(&self, allocation: &Allocation, layout: &Layout) -> Homes {
+        let leads = self.neighbours_for(layout).map(|neighbours| Arc::clone(&neighbours.leads));
+        Homes::new(allocation.terms.placement, self.core.count(), layout.block_bytes() as u64).led(leads)
+    }
+
+    /// With whom this component is one, to such memory.
+    fn neighbours_for(&self, layout: &Layout) -> Option<&Neighbours> {
+        self.core.neighbours.as_ref().filter(|_| layout.grain() == Grain::Pages)
     }
 
     /// Forgets an allocation; its memory is given back.
@@ -281,6 +318,13 @@ impl Engine {
                 .unmap(&entry.shape.layout, true)
                 .unwrap_or_else(|error| crate::driver::fail(&error));
         }
+    }
+}
+
+impl Entry {
+    /// Who has made it may say that it is no more.
+    pub(crate) fn may_be_freed_by(&self, rank: u32) -> bool {
+        self.shape.allocation.creator == rank
     }
 }
 
@@ -320,7 +364,7 @@ impl Shape {
 
 /// The allocation that an address is in, and the block.
 fn locate(entries: &mut BTreeMap<u64, Entry>, address: usize) -> Option<(&mut Entry, Block)> {
-    let offset = (address as u64).checked_sub(comb_memory::HEAP_START as u64)?;
+    let offset = comb_memory::images::place(address)?;
     let (_, entry) = entries.range_mut(..=offset).next_back()?;
     let block = entry.shape.layout.block_at(address)?;
     Some((entry, block))

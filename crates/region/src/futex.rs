@@ -184,6 +184,17 @@ pub(crate) fn on_futex(call: FutexCall) -> isize {
     done.unwrap_or_else(|error| -(error.raw_os_error() as isize))
 }
 
+/// The same where all components share the word's page frame: the kernel itself knows who sleeps there.
+pub(crate) fn of_kernel(word: *const u32, operation: i32, value: u32, timeout: Option<(i64, i64)>) -> isize {
+    let done = (|| {
+        let until = timeout.map(time).transpose()?.map(region::monotonic);
+        let waits = operation == libc::FUTEX_WAIT;
+        let operation = if waits { libc::FUTEX_WAIT_BITSET } else { libc::FUTEX_WAKE_BITSET };
+        region::native(word as usize, operation, value, until, ANY)
+    })();
+    done.unwrap_or_else(|error| -(error.raw_os_error() as isize))
+}
+
 /// Not to be woken by bits: all of them.
 const ANY: u32 = u32::MAX;
 

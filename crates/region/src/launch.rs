@@ -21,7 +21,7 @@
 //! | `hosts` | which components run where |
 //! | `conversation`, `part`, `remote` | several hosts: what launcher and parts say to each other, and both sides of it |
 //! | `input` | standard input, on its way to another host |
-//! | `place`, `frames`, `program`, `binding` | what a crew needs: a directory, page frames, the program's file, cores |
+//! | `place`, `frames`, `program`, `binding`, `reports` | what a crew needs: a directory, page frames, the program's file, cores, files for reports |
 
 mod binding;
 mod conversation;
@@ -30,12 +30,14 @@ mod frames;
 mod guard;
 mod hosts;
 mod input;
+mod library;
 mod part;
 mod place;
 mod printer;
 mod process;
 mod program;
 mod remote;
+mod reports;
 mod running;
 
 use std::ffi::{OsStr, OsString};
@@ -50,11 +52,12 @@ pub use self::{
     binding::{BadCores, Binding},
     crew::Stream,
     hosts::{BadHost, Host},
+    library::LIBRARY_VARIABLE,
     part::serve_part,
     process::How,
     running::{Control, End, Outcome, Printed, Running},
 };
-use crate::task::{Checkpoint, Component, DESCRIPTION_VERSION, Description, Share};
+use crate::task::{Checkpoint, Component, DESCRIPTION_VERSION, Description, Share, Spread};
 use crew::{Crew, InputOfFirst, Plan};
 use remote::Shell;
 use running::Crews;
@@ -79,10 +82,12 @@ pub struct Launch {
     memory_bytes: u64,
     copies_bytes: u64,
     checkpoint: Option<Checkpoint>,
+    spread: Spread,
     bind: Option<Binding>,
     output: Output,
     has_input: bool,
     limit: Option<Duration>,
+    reports: bool,
     hosts: Vec<Host>,
     shell: String,
     comb: Option<PathBuf>,
@@ -191,10 +196,12 @@ impl Launch {
             memory_bytes: 0,
             copies_bytes: 0,
             checkpoint: None,
+            spread: Spread::default(),
             bind: None,
             output: Output::Inherited,
             has_input: true,
             limit: None,
+            reports: false,
             hosts: Vec::new(),
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
@@ -244,6 +251,13 @@ impl Launch {
         self
     }
 
+    /// Where threads begin of a program that was compiled to have them in all components.
+    #[must_use]
+    pub fn spread(mut self, spread: Spread) -> Self {
+        self.spread = spread;
+        self
+    }
+
     /// Where the task's checkpoints are, and whether it goes on from the last.
     #[must_use]
     pub fn checkpoint(mut self, directory: impl AsRef<Path>, restores: bool) -> Self {
@@ -290,6 +304,13 @@ impl Launch {
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Each component records where its memory traffic comes from, and hands that in at its end: [`Outcome::parts`].
+    #[must_use]
+    pub fn report(mut self) -> Self {
+        self.reports = true;
         self
     }
 
@@ -391,6 +412,8 @@ impl Launch {
             memory_bytes: self.memory_bytes,
             copies_bytes: self.copies_bytes,
             checkpoint,
+            spread: self.spread,
+            report: None,
         };
         Ok(Plan {
             program: self.program.clone(),
@@ -398,6 +421,7 @@ impl Launch {
             environment: self.environment.clone(),
             directory: self.directory.as_ref().map(|directory| directory.clone().into_os_string()),
             bind: self.bind.clone(),
+            reports: self.reports,
             captures: self.output != Output::Inherited,
             input: if self.has_input { InputOfFirst::Inherited } else { InputOfFirst::Nothing },
             first: 0,

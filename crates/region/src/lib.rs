@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod array;
+mod calls;
+mod checked_costs;
 mod checkpoint;
 mod copies;
 mod counts;
@@ -11,6 +13,7 @@ mod futex;
 mod gate;
 mod heap;
 mod homes;
+mod invocation;
 mod kept;
 pub mod launch;
 mod lock;
@@ -21,6 +24,7 @@ mod neighbours;
 mod pages_file;
 mod peers;
 mod priority;
+pub mod report;
 mod runtime;
 mod spinning;
 mod synchronise;
@@ -30,8 +34,11 @@ mod waiting;
 mod wire;
 
 pub use self::array::{Array, Lost, Number};
+pub use self::calls::{Answer, CallError, Incoming, MOST_CALL_BYTES};
+pub use self::checked_costs::CheckedCosts;
 pub use self::checkpoint::CheckpointError;
 pub use self::counts::Counts;
+pub use self::invocation::INVOCATION_COST_VARIABLE;
 pub use self::lock::{Barrier, HeldLock, Lock};
 pub use self::synchronise::Combine;
 pub use self::task::{AllocateError, JoinError, Task};

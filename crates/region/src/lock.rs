@@ -35,18 +35,17 @@ impl Lock {
 
     /// Waits for it, to have it alone.
     pub fn write(&self) -> HeldLock {
-        self.granted(self.task.lock(self.number, Mode::Write).0, true)
+        self.granted(self.task.lock(self.number, Mode::Write), true)
     }
 
     /// Waits for it, to have it beside others who only read.
     pub fn read(&self) -> HeldLock {
-        self.granted(self.task.lock(self.number, Mode::Read).0, false)
+        self.granted(self.task.lock(self.number, Mode::Read), false)
     }
 
     /// Has it alone if it is free.
     pub fn try_write(&self) -> Option<HeldLock> {
-        let (token, is_granted) = self.task.lock(self.number, Mode::TryWrite);
-        is_granted.then(|| self.granted(token, true))
+        self.task.try_lock(self.number, Mode::Write).map(|token| self.granted(token, true))
     }
 
     fn granted(&self, token: u64, to_store: bool) -> HeldLock {

@@ -27,7 +27,8 @@ pub use self::home::{Home, HomeError};
 pub use self::register::{Entry, NameError, Register};
 
 /// Regions are here in the heap, behind what tasks allocate.
-pub(crate) const ADDRESSES: std::ops::Range<u64> = crate::heap::HEAP_BYTES..comb_memory::HEAP_BYTES;
+pub(crate) const ADDRESSES: std::ops::Range<u64> =
+    crate::heap::HEAP_BYTES..comb_memory::HEAP_BYTES - comb_memory::IMAGES_BYTES;
 
 /// Whether an address is a region's, be there one or not.
 pub(crate) fn is_named(address: usize) -> bool {

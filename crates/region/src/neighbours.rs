@@ -167,7 +167,9 @@ mod tests {
             frames: None,
             memory_bytes: 0,
             copies_bytes: 0,
+            spread: crate::task::Spread::default(),
             checkpoint: None,
+            report: None,
         };
         leads(&description).map(|leads| leads.to_vec())
     }

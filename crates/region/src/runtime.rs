@@ -10,8 +10,9 @@ use rustix::event::epoll::Event;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::engine::{Engine, OWN, Stopped, Waited};
+use crate::engine::{Engine, Fetch, OWN, Stopped, Waited};
 use crate::gate::Gate;
+use crate::invocation;
 use crate::peers::Peers;
 use crate::priority;
 use crate::spinning::{Learned, preemptions};
@@ -241,7 +242,7 @@ impl Runtime {
     /// As a system call waits: until the slot is done, the deadline has passed (ETIMEDOUT), or a signal's handler has run that
     /// ends such calls (EINTR). Not to be called between enter and leave.
     pub(crate) fn wait_as_told(&self, slot: &Slot, deadline: Option<Instant>) -> Result<(), Errno> {
-        drop(self.enter());
+        let since = self.enter().core.report.is_some().then(Instant::now);
         let mut ended = Ok(());
         while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, LONGEST_SPIN, || slot.is_done()) {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -255,7 +256,11 @@ impl Runtime {
                 _ => Ok(()),
             };
         }
-        Self::leave(self.lock());
+        let mut engine = self.lock();
+        if let (Some(since), Some(report)) = (since, &mut engine.core.report) {
+            report.synchronised(since.elapsed(), this_thread());
+        }
+        Self::leave(engine);
         if slot.is_done() { Ok(()) } else { ended }
     }
 
@@ -300,6 +305,36 @@ impl Runtime {
         let mut engine = self.enter();
         let slot = engine.slot();
         let begun = begin(&mut engine, &slot);
+        let since = engine.core.report.is_some().then(Instant::now);
+        drop(engine);
+        self.wait(&slot);
+        let values = slot.values();
+        let mut engine = self.lock();
+        if let (Some(since), Some(report)) = (since, &mut engine.core.report) {
+            report.synchronised(since.elapsed(), this_thread());
+        }
+        engine.slots.push(slot);
+        Self::leave(engine);
+        (begun, values)
+    }
+
+    /// The same, and after a deadline says that it is late. That, too, is waited for: whoever was asked says how it has ended.
+    pub(crate) fn call_until<R>(
+        &self,
+        deadline: Instant,
+        begin: impl FnOnce(&mut Engine, &Arc<Slot>) -> R,
+        is_late: impl FnOnce(&mut Engine, &R),
+    ) -> (R, [u64; 2]) {
+        let mut engine = self.enter();
+        let slot = engine.slot();
+        let begun = begin(&mut engine, &slot);
+        Self::leave(engine);
+        // Handlers of signals run, and end no such wait.
+        while self.wait_as_told(&slot, Some(deadline)) == Err(Errno::INTR) {}
+        let mut engine = self.enter();
+        if !slot.is_done() {
+            is_late(&mut engine, &begun);
+        }
         drop(engine);
         self.wait(&slot);
         let values = slot.values();
@@ -358,10 +393,59 @@ impl Runtime {
         let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
     }
 
+    /// Gives the calling thread the rights to a range of addresses, as far as it is one allocation's: it had all of them when this returns. Somebody
+    /// else may take them again soon, though not at once.
+    pub(crate) fn fetch(&self, address: usize, bytes: usize, is_store: bool, instruction: usize) -> Verdict {
+        let mut fetch = Fetch::new(this_thread(), address, bytes, is_store);
+        let mut engine = self.lock();
+        if engine.has(&fetch) {
+            engine.found(&fetch);
+            return Verdict::Retry;
+        }
+        drop(engine);
+        invocation::pay();
+        engine = self.enter();
+        let slot = engine.slot();
+        let missing = engine.missing(address, bytes, is_store, instruction);
+        let mut has_waited = false;
+        let verdict = loop {
+            match engine.fetch(&mut fetch, &slot) {
+                Stopped::Served => break Verdict::Retry,
+                Stopped::Again => {}
+                Stopped::NoMemory => break Verdict::NotOurs,
+                Stopped::Lost(reason) => break Verdict::Lost(reason),
+                Stopped::Waits => {
+                    has_waited = true;
+                    drop(engine);
+                    self.wait(&slot);
+                    engine = self.lock();
+                    match engine.fetched(&mut fetch, slot.values()) {
+                        Waited::Served => break Verdict::Retry,
+                        Waited::Again => {}
+                        Waited::Refused(reason) => break Verdict::Lost(reason),
+                    }
+                }
+            }
+        };
+        if let Some(missing) = missing.filter(|_| has_waited) {
+            engine.has_come(&missing, this_thread());
+        }
+        engine.end_fetch(&fetch);
+        engine.slots.push(slot);
+        Self::leave(engine);
+        verdict
+    }
+
     /// Serves a thread that was stopped, on that very thread, in a signal handler.
     fn serve(&self, fault: Fault) -> Verdict {
+        if fault.is_by_software {
+            return self.fetch(fault.address, fault.bytes, fault.is_store, fault.instruction);
+        }
+        invocation::pay();
         let mut engine = self.enter();
         let slot = engine.slot();
+        let missing = engine.missing(fault.address, 1, fault.is_store, fault.instruction);
+        let mut has_waited = false;
         let verdict = loop {
             match engine.fault(fault.address, fault.is_store, &slot) {
                 Stopped::Served => break Verdict::Retry,
@@ -369,6 +453,7 @@ impl Runtime {
                 Stopped::NoMemory => break Verdict::NotOurs,
                 Stopped::Lost(reason) => break Verdict::Lost(reason),
                 Stopped::Waits => {
+                    has_waited = true;
                     drop(engine);
                     self.wait(&slot);
                     engine = self.lock();
@@ -383,6 +468,9 @@ impl Runtime {
                 }
             }
         };
+        if let Some(missing) = missing.filter(|_| has_waited) {
+            engine.has_come(&missing, this_thread());
+        }
         engine.slots.push(slot);
         Self::leave(engine);
         verdict

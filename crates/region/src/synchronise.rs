@@ -3,12 +3,18 @@
 //! A barrier is a tree of components: each waits for its own threads and for those below, tells the one above, and is told when all are
 //! there. What they bring is combined on the way, always in the same order, so that sums of floating-point numbers are the same each time.
 //!
-//! A lock lives with one component, found by its number, which keeps a queue: first come, first served, readers beside each other.
+//! A lock lives with one component, found by its number, which keeps a queue ([`locking`]); so does a barrier of threads ([`gathering`]).
 
-use std::collections::{BTreeMap, VecDeque};
+mod gathering;
+mod locking;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::gathering::{Came, Gathering};
+pub(crate) use self::locking::Mode;
+use self::locking::{Holder, Late, Lock};
 use crate::driver::Core;
 use crate::kept::{Kept, TooMuch};
 use crate::waiting::Slot;
@@ -114,11 +120,19 @@ enum Word {
     Await,
     /// Lets so many go on that wait for a condition: lock, condition, how many.
     Notify,
-    /// To who waits for a lock: token, and whether it has it.
+    /// To who waits for a lock or at a gathering: token, and what has come of it.
     Answer,
+    /// As the others, of [`Mode::Read`] and [`Mode::ReadBeside`].
+    TryRead,
+    ReadBeside,
+    TryReadBeside,
+    /// The time for a wait is over: lock, token. What it has come to is still answered.
+    Late,
+    /// To the home of a barrier of threads: barrier, token, how many.
+    Gather,
 }
 
-const WORDS: [Word; 9] = [
+const WORDS: [Word; 14] = [
     Word::Up,
     Word::Down,
     Word::Read,
@@ -128,6 +142,11 @@ const WORDS: [Word; 9] = [
     Word::Await,
     Word::Notify,
     Word::Answer,
+    Word::TryRead,
+    Word::ReadBeside,
+    Word::TryReadBeside,
+    Word::Late,
+    Word::Gather,
 ];
 
 /// Why a message about synchronisation is refused.
@@ -153,9 +172,15 @@ pub(crate) enum Mistake {
     Barriers(u64),
 }
 
-/// The answer to [`Word::TryWrite`] of who does not get it.
+/// The answer to [`Word::TryWrite`] and its like of who does not get it.
 pub(crate) const BUSY: u64 = 1;
 pub(crate) const GRANTED: u64 = 2;
+/// To who is late: without the lock who came for it, with it who waited for a condition.
+pub(crate) const LATE: u64 = 3;
+/// At a gathering: others wait for another number of threads.
+pub(crate) const MISFIT: u64 = 4;
+/// As [`GRANTED`], to the one that came last.
+pub(crate) const LAST: u64 = 5;
 
 #[derive(Default)]
 struct Barrier {
@@ -172,29 +197,16 @@ struct Barrier {
     outcome: Vec<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Holder {
-    rank: u32,
-    token: u64,
-}
-
-#[derive(Default)]
-struct Lock {
-    writer: Option<Holder>,
-    readers: Vec<Holder>,
-    queue: VecDeque<(Holder, bool)>,
-    conditions: BTreeMap<u64, VecDeque<Holder>>,
-}
-
 /// All barriers and locks, as far as this component has to do with them.
 pub(crate) struct Synchronisation {
     own: u32,
     count: u32,
     barriers: BTreeMap<u64, Barrier>,
     locks: BTreeMap<u64, Lock>,
+    gatherings: BTreeMap<u64, Gathering>,
     /// How often something was said of a lock that nobody answers: see [`crate::meeting`].
     unanswered: Arc<AtomicU64>,
-    /// What others have brought to barriers, and what they have of locks or wait for.
+    /// What others have brought to barriers, and what they have of locks or wait for, gatherings too.
     brought: Kept,
     asked: Kept,
 }
@@ -206,6 +218,7 @@ impl Synchronisation {
             count,
             barriers: BTreeMap::new(),
             locks: BTreeMap::new(),
+            gatherings: BTreeMap::new(),
             unanswered: Arc::new(AtomicU64::new(0)),
             brought: Kept::new(own, MOST_BROUGHT),
             asked: Kept::new(own, MOST_LOCKS),
@@ -291,17 +304,39 @@ impl Synchronisation {
         state.here.drain(..).for_each(|slot| slot.end([GRANTED, 0]));
     }
 
-    /// Asks for a lock. The slot ends with [`GRANTED`] or [`BUSY`]; the token says which wait it was when it is given back.
-    pub(crate) fn lock(&mut self, core: &mut Core, lock: u64, mode: Mode, slot: &Arc<Slot>) -> u64 {
+    /// Asks for a lock; to `try_only` is not to wait. The slot ends with [`GRANTED`], [`BUSY`] or [`LATE`]; the token says which wait it was when
+    /// it is given back.
+    pub(crate) fn lock(
+        &mut self,
+        core: &mut Core,
+        lock: u64,
+        (mode, try_only): (Mode, bool),
+        slot: &Arc<Slot>,
+    ) -> u64 {
         slot.begin(1);
         let token = core.token(self.home(lock), slot);
-        let word = match mode {
-            Mode::Read => Word::Read,
-            Mode::Write => Word::Write,
-            Mode::TryWrite => Word::TryWrite,
+        let word = match (mode, try_only) {
+            (Mode::Read, false) => Word::Read,
+            (Mode::ReadBeside, false) => Word::ReadBeside,
+            (Mode::Write, false) => Word::Write,
+            (Mode::Read, true) => Word::TryRead,
+            (Mode::ReadBeside, true) => Word::TryReadBeside,
+            (Mode::Write, true) => Word::TryWrite,
         };
         self.tell(core, lock, [word as u64, lock, token, 0]);
         token
+    }
+
+    /// The time of a wait for a lock or for one of its conditions is over. Its slot ends all the same.
+    pub(crate) fn is_late(&mut self, core: &mut Core, lock: u64, token: u64) {
+        self.tell(core, lock, [Word::Late as u64, lock, token, 0]);
+    }
+
+    /// Comes to a barrier of so many threads of the whole task. The slot ends with [`GRANTED`], [`LAST`] or [`MISFIT`].
+    pub(crate) fn gather(&mut self, core: &mut Core, barrier: u64, threads: u64, slot: &Arc<Slot>) {
+        slot.begin(1);
+        let token = core.token(self.home(barrier), slot);
+        self.tell(core, barrier, [Word::Gather as u64, barrier, token, threads]);
     }
 
     /// Gives it back.
@@ -408,35 +443,75 @@ impl Synchronisation {
         if self.home(number) != self.own {
             return Err(Mistake::Home);
         }
+        if word == Word::Gather {
+            return self.hear_gather(core, number, who, more);
+        }
         let lock = self.locks.entry(number).or_default();
-        let heard = match word {
-            Word::TryWrite if !lock.is_free() => {
+        let heard = match (word, mode(word)) {
+            (Word::TryRead | Word::TryReadBeside | Word::TryWrite, Some(mode)) if !lock.may_have(mode) => {
                 answer(core, self.own, who, BUSY);
                 Ok(())
             }
-            Word::Read | Word::Write | Word::TryWrite => self
+            (_, Some(mode)) => self
                 .asked
                 .add(from, 1)
-                .map(|()| lock.queue.push_back((who, word != Word::Read)))
+                .map(|()| lock.come(who, mode))
                 .map_err(|TooMuch(most)| Mistake::Locks(most)),
-            Word::Unlock => lock.give_back(who).map(|()| self.asked.remove(from, 1)),
-            Word::Await => lock
-                .give_back(Holder { rank: from, token: more })
-                .map(|()| lock.conditions.entry(first >> 8).or_default().push_back(who)),
-            Word::Notify => {
-                let waiting = lock.conditions.entry(first >> 8).or_default();
-                let how_many = usize::try_from(token).unwrap_or(usize::MAX).min(waiting.len());
-                lock.queue.extend(waiting.drain(..how_many).map(|who| (who, true)));
-                lock.conditions.retain(|_, waiting| !waiting.is_empty());
+            (Word::Unlock, _) => lock.give_back(who).map(|()| self.asked.remove(from, 1)),
+            (Word::Await, _) => lock.await_condition(Holder { rank: from, token: more }, first >> 8, who),
+            (Word::Notify, _) => {
+                lock.notify(first >> 8, token);
                 Ok(())
             }
-            Word::Up | Word::Down | Word::Answer => Err(Mistake::Word(first)),
+            (Word::Late, _) => lock.is_late(who).map(|late| {
+                if late == Late::Left {
+                    self.asked.remove(from, 1);
+                    answer(core, self.own, who, LATE);
+                }
+            }),
+            _ => Err(Mistake::Word(first)),
         };
-        lock.serve(|who| answer(core, self.own, who, GRANTED));
-        if lock.is_free() && lock.conditions.is_empty() {
+        lock.serve(|who, is_late| answer(core, self.own, who, if is_late { LATE } else { GRANTED }));
+        if lock.is_forgotten() {
             self.locks.remove(&number);
         }
         heard
+    }
+
+    fn hear_gather(
+        &mut self,
+        core: &mut Core,
+        barrier: u64,
+        who: Holder,
+        threads: u64,
+    ) -> Result<(), Mistake> {
+        self.asked.add(who.rank, 1).map_err(|TooMuch(most)| Mistake::Locks(most))?;
+        let gathering = self.gatherings.entry(barrier).or_default();
+        let told = match gathering.come(who, threads) {
+            Came::Waits => Vec::new(),
+            Came::Misfit => vec![(who, MISFIT)],
+            Came::All(all) => {
+                all.into_iter().map(|one| (one, if one == who { LAST } else { GRANTED })).collect()
+            }
+        };
+        if gathering.is_forgotten() {
+            self.gatherings.remove(&barrier);
+        }
+        for (one, value) in told {
+            self.asked.remove(one.rank, 1);
+            answer(core, self.own, one, value);
+        }
+        Ok(())
+    }
+}
+
+/// How a lock is wanted by who says this.
+fn mode(word: Word) -> Option<Mode> {
+    match word {
+        Word::Read | Word::TryRead => Some(Mode::Read),
+        Word::ReadBeside | Word::TryReadBeside => Some(Mode::ReadBeside),
+        Word::Write | Word::TryWrite => Some(Mode::Write),
+        _ => None,
     }
 }
 
@@ -445,47 +520,6 @@ fn answer(core: &mut Core, own: u32, who: Holder, value: u64) {
         core.answered(own, who.token, [value, 0]).expect("a thread of ours waits for it");
     } else {
         core.say(who.rank, Kind::Synchronise, &[Word::Answer as u64, 0, who.token, value], &[]);
-    }
-}
-
-/// How a lock is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
-    Read,
-    Write,
-    TryWrite,
-}
-
-impl Lock {
-    fn is_free(&self) -> bool {
-        self.writer.is_none() && self.readers.is_empty() && self.queue.is_empty()
-    }
-
-    fn give_back(&mut self, who: Holder) -> Result<(), Mistake> {
-        if self.writer == Some(who) {
-            self.writer = None;
-            return Ok(());
-        }
-        let at = self.readers.iter().position(|&reader| reader == who).ok_or(Mistake::NotHeld)?;
-        self.readers.swap_remove(at);
-        Ok(())
-    }
-
-    /// Gives it to whoever is first in the queue, and to readers behind a reader.
-    fn serve(&mut self, mut granted: impl FnMut(Holder)) {
-        while let Some(&(who, is_writer)) = self.queue.front() {
-            let may = self.writer.is_none() && (!is_writer || self.readers.is_empty());
-            if !may {
-                return;
-            }
-            self.queue.pop_front();
-            if is_writer {
-                self.writer = Some(who);
-            } else {
-                self.readers.push(who);
-            }
-            granted(who);
-        }
     }
 }
 

@@ -1,24 +1,32 @@
 //! The program's side: a task's component, what it allocates and how it synchronises.
 
 mod allocating;
+mod calling;
 mod description;
+mod images;
+mod joining;
+mod timed;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use comb_memory::{Memory, MemoryOptions};
+use comb_memory::{Memory, MemoryOptions, Verdict};
 use rustix::io::Errno;
 
 pub(crate) use self::allocating::available_bytes;
 pub use self::allocating::{AllocateError, NotAllocated};
 pub use self::description::*;
+pub use self::joining::{Image, Joining};
+pub use self::timed::{Deadline, Gathered, How};
 use crate::checkpoint::{CheckpointError, OwnPage, Written};
 use crate::counts::Counts;
 use crate::covering;
 use crate::engine::Engine;
+use crate::invocation;
 use crate::meeting::{Meetings, Outcome};
 use crate::neighbours::{Meeting, Neighbours};
 use crate::peers::Peers;
+use crate::report::Recorder;
 use crate::runtime::{self, Runtime, Whose};
 use crate::synchronise::{Combine, Mode};
 use crate::wire::Kind;
@@ -62,6 +70,19 @@ pub enum JoinError {
     /// It was to go on from a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// Components must be of one build and lie at the same addresses.
+    #[error(
+        "the components are not alike: another build of the program, or code and variables at other addresses (are addresses randomised?)"
+    )]
+    NotAlike,
+    /// Memory of the program cannot become shared.
+    #[error("the program's memory at {start:#x} cannot be shared: {why}")]
+    Image {
+        /// Where it begins.
+        start: usize,
+        /// Why.
+        why: String,
+    },
     /// The system refuses a thread, or this process has joined already.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -77,6 +98,8 @@ struct Inner {
     runtime: Arc<Runtime>,
     rank: u32,
     count: u32,
+    hosts: u32,
+    spread: Spread,
     budget: u64,
     used: std::sync::atomic::AtomicU64,
     /// Where all components share page frames.
@@ -106,17 +129,18 @@ impl Task {
     /// Once a process: all threads share it.
     pub fn join() -> Result<Self, JoinError> {
         match Description::from_environment() {
-            Err(DescriptionError::Missing) => Self::begin(None),
+            Err(DescriptionError::Missing) => Self::begin(None, false),
             description => Self::join_as(description?),
         }
     }
 
     /// Joins as told, not by the environment.
     pub fn join_as(description: Description) -> Result<Self, JoinError> {
-        Self::begin(Some(description))
+        Self::begin(Some(description), false)
     }
 
-    fn begin(description: Option<Description>) -> Result<Self, JoinError> {
+    /// A program that is `compiled` for this has its own way with system calls, and is not warned of what ours does not cover.
+    fn begin(description: Option<Description>, compiled: bool) -> Result<Self, JoinError> {
         let (rank, count) = description.as_ref().map_or((0, 1), |description| {
             (
                 description.rank,
@@ -136,23 +160,30 @@ impl Task {
             Some(description) if count > 1 => Some(Peers::join(description)?),
             _ => None,
         };
+        invocation::learn();
         comb_memory::install(runtime::on_fault)?;
         if !imports {
             // Before this process gets any thread that serves.
-            covering::cover();
+            covering::cover(!compiled);
         }
         let mut engine = Engine::new(Arc::clone(&memory), peers, rank, count, imports);
+        let report = description.as_ref().and_then(|description| description.report).map(inherited);
+        engine.core.report = report.map(|into| Box::new(Recorder::new(rank, imports, into)));
         engine.core.copies.limit(description.as_ref().map_or(0, |description| description.copies_bytes));
         let meetings = (imports && count > 1)
             .then(|| Meetings::among(memory, rank, count, engine.synchronisation.unanswered()));
         let runtime = Runtime::start(engine, Whose::Task)?;
         let budget = description.as_ref().map_or(0, |description| description.memory_bytes);
+        let hosts = description.as_ref().map_or(1, Description::hosts);
+        let spread = description.as_ref().map_or(Spread::default(), |description| description.spread);
         let checkpoints = description.and_then(|description| description.checkpoint);
         let task = Self {
             inner: Arc::new(Inner {
                 runtime,
                 rank,
                 count,
+                hosts,
+                spread,
                 budget,
                 used: std::sync::atomic::AtomicU64::new(0),
                 meetings,
@@ -204,6 +235,11 @@ impl Task {
         let engine = self.runtime().lock();
         let others = (0..self.count()).filter(|&rank| rank != self.rank());
         others.filter(|&rank| engine.core.imports || engine.core.depends[rank as usize]).collect()
+    }
+
+    /// Where the program's threads are to begin, as the launcher was told.
+    pub fn spread(&self) -> Spread {
+        self.inner.spread
     }
 
     pub(crate) fn memory(&self) -> Arc<Memory> {
@@ -296,12 +332,21 @@ impl Task {
         self.runtime().call(Engine::begin_to_publish);
     }
 
-    pub(crate) fn lock(&self, number: u64, mode: Mode) -> (u64, bool) {
+    pub(crate) fn lock(&self, number: u64, mode: Mode) -> u64 {
+        let (token, _) = self.runtime().call(|engine, slot| {
+            let Engine { synchronisation, core, .. } = engine;
+            synchronisation.lock(core, number, (mode, false), slot)
+        });
+        token
+    }
+
+    /// None: somebody has it, or waits for it.
+    pub(crate) fn try_lock(&self, number: u64, mode: Mode) -> Option<u64> {
         let (token, [outcome, _]) = self.runtime().call(|engine, slot| {
             let Engine { synchronisation, core, .. } = engine;
-            synchronisation.lock(core, number, mode, slot)
+            synchronisation.lock(core, number, (mode, true), slot)
         });
-        (token, outcome == crate::synchronise::GRANTED)
+        (outcome == crate::synchronise::GRANTED).then_some(token)
     }
 
     pub(crate) fn unlock(&self, number: u64, token: u64) {
@@ -327,6 +372,30 @@ impl Task {
         let Engine { synchronisation, core, .. } = &mut *engine;
         synchronisation.notify(core, (lock, condition), how_many);
         Runtime::leave(engine);
+    }
+
+    /// Waits until this thread has had the rights to all blocks of a range, at most [`comb_memory::LARGEST_BLOCK_BYTES`] of one allocation: a miss that
+    /// the program's own code has found. The caller looks again, for somebody may have taken one since; not at once, as a rule. Of memory that needs
+    /// no rights it returns immediately. An error where some of it is lost, or nothing is allocated there.
+    ///
+    /// No signal's handler may run on this thread meanwhile that touches shared memory.
+    pub fn fetch(&self, address: *const u8, bytes: usize, to_store: bool) -> Result<(), Verdict> {
+        self.fetch_for(address, bytes, to_store, 0)
+    }
+
+    /// The same, and says for whom: an address within the instruction that has looked or is about to access, such as the byte before the one that a call
+    /// returns to. A report says which line that is.
+    pub fn fetch_for(
+        &self,
+        address: *const u8,
+        bytes: usize,
+        to_store: bool,
+        instruction: usize,
+    ) -> Result<(), Verdict> {
+        match self.runtime().fetch(address.addr(), bytes, to_store, instruction) {
+            Verdict::Retry => Ok(()),
+            other => Err(other),
+        }
     }
 
     /// Asks for blocks before they are needed, and does not wait for them.
@@ -372,6 +441,12 @@ impl Task {
         self.counts().misses
     }
 
+    /// Hands in what was recorded for `comb run --report`. By itself that is done when the task's last clone is dropped: a program that ends without
+    /// that says so here, and may say it again.
+    pub fn hand_in_report(&self) {
+        self.runtime().lock().hand_in_report();
+    }
+
     /// Lets others be served now: for a program that computes for long without touching anything that it has to ask for. Without, a thread
     /// of Comb's does it, which has to be woken and needs a core.
     pub fn poll(&self) {
@@ -394,6 +469,7 @@ impl Drop for Inner {
             engine.core.say(rank, Kind::Bye, &[0; 4], &[]);
         }
         while engine.core.peers.as_mut().is_some_and(|peers| !peers.flush()) {}
+        engine.hand_in_report();
         Runtime::leave(engine);
         self.runtime.stop();
     }

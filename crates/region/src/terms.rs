@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How an allocation is shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
-    /// The grain at which cells have rights: a power of two from 128 to 65,536. By [`Guard::Page`] not less than 4096.
+    /// The grain at which cells have rights: a power of two from 128 to 65,536. By [`Guard::Page`] and [`Guard::Hybrid`] not less than 4096.
     pub block_bytes: u32,
     /// What stops a load or store that has no right.
     pub guard: Guard,
@@ -42,6 +42,27 @@ pub enum Guard {
     /// The MMU, for blocks of up to 2 KB that have a page of addresses each: for objects that many cells store into. One
     /// block is not the neighbour of the next; see [`crate::Task::objects`].
     Mmu,
+    /// Checks in the program's own code, at any grain: for code that was compiled for it, and accesses by [`comb_memory::software`]. Any other
+    /// that touches such memory finds what is not there, and stores what nobody sees. (Blizzard-S)
+    Check,
+    /// The MMU for loads, and checks in the program's own code for stores. (Blizzard-ES)
+    Hybrid,
+}
+
+impl Guard {
+    fn grain(self) -> Grain {
+        match self {
+            Self::Page => Grain::Pages,
+            Self::Mmu => Grain::Minipages,
+            Self::Check => Grain::Checked,
+            Self::Hybrid => Grain::CheckedStores,
+        }
+    }
+
+    /// Whether a protocol can work over it: nothing tells one of many writers which of a checked block's bytes a program has stored to.
+    pub(crate) fn suits(self, sharing: Sharing) -> bool {
+        !self.grain().is_checked() || !matches!(sharing, Sharing::Release | Sharing::Update)
+    }
 }
 
 /// Protocols. `comb-coherence` says what each promises.
@@ -63,6 +84,11 @@ impl Sharing {
     /// Whether blocks may get another home than they were born with: where many write, they stay.
     pub fn may_move(self) -> bool {
         !matches!(self, Self::Release | Self::Update)
+    }
+
+    /// Whether what was stored is found by others only when somebody synchronises.
+    pub(crate) fn is_published(self) -> bool {
+        !matches!(self, Self::Stache | Self::Migratory)
     }
 }
 
@@ -94,19 +120,30 @@ pub struct Allocation {
     pub creator: u32,
     /// How it is shared.
     pub terms: Terms,
+    /// Where its addresses begin, of memory outside the heap; 0 of all other. The offset is of its content alone, then.
+    /// Nobody is told: all components have the same.
+    #[serde(skip)]
+    pub image: u64,
 }
 
 impl Allocation {
     /// How it lies in the heap.
     pub(crate) fn layout(&self) -> Result<Layout, LayoutError> {
-        self.terms.layout(self.offset, self.bytes)
+        match usize::try_from(self.image) {
+            Ok(0) | Err(_) => self.terms.layout(self.offset, self.bytes),
+            Ok(start) => self.terms.layout_at(start, self.offset, self.bytes),
+        }
     }
 }
 
 impl Terms {
     /// How so many bytes lie at a place.
     pub(crate) fn layout(&self, offset: u64, bytes: u64) -> Result<Layout, LayoutError> {
-        let grain = if self.guard == Guard::Mmu { Grain::Minipages } else { Grain::Pages };
-        Layout::new(offset, bytes, self.block_bytes, grain)
+        Layout::new(offset, bytes, self.block_bytes, self.guard.grain())
+    }
+
+    /// The same outside the heap, with the content at an offset.
+    pub(crate) fn layout_at(&self, start: usize, offset: u64, bytes: u64) -> Result<Layout, LayoutError> {
+        Layout::of_image(start, offset, bytes, self.block_bytes, self.guard.grain())
     }
 }

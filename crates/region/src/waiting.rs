@@ -40,11 +40,9 @@ impl Slot {
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// One of the things has happened.
-    pub(crate) fn happened(&self) {
-        if self.awaited.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.end([0, 0]);
-        }
+    /// One of the things has happened. Whether it was the last, and the thread has slept.
+    pub(crate) fn happened(&self) -> bool {
+        self.awaited.fetch_sub(1, Ordering::Relaxed) == 1 && self.tell([0, 0])
     }
 
     /// The wait is over, with this.

@@ -41,9 +41,18 @@ pub(crate) enum Kind {
     /// Of a guest to its lead: it would do something, were it the lead. What, where, how many bytes, and for whom. See
     /// [`crate::engine::Hint`].
     Hint,
+    /// A call: token, service, room for the answer; content. See [`crate::calls`].
+    Call,
+    /// Its answer: token, result, error; content.
+    CallAnswer,
+    /// To who has made an allocation: it is to be freed. Token, allocation. Answered by [`Kind::Known`].
+    Release,
+    /// Of component 0: its program is over, and the task with it. Token, and whether all know that already: then the receiver ends at once. The
+    /// first is answered by [`Kind::Known`].
+    End,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 20] = [
     Kind::Protocol,
     Kind::Allocated,
     Kind::Known,
@@ -60,6 +69,10 @@ const KINDS: [Kind; 16] = [
     Kind::Leave,
     Kind::Publish,
     Kind::Hint,
+    Kind::Call,
+    Kind::CallAnswer,
+    Kind::Release,
+    Kind::End,
 ];
 
 /// More of the same message follows.
@@ -103,6 +116,6 @@ mod tests {
             assert_eq!(kind as u8, number);
             assert_eq!(Kind::of(number | PART), Some(kind));
         }
-        assert_eq!((Kind::of(0), Kind::of(17)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(21)), (None, None));
     }
 }

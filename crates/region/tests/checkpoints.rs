@@ -6,6 +6,7 @@ mod hosts;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use comb_memory::software::with_right;
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
 use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
@@ -98,9 +99,18 @@ fn all_terms(count: u32) -> Vec<Terms> {
     let mut all = Vec::new();
     for sharing in [Sharing::Stache, Sharing::Migratory, Sharing::Release, Sharing::Update] {
         for placement in [Placement::FirstTouch, Placement::RoundRobin, Placement::At(count - 1)] {
-            for (guard, block_bytes) in [(Guard::Page, 4096), (Guard::Page, 65536), (Guard::Mmu, 512)] {
-                // Objects are for those who store alone.
-                if guard == Guard::Page || matches!(sharing, Sharing::Stache | Sharing::Migratory) {
+            for (guard, block_bytes) in [
+                (Guard::Page, 4096),
+                (Guard::Page, 65536),
+                (Guard::Mmu, 512),
+                (Guard::Check, 256),
+                (Guard::Hybrid, 4096),
+            ] {
+                let is_checked = matches!(guard, Guard::Check | Guard::Hybrid);
+                // Objects are for those who store alone, and so is what code checks itself.
+                let stores_alone = matches!(sharing, Sharing::Stache | Sharing::Migratory);
+                if guard == Guard::Page || stores_alone && (!is_checked || placement == Placement::RoundRobin)
+                {
                     all.push(Terms { sharing, placement, guard, block_bytes, ..Terms::default() });
                 }
             }
@@ -129,13 +139,15 @@ impl Numbers {
     }
 
     fn get(&self, index: usize) -> u64 {
+        let place = self.0[index];
         // SAFETY: within the allocation, and aligned.
-        unsafe { self.0[index].read_volatile() }
+        with_right(place.cast(), 8, false, || unsafe { place.read_volatile() }).expect("allocated")
     }
 
     fn set(&self, index: usize, value: u64) {
+        let place = self.0[index];
         // SAFETY: as above.
-        unsafe { self.0[index].write_volatile(value) }
+        with_right(place.cast(), 8, true, || unsafe { place.write_volatile(value) }).expect("allocated");
     }
 }
 

@@ -96,7 +96,7 @@ fn frames_are_shared_by_components_of_one_host_unless_they_are_to_copy() {
         assert!(*number > 2);
         text.lines().nth(1).expect("it is open").to_owned()
     };
-    assert!(of(0).starts_with(&format!("{} ", 0x2000_0000_0000_u64)));
+    assert!(of(0).starts_with(&format!("{} ", comb_memory::HEAP_BYTES)));
     assert_eq!(of(0), of(1));
     assert_eq!(frames(shell(script).components(2).share(Share::Copy)), [None, None]);
     assert_eq!(frames(shell(script)), [None]);

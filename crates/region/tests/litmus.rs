@@ -9,13 +9,14 @@ mod programs;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use comb_memory::software::with_right;
 use comb_region::task::Share;
 use comb_region::{Combine, EXTENT_BYTES, Guard, Placement, Sharing, Task, Terms};
 use comb_types::Dice;
 use components::Case;
 use programs::{FORBIDDEN, FORBIDDEN_UNDER_RELEASE, Op, Outcomes, Programs, X};
 
-const CASES: &[Case] = &[("copies", copies), ("page_frames", page_frames)];
+const CASES: &[Case] = &[("copies", copies), ("checked", checked), ("page_frames", page_frames)];
 
 /// As many as the largest program has threads.
 const COMPONENTS: u32 = 4;
@@ -47,6 +48,13 @@ fn nobody_finds_what_a_protocol_forbids() {
 }
 
 #[test]
+fn neither_do_those_whose_own_code_checks_loads_and_stores() {
+    components::pass("checked", COMPONENTS, Share::Copy);
+    components::pass_by_protections("checked", COMPONENTS);
+    passes_on("checked", &[2, 2]);
+}
+
+#[test]
 fn neither_do_neighbours_who_share_page_frames_on_each_of_two_hosts() {
     passes_on("copies", &[2, 2]);
     passes_on("copies", &[1, 3]);
@@ -75,9 +83,21 @@ fn copies(task: &Task) {
     }
 }
 
+fn checked(task: &Task) {
+    for (guard, block_bytes) in [(Guard::Check, 128), (Guard::Check, 4096), (Guard::Hybrid, 4096)] {
+        for sharing in [Sharing::Stache, Sharing::Migratory] {
+            let terms =
+                Terms { guard, block_bytes, sharing, placement: Placement::RoundRobin, ..Terms::default() };
+            run_all(task, &terms, &FORBIDDEN);
+        }
+    }
+}
+
 /// Of these programs x86 permits only that a load overtakes a store, which the first of them shows.
 fn page_frames(task: &Task) {
-    run_all(task, &Terms::default(), &FORBIDDEN[1..]);
+    for (guard, block_bytes) in [(Guard::Page, 4096), (Guard::Check, 128), (Guard::Hybrid, 4096)] {
+        run_all(task, &Terms { guard, block_bytes, ..Terms::default() }, &FORBIDDEN[1..]);
+    }
 }
 
 fn run_all(task: &Task, terms: &Terms, forbidden: &[(Programs, Outcomes)]) {
@@ -89,7 +109,7 @@ fn run_all(task: &Task, terms: &Terms, forbidden: &[(Programs, Outcomes)]) {
             let pair = places.pair(word);
             // The same for all, and as often as not: what is found can be old.
             if dice.below(2) == 0 {
-                pair.iter().for_each(|place| assert_eq!(place.load(Ordering::Relaxed), 0, "fresh"));
+                pair.iter().for_each(|place| assert_eq!(load(place), 0, "fresh"));
             }
             let late = dice.below(COMPONENTS);
             task.barrier();
@@ -124,12 +144,23 @@ fn run(task: &Task, program: &[Op], pair: &[&AtomicU64; 2]) -> Vec<u64> {
     let mut found = Vec::with_capacity(LOADS);
     for op in program {
         match *op {
-            Op::Store(block) => place(block).store(u64::from(task.rank()) + 1, Ordering::Relaxed),
-            Op::Load(block) => found.push(place(block).load(Ordering::Relaxed)),
+            Op::Store(block) => store(place(block), u64::from(task.rank()) + 1),
+            Op::Load(block) => found.push(load(place(block))),
             Op::Sync => task.publish(),
         }
     }
     found
+}
+
+/// By itself where the MMU stops those who have no right.
+fn load(place: &AtomicU64) -> u64 {
+    let load = || place.load(Ordering::Relaxed);
+    with_right(place.as_ptr().cast(), 8, false, load).expect("it is allocated")
+}
+
+fn store(place: &AtomicU64, value: u64) {
+    let store = || place.store(value, Ordering::Relaxed);
+    with_right(place.as_ptr().cast(), 8, true, store).expect("it is allocated");
 }
 
 /// Where the two words of each run are: in blocks of one extent, in the same page frame if they are small, or of two that live apart.

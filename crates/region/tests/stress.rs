@@ -5,14 +5,24 @@ mod components;
 mod hosts;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use comb_memory::LARGEST_BLOCK_BYTES;
+use comb_memory::software::with_right;
 use comb_region::task::Share;
 use comb_region::{Array, Combine, Guard, Placement, Sharing, Task, Terms};
 use comb_types::Dice;
 use components::{Case, stress_time};
 
-const CASES: &[Case] = &[("order", order), ("atomics", atomics), ("objects", objects)];
+const CASES: &[Case] = &[
+    ("order", order),
+    ("checked_order", checked_order),
+    ("atomics", atomics),
+    ("checked_atomics", checked_atomics),
+    ("ranges", ranges),
+    ("long_ranges", long_ranges),
+    ("objects", objects),
+];
 
 #[test]
 fn part() {
@@ -56,7 +66,8 @@ fn order(task: &Task) {
     for sharing in [Sharing::Stache, Sharing::Migratory] {
         for placement in [Placement::RoundRobin, Placement::FirstTouch, Placement::At(1)] {
             for ways in [Ways::Asked, Ways::Moved] {
-                order_by(task, sharing, placement, ways);
+                let terms = Terms { sharing, placement, ..Terms::default() };
+                order_by(task, &terms, ways, stress_time() / 12);
             }
         }
     }
@@ -69,16 +80,29 @@ fn order(task: &Task) {
     }
 }
 
-fn order_by(task: &Task, sharing: Sharing, placement: Placement, ways: Ways) {
+/// The same where the program's own code looks for its rights, at whatever grain.
+fn checked_order(task: &Task) {
+    for (guard, block_bytes) in CHECKED {
+        for ways in [Ways::Asked, Ways::Moved] {
+            let terms = Terms { guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
+            order_by(task, &terms, ways, stress_time() / 8);
+        }
+    }
+}
+
+const CHECKED: [(Guard, u32); 4] =
+    [(Guard::Check, 128), (Guard::Check, 1024), (Guard::Check, 16384), (Guard::Hybrid, 4096)];
+
+fn order_by(task: &Task, terms: &Terms, ways: Ways, time: Duration) {
     let (rank, count) = (task.rank() as usize, task.count() as usize);
     let moves = ways == Ways::Moved;
-    let terms = Terms { sharing, placement, moves, ..Terms::default() };
+    let terms = Terms { moves, ..*terms };
     let words = Array::<u64>::together(task, PAGES * WORDS, &terms).expect("allocated");
     let mut dice = Dice::new(0x5EED + u64::from(task.rank()));
     let mut seen = vec![0; PAGES * count];
     let mut stored = 0;
     task.barrier();
-    let end = Instant::now() + stress_time() / 12;
+    let end = Instant::now() + time;
     while Instant::now() < end {
         if moves {
             let place = words.as_ptr().wrapping_add(dice.index(PAGES) * WORDS).cast();
@@ -118,6 +142,11 @@ fn what_is_found_fits_one_order_of_stores() {
     passes("order");
 }
 
+#[test]
+fn what_checked_code_finds_fits_one_order_of_stores() {
+    passes("checked_order");
+}
+
 /// The same with so little room for copies that blocks are given back all the time.
 #[test]
 fn what_is_given_back_fits_one_order_of_stores() {
@@ -137,10 +166,24 @@ fn atomic(words: &Array<u64>, index: usize) -> &AtomicU64 {
 /// Atomic instructions count right, of several threads in each component, for every page is with one who may write it.
 fn atomics(task: &Task) {
     for sharing in [Sharing::Stache, Sharing::Migratory] {
-        let words = Array::<u64>::together(task, 4 * WORDS, &Terms { sharing, ..Terms::default() })
-            .expect("allocated");
+        count_by_atomics(task, &Terms { sharing, ..Terms::default() }, stress_time() / 2);
+    }
+}
+
+fn checked_atomics(task: &Task) {
+    for (guard, block_bytes) in CHECKED {
+        for sharing in [Sharing::Stache, Sharing::Migratory] {
+            let terms = Terms { guard, block_bytes, sharing, ..Terms::default() };
+            count_by_atomics(task, &terms, stress_time() / 8);
+        }
+    }
+}
+
+fn count_by_atomics(task: &Task, terms: &Terms, time: Duration) {
+    {
+        let words = Array::<u64>::together(task, 4 * WORDS, terms).expect("allocated");
         task.barrier();
-        let end = Instant::now() + stress_time() / 2;
+        let end = Instant::now() + time;
         let added: u64 = std::thread::scope(|scope| {
             let thread = |number: u64| {
                 let words = &words;
@@ -148,8 +191,9 @@ fn atomics(task: &Task) {
                     let mut dice = Dice::new(number);
                     let mut added = 0;
                     while Instant::now() < end {
-                        let index = dice.index(words.len());
-                        atomic(words, index).fetch_add(1, Ordering::Relaxed);
+                        let word = atomic(words, dice.index(words.len()));
+                        let add = || word.fetch_add(1, Ordering::Relaxed);
+                        with_right(word.as_ptr().cast(), 8, true, add).expect("it is allocated");
                         added += 1;
                     }
                     added
@@ -160,7 +204,7 @@ fn atomics(task: &Task) {
         });
         let added = task.reduce(Combine::Sum, &[added])[0];
         let counted: u64 = (0..words.len()).map(|index| words.get(index)).sum();
-        assert_eq!(counted, added, "{sharing:?}");
+        assert_eq!(counted, added, "{terms:?}");
         task.barrier();
     }
 }
@@ -168,6 +212,85 @@ fn atomics(task: &Task) {
 #[test]
 fn atomic_instructions_count_right() {
     passes("atomics");
+}
+
+#[test]
+fn atomic_instructions_of_checked_code_count_right() {
+    passes("checked_atomics");
+}
+
+/// Threads that need many blocks together, some of which others need too: each gets all of its own in the end, and what it does to them is whole.
+fn ranges(task: &Task) {
+    const TURNS: u64 = 200;
+    const BYTES: usize = 4096;
+    for (guard, block_bytes) in [(Guard::Check, 128), (Guard::Check, 1024)] {
+        let terms = Terms { guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
+        let words = Array::<u64>::together(task, 4 * WORDS, &terms).expect("allocated");
+        task.barrier();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let words = &words;
+                scope.spawn(move || {
+                    // Not even: the second half of one is the first of another's, or both are the same.
+                    let first = (task.rank() as usize + thread) % 3 * WORDS / 2;
+                    let add = || {
+                        (first..first + BYTES / 8).for_each(|index| {
+                            // Plain loads and stores, but of this component's other threads.
+                            atomic(words, index).fetch_add(1, Ordering::Relaxed);
+                        });
+                    };
+                    for _ in 0..TURNS {
+                        let start = words.as_ptr().wrapping_add(first).cast();
+                        with_right(start, BYTES, true, add).expect("it is allocated");
+                    }
+                });
+            }
+        });
+        task.barrier();
+        let of = |index: usize| {
+            let threads = (0..task.count() as usize).flat_map(|rank| [rank, rank + 1]);
+            threads
+                .filter(|thread| (thread % 3 * WORDS / 2..thread % 3 * WORDS / 2 + WORDS).contains(&index))
+                .count()
+        };
+        for index in 0..words.len() {
+            assert_eq!(words.get(index), TURNS * of(index) as u64, "word {index}, {terms:?}");
+        }
+        task.barrier();
+    }
+}
+
+#[test]
+fn who_needs_many_blocks_together_gets_them() {
+    passes("ranges");
+}
+
+/// The same of hundreds of blocks, more than can be held one by one: two components each have some of them, and need those of the other.
+fn long_ranges(task: &Task) {
+    const TURNS: usize = 8;
+    let terms = Terms { guard: Guard::Check, block_bytes: 128, ..Terms::default() };
+    let words = Array::<u64>::together(task, 3 * LARGEST_BLOCK_BYTES / 16, &terms).expect("allocated");
+    task.barrier();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let words = &words;
+            scope.spawn(move || {
+                // The first two thirds, or the last.
+                let first = (task.rank() as usize + thread) % 2 * LARGEST_BLOCK_BYTES / 16;
+                let start = words.as_ptr().wrapping_add(first).cast();
+                for _ in 0..TURNS {
+                    task.fetch(start, LARGEST_BLOCK_BYTES, true).expect("it is allocated");
+                    words.set(first, 1);
+                }
+            });
+        }
+    });
+    task.barrier();
+}
+
+#[test]
+fn who_needs_hundreds_of_blocks_together_gets_them() {
+    passes("long_ranges");
 }
 
 /// Neighbours in one frame, each with a page of addresses of its own.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use comb_region::launch::{Launch, Outcome, Output};
 use comb_region::task::Share;
-use comb_region::{Combine, Placement, Task, Terms};
+use comb_region::{Combine, Guard, Placement, Task, Terms};
 
 /// Which case a component is to run.
 const CASE: &str = "COMB_TEST_CASE";
@@ -20,8 +20,10 @@ type Case = (&'static str, fn(&Task));
 
 const CASES: &[Case] = &[
     ("pipes", pipes),
+    ("checked_pipes", checked_pipes),
     ("uncovered", uncovered),
     ("datagrams", datagrams),
+    ("checked_datagrams", checked_datagrams),
     ("streams", streams),
     ("bad_addresses", bad_addresses),
     ("dies_in_the_heap", dies_in_the_heap),
@@ -91,9 +93,16 @@ fn passes(case: &str) {
 
 /// Memory that lives with component 0: all others have no right to any of it at first.
 fn elsewhere(task: &Task, bytes: usize) -> *mut u8 {
-    let terms = Terms { placement: Placement::At(0), ..Terms::default() };
+    elsewhere_by(task, bytes, (Guard::Page, 4096))
+}
+
+fn elsewhere_by(task: &Task, bytes: usize, (guard, block_bytes): (Guard, u32)) -> *mut u8 {
+    let terms = Terms { guard, block_bytes, placement: Placement::At(0), ..Terms::default() };
     task.allocate_together(bytes as u64, &terms).expect("allocated")
 }
+
+/// Where a program's own code looks for its rights, the kernel has to be kept from what is not there all the more: nothing stops it.
+const CHECKED: [(Guard, u32); 3] = [(Guard::Check, 128), (Guard::Check, 4096), (Guard::Hybrid, 4096)];
 
 fn error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
@@ -116,8 +125,16 @@ fn pattern(number: u32, bytes: usize) -> Vec<u8> {
 
 /// One after the other, each writes what the one before has read into the memory, and reads something else into it.
 fn pipes(task: &Task) {
+    pipes_by(task, (Guard::Page, 4096));
+}
+
+fn checked_pipes(task: &Task) {
+    CHECKED.into_iter().for_each(|kind| pipes_by(task, kind));
+}
+
+fn pipes_by(task: &Task, kind: (Guard, u32)) {
     const BYTES: usize = 3 * 4096 + 100;
-    let memory = elsewhere(task, BYTES + 50);
+    let memory = elsewhere_by(task, BYTES + 50, kind);
     // Not at the start of a page.
     let memory = memory.wrapping_add(50);
     for turn in 0..3 * task.count() {
@@ -146,6 +163,11 @@ fn read_and_write_fetch_what_is_elsewhere() {
     passes("pipes");
 }
 
+#[test]
+fn read_and_write_fetch_what_only_the_programs_code_looks_for() {
+    passes("checked_pipes");
+}
+
 /// What the other cases are good for.
 fn uncovered(task: &Task) {
     let memory = elsewhere(task, 4096);
@@ -167,9 +189,17 @@ fn without_cover_the_kernel_says_that_the_address_is_bad() {
 }
 
 fn datagrams(task: &Task) {
+    datagrams_by(task, (Guard::Page, 4096));
+}
+
+fn checked_datagrams(task: &Task) {
+    CHECKED.into_iter().for_each(|kind| datagrams_by(task, kind));
+}
+
+fn datagrams_by(task: &Task, kind: (Guard, u32)) {
     const COUNT: u32 = 40;
     const BYTES: usize = 1000;
-    let memory = elsewhere(task, COUNT as usize * BYTES);
+    let memory = elsewhere_by(task, COUNT as usize * BYTES, kind);
     task.barrier();
     if task.rank() == 1 {
         let ends = pair(libc::SOCK_DGRAM);
@@ -199,15 +229,21 @@ fn datagrams(task: &Task) {
     task.barrier();
     for number in 0..COUNT {
         let at = memory.wrapping_add(number as usize * BYTES);
-        // SAFETY: within the allocation; nobody stores.
-        let found = unsafe { std::slice::from_raw_parts(at, BYTES) };
-        assert_eq!(found, pattern(number, BYTES), "datagram {number}");
+        let mut found = [0; BYTES];
+        comb_memory::careful_copy_from(at, &mut found).expect("it is there");
+        assert_eq!(found[..], pattern(number, BYTES), "datagram {number}");
     }
+    task.barrier();
 }
 
 #[test]
 fn a_datagram_that_is_received_into_memory_elsewhere_is_not_lost() {
     passes("datagrams");
+}
+
+#[test]
+fn a_datagram_that_is_received_into_memory_that_nothing_stops_is_not_lost() {
+    passes("checked_datagrams");
 }
 
 /// As C programs do it: libc makes the system calls.

@@ -56,7 +56,7 @@ impl<'a> Objects<'a> {
         let object = |index: usize| {
             let place = match guard {
                 Guard::Mmu => task.object(memory, index).expect("so many"),
-                Guard::Page => memory.wrapping_add(index * 128),
+                _ => memory.wrapping_add(index * 128),
             };
             place.cast::<u64>()
         };

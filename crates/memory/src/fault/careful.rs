@@ -3,9 +3,12 @@
 //! A fault within the copy's few instructions, and nowhere else, is answered by going on behind them.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
-use super::Reason;
-use crate::space::{HEAP, index};
+use super::{Reason, Verdict};
+use crate::images;
+use crate::software;
+use crate::space::index;
 
 /// Where a careful copy ended, and why. Bytes before it are copied, and perhaps some behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -63,26 +66,58 @@ unsafe extern "C" {
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
-#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_from(shared: *const u8, into: &mut [u8]) -> Result<(), LostAt> {
     check(shared.addr(), into.len());
-    // SAFETY: within the heap there is no private memory of anybody, and `into` is a slice.
-    unsafe { copy(into.as_mut_ptr(), shared, into.len()) }
+    let mut place = shared;
+    for piece in pieces(shared.addr(), into.len()) {
+        let (into, bytes) = (into[piece.clone()].as_mut_ptr(), piece.len());
+        // SAFETY: within the heap there is no private memory of anybody, and `into` is part of a slice.
+        let copied = || unsafe { copy(into, place, bytes) };
+        lost(place, software::with_right(place, bytes, false, copied))?;
+        place = place.wrapping_add(bytes);
+    }
+    Ok(())
+}
+
+/// What is copied together: whole words, and never much, for this thread may have to look first.
+fn pieces(address: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let first = software::PIECE_BYTES - address % software::PIECE_BYTES;
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let piece = start..bytes.min(if start == 0 { first } else { start + software::PIECE_BYTES });
+        start = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+fn lost(place: *const u8, copied: Result<Result<(), LostAt>, Verdict>) -> Result<(), LostAt> {
+    let reason = match copied {
+        Ok(copied) => return copied,
+        Err(Verdict::Lost(reason)) => reason,
+        Err(_) => Reason::Other("nothing is allocated there"),
+    };
+    Err(LostAt { address: place.addr(), reason })
 }
 
 /// Copies to shared memory; an error if some of it is lost. Bytes before that have been stored.
 ///
 /// # Panics
 /// If it is not memory of the heap. In the heap, addresses where nothing is allocated end the process.
-#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address of the heap will do: it is checked")]
 pub fn careful_copy_to(bytes: &[u8], shared: *mut u8) -> Result<(), LostAt> {
     check(shared.addr(), bytes.len());
-    // SAFETY: as above.
-    unsafe { copy(shared, bytes.as_ptr(), bytes.len()) }
+    let mut place = shared;
+    for piece in pieces(shared.addr(), bytes.len()) {
+        let bytes = &bytes[piece];
+        // SAFETY: as above.
+        let copied = || unsafe { copy(place, bytes.as_ptr(), bytes.len()) };
+        lost(place, software::with_right(place, bytes.len(), true, copied))?;
+        place = place.wrapping_add(bytes.len());
+    }
+    Ok(())
 }
 
 fn check(address: usize, bytes: usize) {
-    let is_heap = HEAP.contains(&address) && bytes <= HEAP.end - address;
+    let is_heap = images::covers(address, bytes);
     assert!(is_heap || bytes == 0, "{bytes} bytes at {address:#x} are not in the shared heap");
 }
 

@@ -32,6 +32,8 @@ static OWN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 pub(super) struct Interrupted {
     pub(super) address: usize,
     pub(super) is_store: bool,
+    /// Where the thread was.
+    pub(super) instruction: usize,
     /// The processor's word, not somebody's `kill`.
     pub(super) is_fault: bool,
     /// The same, or another of the processor's complaints: about an address that cannot be one, it does not say which.
@@ -112,6 +114,7 @@ extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, contex
         Interrupted {
             address: (*information).si_addr().addr(),
             is_store: registers[libc::REG_ERR as usize] & ERROR_IS_STORE != 0,
+            instruction: index(registers[libc::REG_RIP as usize].cast_unsigned()),
             is_fault: (*information).si_code > 0 && is_page_fault,
             is_raised: (*information).si_code > 0,
             blocked: *interrupted_mask(context),

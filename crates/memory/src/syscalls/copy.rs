@@ -4,6 +4,8 @@
 //! [`landing`], and the caller hears how far the copy came. (Hive §4.1: careful reference)
 #![expect(unsafe_code, reason = "accesses to addresses that a program gave, which may be bad")]
 
+use crate::software;
+
 std::arch::global_asm!(
     ".pushsection .text.comb_memory_copy,\"ax\",@progbits",
     ".hidden comb_memory_copy",
@@ -58,9 +60,10 @@ pub fn landing(instruction: usize) -> Option<usize> {
 
 /// Copies from an address that may be shared, or bad. Gives back how many bytes were copied.
 pub fn load(from: usize, into: &mut [u8]) -> usize {
-    // SAFETY: `into` is ours; a bad `from` ends the copy by way of `landing`.
-    let missing = unsafe { comb_memory_copy(into.as_mut_ptr(), from as *const u8, into.len()) };
-    into.len() - missing
+    in_pieces(from, into.len(), false, |done, bytes| {
+        // SAFETY: `into` is ours; a bad `from` ends the copy by way of `landing`.
+        unsafe { comb_memory_copy(into[done..].as_mut_ptr(), (from + done) as *const u8, bytes) }
+    })
 }
 
 /// Copies to an address that may be shared, or bad. Gives back how many bytes were copied.
@@ -68,9 +71,40 @@ pub fn load(from: usize, into: &mut [u8]) -> usize {
 /// # Safety
 /// `to` and what follows is memory that the caller was given to write, or no memory at all.
 pub unsafe fn store(bytes: &[u8], to: usize) -> usize {
-    // SAFETY: by the caller; a bad `to` ends the copy by way of `landing`.
-    let missing = unsafe { comb_memory_copy(to as *mut u8, bytes.as_ptr(), bytes.len()) };
-    bytes.len() - missing
+    in_pieces(to, bytes.len(), true, |done, piece| {
+        // SAFETY: by the caller; a bad `to` ends the copy by way of `landing`.
+        unsafe { comb_memory_copy((to + done) as *mut u8, bytes[done..].as_ptr(), piece) }
+    })
+}
+
+/// Moves bytes from or to a place, with the right to a piece of it at a time where that has to be looked for. `copy` is told how many are done
+/// and how many are next, and says how many of those are missing. How many were moved.
+fn in_pieces(
+    place: usize,
+    bytes: usize,
+    is_store: bool,
+    mut copy: impl FnMut(usize, usize) -> usize,
+) -> usize {
+    let mut done = 0;
+    while done < bytes {
+        let here = place.wrapping_add(done);
+        // What is not shared, nobody takes.
+        let piece = if software::is_needed() && super::is_shared(here) {
+            (bytes - done).min(software::PIECE_BYTES - here % software::PIECE_BYTES)
+        } else {
+            bytes - done
+        };
+        let missing = if piece > software::PIECE_BYTES {
+            copy(done, piece)
+        } else {
+            software::with_right(here as *const u8, piece, is_store, || copy(done, piece)).unwrap_or(piece)
+        };
+        done += piece - missing;
+        if missing > 0 {
+            break;
+        }
+    }
+    done
 }
 
 /// Whether a byte can be loaded; if it can, this thread had the right to when that was done.
@@ -81,7 +115,8 @@ pub(super) fn touch_load(at: usize) -> bool {
 /// Whether a byte can be stored to; if it can, this thread had the right to when that was done. Its value stays.
 pub(super) fn touch_store(at: usize) -> bool {
     // SAFETY: writes back what is there, atomically; a bad address ends it by way of `landing`.
-    unsafe { comb_memory_touch(at as *mut u8) == 0 }
+    let touch = || unsafe { comb_memory_touch(at as *mut u8) == 0 };
+    software::with_right(at as *const u8, 1, true, touch).unwrap_or(false)
 }
 
 /// A value of plain bytes at an address that may be bad.

@@ -97,6 +97,18 @@ pub(crate) fn no_late_store(kind: Kind) {
     });
 }
 
+/// A thread stores to two blocks that it has looked at together, first to one that nobody has touched. There it is stopped, and lets go what it had, or
+/// whoever takes the other would wait for it for ever. Before it goes on it has to have
+/// both again, though each is taken while it gets the other.
+pub(crate) fn together(kind: Kind) {
+    let world = begin(kind, 70, ReadWrite);
+    world.store(3, 1);
+    world.policy(Policy::Rob);
+    world.store_both([60, 3], 7);
+    assert_eq!(world.stops(), [(3, true), (60, true)], "it has stored to what was taken");
+    assert_eq!((world.content(60), world.content(3)), (7, 7));
+}
+
 /// Before a block is filled with something newer, everybody has stopped reading the old: what a reader sees never goes back.
 pub(crate) fn no_late_load(kind: Kind) {
     let world = begin(kind, BLOCKS, Invalid);
@@ -132,11 +144,11 @@ pub(crate) fn counters(kind: Kind) {
     let world = begin(kind, BLOCKS, ReadWrite);
     let added = AtomicU64::new(0);
     let counts = |thread, contest: &Contest| {
-        world.word(thread).fetch_add(1, Ordering::Relaxed);
+        world.add(thread, 1);
         let mut count = 1;
         contest.begin();
         while contest.goes_on() {
-            world.word((count + thread) % 7).fetch_add(1, Ordering::Relaxed);
+            world.add((count + thread) % 7, 1);
             count += 1;
         }
         added.fetch_add(count, Ordering::Relaxed);

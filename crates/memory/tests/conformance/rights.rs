@@ -171,17 +171,14 @@ pub(crate) fn dropped(kind: Kind) {
         let page = page.wrapping_sub(page.addr() % 4096);
         // SAFETY: the block's memory; its content is in the frames.
         assert_eq!(unsafe { libc::madvise(page.cast(), 4096, libc::MADV_DONTNEED) }, 0);
-        // SAFETY: as above.
-        unsafe { world.place(3).add(middle).read_volatile() };
+        world.load_byte(3, middle);
         assert_eq!((world.access(3), world.probe(3)), (access, access));
         if access == ReadWrite {
-            // SAFETY: as above.
-            unsafe { world.place(3).add(middle).write_volatile(1) };
+            world.store_byte(3, middle, 1);
             assert_eq!(world.stops(), []);
         }
         world.set(3..4, Invalid);
-        // SAFETY: as above.
-        unsafe { world.place(3).add(middle).read_volatile() };
+        world.load_byte(3, middle);
         assert_eq!(world.stops(), [(3, false)]);
     }
 }

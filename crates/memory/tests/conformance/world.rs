@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use comb_memory::{Access, Block, Fault, Layout, Memory, MemoryOptions, Reason, Verdict, install, pointer};
+use comb_memory::software::{FLAG, Wanted, with_right, with_rights};
+use comb_memory::{
+    Access, Block, Fault, Grain, Layout, Memory, MemoryOptions, Reason, Verdict, install, pointer,
+};
 
 use crate::Kind;
 
@@ -29,7 +32,11 @@ pub(crate) enum Policy {
     WaitWithSignals,
     /// Says that it is lost.
     Lose,
+    /// Lets a thread go on that may, and takes block 3 from it meanwhile; gives it what it may not have, and takes block 60. Then as `Grant`.
+    Rob,
 }
+
+const FLAGS: u64 = u64::from_ne_bytes([FLAG; 8]);
 
 static WORLD: OnceLock<World> = OnceLock::new();
 static POLICY: AtomicU64 = AtomicU64::new(Policy::Grant as u64);
@@ -71,6 +78,9 @@ fn serve(fault: Fault) -> Verdict {
     if is_allowed() {
         REPAIRS.fetch_add(1, Ordering::Relaxed);
         world.memory.repair(&world.layout, block).unwrap();
+        if POLICY.load(Ordering::Relaxed) == Policy::Rob as u64 {
+            world.set(3..4, Access::ReadOnly);
+        }
         return Verdict::Retry;
     }
     let policy = POLICY.load(Ordering::Relaxed);
@@ -102,6 +112,10 @@ fn serve(fault: Fault) -> Verdict {
     let access = if fault.is_store { Access::ReadWrite } else { Access::ReadOnly };
     if world.memory.access(&world.layout, block) > access {
         world.memory.set(&world.layout, block.0..block.0 + 1, access).unwrap();
+    }
+    if policy == Policy::Rob as u64 {
+        world.policy(Policy::Grant);
+        world.set(60..61, Access::ReadOnly);
     }
     Verdict::Retry
 }
@@ -157,12 +171,65 @@ impl World {
         unsafe { AtomicU64::from_ptr(self.place(block).add(16).cast()) }
     }
 
+    /// As compiled code loads it: by itself, or once more with the right if it looks like a flag.
     pub(crate) fn load(&self, block: u64) -> u64 {
-        self.word(block).load(Ordering::Relaxed)
+        let word = self.word(block);
+        match word.load(Ordering::Relaxed) {
+            FLAGS if self.layout.grain() == Grain::Checked => {
+                self.with_right(word.as_ptr().cast(), 8, false, || word.load(Ordering::Relaxed))
+            }
+            value => value,
+        }
     }
 
     pub(crate) fn store(&self, block: u64, value: u64) {
-        self.word(block).store(value, Ordering::Relaxed);
+        let word = self.word(block);
+        self.with_right(word.as_ptr().cast(), 8, true, || word.store(value, Ordering::Relaxed));
+    }
+
+    pub(crate) fn add(&self, block: u64, value: u64) {
+        let word = self.word(block);
+        self.with_right(word.as_ptr().cast(), 8, true, || word.fetch_add(value, Ordering::Relaxed));
+    }
+
+    /// The same value to the words of two blocks, which are looked for together.
+    pub(crate) fn store_both(&self, blocks: [u64; 2], value: u64) {
+        let words = blocks.map(|block| self.word(block));
+        let wanted = words.map(|word| Wanted { start: word.as_ptr().cast(), bytes: 8, is_store: true });
+        with_rights(&wanted, || words.iter().for_each(|word| word.store(value, Ordering::Relaxed)))
+            .expect("it is allocated");
+    }
+
+    /// A byte of a block: it looks first, whatever it would find.
+    pub(crate) fn load_byte(&self, block: u64, at: usize) -> u8 {
+        let place = self.place(block).wrapping_add(at);
+        // SAFETY: shared memory, of any value, there as long as the process.
+        self.with_right(place, 1, false, || unsafe { place.read_volatile() })
+    }
+
+    pub(crate) fn store_byte(&self, block: u64, at: usize, value: u8) {
+        let place = self.place(block).wrapping_add(at);
+        // SAFETY: as above.
+        self.with_right(place, 1, true, || unsafe { place.write_volatile(value) });
+    }
+
+    /// Accesses as the code of a program makes them over this kind of memory.
+    fn with_right<R>(
+        &self,
+        place: *const u8,
+        bytes: usize,
+        is_store: bool,
+        accesses: impl FnOnce() -> R,
+    ) -> R {
+        let is_looked_for = match self.layout.grain() {
+            Grain::Checked => true,
+            Grain::CheckedStores => is_store,
+            Grain::Pages | Grain::Minipages => false,
+        };
+        if !is_looked_for {
+            return accesses();
+        }
+        with_right(place, bytes, is_store, accesses).expect("it is allocated")
     }
 
     /// The same counter, as the protocol sees it.

@@ -35,6 +35,8 @@ pub(crate) enum Mistake {
     Synchronise(#[from] crate::synchronise::Mistake),
     #[error(transparent)]
     Futex(#[from] crate::futex::Mistake),
+    #[error(transparent)]
+    Call(#[from] crate::calls::Mistake),
 }
 
 impl Engine {
@@ -88,6 +90,10 @@ impl Engine {
             Kind::May => self.core.answered(from, head[0], [head[1], head[2]]),
             Kind::Publish => self.take_publish(from, &head),
             Kind::Hint => self.take_hint(from, &head),
+            Kind::Call => Ok(self.calls.hear(from, &head, content)?),
+            Kind::CallAnswer => Ok(self.calls.hear_answer(&mut self.core, from, &head, content)?),
+            Kind::Release => self.take_release(from, &head),
+            Kind::End => self.take_end(from, &head),
             Kind::Checkpoint | Kind::Enter | Kind::Leave => Err(Mistake::Nonsense),
             Kind::Bye => {
                 self.futexes.forget(from);
@@ -137,9 +143,11 @@ impl Engine {
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let kind = word as u8;
         let message = Message { kind, block: Block(block), word: head[3], content };
+        self.core.heard = Some(from);
         let mut driver = Driver::hearing(&mut self.core, &mut entry.shape, content);
         let heard = protocol.on_message(&mut driver, CellId(from), message);
         drop(driver);
+        self.core.heard = None;
         // Whoever asked may have been sent on, and was not the thread that missed it.
         if let Some(home) = entry.shape.home(block).filter(|&home| home == from && !content.is_empty()) {
             self.core.depend_on(home);
@@ -183,7 +191,8 @@ impl Engine {
         let layout = allocation.layout().map_err(|_| Mistake::Nonsense)?;
         let last = allocation.offset + layout.span() - 1;
         let is_its_own = |offset| Heap::owner(offset, count) == from;
-        if !is_its_own(allocation.offset) || !is_its_own(last) || allocation.creator != from {
+        let is_in_heap = allocation.image == 0;
+        if !is_its_own(allocation.offset) || !is_its_own(last) || allocation.creator != from || !is_in_heap {
             return Err(Mistake::Elsewhere(allocation.offset));
         }
         let before = self.entries.range(..=last).next_back();
@@ -198,7 +207,7 @@ impl Engine {
     fn take_freed(&mut self, from: u32, head: &Head) -> Result<(), Mistake> {
         let [token, offset, ..] = *head;
         let entry = self.entries.get(&offset).ok_or(Mistake::NoAllocation(offset))?;
-        if entry.shape.allocation.creator != from {
+        if !entry.may_be_freed_by(from) {
             return Err(Mistake::Elsewhere(offset));
         }
         self.remove(offset);
@@ -294,7 +303,10 @@ mod tests {
             prop::collection::vec(any::<u8>(), 0..60),
             Just(postcard::to_stdvec(&allocation(0, Sharing::Stache, Guard::Page)).expect("plain")),
         ];
-        let anything = (1..3_u32, 0..12_u8, number(), offset, number(), number(), content);
+        // Not that anything is to be given back: it would be.
+        let calls = [Kind::Call, Kind::CallAnswer, Kind::End].map(|kind| kind as u8);
+        let kinds = prop_oneof![12 => 0..12_u8, 3 => proptest::sample::select(calls.to_vec())];
+        let anything = (1..3_u32, kinds, number(), offset, number(), number(), content);
         // What a peer would say, at another time.
         let plausible = (
             1..3_u32,
@@ -400,6 +412,11 @@ mod tests {
         assert!(refused.contains("more than 65536 threads"), "{refused}");
         assert_eq!(say(2, lock(WRITE, here[0], 0), &[]), Ok(()));
         assert_eq!(say(2, sleeps(1 << 30), &[]), Ok(()));
+        const LATE: u64 = 12;
+        const GATHER: u64 = 13;
+        assert!(say(1, lock(GATHER, here[0], 70_001), &[]).is_err(), "they count as locks do");
+        let refused = say(2, lock(LATE, here[1], 5), &[]).expect_err("it does not wait").to_string();
+        assert!(refused.contains("does not hold"), "{refused}");
         // What is over makes room.
         assert_eq!(say(1, lock(UNLOCK, here[7], 7), &[]), Ok(()));
         assert_eq!(say(1, lock(WRITE, here[65_536], 70_000), &[]), Ok(()));

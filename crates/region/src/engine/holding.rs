@@ -1,6 +1,7 @@
 //! Who has got a right is to use it before it is taken: for some microseconds, messages about its block wait. Without that two components that store to
 //! one block take it from each other before either has stored, and come back for ever.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use comb_coherence::Block;
@@ -11,14 +12,22 @@ use crate::wire::Head;
 /// A message as it came.
 type Kept = (u32, Head, Vec<u8>);
 
-/// Messages about a block that a thread is to have for a moment.
+/// A block that a thread is to have for a moment: messages about it are kept.
 struct Hold {
     offset: u64,
     block: u64,
     until: Instant,
     /// The thread that it is for has not been seen since it was told.
     is_coming: bool,
-    messages: Vec<Kept>,
+}
+
+/// The same for blocks that a thread wants together.
+struct RangeHold {
+    thread: u64,
+    offset: u64,
+    blocks: Range<u64>,
+    /// None: until the thread has those behind them, too. That comes to an end, for all wait for blocks in the same order.
+    until: Option<Instant>,
 }
 
 /// How soon who has got a right makes its access.
@@ -41,8 +50,11 @@ const SLEEPERS_HOLD: Duration = Duration::from_micros(200);
 /// More threads than this that were given something at once have to take their chance.
 const MOST_HOLDS: usize = 64;
 
-/// The last thread that was served, where, and when.
-#[derive(Default)]
+/// Places that are remembered where threads were served: as many as one wants together, and some.
+const REMEMBERED: usize = 16;
+
+/// A thread that was served, where, and when.
+#[derive(Clone, Copy, Default)]
 struct Served {
     thread: u64,
     address: usize,
@@ -54,32 +66,84 @@ struct Served {
 #[derive(Default)]
 pub(super) struct Holds {
     holds: Vec<Hold>,
-    served: Served,
+    ranges: Vec<RangeHold>,
+    /// In the order in which they came.
+    kept: Vec<Kept>,
+    served: [Served; REMEMBERED],
+    /// Which of them is overwritten next.
+    oldest: usize,
 }
 
 impl Holds {
-    /// Whether some message waits.
+    /// Whether some message waits for nothing but time.
     pub(super) fn are_owing(&self) -> bool {
-        self.holds.iter().any(|hold| !hold.messages.is_empty())
+        let is_open = |range: &RangeHold, head: &Head| {
+            range.until.is_none() && range.offset == head[1] && range.blocks.contains(&head[2])
+        };
+        self.kept.iter().any(|(_, head, _)| !self.ranges.iter().any(|range| is_open(range, head)))
     }
 
     /// Keeps a message, if it is about a block that is held: until [`Engine::release_held`] has found that its time is over. Whether it is.
     pub(super) fn keep(&mut self, from: u32, head: &Head, content: &[u8]) -> bool {
-        let is_it = |hold: &&mut Hold| (hold.offset, hold.block) == (head[1], head[2]);
-        let hold = self.holds.iter_mut().find(is_it);
-        hold.map(|hold| hold.messages.push((from, *head, content.to_vec()))).is_some()
+        // None overtakes another.
+        let is_kept = self.is_held(head[1], head[2]) || self.is_awaited(head[1], head[2]);
+        if is_kept {
+            self.kept.push((from, *head, content.to_vec()));
+        }
+        is_kept
+    }
+
+    fn is_held(&self, offset: u64, block: u64) -> bool {
+        self.holds.iter().any(|hold| (hold.offset, hold.block) == (offset, block))
+            || self.ranges.iter().any(|range| range.offset == offset && range.blocks.contains(&block))
+    }
+
+    /// Whether a message about a block is kept.
+    fn is_awaited(&self, offset: u64, block: u64) -> bool {
+        self.kept.iter().any(|(_, head, _)| (head[1], head[2]) == (offset, block))
     }
 
     fn hold(&mut self, (offset, block): (u64, u64), until: Instant, is_coming: bool) {
+        let is_awaited = self.is_awaited(offset, block);
         let is_it = |hold: &&mut Hold| (hold.offset, hold.block) == (offset, block);
         if let Some(hold) = self.holds.iter_mut().find(is_it) {
             // Others have waited for it long enough, unless nobody has had it yet.
-            if hold.is_coming || hold.messages.is_empty() {
+            if hold.is_coming || !is_awaited {
                 (hold.until, hold.is_coming) = (until, is_coming);
             }
         } else if self.holds.len() < MOST_HOLDS {
-            self.holds.push(Hold { offset, block, until, is_coming, messages: Vec::new() });
+            self.holds.push(Hold { offset, block, until, is_coming });
         }
+    }
+
+    /// A thread has these, and waits for what is behind them.
+    pub(super) fn hold_range(&mut self, thread: u64, offset: u64, blocks: Range<u64>) {
+        self.ranges.retain(|range| range.thread != thread);
+        self.ranges.push(RangeHold { thread, offset, blocks, until: None });
+    }
+
+    /// A thread has all that it wanted together, or wants it no more.
+    pub(super) fn hold_range_until(&mut self, thread: u64, all: Option<((u64, Range<u64>), Instant)>) {
+        self.ranges.retain(|range| range.thread != thread);
+        let Some(((offset, blocks), until)) = all else { return };
+        let is_given = |hold: &&mut Hold| hold.offset == offset && blocks.contains(&hold.block);
+        for hold in self.holds.iter_mut().filter(is_given) {
+            (hold.until, hold.is_coming) = (until, false);
+        }
+        if blocks.end - blocks.start > 1 {
+            self.ranges.push(RangeHold { thread, offset, blocks, until: Some(until) });
+        }
+    }
+
+    /// Messages about what is not held any more.
+    fn released(&mut self) -> Vec<Kept> {
+        let now = Instant::now();
+        self.holds.retain(|hold| now < hold.until);
+        self.ranges.retain(|range| range.until.is_none_or(|until| now < until));
+        let mut kept = std::mem::take(&mut self.kept);
+        let released = kept.extract_if(.., |(_, head, _)| !self.is_held(head[1], head[2])).collect();
+        self.kept = kept;
+        released
     }
 }
 
@@ -96,30 +160,43 @@ impl Engine {
         }
     }
 
-    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can.
-    pub(crate) fn served(&mut self, thread: u64, address: usize, pace: &Pace) {
-        let Some((entry, block)) = locate(&mut self.entries, address) else { return };
+    /// A thread that has its right may be robbed of it before it has used it: for a moment nobody can. Until when.
+    pub(crate) fn served(&mut self, thread: u64, address: usize, pace: &Pace) -> Option<Instant> {
+        let (entry, block) = locate(&mut self.entries, address)?;
         let offset = entry.shape.allocation.offset;
         let now = Instant::now();
-        let last = &self.holds.served;
+        let Holds { served, oldest, .. } = &mut self.holds;
+        let is_it = |last: &Served| (last.thread, last.address) == (thread, address);
+        let place = served.iter().position(is_it).unwrap_or_else(|| {
+            *oldest = (*oldest + 1) % REMEMBERED;
+            *oldest
+        });
+        let last = &mut served[place];
         let is_back = (last.thread, last.address) == (thread, address)
             && last.at.is_some_and(|at| now - at < pace.at_once);
         let times = if is_back { last.times + 1 } else { 0 };
-        self.holds.served = Served { thread, address, at: Some(now), times };
+        *last = Served { thread, address, at: Some(now), times };
         let until = now + LONGEST_HOLD.min(pace.hold * (1 << times.min(10)));
         self.holds.hold((offset, block.0), until, false);
+        Some(until)
+    }
+
+    /// Whether a thread was served at a place so short a while ago that it cannot have used what it had.
+    pub(super) fn is_back(&self, thread: u64, address: usize) -> bool {
+        let mut served = self.holds.served.iter();
+        let last = served.find(|last| (last.thread, last.address) == (thread, address));
+        last.and_then(|last| last.at).is_some_and(|at| at.elapsed() < OWN.at_once)
     }
 
     /// Hears what was kept for long enough. Whether there was any of it.
     pub(super) fn release_held(&mut self) -> bool {
-        if self.holds.holds.is_empty() {
+        if self.holds.holds.is_empty() && self.holds.ranges.is_empty() && self.holds.kept.is_empty() {
             return false;
         }
-        let now = Instant::now();
-        let over: Vec<Hold> = self.holds.holds.extract_if(.., |hold| now >= hold.until).collect();
-        let had_any = over.iter().any(|hold| !hold.messages.is_empty());
-        over.into_iter().for_each(|hold| self.hear_kept(hold.messages));
-        had_any
+        let released = self.holds.released();
+        let were_any = !released.is_empty();
+        self.hear_kept(released);
+        were_any
     }
 }
 

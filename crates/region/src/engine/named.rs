@@ -165,7 +165,8 @@ mod tests {
         let mut engine = Engine::of_homes(memory(), peers);
         for (offset, imports) in [(copied, false), (imported, true)] {
             let terms = Terms { placement: Placement::At(1), ..Terms::default() };
-            let allocation = Allocation { offset, bytes: 200_000, generation: 7, creator: 1, terms };
+            let allocation =
+                Allocation { offset, bytes: 200_000, generation: 7, creator: 1, terms, image: 0 };
             engine.install_named(allocation, Named::new(1, true), imports).unwrap();
         }
         (engine, homes, agent)

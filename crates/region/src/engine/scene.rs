@@ -25,7 +25,7 @@ pub(crate) fn engine() -> Engine {
 pub(crate) fn allocation(offset: u64, sharing: Sharing, guard: Guard) -> Allocation {
     let block_bytes = if guard == Guard::Mmu { 128 } else { 4096 };
     let terms = Terms { sharing, guard, block_bytes, placement: Placement::RoundRobin, ..Terms::default() };
-    Allocation { offset, bytes: 300_000, generation: 7, creator: 0, terms }
+    Allocation { offset, bytes: 300_000, generation: 7, creator: 0, terms, image: 0 }
 }
 
 /// A message to a block's home: a client wants to write.

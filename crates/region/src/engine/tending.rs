@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use comb_coherence::placement::{Move, carry_out};
 use comb_coherence::{Access, Block, Tempest};
-use comb_memory::{Grain, PAGE_BYTES};
+use comb_memory::PAGE_BYTES;
 
 use super::{Engine, Entry, Hint, locate};
 use crate::driver::Driver;
@@ -18,6 +18,7 @@ impl Engine {
         if let Some(bytes) = self.core.copies.too_many() {
             self.make_room(bytes);
         }
+        self.go_on_releasing();
         if !self.core.vacated.is_empty() {
             let vacated = std::mem::take(&mut self.core.vacated);
             self.discard(vacated);
@@ -142,6 +143,6 @@ impl Entry {
 
     fn blocks_of_a_frame(&self) -> u64 {
         let layout = &self.shape.layout;
-        if layout.grain() == Grain::Pages { 1 } else { (PAGE_BYTES / layout.block_bytes()) as u64 }
+        (PAGE_BYTES / layout.block_bytes()).max(1) as u64
     }
 }

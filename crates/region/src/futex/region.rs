@@ -52,7 +52,7 @@ pub(super) fn perform(call: &FutexCall) -> Result<isize, Errno> {
     Err(Errno::FAULT)
 }
 
-fn monotonic(from_now: Duration) -> libc::timespec {
+pub(super) fn monotonic(from_now: Duration) -> libc::timespec {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let nanoseconds = now.tv_nsec + i64::from(from_now.subsec_nanos());
     let seconds = now.tv_sec + from_now.as_secs().cast_signed() + nanoseconds / 1_000_000_000;
@@ -60,7 +60,7 @@ fn monotonic(from_now: Duration) -> libc::timespec {
 }
 
 /// The kernel's own, on a word that is made present before.
-fn native(
+pub(super) fn native(
     address: usize,
     operation: i32,
     value: u32,

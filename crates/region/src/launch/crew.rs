@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
 use super::guard::Guard;
+use super::library::{self, LIBRARY_VARIABLE};
 use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
-use super::{LaunchError, frames, program};
+use super::{LaunchError, frames, program, reports};
 use crate::task::{Component, Description, Share, TASK_VARIABLE};
 
 /// Taken from a component's output at once, and given to its input.
@@ -39,6 +40,8 @@ pub(super) struct Plan {
     /// Where components begin. `None`: where the launcher is.
     pub(super) directory: Option<OsString>,
     pub(super) bind: Option<Binding>,
+    /// Whether components record where their memory traffic comes from.
+    pub(super) reports: bool,
     /// Whether what components write comes as events, or goes where the launcher's goes.
     pub(super) captures: bool,
     pub(super) input: InputOfFirst,
@@ -80,6 +83,11 @@ pub(super) enum Event {
         rank: u32,
         process: u32,
         how: How,
+    },
+    /// What a component has recorded. Its end comes next.
+    Reported {
+        rank: u32,
+        part: Vec<u8>,
     },
     /// The input that was ordered last was read. The next may come, or none is wanted any more.
     Read {
@@ -165,11 +173,12 @@ impl Crew {
         Ok(Watched { orders: Some(sender), wake, thread: Some(thread) })
     }
 
-    fn command(&self, rank: u32) -> Result<Command, String> {
+    fn command(&self, rank: u32, report: Option<&OwnedFd>) -> Result<Command, String> {
         let description = Description {
             rank,
             agent: self.place.socket(),
-            frames: self.frames.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
+            frames: self.frames.as_ref().map(AsRawFd::as_raw_fd),
+            report: report.map(AsRawFd::as_raw_fd),
             ..self.plan.description.clone()
         };
         let description = serde_json::to_string(&description).map_err(|error| error.to_string())?;
@@ -178,6 +187,12 @@ impl Crew {
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().map(|(name, value)| (name, value)));
         command.env(TASK_VARIABLE, description);
+        if !self.plan.environment.iter().any(|(name, _)| name == LIBRARY_VARIABLE)
+            && std::env::var_os(LIBRARY_VARIABLE).is_none()
+            && let Some(library) = library::find()
+        {
+            command.env(LIBRARY_VARIABLE, library);
+        }
         if let Some(directory) = &self.plan.directory {
             command.current_dir(directory);
         }
@@ -192,19 +207,22 @@ impl Crew {
         Ok(command)
     }
 
-    fn start_one(&self, rank: u32, guard: &Guard) -> Result<Process, String> {
+    fn start_one(&self, rank: u32, guard: &Guard) -> Result<(Process, Option<OwnedFd>), String> {
+        let report = self.plan.reports.then(reports::make).transpose();
+        let report = report.map_err(|error| format!("cannot make a file for its report (memfd): {error}"))?;
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
         // Only a terminal's own process group may read from it.
         let reads_terminal =
             rank == 0 && self.plan.input == InputOfFirst::Inherited && std::io::stdin().is_terminal();
         let endowment = Endowment {
-            inherits: self.frames.as_ref().map(OwnedFd::as_fd),
+            inherits: [self.frames.as_ref(), report.as_ref()].map(|descriptor| descriptor.map(AsFd::as_fd)),
             guard: Some(guard),
             core,
             has_group: !reads_terminal,
             at_our_end: Signal::KILL,
         };
-        Process::start(self.command(rank)?, &endowment).map_err(|error| error.to_string())
+        let process = Process::start(self.command(rank, report.as_ref())?, &endowment);
+        process.map(|process| (process, report)).map_err(|error| error.to_string())
     }
 }
 
@@ -242,6 +260,8 @@ impl Drop for Watched {
 struct Running {
     rank: u32,
     process: Process,
+    /// Into which it writes what it has recorded.
+    report: Option<OwnedFd>,
     output: Option<ChildStdout>,
     error: Option<ChildStderr>,
 }
@@ -292,7 +312,7 @@ impl Watch {
     fn start(&mut self, crew: &Crew) {
         for rank in crew.plan.first..crew.plan.first + crew.plan.count {
             match crew.start_one(rank, &self.guard) {
-                Ok(mut process) => {
+                Ok((mut process, report)) => {
                     let child = process.child();
                     let (input, output, error) =
                         (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -302,7 +322,7 @@ impl Watch {
                         let _ = rustix::io::ioctl_fionbio(pipe, true);
                     }
                     self.input = input.or(self.input.take());
-                    self.running.push(Running { rank, process, output, error });
+                    self.running.push(Running { rank, process, report, output, error });
                 }
                 // The others would wait for it.
                 Err(reason) => {
@@ -473,7 +493,10 @@ impl Watch {
                     break;
                 }
             }
-            let Running { rank, process, .. } = self.running.swap_remove(index);
+            let Running { rank, process, report, .. } = self.running.swap_remove(index);
+            if let Some(part) = report.and_then(|report| reports::read(&report)) {
+                self.pending.push_back(Event::Reported { rank, part });
+            }
             if rank == 0 {
                 self.input = None;
                 if self.unread.take().is_some() {

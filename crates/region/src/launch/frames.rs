@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 /// As large as the heap: a page frame has the same offset in the file as its page in the heap. What nobody touches takes no memory.
-const BYTES: u64 = 0x2000_0000_0000;
+const BYTES: u64 = comb_memory::HEAP_BYTES;
 
 /// Empty frames, of a size that nobody can change. No program can be executed from them.
 pub(super) fn make() -> rustix::io::Result<OwnedFd> {

@@ -44,8 +44,8 @@ pub(super) struct Process {
 
 /// What a component gets besides what its [`Command`] says.
 pub(super) struct Endowment<'a> {
-    /// Stays open in the program.
-    pub(super) inherits: Option<BorrowedFd<'a>>,
+    /// Stay open in the program.
+    pub(super) inherits: [Option<BorrowedFd<'a>>; 2],
     /// To be told when it begins.
     pub(super) guard: Option<&'a Guard>,
     /// The one core that it runs on.
@@ -61,7 +61,7 @@ impl Process {
     pub(super) fn start(mut command: Command, endowment: &Endowment<'_>) -> std::io::Result<Self> {
         let launcher = rustix::process::getpid();
         let Endowment { has_group, at_our_end, .. } = *endowment;
-        let inherits = endowment.inherits.map(|descriptor| descriptor.as_raw_fd());
+        let inherits = endowment.inherits.map(|descriptor| descriptor.map(|open| open.as_raw_fd()));
         let words = endowment.guard.and_then(Guard::words).map(|words| words.as_raw_fd());
         let cores = endowment.core.map(|core| {
             let mut cores = CpuSet::new();
@@ -80,7 +80,7 @@ impl Process {
             if let Some(cores) = &cores {
                 rustix::thread::sched_setaffinity(None, cores)?;
             }
-            if let Some(descriptor) = inherits {
+            for descriptor in inherits.into_iter().flatten() {
                 // SAFETY: it is borrowed until `start` returns, which is after this; and this process has a copy.
                 let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
                 rustix::io::fcntl_setfd(descriptor, FdFlags::empty())?;

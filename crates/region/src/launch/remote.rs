@@ -214,8 +214,13 @@ fn speak(words: &Receiver<ToPart>, mut input: ChildStdin) {
 fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &SyncSender<Event>) {
     let name = command.get_program().to_string_lossy().into_owned();
     // Of a group of its own: a terminal's Ctrl-C is not for it. Asked to end, it tidies up, which a killed one cannot.
-    let endowment =
-        Endowment { inherits: None, guard: None, core: None, has_group: true, at_our_end: Signal::TERM };
+    let endowment = Endowment {
+        inherits: [None, None],
+        guard: None,
+        core: None,
+        has_group: true,
+        at_our_end: Signal::TERM,
+    };
     command.stderr(Stdio::inherit());
     let gone = |reason: String| {
         let _ = words.send(Word::Gone(reason.clone()));
@@ -270,9 +275,9 @@ fn hear_all(
     }
     while let Some(message) = conversation::read(output)? {
         match message {
-            FromPart::Event(Event::Ended { rank, .. } | Event::Printed { rank, .. })
-                if !(share.first..share.first + share.count).contains(&rank) =>
-            {
+            FromPart::Event(
+                Event::Ended { rank, .. } | Event::Printed { rank, .. } | Event::Reported { rank, .. },
+            ) if !(share.first..share.first + share.count).contains(&rank) => {
                 return other("speaks for components that it does not have");
             }
             // Nobody may want to hear: then this waits for nothing but the end.

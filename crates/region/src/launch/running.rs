@@ -11,6 +11,7 @@ use super::crew::{Event, Order, Stream, Watched};
 use super::printer::Printer;
 use super::process::How;
 use super::remote::Parts;
+use crate::report::Part;
 
 /// What components get to tidy up when another one has failed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -72,6 +73,9 @@ pub struct Outcome {
     pub late: Option<Duration>,
     /// With [`Output::Collected`]: what each component wrote, by rank.
     pub printed: Vec<Printed>,
+    /// With [`report`](super::Launch::report): what each component recorded, by rank. Nothing of one that did not come to its end, or says what
+    /// is no part.
+    pub parts: Vec<Option<Part>>,
 }
 
 /// What a component wrote.
@@ -253,9 +257,13 @@ impl Running {
         let count = u32::try_from(self.ended.len()).expect("counted in 32 bits");
         let mut printer = Printer::new(self.output, count);
         let (mut stage, mut failed, mut late) = (Stage::Works, None, None);
+        let mut parts = vec![None; self.ended.len()];
         while self.ended.contains(&false) {
             match self.next(&events, &stage) {
                 Ok(Event::Printed { rank, stream, bytes }) => printer.print(rank, stream, &bytes),
+                Ok(Event::Reported { rank, part }) => {
+                    parts[rank as usize] = Part::decode(&part).ok().filter(|part| part.rank == rank);
+                }
                 // Its host was lost after it had ended.
                 Ok(Event::Ended { rank, .. }) if self.ended[rank as usize] => {}
                 Ok(Event::Ended { rank, process, how }) => {
@@ -283,6 +291,7 @@ impl Running {
             late,
             interrupted: self.control.interruption().map(|interrupted| interrupted.signal),
             printed: printer.collected(),
+            parts,
         }
     }
 

@@ -174,7 +174,7 @@ impl Homes {
             .map_err(|error| AttachError::System(std::io::Error::other(error)))?;
         // Copies are nobody else's, whatever the components of the task share.
         let memory = Arc::new(task.memory().beside()?);
-        covering::cover();
+        covering::cover(true);
         let engine = Engine::of_homes(Arc::clone(&memory), Peers::none_yet(endpoint));
         let runtime = Runtime::start(engine, Whose::Homes)?;
         Ok(Self { runtime, memory, directory: directory.to_owned(), _agent: agent })

@@ -216,7 +216,7 @@ mod tests {
 
     fn entry(name: &str, cell: u32, bytes: u64, offset: u64) -> Entry {
         let terms = Terms::default();
-        let allocation = Allocation { offset, bytes, generation: 1, creator: cell, terms };
+        let allocation = Allocation { offset, bytes, generation: 1, creator: cell, terms, image: 0 };
         let owner = Owner { user: 1, group: 1 };
         Entry { name: name.to_owned(), cell, incarnation: 1, owner, mode: Mode::default(), allocation }
     }

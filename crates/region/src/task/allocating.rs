@@ -1,11 +1,15 @@
 //! Memory for all components: asked for by one, known to all before anybody has its address.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{COLLECTIVE_BARRIER, Task};
 use crate::engine::REFUSED_PROTOCOL;
+use crate::heap::Heap;
+use crate::runtime::Runtime;
 use crate::synchronise::Combine;
 use crate::terms::{Allocation, Placement, Terms};
+use crate::waiting::Slot;
 use crate::wire::Kind;
 
 /// Why nothing was allocated.
@@ -60,7 +64,6 @@ impl Task {
     /// It is zero. To be called by one; see [`Task::allocate_together`].
     pub fn allocate(&self, bytes: u64, terms: &Terms) -> Result<*mut u8, AllocateError> {
         self.check_size(bytes, terms)?;
-        let mut refused = None;
         let runtime = self.runtime();
         let (begun, _) = runtime.call(|engine, slot| {
             slot.begin(0);
@@ -74,33 +77,48 @@ impl Task {
                 generation: engine.generation,
                 creator: self.rank(),
                 terms: *terms,
+                image: 0,
             };
             if let Err(why) = engine.install(allocation) {
                 engine.heap.give_back(offset, span);
                 return Err(AllocateError::Refused { rank: self.rank(), why: words(why) });
             }
+            engine.record_allocated(&allocation);
             Ok(allocation)
         });
         let allocation = begun?;
-        let others = runtime.lock().core.others();
-        let content = postcard::to_stdvec(&allocation).expect("numbers");
-        for rank in others {
-            let (_, [outcome, _]) = runtime.call(|engine, slot| {
-                slot.begin(1);
-                let token = engine.core.token(rank, slot);
-                engine.core.say(rank, Kind::Allocated, &[token, 0, 0, 0], &content);
-            });
-            if outcome != 0 {
-                refused = Some(AllocateError::Refused { rank, why: words(outcome) });
-                break;
-            }
-        }
-        if let Some(refused) = refused {
+        if let Some(refused) = self.make_known(&allocation) {
             self.free_at(allocation.offset);
             return Err(refused);
         }
         self.count_as_used(&allocation);
         Ok(pointer(allocation.offset))
+    }
+
+    /// All others are told at once; whoever waits for their answers waits for the slowest. The first that refuses.
+    fn make_known(&self, allocation: &Allocation) -> Option<AllocateError> {
+        let content = postcard::to_stdvec(allocation).expect("numbers");
+        let runtime = self.runtime();
+        let mut engine = runtime.enter();
+        let asked: Vec<(u32, Arc<Slot>)> = engine
+            .core
+            .others()
+            .into_iter()
+            .map(|rank| {
+                let answered = Arc::new(Slot::default());
+                answered.begin(1);
+                let token = engine.core.token(rank, &answered);
+                engine.core.say(rank, Kind::Allocated, &[token, 0, 0, 0], &content);
+                (rank, answered)
+            })
+            .collect();
+        drop(engine);
+        asked.iter().for_each(|(_, answered)| runtime.wait(answered));
+        Runtime::leave(runtime.lock());
+        asked.into_iter().find_map(|(rank, answered)| {
+            let [outcome, _] = answered.values();
+            (outcome != 0).then(|| AllocateError::Refused { rank, why: words(outcome) })
+        })
     }
 
     /// The same for all: each component calls it, in the same order as the others, and all get the same.
@@ -165,6 +183,28 @@ impl Task {
         Ok(())
     }
 
+    /// The same in any component: it is freed where it was allocated.
+    pub fn release(&self, address: *mut u8) -> Result<(), NotAllocated> {
+        let not_allocated = NotAllocated(address as usize);
+        let Some(owner) = self.owner(address) else { return Err(not_allocated) };
+        if owner == self.rank() {
+            return self.free(address);
+        }
+        let offset = address as u64 - comb_memory::HEAP_START as u64;
+        let (_, [outcome, _]) = self.runtime().call(|engine, slot| {
+            slot.begin(1);
+            let token = engine.core.token(owner, slot);
+            engine.core.say(owner, Kind::Release, &[token, offset, 0, 0], &[]);
+        });
+        if outcome == 0 { Ok(()) } else { Err(not_allocated) }
+    }
+
+    /// Whose addresses these are: what is allocated there, this component has allocated. None outside the task's heap.
+    pub fn owner(&self, address: *const u8) -> Option<u32> {
+        let offset = (address as u64).checked_sub(comb_memory::HEAP_START as u64)?;
+        Some(Heap::owner(offset, self.count())).filter(|&owner| owner < self.count())
+    }
+
     /// How many objects are in memory that was allocated with [`crate::Guard::Mmu`], or blocks in other memory.
     pub fn objects(&self, memory: *const u8) -> usize {
         self.layout(memory).map_or(0, |layout| usize::try_from(layout.blocks()).unwrap_or(usize::MAX))
@@ -185,18 +225,8 @@ impl Task {
     fn free_at(&self, offset: u64) {
         let runtime = self.runtime();
         // Everybody forgets it before its addresses are given out again.
-        runtime.call(|engine, slot| {
-            let others = engine.core.others();
-            slot.begin(u32::try_from(others.len()).expect("as many as ranks"));
-            for rank in others {
-                let token = engine.core.token(rank, slot);
-                engine.core.say(rank, Kind::Freed, &[token, offset, 0, 0], &[]);
-            }
-        });
-        let mut engine = runtime.lock();
-        let span = engine.entries[&offset].shape.layout.span();
-        engine.remove(offset);
-        engine.heap.give_back(offset, span);
+        runtime.call(|engine, slot| engine.begin_to_free(offset, slot));
+        runtime.lock().free(offset);
     }
 
     /// Memory of an earlier life is as much this component's as what it allocates now.
@@ -210,6 +240,11 @@ impl Task {
         {
             let none = format!("there is no component {rank} for it to live with, of {}", self.count());
             return Err(AllocateError::Terms(none));
+        }
+        if !terms.guard.suits(terms.sharing) {
+            let many =
+                format!("{:?} has many writers, whom {:?} does not tell apart", terms.sharing, terms.guard);
+            return Err(AllocateError::Terms(many));
         }
         if terms.moves && !terms.sharing.may_move() {
             let stays = format!("with {:?}, blocks stay where they were born: no moves", terms.sharing);

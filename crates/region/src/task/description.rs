@@ -35,6 +35,13 @@ pub struct Description {
     pub copies_bytes: u64,
     /// Where the task's checkpoints are.
     pub checkpoint: Option<Checkpoint>,
+    /// Where threads begin of a program that was compiled to have them in all components.
+    #[serde(default)]
+    pub spread: Spread,
+    /// An inherited descriptor: the file into which this component writes where its memory traffic comes from. Without it nothing of
+    /// that is recorded.
+    #[serde(default)]
+    pub report: Option<i32>,
 }
 
 /// One of a task's processes.
@@ -52,6 +59,46 @@ pub enum Share {
     Auto,
     /// By copies, as if they were on several hosts.
     Copy,
+}
+
+/// In which components the threads of a program begin.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub enum Spread {
+    /// One after the other, in component after component.
+    #[default]
+    RoundRobin,
+    /// In that of the thread that makes them.
+    Home,
+    /// So many in each, before the next gets any; when all have as many, from the first again.
+    Fill(u32),
+}
+
+impl Spread {
+    /// As comb_program.h has it.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::RoundRobin => 0,
+            Self::Home => 1,
+            Self::Fill(threads) => threads.max(1).saturating_add(1),
+        }
+    }
+}
+
+/// `round-robin`, `home` or `fill:N`.
+impl std::str::FromStr for Spread {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, text.strip_prefix("fill:")) {
+            ("round-robin", _) => Ok(Self::RoundRobin),
+            ("home", _) => Ok(Self::Home),
+            (_, Some(threads)) => match threads.parse() {
+                Ok(threads @ 1..=1_000_000) => Ok(Self::Fill(threads)),
+                _ => Err("say how many threads each component gets, at least 1: fill:4"),
+            },
+            _ => Err("say round-robin, home, or fill:4 for four threads to each component"),
+        }
+    }
 }
 
 /// Where a task's checkpoints are.
@@ -126,6 +173,13 @@ impl Description {
         if self.is_here(rank) { here } else { format!("{}:{here}", self.components[rank as usize].host) }
     }
 
+    /// On how many hosts the components are.
+    pub fn hosts(&self) -> u32 {
+        let names: std::collections::BTreeSet<&str> =
+            self.components.iter().map(|component| component.host.as_str()).collect();
+        u32::try_from(names.len()).expect("at most as many as ranks")
+    }
+
     /// Whether a component is on the host of this one.
     ///
     /// # Panics
@@ -153,6 +207,8 @@ mod tests {
             memory_bytes: 0,
             copies_bytes: 0,
             checkpoint: Some(Checkpoint { directory: "/c".into(), restores: true }),
+            spread: Spread::default(),
+            report: None,
         }
     }
 
@@ -188,8 +244,19 @@ mod tests {
     }
 
     #[test]
+    fn a_spread_is_read_as_people_write_it_and_has_a_number() {
+        let read = |text: &str| text.parse::<Spread>().map(|spread| (spread, spread.number()));
+        assert_eq!(read("round-robin"), Ok((Spread::RoundRobin, 0)));
+        assert_eq!(read("home"), Ok((Spread::Home, 1)));
+        assert_eq!(read("fill:1"), Ok((Spread::Fill(1), 2)));
+        assert_eq!(read("fill:8"), Ok((Spread::Fill(8), 9)));
+        assert!(["", "fill", "fill:", "fill:0", "fill:-1", "Home"].iter().all(|text| read(text).is_err()));
+    }
+
+    #[test]
     fn a_peer_is_found_on_its_host() {
         let description = description();
+        assert_eq!(description.hosts(), 2);
         assert_eq!(description.address(0, "memory"), "run-7.0/memory");
         assert_eq!(description.address(2, "memory"), "b:run-7.2/memory");
     }

@@ -15,7 +15,7 @@ pub(crate) fn serve() {
 
 /// A task with so many components on each host.
 pub(crate) fn on(launch: Launch, hosts: &[u32]) -> Launch {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/part.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../region/tests/hosts/part.sh");
     let host = |(number, count)| format!("h{number}=127.0.0.{number}:{count}").parse().expect("a host");
     launch
         .components(hosts.iter().sum())

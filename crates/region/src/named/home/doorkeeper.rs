@@ -180,7 +180,7 @@ impl Guest<'_> {
             incarnation: options.incarnation,
             owner,
             mode: wanted.mode,
-            allocation: Allocation { offset, bytes, generation, creator: 0, terms },
+            allocation: Allocation { offset, bytes, generation, creator: 0, terms, image: 0 },
         });
         let entry = entry.map_err(|error| error.to_string())?;
         let made = Shared::new(entry.clone()).map_err(|error| error.to_string()).and_then(|mut region| {

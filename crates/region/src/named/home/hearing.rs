@@ -277,7 +277,8 @@ mod tests {
 
         fn begin(&mut self) {
             let terms = Terms { placement: Placement::At(0), ..Terms::default() };
-            let allocation = Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms };
+            let allocation =
+                Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms, image: 0 };
             let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
             let entry = Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation };
             let mut region = Shared::new(entry).unwrap();

@@ -1,0 +1,37 @@
+/* What instrumented code, the miss path and the fences know of one thread. */
+#ifndef COMB_THREAD_H
+#define COMB_THREAD_H
+
+#include <stdint.h>
+
+/* More ranges than this are never checked together. */
+#define COMB_NOTED_MOST 8
+
+/* A range that was checked: it may be accessed while `pins` is odd. */
+struct comb_noted {
+    uintptr_t start;
+    uint64_t bytes_and_store; /* bytes << 1 | is_store */
+};
+
+/* The first six fields are an interface: instrumented code, and the fences of other threads, read them at these offsets. */
+struct comb_thread {
+    /* Odd while the thread is among accesses that were checked together. Only the thread itself changes it, always by +1. */
+    uint64_t pins;
+    /* Stack for objects whose address escapes. It grows down; NULL before the first use. */
+    char *shared_stack;
+    /* Its lowest byte. */
+    char *shared_stack_end;
+    uint64_t noted_count;
+    /* Valid while `pins` is odd. */
+    struct comb_noted noted[COMB_NOTED_MOST];
+    /* The runtime's own. */
+    void *own;
+};
+
+#ifndef __cplusplus
+_Static_assert(__builtin_offsetof(struct comb_thread, noted) == 32, "instrumented code writes there");
+#endif
+
+extern __thread struct comb_thread comb_thread __attribute__((tls_model("initial-exec")));
+
+#endif

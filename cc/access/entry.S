@@ -1,0 +1,110 @@
+/* The way out of instrumented code. Its fast path keeps values in any register, so nothing may change here but the flags. */
+
+    .text
+
+/* comb_entry: called out of line by a load that read the flag, or a store whose block forbids it. On the stack, above the return
+ * address: what (bytes << 2 | kind), the instruction, the address. again.c is compiled to general registers only, so that vectors
+ * are saved on a true miss alone (comb_fetch_saving_vectors). */
+    .globl comb_entry
+    .type comb_entry, @function
+    .balign 16
+comb_entry:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    movq 80(%rsp), %rsi
+    movq 88(%rsp), %rdx
+    movq 96(%rsp), %rdi
+    cld
+    call comb_again
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
+    ret
+    .size comb_entry, .-comb_entry
+
+/* comb_load_end: a load whose entry left the thread pinned has read its value. */
+    .globl comb_load_end
+    .type comb_load_end, @function
+    .balign 16
+comb_load_end:
+    incq %fs:comb_thread@tpoff
+    ret
+    .size comb_load_end, .-comb_load_end
+
+/* The same registers for a batch: the thread is pinned, and its ranges are in comb_thread.noted; returns when they all hold. */
+    .globl comb_batch
+    .type comb_batch, @function
+    .balign 16
+comb_batch:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    movq 72(%rsp), %rdi
+    cld
+    call comb_look_at_batch
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
+    ret
+    .size comb_batch, .-comb_batch
+
+/* comb_fetch_saving_vectors(address, bytes, is_store, instruction): comb_runtime.fetch with x87, SSE, AVX and AVX-512 state kept.
+ * 2,816 bytes hold all of that in XSAVE's standard form (AVX-512 ends at 2,688). */
+    .globl comb_fetch_saving_vectors
+    .type comb_fetch_saving_vectors, @function
+    .balign 16
+comb_fetch_saving_vectors:
+    pushq %rbp
+    movq %rsp, %rbp
+    subq $2816, %rsp
+    andq $-64, %rsp
+    xorl %eax, %eax
+    movq %rax, 512(%rsp)
+    movq %rax, 520(%rsp)
+    movq %rax, 528(%rsp)
+    movq %rax, 536(%rsp)
+    movq %rax, 544(%rsp)
+    movq %rax, 552(%rsp)
+    movq %rax, 560(%rsp)
+    movq %rax, 568(%rsp)
+    movq %rdx, %r8
+    movl $0xe7, %eax
+    xorl %edx, %edx
+    xsave64 (%rsp)
+    /* Code that fetches expects a clean x87 stack. */
+    fninit
+    movq %r8, %rdx
+    call *comb_runtime(%rip)
+    movl $0xe7, %eax
+    xorl %edx, %edx
+    xrstor64 (%rsp)
+    leave
+    ret
+    .size comb_fetch_saving_vectors, .-comb_fetch_saving_vectors
+
+    .section .note.GNU-stack,"",@progbits

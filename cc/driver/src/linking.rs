@@ -1,0 +1,156 @@
+//! Between clang and the linker: this program again, called with the linker's words. It looks whether all that compiled code calls is
+//! covered, names what is not, and lets the linker do its work.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use comb_cc_library::{Lists, mixtures, uncovered};
+
+use crate::library::Library;
+use crate::options::Options;
+
+/// Set for the process that stands in for the linker: the real one's name.
+const LINKER: &str = "COMB_LINKER";
+/// Functions that the user wants to link whatever they do.
+const ALLOWED: &str = "COMB_ALLOWED";
+/// Where the lists are.
+const LISTS: &str = "COMB_LISTS";
+
+/// Puts this program between clang and the linker, which is the one that the user chose by `-fuse-ld`.
+pub(crate) fn stand_between(command: &mut Command, own: &Options, library: &Library, passed: &[String]) {
+    let Ok(this) = env::current_exe() else { return };
+    let chosen = passed.iter().rev().find_map(|word| word.strip_prefix("-fuse-ld="));
+    let linker = match chosen {
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        Some(name) => format!("ld.{name}"),
+        None => "ld".to_owned(),
+    };
+    let mut path = OsString::from("--ld-path=");
+    path.push(this);
+    command.arg(path).env(LINKER, linker).env(ALLOWED, own.allowed.join(",")).env(LISTS, library.directory());
+}
+
+/// Whether this process is to be the linker; then it is.
+pub(crate) fn link(words: &[String]) -> Option<Result<ExitCode, String>> {
+    let linker = env::var_os(LINKER)?;
+    let lists = PathBuf::from(env::var_os(LISTS)?);
+    let allowed = env::var(ALLOWED).unwrap_or_default();
+    if let Err(message) = check(&lists, &allowed, &inputs(words)) {
+        return Some(Err(message));
+    }
+    // The linker may call compilers (for plug-ins), and those are not in between.
+    let error = Command::new(&linker).args(words).env_remove(LINKER).exec();
+    Some(Err(format!("{}: {error}", linker.to_string_lossy())))
+}
+
+fn check(lists: &Path, allowed: &str, files: &[PathBuf]) -> Result<(), String> {
+    let [covered, safe, advice] = ["covered.txt", "safe.txt", "advice.txt"].map(|name| lists.join(name));
+    // A library made for a test has a runtime of its own.
+    if !safe.is_file() {
+        return Ok(());
+    }
+    let lists = Lists::read(&[&covered], &[&safe], &[&advice]).map_err(|error| error.to_string())?;
+    // What cannot be read is the linker's to complain of.
+    let Ok(mixtures) = mixtures(files) else { return Ok(()) };
+    if let Some(mixture) = mixtures.first() {
+        return Err(mixture.to_string());
+    }
+    let Ok(missing) = uncovered(&lists, files) else { return Ok(()) };
+    let is_allowed = |symbol: &str| allowed.split(',').any(|allowed| allows(allowed, symbol));
+    let missing: Vec<_> = missing.into_iter().filter(|missing| !is_allowed(&missing.symbol)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = missing.iter().map(|missing| format!("  {missing}")).collect();
+    Err(format!(
+        "these functions may touch memory that is on another cell, and nothing covers them:\n{}\n\
+         Where they touch none of the program's memory, --allow-uncovered=FUNCTION,… links them.",
+        lines.join("\n")
+    ))
+}
+
+/// A name, or how names begin, before a star.
+fn allows(allowed: &str, symbol: &str) -> bool {
+    match allowed.strip_suffix('*') {
+        Some(begin) => symbol.starts_with(begin),
+        None => allowed == symbol,
+    }
+}
+
+/// The linker's options whose value is the next word.
+const TAKES_NEXT_WORD: &[&str] = &[
+    "-o",
+    "-T",
+    "-z",
+    "-m",
+    "-e",
+    "-u",
+    "-y",
+    "-h",
+    "-soname",
+    "-rpath",
+    "-dynamic-linker",
+    "-plugin",
+    "--defsym",
+    "-Map",
+];
+
+/// The objects, archives and libraries that are linked. A library that is not in the directories of the user, but the system's, is not one of them.
+fn inputs(words: &[String]) -> Vec<PathBuf> {
+    let mut inputs = Vec::new();
+    let mut directories = Vec::new();
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        if let Some(directory) = word.strip_prefix("-L") {
+            directories.push(PathBuf::from(directory));
+        } else if let Some(name) = word.strip_prefix("-l") {
+            let names = [format!("lib{name}.so"), format!("lib{name}.a")];
+            let places = directories.iter().filter(|directory| !is_of_the_system(directory));
+            inputs.extend(
+                places
+                    .flat_map(|directory| names.each_ref().map(|name| directory.join(name)))
+                    .find(|file| file.is_file()),
+            );
+        } else if TAKES_NEXT_WORD.contains(&word.as_str())
+            || TAKES_NEXT_WORD.iter().any(|option| word.strip_prefix('-') == Some(*option))
+        {
+            rest.next();
+        } else if !word.starts_with('-') && !is_of_the_system(Path::new(word)) {
+            inputs.push(PathBuf::from(word));
+        }
+    }
+    inputs
+}
+
+fn is_of_the_system(path: &Path) -> bool {
+    ["/lib", "/lib64", "/usr"].iter().any(|root| path.starts_with(root)) && !path.starts_with("/usr/local")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_and_libraries_of_the_user_are_looked_at() {
+        let words =
+            "-m elf_x86_64 -dynamic-linker /lib64/ld.so -o out -L/usr/lib /lib/crt1.o a.o -z now lib/b.a -lc";
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        assert_eq!(inputs(&words), [PathBuf::from("a.o"), PathBuf::from("lib/b.a")]);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_end() {
+        assert!(allows("Tcl_*", "Tcl_Eval") && allows("*", "anything") && allows("dlopen", "dlopen"));
+        assert!(!allows("Tcl_*", "Tk_Main") && !allows("dlopen", "dlopen64") && !allows("", "dlopen"));
+    }
+
+    #[test]
+    fn the_systems_places_are_known() {
+        assert!(is_of_the_system(Path::new("/usr/lib/x86_64-linux-gnu/crti.o")));
+        assert!(!is_of_the_system(Path::new("/usr/local/lib/libmine.a")));
+        assert!(!is_of_the_system(Path::new("libhere.a")));
+    }
+}

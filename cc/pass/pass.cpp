@@ -1,0 +1,90 @@
+// The plug-in: makes a program's loads and stores of shared memory look before they are done, and its calls of the C library go
+// through wrappers. It runs behind the optimiser, which must not see checks, and must not move accesses out of checked ranges.
+#include "checks.h"
+#include "copies.h"
+#include "groups.h"
+#include "module.h"
+#include "options.h"
+#include "privacy.h"
+#include "runtime.h"
+#include "stacks.h"
+#include "strips.h"
+
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Passes/PassPlugin.h"
+
+using namespace llvm;
+
+namespace comb {
+
+namespace {
+
+void check_accesses(Function &function, const Options &options, Counts &counts) {
+    Checker checker(function, options, counts);
+    StripMembers strips = make_strips(function, options, checker);
+    group_neighbours(function, options, checker, strips);
+    SmallVector<Instruction *> accesses;
+    for (Instruction &instruction : instructions(function)) {
+        if (!is_access(instruction) || is_own(instruction))
+            continue;
+        if (strips.covered.contains(&instruction))
+            counts.batched++;
+        else if (is_private(pointer_of(instruction)))
+            counts.removed++;
+        else
+            accesses.push_back(&instruction);
+    }
+    SmallPtrSet<Instruction *, 16> part_of_store = checker.find_changes(accesses);
+    for (Instruction *access : accesses)
+        if (!part_of_store.contains(access))
+            checker.check(*access, strips.inside.contains(access));
+}
+
+void explain(const Function &function, const Counts &counts) {
+    errs() << "combcc: " << function.getName() << ": " << counts.loads << " loads, " << counts.stores << " stores, " << counts.atomics
+           << " atomics and " << counts.copies << " copies checked, " << counts.pinned << " of them alone with pins; " << counts.batched
+           << " batched; " << counts.removed << " private; " << counts.moved_objects << " stack objects shared\n";
+}
+
+class CombPass : public PassInfoMixin<CombPass> {
+public:
+    // Unoptimised code must be checked too.
+    static bool isRequired() { return true; }
+
+    PreservedAnalyses run(Module &module, ModuleAnalysisManager &) {
+        Options options = Options::from_environment();
+        rename(module, options);
+        place_variables(module, options);
+        SmallVector<Function *> functions;
+        for (Function &function : module)
+            if (!function.isDeclaration() && !function.hasFnAttribute(Attribute::Naked) && !function.hasAvailableExternallyLinkage())
+                functions.push_back(&function);
+        for (Function *function : functions) {
+            Counts counts;
+            refuse_assembly(*function);
+            refuse_masks(*function, options);
+            counts.moved_objects = share_escaping_objects(*function);
+            counts.copies = cover_copies(*function, options);
+            check_accesses(*function, options, counts);
+            if (options.explains)
+                explain(*function, counts);
+        }
+        // Who wants to know what was done wants to know that it was done well.
+        if (options.explains && verifyModule(module, &errs()))
+            report_fatal_error("comb: the instrumented module is broken");
+        return PreservedAnalyses::none();
+    }
+};
+
+} // namespace
+
+} // namespace comb
+
+extern "C" LLVM_ATTRIBUTE_WEAK PassPluginLibraryInfo llvmGetPassPluginInfo() {
+    return {LLVM_PLUGIN_API_VERSION, "comb", "1", [](PassBuilder &builder) {
+                builder.registerOptimizerLastEPCallback(
+                    [](ModulePassManager &passes, OptimizationLevel) { passes.addPass(comb::CombPass()); });
+            }};
+}

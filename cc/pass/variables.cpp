@@ -1,0 +1,41 @@
+#include "module.h"
+
+#include "llvm/IR/GlobalVariable.h"
+
+using namespace llvm;
+
+namespace comb {
+
+namespace {
+
+// The linker script gathers both; the second needs no room in the file, which LLVM knows by the name's beginning.
+const char Filled[] = ".comb.data";
+const char Zeros[] = ".bss.comb";
+
+bool is_placed(const GlobalVariable &variable) {
+    if (variable.isDeclarationForLinker() || variable.isConstant() || variable.isThreadLocal() || variable.hasSection())
+        return false;
+    return !variable.getName().starts_with("llvm.") && variable.getAddressSpace() == 0;
+}
+
+// What the linker and the runtime must know of an object: files of different access do not go together.
+void write_note(Module &module, const Options &options) {
+    std::string text = "comb 1 access=" + std::string(options.access_name()) + " block=" + std::to_string(options.block_bytes);
+    module.appendModuleInlineAsm(".pushsection .comb.note,\"MS\",@progbits,1\n.asciz \"" + text + "\"\n.popsection\n");
+}
+
+} // namespace
+
+void place_variables(Module &module, const Options &options) {
+    for (GlobalVariable &variable : module.globals()) {
+        if (!is_placed(variable))
+            continue;
+        // A tentative definition has no section of its own; the first of several counts.
+        if (variable.hasCommonLinkage())
+            variable.setLinkage(GlobalValue::WeakAnyLinkage);
+        variable.setSection(variable.getInitializer()->isNullValue() ? Zeros : Filled);
+    }
+    write_note(module, options);
+}
+
+} // namespace comb

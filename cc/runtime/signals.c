@@ -1,0 +1,162 @@
+/* signals.c: handlers of the program. What one component sets holds in all: a signal is handled where it arrives, or
+ * where the thread runs that pthread_kill() names.
+ *
+ * A handler is instrumented code, and may meet its thread between accesses that were checked together
+ * (comb_thread.pins is odd), where it must neither wait nor pin. That lasts less than a microsecond or so: the
+ * signal is kept, and comes again by a timer. Signals of the MMU are Comb's own in a task. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "lives.h"
+#include "services.h"
+
+#define MOST_SIGNAL 64
+static const long again_after_ns = 20000;
+
+/* What the program has asked for; under the lock, but for handlers, which only run once it is there. */
+static struct sigaction wanted[MOST_SIGNAL + 1];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of the signal that came too early. */
+static _Thread_local siginfo_t kept[MOST_SIGNAL + 1];
+static _Thread_local char is_kept[MOST_SIGNAL + 1];
+
+/* Sends a signal to this thread once, a little later. Async-signal-safe: system calls alone. */
+static void send_later(int number)
+{
+    struct sigevent event;
+    timer_t timer;
+    memset(&event, 0, sizeof event);
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = number;
+    event.sigev_value.sival_ptr = &kept[number]; /* by which it is known when it comes */
+    event._sigev_un._tid = gettid();
+    struct itimerspec soon = {.it_value = {0, again_after_ns}};
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &soon, NULL))
+        comb_die("a signal cannot be kept until later: %s", strerror(errno));
+}
+
+static void handle(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    if (comb_thread.pins & 1) {
+        if (!is_kept[number])
+            kept[number] = *info;
+        is_kept[number] = 1;
+        send_later(number);
+        errno = saved;
+        return;
+    }
+    siginfo_t first = *info;
+    if (info->si_code == SI_TIMER && info->si_value.sival_ptr == &kept[number]) {
+        timer_delete((timer_t)(intptr_t)info->si_timerid);
+        first = kept[number];
+        is_kept[number] = 0;
+    }
+    const struct sigaction *action = &wanted[number];
+    if (action->sa_flags & SA_SIGINFO)
+        action->sa_sigaction(number, &first, context);
+    else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN)
+        action->sa_handler(number);
+    errno = saved;
+}
+
+/* Those by which Comb brings memory and covers system calls. */
+static int is_ours(int number)
+{
+    return comb_here.program && (number == SIGSEGV || number == SIGBUS || number == SIGSYS);
+}
+
+static int act_here(int number, const struct sigaction *action)
+{
+    struct sigaction ours = *action;
+    int is_handled = action->sa_flags & SA_SIGINFO || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+    pthread_mutex_lock(&lock);
+    struct sigaction before = wanted[number];
+    wanted[number] = *action;
+    if (is_handled) {
+        ours.sa_flags |= SA_SIGINFO;
+        ours.sa_sigaction = handle;
+    }
+    int error = sigaction(number, &ours, NULL) ? errno : 0;
+    if (error)
+        wanted[number] = before;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+struct request {
+    int64_t number;
+    struct sigaction action;
+};
+
+long comb_serve_signal(const struct comb_request *call)
+{
+    struct request request;
+    return comb_request_read(call, &request, sizeof request) ? act_here((int)request.number, &request.action) : EINVAL;
+}
+
+static int act(int number, const struct sigaction *action)
+{
+    struct request request = {number, *action};
+    int error = act_here(number, action);
+    for (unsigned rank = 0; rank < comb_here.place.count && !error; rank++)
+        if (rank != comb_here.place.rank)
+            error = comb_ask(rank, COMB_CALL_SIGNAL, &request, sizeof request, NULL, 0);
+    return error;
+}
+
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+int comb_lib_sigaction(int number, const struct sigaction *action, struct sigaction *before)
+{
+    if (number < 1 || number > MOST_SIGNAL)
+        return fail(EINVAL);
+    if (action && is_ours(number)) {
+        comb_say("a handler for signal %d is not supported in a task: it is how Comb brings memory", number);
+        return fail(ENOTSUP);
+    }
+    pthread_mutex_lock(&lock);
+    struct sigaction was = wanted[number];
+    pthread_mutex_unlock(&lock);
+    if (action) {
+        struct sigaction new;
+        comb_copy_from(&new, action, sizeof new);
+        int error = act(number, &new);
+        if (error)
+            return fail(error);
+    }
+    if (before)
+        comb_copy_to(before, &was, sizeof was);
+    return 0;
+}
+
+sighandler_t comb_lib_signal(int number, sighandler_t handler)
+{
+    struct sigaction action, before;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    return comb_lib_sigaction(number, &action, &before) ? SIG_ERR : before.sa_handler;
+}
+
+/* To the calling thread, as libc has it. */
+int comb_lib_raise(int number)
+{
+    return raise(number);
+}
+
+/* To the process: to the component that calls. Others have other numbers. */
+int comb_lib_kill(pid_t process, int number)
+{
+    return kill(process, number);
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Compiles each program of tests/programs with combcc and runs it alone, and spread over components that import and that have copies; all must print the same.
+#   COMBCC=path COMB=path runtime/tests/run.sh [ACCESS...]
+# A program's text is in NAME.expected, whose last line is "status N". COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../../..
+built=${CARGO_TARGET_DIR:-$root/target}/debug
+COMBCC=${COMBCC:-$built/combcc}
+COMB=${COMB:-$built/comb}
+for tool in "$COMBCC" "$COMB"; do
+    [ -x "$tool" ] || { echo "run.sh: $tool is missing: cargo build -p comb-cc -p comb-cli -p comb-capi"; exit 1; }
+done
+COUNTS=${COUNTS:-4}
+accesses=${*:-check page}
+out=$(mktemp -d "${TMPDIR:-/tmp}/comb-runtime.XXXXXX") || exit 1
+trap 'rm -r "$out"' EXIT
+ln -s "$(realpath "$COMBCC")" "$out/combc++"
+failures=0
+
+# $1: what is run, for people; the rest: the command.
+compare() {
+    what=$1
+    shift
+    timeout 120 "$@" > "$out/text" 2> "$out/errors"
+    echo "status $?" >> "$out/text"
+    if ! diff "$expected" "$out/text" > "$out/difference"; then
+        echo "FAILED: $what"
+        cat "$out/difference" "$out/errors"
+        failures=$((failures + 1))
+    fi
+}
+
+# What the runtime defines for programs, and the list that the compiler goes by, are the same names.
+nm "$here"/../../build/objects/runtime/*.o | awk '$2 == "T" && $3 ~ /^comb_lib_/ { print substr($3, 10) }' | LC_ALL=C sort > "$out/names"
+if ! diff "$here/../covered.txt" "$out/names"; then
+    echo "FAILED: covered.txt is not what the runtime covers"
+    failures=1
+fi
+
+for access in $accesses; do
+    for source in "$here"/programs/*.c "$here"/programs/*.cpp; do
+        name=$(basename "$source" | sed 's/\..*//')
+        expected=${source%.*}.expected
+        program=$out/$name.$access
+        case $source in
+        *.cpp) compiler=$out/combc++ ;;
+        *) compiler=$COMBCC ;;
+        esac
+        # shellcheck disable=SC2086
+        if ! "$compiler" --access="$access" -O2 "$source" -o "$program" 2> "$out/errors"; then
+            echo "FAILED: $name does not compile with $access"
+            cat "$out/errors"
+            failures=$((failures + 1))
+            continue
+        fi
+        compare "$name ($access) alone" "$program"
+        for count in $COUNTS; do
+            compare "$name ($access) on $count by import" "$COMB" run -n "$count" -- "$program"
+            compare "$name ($access) on $count by copies" "$COMB" run -n "$count" --share copy -- "$program"
+        done
+        if [ -n "${HOSTS:-}" ]; then
+            # shellcheck disable=SC2086
+            compare "$name ($access) on hosts" "$COMB" run --hosts "$HOSTS" --shell "${HOST_SHELL:-env}" -- "$program"
+        fi
+    done
+done
+[ $failures -eq 0 ] && echo "all of runtime/tests is right ($accesses)"
+exit $((failures > 0))
