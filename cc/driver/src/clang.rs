@@ -35,7 +35,7 @@ impl Clang {
         }
         command.env("COMB_PASS", pass_options(own, library));
         let openmp = Openmp::of(&passed);
-        if job.links && !job.makes_library {
+        if job.links {
             linking::stand_between(&mut command, own, library, &passed);
         }
         command.args(passed.into_iter().filter(|word| !is_dropped(word) && !openmp.replaces(word)));

@@ -38,12 +38,34 @@ pub(crate) fn link(words: &[String]) -> Option<Result<ExitCode, String>> {
     let linker = env::var_os(LINKER)?;
     let lists = PathBuf::from(env::var_os(LISTS)?);
     let allowed = env::var(ALLOWED).unwrap_or_default();
-    if let Err(message) = check(&lists, &allowed, &inputs(words)) {
+    // A library's calls are looked at with those of whom it is linked to.
+    if !is_library(words)
+        && let Err(message) = check(&lists, &allowed, &inputs(words))
+    {
         return Some(Err(message));
     }
     // The linker may call compilers (for plug-ins), and those are not in between.
-    let error = Command::new(&linker).args(words).env_remove(LINKER).exec();
+    let error = Command::new(&linker).args(to_link(words)).env_remove(LINKER).exec();
     Some(Err(format!("{}: {error}", linker.to_string_lossy())))
+}
+
+fn is_library(words: &[String]) -> bool {
+    words.iter().any(|word| matches!(word.as_str(), "-shared" | "--shared" | "-Bshareable"))
+}
+
+/// What the linker is told. A library finds the runtime in the executable that loads it, so it may not be demanded that nothing is left to be found.
+fn to_link(words: &[String]) -> Vec<&str> {
+    let mut kept = Vec::new();
+    let is_library = is_library(words);
+    let mut rest = words.iter().map(String::as_str).peekable();
+    while let Some(word) = rest.next() {
+        match word {
+            "--no-undefined" | "-no-undefined" | "-zdefs" if is_library => {}
+            "-z" if is_library && rest.next_if_eq(&"defs").is_some() => {}
+            _ => kept.push(word),
+        }
+    }
+    kept
 }
 
 fn check(lists: &Path, allowed: &str, files: &[PathBuf]) -> Result<(), String> {
@@ -139,6 +161,15 @@ mod tests {
             "-m elf_x86_64 -dynamic-linker /lib64/ld.so -o out -L/usr/lib /lib/crt1.o a.o -z now lib/b.a -lc";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         assert_eq!(inputs(&words), [PathBuf::from("a.o"), PathBuf::from("lib/b.a")]);
+    }
+
+    #[test]
+    fn a_library_may_leave_the_runtime_to_be_found() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let library = words("-shared --no-undefined -z defs -z now a.o");
+        assert_eq!(to_link(&library), ["-shared", "-z", "now", "a.o"]);
+        let program = words("--no-undefined -z defs a.o");
+        assert_eq!(to_link(&program), ["--no-undefined", "-z", "defs", "a.o"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles each program of tests/programs with combcc and runs it alone, and spread over components that import and that have copies; all must print the same.
 #   COMBCC=path COMB=path runtime/tests/run.sh [ACCESS...]
-# A program's text is in NAME.expected, whose last line is "status N". COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
+# A program's text is in NAME.expected, whose last line is "status N"; libraries/NAME.c becomes a shared library of its own. COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
@@ -47,8 +47,19 @@ for access in $accesses; do
         *.cpp) compiler=$out/combc++ ;;
         *) compiler=$COMBCC ;;
         esac
+        linked=
+        if [ -f "$here/libraries/$name.c" ]; then
+            linked=$out/lib$name.$access.so
+            # As meson links: nothing may be left to be found.
+            if ! "$COMBCC" --access="$access" -O2 -fPIC -shared -Wl,--no-undefined "$here/libraries/$name.c" -o "$linked" 2> "$out/errors"; then
+                echo "FAILED: the library of $name does not compile with $access"
+                cat "$out/errors"
+                failures=$((failures + 1))
+                continue
+            fi
+        fi
         # shellcheck disable=SC2086
-        if ! "$compiler" --access="$access" -O2 "$source" -o "$program" 2> "$out/errors"; then
+        if ! "$compiler" --access="$access" -O2 "$source" $linked -o "$program" 2> "$out/errors"; then
             echo "FAILED: $name does not compile with $access"
             cat "$out/errors"
             failures=$((failures + 1))
