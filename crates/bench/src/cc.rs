@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::programs::{ALL, BLIZZARDS, Compiler, Ran, Way, Workshop};
+use crate::memory;
 use crate::net::median;
 use crate::report::print;
 use crate::two_hosts::TwoHosts;
@@ -163,9 +164,16 @@ impl Measured {
                 Err(reason) => _ = self.missing.insert(format!("{name} {compiler}"), reason),
             }
         }
+        match memory::checked() {
+            Ok(numbers) => {
+                let named = numbers.into_iter().map(|(name, value)| ((Compiler::Check, name), value));
+                self.primitives.extend(named);
+            }
+            Err(reason) => _ = self.missing.insert("checked".to_owned(), reason.to_string()),
+        }
     }
 
-    /// Of a single access, in nanoseconds: `load`, `store`, `read`, `upgrade`.
+    /// Of a single access, in nanoseconds: `load`, `store`, `read`, `upgrade`, and what they stand on, `found`, `fence`.
     pub(crate) fn primitive(&self, compiler: Compiler, name: &str) -> Option<f64> {
         self.primitives.get(&(compiler, name.to_owned())).copied()
     }

@@ -85,6 +85,17 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
     Ok(measured)
 }
 
+/// What lookups in compiled code stand on, in nanoseconds: `found`, a miss that finds the right there after all, and `fence`.
+pub(crate) fn checked() -> Outcome<BTreeMap<String, f64>> {
+    let mut measured = Measured::default();
+    for _ in 0..ROUNDS {
+        measured.take("checked", 2, Share::Copy, None)?;
+    }
+    let named = ["found", "fence"]
+        .map(|name| Some((name.to_owned(), measured.one(&format!("checked {:?}: {name}", Share::Copy))?)));
+    Ok(named.into_iter().flatten().collect())
+}
+
 fn launch(part: &str) -> Outcome<Launch> {
     Ok(Launch::new(std::env::current_exe()?)
         .arguments(["bench-side", "memory"])

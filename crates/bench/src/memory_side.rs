@@ -40,6 +40,7 @@ pub(crate) fn run() -> Outcome {
         "metadata" => metadata::metadata(&task),
         "two_hosts" => two_hosts::run(&task),
         "cell_region" => cell_region::run(&task),
+        "checked" => checked(&task),
         other => Err(format!("{other:?} is no part of the benchmark").into()),
     }
 }
@@ -73,6 +74,16 @@ pub(crate) fn fill(words: *mut u64, count: usize, with: u64) {
     for (index, word) in words.iter_mut().enumerate() {
         *word = with ^ index as u64;
     }
+}
+
+/// What the misses of compiled code stand on.
+fn checked(task: &Task) -> Outcome {
+    const BLOCK_BYTES: u32 = 128;
+    if let Some(costs) = task.measure_checked(BLOCK_BYTES)? {
+        say(task, task.rank(), "found", "ns", costs.found);
+        say(task, task.rank(), "fence", "ns", costs.fence[0]);
+    }
+    Ok(())
 }
 
 /// Loads and stores that need no asking, beside private memory.

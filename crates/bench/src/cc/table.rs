@@ -73,6 +73,19 @@ impl Measured {
                 });
             }
         }
+        for (name, claim, most) in [
+            ("found", "a miss that finds the right there after all: the way into the handler and back", 0.3),
+            ("fence", "fence beside a thread that computes", 15.0),
+        ] {
+            let ours = self.primitive(Compiler::Check, name).map(|nanoseconds| nanoseconds / 1e3);
+            rows.push(Row {
+                ours,
+                ratio: ours,
+                goal: Goal::AtMost(most),
+                note: self.missing.get("checked").cloned().unwrap_or_default(),
+                ..row(claim.to_owned(), "µs")
+            });
+        }
         rows
     }
 
