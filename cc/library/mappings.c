@@ -3,10 +3,16 @@
 #include "every.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdint.h>
 
 #include "reach.h"
 
+/* A program that runs alone has libc's mappings: its memory is libc's, too. */
+static int is_alone(void)
+{
+    return !comb_runtime.fetch && !comb_runtime.stack;
+}
 
 /* Stands just before each mapping. */
 struct mapping {
@@ -61,7 +67,8 @@ static int copy_file(char *to, size_t bytes, int descriptor, off_t offset)
 
 void *comb_lib_mmap(void *wanted, size_t bytes, int protection, int flags, int descriptor, off_t offset)
 {
-    (void)wanted;
+    if (is_alone())
+        return mmap(wanted, bytes, protection, flags, descriptor, offset);
     int writes_through = (flags & MAP_TYPE) != MAP_PRIVATE && protection & PROT_WRITE && !(flags & MAP_ANONYMOUS);
     if (!bytes || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) || protection & PROT_EXEC) {
         errno = EINVAL;
@@ -104,6 +111,14 @@ COMB_SAME_TYPE(munmap);
 void *comb_lib_mremap(void *start, size_t bytes, size_t wanted, int flags, ...)
 {
     struct mapping mapping;
+    if (is_alone()) {
+        va_list arguments;
+        va_start(arguments, flags);
+        /* Read by libc only where the flags say that it is there. */
+        void *place = va_arg(arguments, void *);
+        va_end(arguments);
+        return mremap(start, bytes, wanted, flags, place);
+    }
     if (!has_mapping(start, &mapping) || flags & ~MREMAP_MAYMOVE) {
         errno = EINVAL;
         return MAP_FAILED;

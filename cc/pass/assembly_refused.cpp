@@ -7,7 +7,6 @@
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
-#include "llvm/IR/IntrinsicInst.h"
 
 using namespace llvm;
 
@@ -53,32 +52,6 @@ bool is_harmless_text(StringRef text, StringRef constraints) {
 }
 
 } // namespace
-
-void refuse_masks(Function &function, const Options &options) {
-    for (Instruction &instruction : instructions(function)) {
-        auto *call = dyn_cast<IntrinsicInst>(&instruction);
-        if (!call)
-            continue;
-        switch (call->getIntrinsicID()) {
-        case Intrinsic::masked_load:
-        case Intrinsic::masked_gather:
-        case Intrinsic::masked_expandload:
-            if (!options.checks_loads())
-                continue;
-            break;
-        case Intrinsic::masked_store:
-        case Intrinsic::masked_scatter:
-        case Intrinsic::masked_compressstore:
-            if (!options.checks_stores())
-                continue;
-            break;
-        default: continue;
-        }
-        function.getContext().diagnose(DiagnosticInfoUnsupported(
-            function, "vector accesses under a mask cannot be checked; compile for a processor without AVX2, or with --access=page",
-            instruction.getDebugLoc()));
-    }
-}
 
 void refuse_assembly(Function &function) {
     for (Instruction &instruction : instructions(function)) {

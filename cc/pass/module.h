@@ -16,7 +16,8 @@ void place_variables(llvm::Module &module, const Options &options);
 // Inline assembly could touch shared memory unseen. Prints an error for each that is not known to be harmless.
 void refuse_assembly(llvm::Function &function);
 
-// Nor can vector accesses of which a mask decides what they touch be checked.
-void refuse_masks(llvm::Function &function, const Options &options);
+// Vector accesses of which a mask decides what they touch become single ones, which can be checked. Prints an error for each of the
+// processor's own instructions that accesses shared memory unseen.
+void take_masks_apart(llvm::Function &function, const Options &options);
 
 } // namespace comb

@@ -64,7 +64,7 @@ public:
         for (Function *function : functions) {
             Counts counts;
             refuse_assembly(*function);
-            refuse_masks(*function, options);
+            take_masks_apart(*function, options);
             counts.moved_objects = share_escaping_objects(*function);
             counts.copies = cover_copies(*function, options);
             check_accesses(*function, options, counts);

@@ -90,9 +90,10 @@ sqlite3_builds() {
     return
   fi
   make -s -j2 testfixture BCC=cc || return 1
-  chmod 755 "$scratch" && chown -R nobody . && su nobody -s /bin/sh -c './testfixture test/extraquick.test' > quick.txt 2>&1
+  chmod 755 "$scratch" && chown -R nobody . && su nobody -s /bin/sh -c 'timeout 400 ./testfixture test/extraquick.test' > quick.txt 2>&1
   tail -3 quick.txt
-  grep -q '^0 errors out of' quick.txt
+  # io-5.5 fails when clang alone compiled it, too.
+  grep -q '^[01] errors out of' quick.txt && ! grep '^!Failures on these tests:' quick.txt | grep -qv ': io-5\.5$'
 }
 
 check() {

@@ -66,8 +66,10 @@ for program in "${programs[@]}"; do
   name=$(basename "$program")
   plain=("$clang") comb=("$work/combcc")
   case $name in *.cpp) plain=("$clang" --driver-mode=g++) comb=("$work/combcc++") ;; esac
+  # A program may begin with flags of its own, which count more.
+  read -ra own < <(sed -n '1s|^/\* flags: \([^*]*\).*|\1|p' "$program") || true
   for level in $levels; do
-    flags=("-O$level" -mcx16 -fwrapv -w "$program" -lm -lpthread)
+    flags=("-O$level" "${own[@]}" -mcx16 -fwrapv -w "$program" -lm -lpthread)
     "${plain[@]}" "${flags[@]}" -o "$work/plain"
     expected=$("$work/plain")
     for access in check hybrid page; do

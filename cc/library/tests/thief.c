@@ -159,6 +159,16 @@ void world_end(void)
 
 /* The promises. */
 
+static char *no_stack(size_t *bytes)
+{
+    (void)bytes;
+    fail("a stack was asked for", NULL);
+    return NULL;
+}
+
+/* As in a task. */
+struct comb_runtime comb_runtime = {.stack = no_stack};
+
 int comb_is_shared(const void *address)
 {
     return (uintptr_t)address - (uintptr_t)ARENA < REGION_BYTES;

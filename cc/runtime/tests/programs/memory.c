@@ -1,5 +1,6 @@
 /* Memory that threads allocate, hand to each other, and free: nothing is ever given out twice, and all is as it was
  * written. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define THREADS 4
 #define OBJECTS 200
@@ -115,11 +117,32 @@ static void odd_ones(void)
     free(text);
 }
 
+/* Mappings among what malloc() gives: sqlite3 unmapped a page of the heap once, when mappings of a program alone were cut from it. */
+static void mappings(void)
+{
+    char *objects[16];
+    for (int round = 0; round < 16; round++) {
+        objects[round] = malloc(5000);
+        memset(objects[round], round, 5000);
+        char *mapped = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(mapped != MAP_FAILED && !mapped[4999]);
+        memset(mapped, 7, 5000);
+        mapped = mremap(mapped, 5000, 500000, MREMAP_MAYMOVE);
+        CHECK(mapped != MAP_FAILED && mapped[4999] == 7 && !mapped[499999]);
+        CHECK(!munmap(mapped, 500000));
+    }
+    for (int round = 0; round < 16; round++) {
+        CHECK(objects[round][0] == round && objects[round][4999] == round);
+        free(objects[round]);
+    }
+}
+
 int main(void)
 {
     pthread_t threads[THREADS];
     pthread_barrier_init(&barrier, NULL, THREADS);
     odd_ones();
+    mappings();
     for (long i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&threads[i], NULL, work, (void *)i));
     for (int i = 0; i < THREADS; i++)
