@@ -18,7 +18,7 @@ struct input {
     int side, iterations;
 };
 
-static const struct input input_of[SIZES] = {{10, 5}, {48, 15}, {32, 10}};
+static const struct input input_of[SIZES] = {{10, 5}, {48, 15}, {96, 10}, {32, 10}};
 
 enum { FORTH, BACK, WAYS };
 
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
         .name = "appbt",
         .computes = "flow of a compressible gas in a cube, by block tridiagonal equations along all lines",
         .inputs = {"10 x 10 x 10 points, 5 iterations", "48 x 48 x 48 points, 15 iterations",
-                   "32 x 32 x 32 points, 10 iterations (Blizzard)"},
+                   "96 x 96 x 96 points, 10 iterations", "32 x 32 x 32 points, 10 iterations (Blizzard)"},
         .prepare = prepare,
         .part = part,
         .check = check,

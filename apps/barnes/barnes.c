@@ -16,7 +16,7 @@ struct input {
     int bodies, steps;
 };
 
-static const struct input input_of[SIZES] = {{500, 3}, {32768, 16}, {8192, 4}};
+static const struct input input_of[SIZES] = {{500, 3}, {32768, 16}, {131072, 16}, {8192, 4}};
 
 static const double step_time = 0.025;
 
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     static const struct program barnes = {
         .name = "barnes",
         .computes = "gravity between bodies, by an octree",
-        .inputs = {"500 bodies, 3 steps", "32,768 bodies, 16 steps",
+        .inputs = {"500 bodies, 3 steps", "32,768 bodies, 16 steps", "131,072 bodies, 16 steps",
                    "8,192 bodies, 4 steps (Blizzard; steps as in SPLASH)"},
         .prepare = prepare,
         .part = part,

@@ -19,7 +19,7 @@ struct input {
     int transforms;
 };
 
-static const struct input input_of[SIZES] = {{12, 3}, {20, 41}, {16, 1}};
+static const struct input input_of[SIZES] = {{12, 3}, {20, 41}, {22, 40}, {16, 1}};
 
 /* So many numbers of a row are written while so many rows are read: both stay in the nearest cache. */
 enum { PATCH = 8 };
@@ -222,7 +222,7 @@ int main(int argc, char **argv)
     static const struct program fft = {
         .name = "fft",
         .computes = "Fourier transform of complex numbers in six steps, three of them transposes",
-        .inputs = {"4,096 numbers, 3 transforms", "1,048,576 numbers, 41 transforms",
+        .inputs = {"4,096 numbers, 3 transforms", "1,048,576 numbers, 41 transforms", "4,194,304 numbers, 40 transforms",
                    "65,536 numbers, 1 transform (SPLASH-2)"},
         .prepare = prepare,
         .part = part,

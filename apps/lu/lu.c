@@ -10,7 +10,7 @@
 /* SPLASH-2's size: a block of 2 KB. */
 enum { BLOCK = 16, BLOCK_ELEMENTS = BLOCK * BLOCK };
 
-static const int blocks_of[SIZES] = {10, 144, 32};
+static const int blocks_of[SIZES] = {10, 144, 288, 32};
 
 static int blocks;
 /* The board of threads: as near to a square as their number allows. */
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
     static const struct program lu = {
         .name = "lu",
         .computes = "factors a dense matrix into a lower and an upper triangle, in blocks of 16 x 16",
-        .inputs = {"160 x 160", "2304 x 2304", "512 x 512 (SPLASH-2)"},
+        .inputs = {"160 x 160", "2304 x 2304", "4608 x 4608", "512 x 512 (SPLASH-2)"},
         .prepare = prepare,
         .part = part,
         .check = check,

@@ -18,7 +18,7 @@ struct input {
     int scale;
 };
 
-static const struct input input_of[SIZES] = {{3000, 12, 1}, {190000, 60, 2}, {24000, 50, 1}};
+static const struct input input_of[SIZES] = {{3000, 12, 1}, {190000, 60, 2}, {1500000, 40, 4}, {24000, 50, 1}};
 
 enum { AXES = 3 };
 enum { NOBODY = -1 };
@@ -323,7 +323,8 @@ int main(int argc, char **argv)
     static const struct program mp3d = {
         .name = "mp3d",
         .computes = "a rarefied gas that flows around an obstacle in a wind tunnel",
-        .inputs = {"3,000 molecules, 12 steps", "190,000 molecules, 60 steps", "24,000 molecules, 50 steps (Blizzard)"},
+        .inputs = {"3,000 molecules, 12 steps", "190,000 molecules, 60 steps",
+                   "1,500,000 molecules, 40 steps", "24,000 molecules, 50 steps (Blizzard)"},
         .prepare = prepare,
         .part = part,
         .check = check,

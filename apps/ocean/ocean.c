@@ -17,7 +17,7 @@ struct input {
     int days;
 };
 
-static const struct input input_of[SIZES] = {{34, 1}, {258, 4}, {386, 8}};
+static const struct input input_of[SIZES] = {{34, 1}, {258, 4}, {770, 1}, {386, 8}};
 
 enum { LAYERS = 2, STEPS_A_DAY = 6 };
 
@@ -285,7 +285,8 @@ int main(int argc, char **argv)
     static const struct program ocean = {
         .name = "ocean",
         .computes = "currents that the wind makes in an ocean of two layers",
-        .inputs = {"34 x 34 points, 1 day", "258 x 258 points, 4 days", "386 x 386 points, 8 days (Blizzard)"},
+        .inputs = {"34 x 34 points, 1 day", "258 x 258 points, 4 days", "770 x 770 points, 1 day",
+                   "386 x 386 points, 8 days (Blizzard)"},
         .prepare = prepare,
         .part = part,
         .check = check,

@@ -37,7 +37,7 @@ struct worker {
 
 int program_threads = 1;
 
-static const char *const size_names[SIZES] = {"small", "medium", "paper"};
+static const char *const size_names[SIZES] = {"small", "medium", "large", "paper"};
 static const struct program *running;
 static enum program_size running_size;
 static pthread_barrier_t barrier;
@@ -49,7 +49,7 @@ static double seconds;
 
 static void print_help(const struct program *program)
 {
-    printf("%s: %s\n\nUsage: %s [-p THREADS] [-s small|medium|paper] [--check] [--time]\n\n", program->name,
+    printf("%s: %s\n\nUsage: %s [-p THREADS] [-s small|medium|large|paper] [--check] [--time]\n\n", program->name,
            program->computes, program->name);
     printf("  -p THREADS   how many threads compute, 1 to %d (1 if not said)\n", THREADS_AT_MOST);
     printf("  -s SIZE      which input (small if not said):\n");
@@ -82,7 +82,7 @@ static enum program_size parse_size(const struct program *program, const char *t
         if (strcmp(text, size_names[size]) == 0)
             return (enum program_size)size;
     }
-    refuse(program, "-s wants small, medium or paper, not ", text);
+    refuse(program, "-s wants small, medium, large or paper, not ", text);
 }
 
 /* The value of the option at *index, which is the rest of its word (-p4) or the next one (-p 4). */

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum program_size { SIZE_SMALL, SIZE_MEDIUM, SIZE_PAPER, SIZES };
+enum program_size { SIZE_SMALL, SIZE_MEDIUM, SIZE_LARGE, SIZE_PAPER, SIZES };
 
 /* The longest stretch of memory that a machine or a library is likely to hand from processor to processor as one.
  * What one thread writes and another does not starts at a multiple of it. */

@@ -9,7 +9,7 @@
 
 enum { DIGIT_BITS = 10, DIGITS = 1 << DIGIT_BITS, KEY_BITS = 30, PASSES = KEY_BITS / DIGIT_BITS };
 
-static const long keys_of[SIZES] = {100000, 16000000, 1 << 20};
+static const long keys_of[SIZES] = {100000, 16000000, 150000000, 1 << 20};
 
 /* The number of a key, not its place, decides what it is: so can any thread make it. */
 static uint32_t key_of(long number)
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     static const struct program radix = {
         .name = "radix",
         .computes = "sorts random keys of 30 bits by three digits of 10",
-        .inputs = {"100,000 keys", "16,000,000 keys", "1,048,576 keys (SPLASH-2)"},
+        .inputs = {"100,000 keys", "16,000,000 keys", "150,000,000 keys", "1,048,576 keys (SPLASH-2)"},
         .prepare = prepare,
         .part = part,
         .check = check,

@@ -16,7 +16,7 @@ struct input {
     int side, generations;
 };
 
-static const struct input input_of[SIZES] = {{48, 2}, {1024, 4}, {256, 4}};
+static const struct input input_of[SIZES] = {{48, 2}, {1024, 4}, {2048, 4}, {256, 4}};
 
 enum { TILE = 8, TILE_PIXELS = TILE * TILE };
 /* Light goes from ball to ball so often at most. */
@@ -384,7 +384,7 @@ int main(int argc, char **argv)
     static const struct program raytrace = {
         .name = "raytrace",
         .computes = "an image of mirroring balls on balls, by tiles that threads steal from each other",
-        .inputs = {"48 x 48 pixels, 91 balls", "1024 x 1024 pixels, 7381 balls",
+        .inputs = {"48 x 48 pixels, 91 balls", "1024 x 1024 pixels, 7381 balls", "2048 x 2048 pixels, 7381 balls",
                    "256 x 256 pixels, 7381 balls (SPLASH-2's balls4)"},
         .prepare = prepare,
         .part = part,
