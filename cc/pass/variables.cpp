@@ -18,6 +18,19 @@ bool is_placed(const GlobalVariable &variable) {
     return !variable.getName().starts_with("llvm.") && variable.getAddressSpace() == 0;
 }
 
+// What tells libstdc++'s facets from each other must be libstdc++'s own: plain code numbers them, in each component for itself.
+bool is_of_facet(const GlobalVariable &variable) {
+    StringRef name = variable.getName();
+    return !variable.isDeclarationForLinker() && variable.isWeakForLinker() && name.starts_with("_ZNSt") && name.ends_with("2idE");
+}
+
+void leave_to_library(GlobalVariable &variable) {
+    variable.setInitializer(nullptr);
+    variable.setComdat(nullptr);
+    variable.setLinkage(GlobalValue::ExternalLinkage);
+    variable.setDSOLocal(false);
+}
+
 // What the linker and the runtime must know of an object: files of different access do not go together.
 void write_note(Module &module, const Options &options) {
     std::string text = "comb 1 access=" + std::string(options.access_name()) + " block=" + std::to_string(options.block_bytes);
@@ -28,6 +41,8 @@ void write_note(Module &module, const Options &options) {
 
 void place_variables(Module &module, const Options &options) {
     for (GlobalVariable &variable : module.globals()) {
+        if (is_of_facet(variable))
+            leave_to_library(variable);
         if (!is_placed(variable))
             continue;
         // A tentative definition has no section of its own; the first of several counts.

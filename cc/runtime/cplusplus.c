@@ -18,7 +18,7 @@ int comb_lib_pthread_cond_destroy(pthread_cond_t *condition);
 
 /* libstdc++'s; a program without it has no std::thread. */
 void throw_system_error(int error) __asm__("_ZSt20__throw_system_errori") __attribute__((weak, noreturn));
-void make_streams(void *of_one_byte) __asm__("_ZNSt8ios_base4InitC1Ev") __attribute__((weak));
+void make_streams(void *of_one_byte) __asm__("comb_lib__ZNSt8ios_base4InitC1Ev") __attribute__((weak));
 
 static void check(int error)
 {

@@ -186,11 +186,17 @@ int comb_lib_pthread_detach(pthread_t thread)
     return comb_ask(rank, COMB_CALL_DETACH, &number, sizeof number, NULL, 0);
 }
 
-void comb_lib_pthread_exit(void *result)
+void comb_end_of_thread(void)
 {
     struct comb_life *life = comb_life();
-    life->result = result;
     if (!life->birth.function && life->native == pthread_self() && !life->is_detached)
         comb_end_of_main_thread();
     pthread_exit(NULL);
+}
+
+void comb_lib_pthread_exit(void *result)
+{
+    comb_life()->result = result;
+    comb_clean_up();
+    comb_end_of_thread();
 }

@@ -70,4 +70,9 @@ void comb_end_of_main_thread(void) __attribute__((noreturn)); /* by pthread_exit
 /* keys.c: calls the destructors of the calling thread's values. */
 void comb_keys_end(void);
 
+/* The calling thread's handlers of pthread_cleanup_push(), innermost first; returns when none is left. */
+void comb_clean_up(void);
+/* With the result that is known. */
+void comb_end_of_thread(void) __attribute__((noreturn));
+
 #endif

@@ -114,6 +114,9 @@ fn add_for_link(command: &mut Command, own: &Options, job: &Job, library: &Libra
     }
     if library.runtime().exists() && !job.skips_libraries {
         command.arg("-Wl,--whole-archive").arg(library.runtime()).arg("-Wl,--no-whole-archive");
+        if library.classes().exists() {
+            command.arg(library.classes());
+        }
         command.args(["-lpthread", "-ldl", "-lm"]);
     }
 }

@@ -53,6 +53,11 @@ impl Library {
         self.directory.join("libcombrt.a")
     }
 
+    /// What C++ programs use of libstdc++'s classes; a program that uses none links none of it.
+    pub(crate) fn classes(&self) -> PathBuf {
+        self.directory.join("libcombcxx.a")
+    }
+
     pub(crate) fn linker_script(&self) -> PathBuf {
         self.directory.join("comb.ld")
     }

@@ -102,6 +102,32 @@ static void *reads_attributes(void *unused)
     return unused;
 }
 
+static int cleaned;
+
+static void clean(void *digit)
+{
+    cleaned = cleaned * 10 + (int)(long)digit;
+}
+
+__attribute__((noinline)) static void exits_within(void)
+{
+    pthread_cleanup_push(clean, (void *)3L);
+    pthread_cleanup_push(clean, (void *)9L);
+    pthread_cleanup_pop(0);
+    pthread_exit((void *)55L);
+    pthread_cleanup_pop(0);
+}
+
+static void *cleans_up(void *unused)
+{
+    pthread_cleanup_push(clean, (void *)1L);
+    pthread_cleanup_push(clean, (void *)2L);
+    pthread_cleanup_pop(1);
+    exits_within();
+    pthread_cleanup_pop(0);
+    return unused;
+}
+
 int main(int count, char **arguments)
 {
     pthread_t threads[8];
@@ -126,6 +152,9 @@ int main(int count, char **arguments)
 
     CHECK(!pthread_create(&threads[0], NULL, exits, NULL));
     CHECK(!pthread_join(threads[0], &result) && result == (void *)77L);
+
+    CHECK(!pthread_create(&threads[0], NULL, cleans_up, NULL));
+    CHECK(!pthread_join(threads[0], &result) && result == (void *)55L && cleaned == 231);
 
     for (int i = 0; i < 4; i++) {
         may_end = 0;
