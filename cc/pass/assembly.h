@@ -1,6 +1,8 @@
 // The texts that checks consist of. Operands are named by their place: $0 is the result.
 #pragma once
 
+#include "llvm/ADT/ArrayRef.h"
+
 #include <cstdint>
 #include <string>
 
@@ -30,9 +32,16 @@ std::string call_keeping(const Site &site, const std::string &name);
 std::string flag_check(const Site &site, const std::string &compare, const std::string &memory, const std::string &scratch,
                        const std::string &load_again, unsigned bytes, Kind kind);
 
-// A store in a restartable sequence, or what else ends with one: `work`. `first` is the number of the memory operand; behind it are the
-// offset of the rseq area and the state table. $0 is scratch.
-std::string restartable(const Site &site, const std::string &work, unsigned first, unsigned bytes, bool may_straddle);
+// What a sequence looks at before its stores: `bytes` bytes from the operand `memory`, no more than a block has.
+struct Look {
+    std::string memory;
+    unsigned bytes;
+    bool may_straddle;
+};
+
+// Stores in a restartable sequence, or what else may be done again until its last instruction: `work`. `offset_operand` is the number of
+// the offset of the rseq area, behind which is the state table. $0 is scratch.
+std::string restartable(const Site &site, llvm::ArrayRef<Look> looks, const std::string &work, unsigned offset_operand);
 
 // Pins, and looks at the block's state: $0 scratch, $1 memory, $2 state table, $3 the pins.
 std::string pinned_begin(const Site &site, unsigned bytes, Kind kind);

@@ -101,13 +101,13 @@ bool Checker::change_in_place(StoreInst &store) {
         auto *constant = dyn_cast<ConstantInt>(other);
         bool is_immediate = constant && isInt<32>(constant->getSExtValue());
         std::string work = name + (is_immediate ? "$4" : operand(4, bytes)) + ", $1\n";
-        assemble(builder, builder.getInt64Ty(), restartable(site, work, 1, unsigned(bytes), may_straddle),
+        assemble(builder, builder.getInt64Ty(), restartable(site, Look{"$1", unsigned(bytes), may_straddle}, work, 2),
                  std::string("=&r,*m,r,r,") + (is_immediate ? "i" : "r"), {pointer, offset, table, other}, {{0, type}});
     } else {
         std::string v = has_avx ? "v" : "", width = bytes == 8 ? "sd " : "ss ";
         std::string work = v + "mov" + width + "$2, $1\n" + v + floating_name(change->getOpcode()) + width + (has_avx ? "$5, $1, $1\n" : "$5, $1\n") +
                            v + "mov" + width + "$1, $2\n";
-        assemble(builder, StructType::get(builder.getInt64Ty(), type), restartable(site, work, 2, unsigned(bytes), may_straddle),
+        assemble(builder, StructType::get(builder.getInt64Ty(), type), restartable(site, Look{"$2", unsigned(bytes), may_straddle}, work, 3),
                  "=&r,=&x,*m,r,r,x", {pointer, offset, table, other}, {{0, type}});
     }
     store.eraseFromParent();

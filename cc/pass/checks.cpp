@@ -218,45 +218,101 @@ Value *Checker::offset_of_rseq() {
     return rseq_offset = builder.CreateLoad(builder.getInt64Ty(), offset, "rseq");
 }
 
-void Checker::check_store(StoreInst &store, bool is_in_batch) {
+bool Checker::has_move(Type *type) {
+    uint64_t bits = layout.getTypeSizeInBits(type).getFixedValue();
+    if (type->isVectorTy() && bits > 64)
+        return type->getScalarSizeInBits() >= 8 && (bits == 128 || (bits == 256 && has_avx));
+    if (bits != layout.getTypeStoreSizeInBits(type).getFixedValue() || !isPowerOf2_64(bits) || bits > 64)
+        return false;
+    return type->isIntegerTy() || type->isPointerTy() || type->isFloatTy() || type->isDoubleTy() || (type->isVectorTy() && bits >= 32);
+}
+
+Checker::Move Checker::move_of(IRBuilder<> &builder, StoreInst &store, unsigned value_operand, const std::string &memory) {
     Value *value = store.getValueOperand();
     Type *type = value->getType();
-    uint64_t bits = layout.getTypeSizeInBits(type).getFixedValue(), bytes = bits / 8;
-    bool is_whole = bits == layout.getTypeStoreSizeInBits(type).getFixedValue() && isPowerOf2_64(bits);
+    uint64_t bytes = layout.getTypeStoreSize(type).getFixedValue();
+    std::string v = has_avx ? "v" : "", number = "$" + std::to_string(value_operand), rest = ", " + memory + "\n";
+    if (type->isIntegerTy() || type->isPointerTy()) {
+        std::string name = std::string("mov") + width_letter(bytes) + " ";
+        if (isa<ConstantPointerNull>(value))
+            value = builder.getInt64(0);
+        if (auto *constant = dyn_cast<ConstantInt>(value); constant && isInt<32>(constant->getSExtValue()))
+            return {name + number + rest, "i", value};
+        return {name + operand(value_operand, bytes) + rest, bytes == 1 ? "q" : "r", value};
+    }
+    if (bytes <= 8) {
+        value = builder.CreateBitCast(value, bytes == 8 ? builder.getDoubleTy() : builder.getFloatTy());
+        return {v + (bytes == 8 ? "movsd " : "movss ") + number + rest, "x", value};
+    }
+    value = builder.CreateBitCast(value, FixedVectorType::get(builder.getFloatTy(), unsigned(bytes / 4)));
+    return {v + "movups " + number + rest, "x", value};
+}
+
+void Checker::check_store(StoreInst &store, bool is_in_batch) {
     if (change_in_place(store))
         return;
     IRBuilder<> builder(&store);
-    std::string move, constraint;
-    std::string v = has_avx ? "v" : "";
-    if (is_whole && (type->isIntegerTy() || type->isPointerTy()) && bits <= 64) {
-        constraint = "r";
-        move = std::string("mov") + width_letter(bytes) + " " + operand(4, bytes) + ", $1\n";
-        if (isa<ConstantPointerNull>(value))
-            value = builder.getInt64(0);
-        if (auto *constant = dyn_cast<ConstantInt>(value); constant && isInt<32>(constant->getSExtValue())) {
-            constraint = "i";
-            move = std::string("mov") + width_letter(bytes) + " $4, $1\n";
-        }
-        if (constraint == "r" && bytes == 1)
-            constraint = "q";
-    } else if (is_whole && (type->isFloatTy() || type->isDoubleTy() || (type->isVectorTy() && (bits == 32 || bits == 64)))) {
-        constraint = "x";
-        value = builder.CreateBitCast(value, bytes == 8 ? builder.getDoubleTy() : builder.getFloatTy());
-        move = v + (bytes == 8 ? "movsd" : "movss") + " $4, $1\n";
-    } else if (type->isVectorTy() && type->getScalarSizeInBits() >= 8 && (bits == 128 || (bits == 256 && has_avx))) {
-        constraint = "x";
-        value = builder.CreateBitCast(value, FixedVectorType::get(builder.getFloatTy(), unsigned(bytes / 4)));
-        move = v + "movups $4, $1\n";
-    } else {
+    Type *type = store.getValueOperand()->getType();
+    if (!has_move(type)) {
         pin_around(store, store.getPointerOperand(), type, true, is_in_batch);
         return;
     }
     counts.stores++;
+    Move move = move_of(builder, store, 4, "$1");
     Site site{is_position_independent, options.lookup_cost};
-    std::string text = restartable(site, move, 1, unsigned(bytes), store.getAlign().value() < bytes);
-    assemble(builder, builder.getInt64Ty(), text, "=&r,*m,r,r," + constraint,
-             {store.getPointerOperand(), offset_of_rseq(), builder.getInt64(StateTable), value}, {{0, type}});
+    uint64_t bytes = layout.getTypeStoreSize(type).getFixedValue();
+    std::string text = restartable(site, Look{"$1", unsigned(bytes), store.getAlign().value() < bytes}, move.text, 2);
+    assemble(builder, builder.getInt64Ty(), text, "=&r,*m,r,r," + move.constraint,
+             {store.getPointerOperand(), offset_of_rseq(), builder.getInt64(StateTable), move.value}, {{0, type}});
     store.eraseFromParent();
+}
+
+SmallPtrSet<Instruction *, 16> Checker::check_series(ArrayRef<Instruction *> accesses) {
+    SmallPtrSet<Instruction *, 16> stores, checked;
+    if (!options.has_rseq || !options.checks_stores())
+        return checked;
+    for (Instruction *access : accesses) {
+        auto *store = dyn_cast<StoreInst>(access);
+        if (!store || !store->isSimple() || changes.contains(store))
+            continue;
+        if (has_move(store->getValueOperand()->getType()))
+            stores.insert(store);
+    }
+    for (Series &series : find_series(function, stores)) {
+        check_together(series);
+        for (const SeriesStore &member : series.stores)
+            checked.insert(member.store);
+    }
+    return checked;
+}
+
+void Checker::check_together(const Series &series) {
+    IRBuilder<> builder(series.stores.back().store);
+    SmallVector<Value *> operands{offset_of_rseq(), builder.getInt64(StateTable)};
+    std::string constraints = "=&r,r,r", work;
+    SmallVector<Look> looks;
+    for (const SeriesBlock &block : series.blocks) {
+        unsigned bytes = unsigned(block.high - block.low);
+        looks.push_back({"($" + std::to_string(operands.size() + 1) + ")", bytes, block.lowest_alignment.value() < bytes});
+        operands.push_back(block.lowest);
+        constraints += ",r";
+    }
+    for (const SeriesStore &member : series.stores) {
+        int64_t offset = member.distance - series.blocks[member.block].low;
+        unsigned value_operand = unsigned(operands.size()) + 1;
+        // The blocks' addresses are the operands behind the state table.
+        std::string memory = (offset ? std::to_string(offset) : "") + "($" + std::to_string(3 + member.block) + ")";
+        Move move = move_of(builder, *member.store, value_operand, memory);
+        work += move.text;
+        operands.push_back(move.value);
+        constraints += "," + move.constraint;
+    }
+    Site site{is_position_independent, options.lookup_cost};
+    assemble(builder, builder.getInt64Ty(), restartable(site, looks, work, 1), constraints, operands, {});
+    counts.stores += unsigned(series.stores.size());
+    counts.series++;
+    for (const SeriesStore &member : series.stores)
+        member.store->eraseFromParent();
 }
 
 } // namespace comb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "options.h"
+#include "series.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -17,6 +18,8 @@ struct Counts {
     unsigned atomics = 0;
     // Accesses checked alone, with pins, because no cheaper way fits their type.
     unsigned pinned = 0;
+    // Sequences of more than one store.
+    unsigned series = 0;
     // Accesses of private memory.
     unsigned removed = 0;
     // Accesses checked together with others.
@@ -41,6 +44,9 @@ public:
     // Before any access is checked: finds loads that will be part of a store. They need no check.
     llvm::SmallPtrSet<llvm::Instruction *, 16> find_changes(llvm::ArrayRef<llvm::Instruction *> accesses);
 
+    // Behind `find_changes`: stores that can be done together are, and are gone. Returns them, to be compared with.
+    llvm::SmallPtrSet<llvm::Instruction *, 16> check_series(llvm::ArrayRef<llvm::Instruction *> accesses);
+
     // Until `unpin`, the ranges may be accessed; at most 8. The builder stands at the end of a block that is not complete, and goes on
     // in another.
     void pin_ranges(llvm::IRBuilder<> &builder, llvm::ArrayRef<RangeToCheck> ranges);
@@ -61,6 +67,14 @@ private:
     void add_pin(llvm::IRBuilder<> &builder);
     void look_again(llvm::IRBuilder<> &builder);
     void check_load(llvm::LoadInst &load, bool is_in_batch);
+    // One store inside a sequence: its text, and its value with the constraint of that.
+    struct Move {
+        std::string text, constraint;
+        llvm::Value *value;
+    };
+    Move move_of(llvm::IRBuilder<> &builder, llvm::StoreInst &store, unsigned value_operand, const std::string &memory);
+    bool has_move(llvm::Type *type);
+    void check_together(const Series &series);
     void check_store(llvm::StoreInst &store, bool is_in_batch);
     bool change_in_place(llvm::StoreInst &store);
     void pin_around(llvm::Instruction &access, llvm::Value *pointer, llvm::Type *type, bool is_store, bool is_in_batch);

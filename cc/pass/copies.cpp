@@ -33,8 +33,10 @@ Value *at(IRBuilder<> &builder, Value *start, uint64_t offset) {
 void move_in_pieces(MemTransferInst &copy, uint64_t bytes) {
     IRBuilder<> builder(&copy);
     SmallVector<std::pair<Value *, uint64_t>> pieces;
-    for (uint64_t offset = 0; offset < bytes; offset += piece(bytes - offset)) {
-        Type *type = builder.getIntNTy(unsigned(8 * piece(bytes - offset)));
+    bool has_vectors = !copy.getFunction()->hasFnAttribute(Attribute::NoImplicitFloat);
+    for (uint64_t offset = 0, size; offset < bytes; offset += size) {
+        size = has_vectors && bytes - offset >= 16 ? 16 : piece(bytes - offset);
+        Type *type = size == 16 ? cast<Type>(FixedVectorType::get(builder.getInt64Ty(), 2)) : builder.getIntNTy(unsigned(8 * size));
         Align alignment = commonAlignment(copy.getSourceAlign().valueOrOne(), offset);
         Value *from = at(builder, copy.getRawSource(), offset);
         pieces.emplace_back(builder.CreateAlignedLoad(type, from, alignment, copy.isVolatile()), offset);

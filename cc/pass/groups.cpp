@@ -1,4 +1,5 @@
 #include "groups.h"
+#include "addresses.h"
 #include "plan.h"
 #include "privacy.h"
 #include "runtime.h"
@@ -15,7 +16,9 @@ namespace {
 
 // In instructions: what a group costs, and each of its ranges, against checks of single accesses.
 constexpr int GroupCost = 14, RangeCost = 11;
-constexpr int LoadCost = 3, StoreCost = 6;
+constexpr int LoadCost = 3, VectorLoadCost = 5, StoreCost = 6;
+// Stores beside each other can be one sequence without a group.
+constexpr int NextStoreCost = 2;
 // A range goes on over a gap as wide: nothing is asked for but blocks that the accesses touch, or one between two of them.
 constexpr int64_t GapMost = 64;
 // A group's ranges are looked at with a few loads of state bytes.
@@ -46,12 +49,17 @@ struct Group {
     int gain = 0;
 };
 
-int worth_of(Instruction &access) { return may_store(access) ? StoreCost : LoadCost; }
+int worth_of(const Member &member, bool is_first_store) {
+    if (may_store(*member.access))
+        return is_first_store ? StoreCost : NextStoreCost;
+    return member.bytes > 8 ? VectorLoadCost : LoadCost;
+}
 
 // Groups the accesses of one stretch of a block, in which nothing waits.
 class Stretch {
 public:
-    Stretch(const Options &options, Checker &checker, StripMembers &members) : options(options), checker(checker), members(members) {}
+    Stretch(const Options &options, Checker &checker, StripMembers &members, const DataLayout &layout)
+        : options(options), checker(checker), members(members), addresses(layout) {}
 
     void add(Instruction &instruction) {
         unsigned place = unsigned(places.size());
@@ -59,13 +67,8 @@ public:
     }
 
     void add_access(Instruction &access, const DataLayout &layout) {
-        APInt offset(64, 0);
-        Value *base = pointer_of(access)->stripAndAccumulateConstantOffsets(layout, offset, true);
-        int64_t bytes = int64_t(layout.getTypeStoreSize(type_of(access)).getFixedValue());
-        if (offset.getSignificantBits() < 32)
-            accesses.push_back({&access, base, offset.getSExtValue(), bytes});
-        else
-            accesses.push_back({&access, pointer_of(access), 0, bytes});
+        Addresses::Place place = addresses.place_of(pointer_of(access));
+        accesses.push_back({&access, place.first, place.distance, int64_t(layout.getTypeStoreSize(type_of(access)).getFixedValue())});
     }
 
     size_t size() const { return places.size(); }
@@ -77,6 +80,7 @@ private:
     const Options &options;
     Checker &checker;
     StripMembers &members;
+    Addresses addresses;
     DenseMap<const Instruction *, unsigned> places;
     SmallVector<Member, 32> accesses;
 
@@ -151,7 +155,8 @@ private:
                 ranges.push_back({base, member.offset, end, is_store, 0, {}});
                 fitting = &ranges.back();
             }
-            fitting->worth += worth_of(*member.access);
+            // A range of stores begins with one.
+            fitting->worth += worth_of(member, fitting->accesses.empty());
             fitting->accesses.push_back(member.access);
         }
         return ranges;
@@ -223,7 +228,7 @@ void group_neighbours(Function &function, const Options &options, Checker &check
     TargetLibraryInfo library(known, &function);
     // All stretches are found before blocks are split.
     std::deque<Stretch> stretches;
-    auto begin_stretch = [&] { stretches.emplace_back(options, checker, members); };
+    auto begin_stretch = [&] { stretches.emplace_back(options, checker, members, layout); };
     for (BasicBlock &block : function) {
         begin_stretch();
         for (Instruction &instruction : block) {

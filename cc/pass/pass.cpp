@@ -37,14 +37,15 @@ void check_accesses(Function &function, const Options &options, Counts &counts) 
             accesses.push_back(&instruction);
     }
     SmallPtrSet<Instruction *, 16> part_of_store = checker.find_changes(accesses);
+    SmallPtrSet<Instruction *, 16> in_series = checker.check_series(accesses);
     for (Instruction *access : accesses)
-        if (!part_of_store.contains(access))
+        if (!part_of_store.contains(access) && !in_series.contains(access))
             checker.check(*access, strips.inside.contains(access));
 }
 
 void explain(const Function &function, const Counts &counts) {
     errs() << "combcc: " << function.getName() << ": " << counts.loads << " loads, " << counts.stores << " stores, " << counts.atomics
-           << " atomics and " << counts.copies << " copies checked, " << counts.pinned << " of them alone with pins; " << counts.batched
+           << " atomics and " << counts.copies << " copies checked, " << counts.pinned << " of them alone with pins, " << counts.series << " series of stores; " << counts.batched
            << " batched; " << counts.removed << " private; " << counts.moved_objects << " stack objects shared\n";
 }
 

@@ -4,6 +4,7 @@
 #include "runtime.h"
 
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
 
 using namespace llvm;
@@ -18,6 +19,8 @@ constexpr int64_t StepMost = StateBlockBytes;
 constexpr uint64_t RangeBytesMost = 60000;
 // A loop that may leave early asks for no more than fifteen blocks ahead, which are looked at inline.
 constexpr uint64_t EarlyRangeBytesMost = 15 * StateBlockBytes;
+// Loops that advance no further are asked for as a whole.
+constexpr uint64_t WholeBytesMost = EarlyRangeBytesMost;
 // Accesses further apart are ranges of their own.
 constexpr int64_t DistanceMost = 1024;
 // A fence waits for a strip: about as many instructions, some 20 us.
@@ -42,10 +45,10 @@ std::optional<StripPlan> Planner::plan(Loop &loop) {
     const SCEV *backward_turns = evolution.getExitCount(&loop, plan.latch);
     if (isa<SCEVCouldNotCompute>(backward_turns) || evolution.getTypeSizeInBits(backward_turns->getType()) > 64)
         return std::nullopt;
-    if (!find_accesses(loop, plan) || plan.ranges.empty())
-        return std::nullopt;
     if (auto *constant = dyn_cast<SCEVConstant>(backward_turns); constant && constant->getAPInt().getActiveBits() < 63)
         plan.known_turns = constant->getAPInt().getZExtValue() + 1;
+    if (!find_accesses(loop, plan) || plan.ranges.empty())
+        return std::nullopt;
     choose_length(loop, plan);
     if (plan.turns_most < plan.turns_least || (plan.known_turns && plan.known_turns < plan.turns_least))
         return std::nullopt;
@@ -94,24 +97,49 @@ bool is_checked_alone(Instruction &access, const Options &options) {
     return type->isPointerTy() || (type->isIntegerTy() && bits <= 64 && isPowerOf2_64(bits) && bits >= 8);
 }
 
-// How often a block of `inner` runs in one turn of `loop`, which is around it or the same; 0 where that is not known.
+// How often a loop turns at most; 0 where that is not known. One that walks along an object ends where the object does.
+uint64_t Planner::turns_most(Loop &loop) {
+    if (uint64_t turns = evolution.getSmallConstantMaxTripCount(&loop))
+        return turns;
+    BasicBlock *latch = loop.getLoopLatch();
+    for (BasicBlock *block : loop.blocks()) {
+        if (!latch || loops.getLoopFor(block) != &loop || !dominators.dominates(block, latch))
+            continue;
+        for (Instruction &instruction : *block) {
+            Value *object = is_access(instruction) ? const_cast<Value *>(getUnderlyingObject(pointer_of(instruction))) : nullptr;
+            auto *variable = dyn_cast_or_null<AllocaInst>(object);
+            std::optional<TypeSize> bytes = variable ? variable->getAllocationSize(layout) : std::nullopt;
+            auto *advancing = bytes ? dyn_cast<SCEVAddRecExpr>(evolution.getSCEV(pointer_of(instruction))) : nullptr;
+            if (!advancing || advancing->getLoop() != &loop || !advancing->isAffine())
+                continue;
+            auto *step = dyn_cast<SCEVConstant>(advancing->getStepRecurrence(evolution));
+            if (step && !step->isZero() && step->getAPInt().getSignificantBits() <= 32)
+                return bytes->getFixedValue() / uint64_t(std::abs(step->getAPInt().getSExtValue())) + 1;
+        }
+    }
+    return 0;
+}
+
+// How often a block of `inner` runs at most in one turn of `loop`, which is around it or the same; 0 where that is not known.
 uint64_t Planner::turns_inside(Loop &loop, Loop *inner) {
     uint64_t turns = 1;
     for (; inner != &loop; inner = inner->getParentLoop()) {
-        uint64_t own = inner->getExitingBlock() && inner->getExitingBlock() == inner->getLoopLatch() ? evolution.getSmallConstantTripCount(inner) : 0;
-        turns *= own;
+        turns *= turns_most(*inner);
         if (turns == 0 || turns > TurnsInsideMost)
             return 0;
     }
     return turns;
 }
 
+// In each of the turns that `turns_inside` counts.
 bool Planner::is_always_done(Loop &loop, BasicBlock *block) {
     for (Loop *inner = loops.getLoopFor(block);; inner = inner->getParentLoop()) {
         if (!dominators.dominates(block, inner->getLoopLatch()))
             return false;
         if (inner == &loop)
             return true;
+        if (inner->getExitingBlock() != inner->getLoopLatch() || evolution.getSmallConstantTripCount(inner) == 0)
+            return false;
     }
 }
 
@@ -169,11 +197,14 @@ std::optional<StripRange> Planner::range_of(Loop &loop, StripPlan &plan, Instruc
         if (std::abs(step) > StepMost + range.high - range.low - 1)
             return std::nullopt;
         address = advancing->getStart();
-        if (advancing->getLoop() == &loop) {
+        bool is_around = advancing->getLoop() == &loop;
+        uint64_t turns = is_around ? plan.known_turns : turns_most(*const_cast<Loop *>(advancing->getLoop()));
+        // A loop that is short as a whole asks for all of it in its first turn: so what goes back, or stands still, may lie within.
+        if (is_around && (turns == 0 || turns > TurnsMost || turns * uint64_t(std::abs(step)) > WholeBytesMost)) {
             range.step = step;
             break;
         }
-        int64_t reach = step * int64_t(evolution.getSmallConstantTripCount(advancing->getLoop()) - 1);
+        int64_t reach = step * int64_t(turns - 1);
         (reach < 0 ? range.low : range.high) += reach;
         if (range.high - range.low > int64_t(RangeBytesMost))
             return std::nullopt;

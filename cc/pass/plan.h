@@ -62,6 +62,7 @@ private:
     llvm::SCEVExpander expander;
 
     bool has_shape(llvm::Loop &loop, StripPlan &plan);
+    uint64_t turns_most(llvm::Loop &loop);
     uint64_t turns_inside(llvm::Loop &loop, llvm::Loop *inner);
     bool is_always_done(llvm::Loop &loop, llvm::BasicBlock *block);
     bool cover_within(llvm::Loop &loop, StripPlan &plan, llvm::Instruction &access);

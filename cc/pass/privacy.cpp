@@ -26,6 +26,13 @@ bool is_private_object(const Value *object) {
     return isa<Function>(object);
 }
 
+// A comparison, which vectorised loops make of their arrays, gives nobody a way to the object.
+struct EscapeTracker : CaptureTracker {
+    bool has_escaped = false;
+    void tooManyUses() override { has_escaped = true; }
+    bool captured(const Use *use) override { return has_escaped = !isa<ICmpInst>(use->getUser()); }
+};
+
 bool has_type_named(Type *type, StringRef name) {
     while (auto *array = dyn_cast<ArrayType>(type))
         type = array->getElementType();
@@ -50,7 +57,9 @@ bool must_be_shared(const AllocaInst &object) {
         return false;
     if (object.isUsedWithInAlloca() || object.isSwiftError())
         return false;
-    return PointerMayBeCaptured(&object, true, true);
+    EscapeTracker tracker;
+    PointerMayBeCaptured(&object, &tracker);
+    return tracker.has_escaped;
 }
 
 } // namespace comb
