@@ -1,7 +1,5 @@
 /* place.c: where threads begin. Each component counts the threads that it has created, and deals them out beginning
  * with itself: where main() alone creates, as most programs do, main() is the first one dealt to component 0. */
-#include <unistd.h>
-
 #include "lives.h"
 
 static comb_word created;
@@ -11,11 +9,7 @@ static unsigned each(void)
 {
     if (comb_here.place.spread == COMB_SPREAD_ROUND_ROBIN)
         return 1;
-    unsigned wanted = comb_here.place.spread - COMB_SPREAD_FILL;
-    if (wanted)
-        return wanted;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return processors > 0 ? (unsigned)processors : 1;
+    return comb_here.place.spread - COMB_SPREAD_FILL + 1;
 }
 
 unsigned comb_next_place(void)

@@ -2,8 +2,8 @@
  * where the thread runs that pthread_kill() names.
  *
  * A handler is instrumented code, and may meet its thread between accesses that were checked together
- * (comb_thread.pins is odd), where it must neither wait nor pin. That lasts less than a microsecond or so: the
- * signal is kept, and comes again by a timer. Signals of the MMU are Comb's own in a task. */
+ * (comb_thread.pins is odd), where it must neither wait nor pin, or in the middle of libcomb's work for a miss. That
+ * lasts microseconds: the signal is kept, and comes again by a timer. Signals of the MMU are Comb's own in a task. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "services.h"
 
 #define MOST_SIGNAL 64
-static const long again_after_ns = 20000;
+enum { again_after_ns = 20000 };
 
 /* What the program has asked for; under the lock, but for handlers, which only run once it is there. */
 static struct sigaction wanted[MOST_SIGNAL + 1];
@@ -25,6 +25,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Of the signal that came too early. */
 static _Thread_local siginfo_t kept[MOST_SIGNAL + 1];
 static _Thread_local char is_kept[MOST_SIGNAL + 1];
+
+static const struct itimerspec soon = {.it_value = {0, again_after_ns}};
+
+static void keep_timer(timer_t timer)
+{
+    if (timer_settime(timer, 0, &soon, NULL))
+        comb_die("a signal cannot be kept until later: %s", strerror(errno));
+}
 
 /* Sends a signal to this thread once, a little later. Async-signal-safe: system calls alone. */
 static void send_later(int number)
@@ -36,25 +44,36 @@ static void send_later(int number)
     event.sigev_signo = number;
     event.sigev_value.sival_ptr = &kept[number]; /* by which it is known when it comes */
     event._sigev_un._tid = gettid();
-    struct itimerspec soon = {.it_value = {0, again_after_ns}};
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &soon, NULL))
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer))
         comb_die("a signal cannot be kept until later: %s", strerror(errno));
+    keep_timer(timer);
+}
+
+static int may_handle(void)
+{
+    return !(comb_thread.pins & 1) && !(comb_here.by_messages && comb_here.program->is_inside());
 }
 
 static void handle(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    if (comb_thread.pins & 1) {
-        if (!is_kept[number])
+    int comes_again = info->si_code == SI_TIMER && info->si_value.sival_ptr == &kept[number];
+    timer_t timer = (timer_t)(intptr_t)info->si_timerid;
+    if (!may_handle()) {
+        if (comes_again) {
+            keep_timer(timer);
+        } else if (!is_kept[number]) {
             kept[number] = *info;
-        is_kept[number] = 1;
-        send_later(number);
+            is_kept[number] = 1;
+            send_later(number);
+        }
+        /* Else it is one with the first, as signals are that wait. */
         errno = saved;
         return;
     }
     siginfo_t first = *info;
-    if (info->si_code == SI_TIMER && info->si_value.sival_ptr == &kept[number]) {
-        timer_delete((timer_t)(intptr_t)info->si_timerid);
+    if (comes_again) {
+        timer_delete(timer);
         first = kept[number];
         is_kept[number] = 0;
     }

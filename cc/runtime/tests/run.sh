@@ -76,5 +76,13 @@ for access in $accesses; do
         fi
     done
 done
+# Where threads begin.
+"$COMBCC" -O2 "$here/spread.c" -o "$out/spread" || failures=$((failures + 1))
+for way in home:AAAAAAAA round-robin:BCDABCDA fill:2:ABBCCDDA; do
+    letters=${way##*:}
+    expected=$out/letters
+    printf '%s\nstatus 0\n' "$letters" > "$expected"
+    compare "threads spread by ${way%:*}" "$COMB" run -n 4 --spread "${way%:*}" -- "$out/spread"
+done
 [ $failures -eq 0 ] && echo "all of runtime/tests is right ($accesses)"
 exit $((failures > 0))

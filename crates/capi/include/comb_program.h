@@ -9,7 +9,7 @@
  *     const struct comb_program *comb = find(COMB_PROGRAM_VERSION);
  *
  * join() comes first, once a process, and everything else after it; then everything may be called from any thread, and
- * nothing from a handler of signals but fetch(). Functions that return an error number return it as pthreads' functions
+ * nothing from a handler of signals but fetch() and is_inside(). Functions that return an error number return it as pthreads' functions
  * do, and leave errno alone.
  *
  * What is given by pointer is private memory, unless it says otherwise: terms, deadlines, and the bytes of calls.
@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Of this header. A library of another version has no table for it. */
-#define COMB_PROGRAM_VERSION 1u
+#define COMB_PROGRAM_VERSION 2u
 
 /* What stops a load or store of a block that is not here. */
 enum comb_access {
@@ -53,8 +53,8 @@ struct comb_terms_of_program {
     const char *build;
 };
 
-/* enum comb_spread: where new threads begin. From COMB_SPREAD_FILL on, it is that and how many each component gets
- * before the next does. */
+/* enum comb_spread: where new threads begin. From COMB_SPREAD_FILL on, each component gets one, and as many more as the
+ * number is above it, before the next does. */
 enum comb_spread { COMB_SPREAD_ROUND_ROBIN = 0, COMB_SPREAD_HOME = 1, COMB_SPREAD_FILL = 2 };
 
 /* What a component is told of its task. */
@@ -157,6 +157,10 @@ struct comb_program {
     /* Which component has allocated what lies at an address of the heap, or would: each has its own part of the heap's
      * addresses. UINT_MAX outside the heap. Asks nobody. */
     unsigned (*owner)(const void *address);
+
+    /* Whether the calling thread is in the middle of libcomb's own work: a handler of a signal that has come there must not touch shared
+     * memory. For threads between thread_begin() and thread_end(). */
+    int (*is_inside)(void);
 };
 
 /* The table; NULL if this library has none of that version. */

@@ -1,7 +1,8 @@
 //! The engine among the threads of a program: whoever waits drives it, and when nobody does, a thread that sleeps until something comes.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,37 @@ pub(crate) struct Runtime {
 pub(crate) struct Held<'a> {
     guard: MutexGuard<'a, Engine>,
     runtime: &'a Runtime,
+    // Behind the guard: it is given up first.
+    _inside: Inside,
+}
+
+thread_local! {
+    /// How many engines this thread has or is about to have.
+    static ENGINES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// For handlers of signals: from before the engine is had until after it is given up.
+struct Inside;
+
+impl Inside {
+    fn begin() -> Self {
+        ENGINES.set(ENGINES.get() + 1);
+        compiler_fence(Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        ENGINES.set(ENGINES.get() - 1);
+    }
+}
+
+/// Whether this thread is where it may not touch shared memory: a handler of a signal that has come there must let it go on first.
+/// Async-signal-safe in a thread that has entered before.
+pub(crate) fn is_inside() -> bool {
+    ENGINES.get() > 0
 }
 
 impl std::ops::Deref for Held<'_> {
@@ -168,15 +200,17 @@ impl Runtime {
                 &"a protocol's handler, or code that a signal has put into the middle of one, has touched shared memory",
             );
         }
+        let inside = Inside::begin();
         let guard = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         self.owner.store(this_thread(), Ordering::Relaxed);
-        Held { guard, runtime: self }
+        Held { guard, runtime: self, _inside: inside }
     }
 
     fn try_lock(&self) -> Option<Held<'_>> {
+        let inside = Inside::begin();
         let guard = self.engine.try_lock().ok()?;
         self.owner.store(this_thread(), Ordering::Relaxed);
-        Some(Held { guard, runtime: self })
+        Some(Held { guard, runtime: self, _inside: inside })
     }
 
     /// From now on this thread drives, until [`Runtime::leave`]: nobody has to be woken for what comes.

@@ -113,14 +113,17 @@ static void *work(void *argument)
     return (void *)(long)(self * 10);
 }
 
+static int may_let_go;
+
 static void *hold_for_a_while(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&normal);
     pthread_rwlock_wrlock(&rwlock);
     sem_post(&items);
-    struct timespec so_long = {0, 300000000};
-    nanosleep(&so_long, NULL);
+    struct timespec a_while = {0, 1000000};
+    while (!__atomic_load_n(&may_let_go, __ATOMIC_SEQ_CST))
+        nanosleep(&a_while, NULL);
     pthread_rwlock_unlock(&rwlock);
     pthread_mutex_unlock(&normal);
     return NULL;
@@ -138,6 +141,7 @@ static void *wait_until_late(void *unused)
     CHECK(sem_trywait(&items) == -1 && errno == EAGAIN);
     at = in_ms(CLOCK_REALTIME, 30);
     CHECK(sem_timedwait(&items, &at) == -1 && errno == ETIMEDOUT);
+    __atomic_store_n(&may_let_go, 1, __ATOMIC_SEQ_CST);
     at = in_ms(CLOCK_REALTIME, 10000);
     CHECK(!pthread_mutex_timedlock(&normal, &at));
     at = in_ms(CLOCK_REALTIME, 30);

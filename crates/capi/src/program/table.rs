@@ -41,6 +41,7 @@ pub struct Program {
     publish: extern "C" fn(),
     end: extern "C" fn(c_int),
     owner: extern "C" fn(*const c_void) -> c_uint,
+    is_inside: extern "C" fn() -> c_int,
 }
 
 static PROGRAM: Program = Program {
@@ -64,6 +65,7 @@ static PROGRAM: Program = Program {
     publish,
     end,
     owner,
+    is_inside,
 };
 
 /// See `comb_program.h`.
@@ -179,4 +181,8 @@ extern "C" fn end(status: c_int) {
 
 extern "C" fn owner(address: *const c_void) -> c_uint {
     task().owner(address.cast()).unwrap_or(c_uint::MAX)
+}
+
+extern "C" fn is_inside() -> c_int {
+    c_int::from(comb_region::Task::is_inside())
 }

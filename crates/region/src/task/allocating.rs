@@ -205,6 +205,12 @@ impl Task {
         Some(Heap::owner(offset, self.count())).filter(|&owner| owner < self.count())
     }
 
+    /// Whether the calling thread is in the middle of this library's own work, where a handler of a signal must not touch shared memory.
+    /// Async-signal-safe in a thread that has called something else of the task before.
+    pub fn is_inside() -> bool {
+        crate::runtime::is_inside()
+    }
+
     /// How many objects are in memory that was allocated with [`crate::Guard::Mmu`], or blocks in other memory.
     pub fn objects(&self, memory: *const u8) -> usize {
         self.layout(memory).map_or(0, |layout| usize::try_from(layout.blocks()).unwrap_or(usize::MAX))
