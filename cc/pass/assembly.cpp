@@ -24,7 +24,9 @@ const char Back[] = ".subsection 0\n";
 
 // Jumps to `miss` when the state byte of the address that is `offset` behind `memory` is not zero, nor, with `and_next`, that of the next block.
 std::string look_at_state(const std::string &memory, unsigned offset, const std::string &table, const std::string &miss, bool and_next) {
-    std::string text = "leaq " + memory + ", $0\n";
+    // An address in a register is a pair of parentheses around it.
+    bool is_register = memory.front() == '(';
+    std::string text = is_register ? "movq " + memory.substr(1, memory.size() - 2) + ", $0\n" : "leaq " + memory + ", $0\n";
     if (offset)
         text += "leaq " + std::to_string(offset) + "($0), $0\n";
     return text + "shrq $$7, $0\ncmp" + (and_next ? "w" : "b") + " $$0, (" + table + ",$0)\njne " + miss + "\n";

@@ -94,6 +94,8 @@ bool is_checked_alone(Instruction &access, const Options &options) {
     uint64_t bits = access.getModule()->getDataLayout().getTypeSizeInBits(type);
     if (type->isFloatTy() || type->isDoubleTy())
         return getLoadStoreAlignment(&access).value() * 8 >= bits;
+    if (type->isVectorTy())
+        return bits == 128 && type->getScalarSizeInBits() >= 8;
     return type->isPointerTy() || (type->isIntegerTy() && bits <= 64 && isPowerOf2_64(bits) && bits >= 8);
 }
 
