@@ -10,12 +10,12 @@
 /* SPLASH-2's size: a block of 2 KB. */
 enum { BLOCK = 16, BLOCK_ELEMENTS = BLOCK * BLOCK };
 
-static const int blocks_of[SIZES] = {10, 144, 288, 32};
+static const int blocks_of[SIZES] = {10, 144, 320, 32};
 
 static int blocks;
 /* The board of threads: as near to a square as their number allows. */
 static int board_rows, board_columns;
-/* Blocks by rows; elements in a block by rows. */
+/* Blocks by columns; elements in a block by rows. */
 static double **matrix;
 
 /* Random elements, and a diagonal larger than its row's sum: such a matrix needs no pivoting. */
@@ -28,7 +28,7 @@ static double element(long row, long column)
 
 static double **block_at(int row, int column)
 {
-    return &matrix[(long)row * blocks + column];
+    return &matrix[(long)column * blocks + row];
 }
 
 static int owner(int row, int column)
@@ -55,7 +55,8 @@ static void set_up_block(double *block, int block_row, int block_column)
     }
 }
 
-/* All blocks of one thread in one piece of memory. */
+/* All blocks of one thread in one piece of memory, column by column: what lies beside each other is then read by others
+ * in the same step, and not while its owner still writes one of them. */
 static void set_up(int thread)
 {
     size_t own = 0;
@@ -64,8 +65,8 @@ static void set_up(int thread)
             own += owner(row, column) == thread;
     }
     double *next = program_allocate(own, BLOCK_ELEMENTS * sizeof *next);
-    for (int row = 0; row < blocks; row++) {
-        for (int column = 0; column < blocks; column++) {
+    for (int column = 0; column < blocks; column++) {
+        for (int row = 0; row < blocks; row++) {
             if (owner(row, column) != thread)
                 continue;
             *block_at(row, column) = next;
@@ -135,8 +136,8 @@ static void part(int thread)
                 solve_right(*block_at(k, other), diagonal);
         }
         program_barrier();
-        for (int row = k + 1; row < blocks; row++) {
-            for (int column = k + 1; column < blocks; column++) {
+        for (int column = k + 1; column < blocks; column++) {
+            for (int row = k + 1; row < blocks; row++) {
                 if (owner(row, column) == thread)
                     update(*block_at(row, column), *block_at(row, k), *block_at(k, column));
             }
@@ -178,7 +179,7 @@ int main(int argc, char **argv)
     static const struct program lu = {
         .name = "lu",
         .computes = "factors a dense matrix into a lower and an upper triangle, in blocks of 16 x 16",
-        .inputs = {"160 x 160", "2304 x 2304", "4608 x 4608", "512 x 512 (SPLASH-2)"},
+        .inputs = {"160 x 160", "2304 x 2304", "5120 x 5120", "512 x 512 (SPLASH-2)"},
         .prepare = prepare,
         .part = part,
         .check = check,

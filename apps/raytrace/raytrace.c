@@ -4,7 +4,7 @@
  *
  * Everybody reads the scene and a grid of cells that says which balls are where, and nobody writes it. The image is in
  * tiles, and each thread has a queue of its own ones; some tiles are much more work than others, so who has none left
- * steals from the other threads' queues.
+ * steals half of what is left in another thread's queue.
  */
 #include "program.h"
 
@@ -64,7 +64,8 @@ static bool without_grid;
 /* Pixels as red, green, blue, by tiles. */
 static uint32_t *image;
 static long tiles_along;
-static struct queue *queues;
+/* Each thread allocates its own. */
+static struct queue **queues;
 
 static inline struct vector sum(struct vector a, double factor, struct vector b)
 {
@@ -317,32 +318,50 @@ static void trace_tile(long tile)
         image[tile * TILE_PIXELS + index] = pixel(row + index / TILE, column + index % TILE);
 }
 
-/* A tile of that thread's queue, or -1. Its owner takes them from the front; a thief takes the last. */
-static long take_tile(struct queue *queue, bool steal)
+/* The first tile of the own queue, or -1. */
+static long take_tile(struct queue *queue)
 {
     long tile = -1;
     pthread_mutex_lock(&queue->lock);
     if (queue->first < queue->end)
-        tile = steal ? --queue->end : queue->first++;
+        tile = queue->first++;
     pthread_mutex_unlock(&queue->lock);
     return tile;
 }
 
-/* From its own queue, then from whose comes next: none ever gets a tile back, so one round is enough. */
+/* The last half of another's tiles, rounded up: one at a time, the two would fetch the queue from each other for each. */
+static struct range steal_tiles(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct range stolen = {queue->end - (queue->end - queue->first + 1) / 2, queue->end};
+    queue->end = stolen.first;
+    pthread_mutex_unlock(&queue->lock);
+    return stolen;
+}
+
+/* From its own queue, then from whose comes next. One round is enough: what it does not find there, somebody has who
+ * will compute it. */
 static long next_tile(int thread)
 {
-    for (int step = 0; step < program_threads; step++) {
-        long tile = take_tile(&queues[(thread + step) % program_threads], step > 0);
-        if (tile >= 0)
-            return tile;
+    struct queue *own = queues[thread];
+    long tile = take_tile(own);
+    for (int step = 1; tile < 0 && step < program_threads; step++) {
+        struct range stolen = steal_tiles(queues[(thread + step) % program_threads]);
+        if (stolen.first == stolen.end)
+            continue;
+        tile = stolen.first;
+        pthread_mutex_lock(&own->lock);
+        own->first = stolen.first + 1;
+        own->end = stolen.end;
+        pthread_mutex_unlock(&own->lock);
     }
-    return -1;
+    return tile;
 }
 
 static void part(int thread)
 {
     struct range own = own_share(tiles_along * tiles_along, thread);
-    struct queue *queue = &queues[thread];
+    struct queue *queue = queues[thread] = program_allocate(1, sizeof *queue);
     pthread_mutex_init(&queue->lock, NULL);
     queue->first = own.first;
     queue->end = own.end;

@@ -11,7 +11,7 @@ use self::programs::{ALL, BLIZZARDS, Compiler, Ran, Way, Workshop};
 use crate::memory;
 use crate::net::median;
 use crate::report::print;
-use crate::two_hosts::TwoHosts;
+use crate::two_hosts::{TwoHosts, shell_command};
 
 const ROUNDS: usize = 3;
 const FULL_ROUNDS: usize = 7;
@@ -20,14 +20,37 @@ const NOTES: &str = "\
 Each program tells what its parallel part took; compilers take turns, and the least of the rounds counts. Hits: one process, one thread, nothing is ever missed.
 Import: two components of this host, which share page frames, with a thread each, beside two threads of one process. Copy: each component has copies of its own, as
 on two hosts; blocks are 128 B by check and 4 KB by page. What did not end within a minute is counted as a minute. 32 components on this machine's cores show that
-the result is right, not how fast it is. Two hosts are network namespaces with a cable, bound to a core each. Compile time is that of all ten programs, linked.";
+the result is right, not how fast it is. Two hosts are network namespaces with a cable, bound to a core each, and the input is `large`; the ratio is one host's time by
+theirs, and what they had not finished within 30 s was ended. Compile time is that of all ten programs, linked.";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Runs the benchmark and prints its table.
-pub fn run(full: bool, json: bool) -> Outcome<()> {
-    let measured = measure(full, !json)?;
-    print(&measured.rows(), json);
+/// What can be measured alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Single loads, stores and misses.
+    Accesses,
+    /// Programs of one thread in one process.
+    Hits,
+    /// Programs on components that share page frames.
+    Import,
+    /// Programs on components with copies.
+    Copies,
+    /// Programs on two hosts beside one.
+    Hosts,
+    /// Programs on 32 components.
+    Many,
+    /// Compilers.
+    Compiling,
+}
+
+const PARTS: [Part; 7] =
+    [Part::Accesses, Part::Hits, Part::Import, Part::Copies, Part::Hosts, Part::Many, Part::Compiling];
+
+/// Runs the benchmark, or one part of it, and prints its table.
+pub fn run(only: Option<Part>, full: bool, json: bool) -> Outcome<()> {
+    let measured = measure(only, full, !json)?;
+    print(&measured.rows(only), json);
     if !json {
         println!("{NOTES}");
     }
@@ -64,15 +87,22 @@ pub(crate) struct Measured {
     missing: BTreeMap<String, String>,
 }
 
-/// The size at which programs are compared on two hosts: the one at which the second core pays for what is sent.
-const HOSTS_SIZE: &str = "medium";
+/// The size at which programs are compared with plain clang's.
+const HITS_SIZE: &str = "medium";
+/// The size at which they are compared on two hosts: with the most to compute for each byte that is sent.
+const HOSTS_SIZE: &str = "large";
+/// What takes so much longer than on one host has lost, however long it takes.
+const HOSTS_LIMIT_S: u32 = 30;
+/// What programs on two hosts are compiled by.
+const HOSTS_COMPILERS: [Compiler; 3] = [Compiler::Check, Compiler::Hybrid, Compiler::Page];
 
 /// The size for two components with copies: the papers' input, but of ocean, which takes a minute by that alone.
 pub(crate) fn copy_size(name: &str) -> &'static str {
     if name == "ocean" { "medium" } else { "paper" }
 }
 
-pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
+pub(crate) fn measure(only: Option<Part>, full: bool, talks: bool) -> Outcome<Measured> {
+    let wants = |part: Part| only.is_none_or(|only| only == part);
     let shop = Workshop::open()?;
     let mut measured = Measured::default();
     let rounds = if full { FULL_ROUNDS } else { ROUNDS };
@@ -82,7 +112,7 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
         }
     };
     let compilers = [Compiler::Plain, Compiler::Check, Compiler::Hybrid, Compiler::Mmu, Compiler::Page];
-    for round in 1..=rounds {
+    for round in 1..=if wants(Part::Compiling) { rounds } else { 1 } {
         for compiler in compilers {
             // The others only have to be there.
             if round == 1 || matches!(compiler, Compiler::Plain | Compiler::Check) {
@@ -92,39 +122,29 @@ pub(crate) fn measure(full: bool, talks: bool) -> Outcome<Measured> {
             }
         }
     }
-    say("single loads and stores");
-    measured.primitives(&shop);
+    if wants(Part::Accesses) {
+        say("single loads and stores");
+        measured.primitives(&shop);
+    }
     for round in 1..=rounds {
         for name in ALL {
             say(&format!("round {round} of {rounds}: {name}"));
-            for compiler in [Compiler::Plain, Compiler::Check, Compiler::Hybrid] {
-                measured.take(&shop, What::Hits, name, compiler, &Way::alone(1, HOSTS_SIZE));
+            if wants(Part::Hits) {
+                measured.hit(&shop, name);
             }
-            measured.take(&shop, What::Threads, name, Compiler::Plain, &Way::alone(2, HOSTS_SIZE));
-            measured.take(
-                &shop,
-                What::Import,
-                name,
-                Compiler::Page,
-                &Way::task(2, 2, HOSTS_SIZE, &["--bind"]),
-            );
-        }
-    }
-    for round in 1..=if full { ROUNDS } else { 1 } {
-        for name in ALL {
-            for compiler in [Compiler::Check, Compiler::Hybrid, Compiler::Mmu, Compiler::Page] {
-                say(&format!("copies, round {round}: {name} by {compiler}"));
-                let way = Way::task(2, 2, copy_size(name), &["--share", "copy", "--bind"]);
-                measured.take(&shop, What::Copy, name, compiler, &way);
+            if wants(Part::Import) {
+                measured.import_by_two(&shop, name);
             }
         }
     }
-    measured.on_two_hosts(&shop, &say);
-    for name in ALL {
-        say(&format!("32 components: {name}"));
-        let mut way = Way::task(32, 32, "small", &["--share", "copy"]);
-        way.checks = true;
-        measured.take(&shop, What::Many, name, Compiler::Check, &way);
+    if wants(Part::Copies) {
+        measured.on_copies(&shop, if full { ROUNDS } else { 1 }, &say);
+    }
+    if wants(Part::Hosts) {
+        measured.on_two_hosts(&shop, &say);
+    }
+    if wants(Part::Many) {
+        measured.on_many(&shop, &say);
     }
     say("");
     if talks {
@@ -173,6 +193,38 @@ impl Measured {
         }
     }
 
+    fn hit(&mut self, shop: &Workshop, name: &'static str) {
+        for compiler in [Compiler::Plain, Compiler::Check, Compiler::Hybrid] {
+            self.take(shop, What::Hits, name, compiler, &Way::alone(1, HITS_SIZE));
+        }
+    }
+
+    fn import_by_two(&mut self, shop: &Workshop, name: &'static str) {
+        self.take(shop, What::Threads, name, Compiler::Plain, &Way::alone(2, HITS_SIZE));
+        self.take(shop, What::Import, name, Compiler::Page, &Way::task(2, 2, HITS_SIZE, &["--bind"]));
+    }
+
+    fn on_copies(&mut self, shop: &Workshop, rounds: usize, say: &dyn Fn(&str)) {
+        for round in 1..=rounds {
+            for name in ALL {
+                for compiler in [Compiler::Check, Compiler::Hybrid, Compiler::Mmu, Compiler::Page] {
+                    say(&format!("copies, round {round}: {name} by {compiler}"));
+                    let way = Way::task(2, 2, copy_size(name), &["--share", "copy", "--bind"]);
+                    self.take(shop, What::Copy, name, compiler, &way);
+                }
+            }
+        }
+    }
+
+    fn on_many(&mut self, shop: &Workshop, say: &dyn Fn(&str)) {
+        for name in ALL {
+            say(&format!("32 components: {name}"));
+            let mut way = Way::task(32, 32, "small", &["--share", "copy"]);
+            way.checks = true;
+            self.take(shop, What::Many, name, Compiler::Check, &way);
+        }
+    }
+
     /// Of a single access, in nanoseconds: `load`, `store`, `read`, `upgrade`, and what they stand on, `found`, `fence`.
     pub(crate) fn primitive(&self, compiler: Compiler, name: &str) -> Option<f64> {
         self.primitives.get(&(compiler, name.to_owned())).copied()
@@ -183,7 +235,7 @@ impl Measured {
         Some(self.primitive(compiler, access)? - self.primitive(Compiler::Plain, access)?)
     }
 
-    /// Namespaces bound to one core each; by page and by check, whichever is better for a program.
+    /// Namespaces bound to one core each.
     fn on_two_hosts(&mut self, shop: &Workshop, say: &dyn Fn(&str)) {
         let hosts = match TwoHosts::begin() {
             Ok(hosts) => hosts,
@@ -192,20 +244,23 @@ impl Measured {
                 return;
             }
         };
-        let shell = shop.scratch().join("on-one-core.sh");
-        if let Err(error) = std::fs::write(&shell, hosts.shell_with_a_core_each()) {
+        let script = shop.scratch().join("on-one-core.sh");
+        if let Err(error) = std::fs::write(&script, hosts.shell_with_a_core_each()) {
             self.missing.insert("two hosts".to_owned(), error.to_string());
             return;
         }
-        let shell = format!("sh {}", shell.display());
+        let shell = shell_command(&script);
         for name in ALL {
-            for compiler in [Compiler::Check, Compiler::Page] {
+            for compiler in HOSTS_COMPILERS {
                 say(&format!("two hosts: {name} by {compiler}"));
                 for (what, count) in [(What::OneHost, 1), (What::TwoHosts, 2)] {
                     let names = hosts.names(count).join(",");
                     let threads = u32::try_from(count).unwrap_or(1);
                     let options = ["--hosts", &names, "--shell", &shell];
-                    let way = Way::task(threads, threads, HOSTS_SIZE, &options);
+                    let mut way = Way::task(threads, threads, HOSTS_SIZE, &options);
+                    if what == What::TwoHosts {
+                        way.limit_s = HOSTS_LIMIT_S;
+                    }
                     self.take(shop, what, name, compiler, &way);
                 }
             }

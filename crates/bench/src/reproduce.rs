@@ -223,7 +223,7 @@ fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
     let mut or_why = |what: &str, error: Box<dyn std::error::Error>| {
         how.push_str(&format!("\n{what} were not measured: {error}"));
     };
-    let compiled = cc::measure(false, !json).unwrap_or_else(|error| {
+    let compiled = cc::measure(None, false, !json).unwrap_or_else(|error| {
         or_why("Compiled programs", error);
         cc::Measured::default()
     });

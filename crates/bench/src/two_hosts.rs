@@ -44,7 +44,7 @@ impl TwoHosts {
         hosts.map(|(end, address)| format!("{}={address}", Self::name(end))).collect()
     }
 
-    /// A script that runs a command on the host that it is told first, bound to a core of that host's own.
+    /// A script that runs a command on the host that it is told first, bound to a core of that host's own. [`shell_command`] runs it.
     pub(crate) fn shell_with_a_core_each(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cases = self.ends.iter().enumerate().map(|(index, end)| {
@@ -72,6 +72,11 @@ impl TwoHosts {
             .hosts(self.ends.iter().zip(ADDRESSES).take(count).map(host))
             .shell(&format!("nsenter --net={descriptors}/{{host}}"))
     }
+}
+
+/// For `comb run --shell`, by a script of [`TwoHosts::shell_with_a_core_each`].
+pub(crate) fn shell_command(script: &std::path::Path) -> String {
+    format!("sh {} {{host}}", script.display())
 }
 
 /// Whether components of this task are on other hosts: what is one machine's must not put them on one core.
@@ -227,5 +232,17 @@ fn sweep(size: usize, rows: Range<usize>, from: &Array<f64>, to: &Array<f64>) {
             // What is above 0.3 grows, what is below falls, and both spread.
             result[k] = value + 0.1 * (around - 4.0 * value) + 0.05 * (value * (1.0 - value) * (value - 0.3));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where it is not said, the script is not told which host it runs for.
+    #[test]
+    fn the_shell_is_told_of_its_host() {
+        let words = shell_command(std::path::Path::new("/tmp/script"));
+        assert_eq!(words.split(' ').collect::<Vec<_>>(), ["sh", "/tmp/script", "{host}"]);
     }
 }

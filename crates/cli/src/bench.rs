@@ -20,6 +20,39 @@ enum Name {
     Cc,
 }
 
+/// What of `cc` can be measured alone.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Part {
+    /// Single loads, stores and misses
+    Accesses,
+    /// One thread in one process, by clang's
+    Hits,
+    /// Two components that share page frames, by two threads
+    Import,
+    /// Two components with copies, check by page
+    Copies,
+    /// Two hosts of one core, by one
+    Hosts,
+    /// Whether 32 components are right
+    Many,
+    /// What compiling takes, by clang's
+    Compiling,
+}
+
+impl From<Part> for comb_bench::cc::Part {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Accesses => Self::Accesses,
+            Part::Hits => Self::Hits,
+            Part::Import => Self::Import,
+            Part::Copies => Self::Copies,
+            Part::Hosts => Self::Hosts,
+            Part::Many => Self::Many,
+            Part::Compiling => Self::Compiling,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// What to measure
@@ -31,10 +64,18 @@ pub(crate) struct Bench {
     /// More rounds; takes a few minutes
     #[arg(long)]
     full: bool,
+    /// Of cc, only this
+    #[arg(long, value_enum)]
+    only: Option<Part>,
 }
 
 impl Bench {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+        if self.only.is_some() && !matches!(self.name, Name::Cc) {
+            return Err(Failure::new(
+                "--only is for comb bench cc: the others are measured as a whole".to_owned(),
+            ));
+        }
         match self.name {
             Name::Net => comb_bench::net::run(self.full, self.json),
             Name::Memory => {
@@ -42,7 +83,8 @@ impl Bench {
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Cc => {
-                comb_bench::cc::run(self.full, self.json).map_err(|error| Failure::new(error.to_string()))?;
+                comb_bench::cc::run(self.only.map(Into::into), self.full, self.json)
+                    .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {
                 comb_bench::membership::run(self.full, self.json)

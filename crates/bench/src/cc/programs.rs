@@ -188,6 +188,8 @@ pub(crate) struct Way {
     pub(crate) checks: bool,
     /// Set in the environment.
     pub(crate) variables: Vec<(&'static str, String)>,
+    /// It is ended after so many seconds.
+    pub(crate) limit_s: u32,
 }
 
 /// What came of a run.
@@ -207,29 +209,29 @@ impl Ran {
     }
 }
 
-/// Nothing that is measured may take longer.
+/// What is measured may take no longer, if nothing else is said.
 pub(crate) const LIMIT_S: u32 = 60;
 
 impl Way {
     pub(crate) fn alone(threads: u32, size: &'static str) -> Self {
-        Self { threads, size, ..Self::default() }
+        Self { threads, size, limit_s: LIMIT_S, ..Self::default() }
     }
 
     /// As a task of this host, whose components share as the options say.
     pub(crate) fn task(components: u32, threads: u32, size: &'static str, options: &[&str]) -> Self {
         let mut launcher = vec!["-n".to_owned(), components.to_string()];
         launcher.extend(options.iter().map(|&option| option.to_owned()));
-        Self { launcher, threads, size, ..Self::default() }
+        Self { launcher, threads, size, limit_s: LIMIT_S, ..Self::default() }
     }
 
     pub(crate) fn run(&self, program: &Path) -> Result<Ran, String> {
         let mut command = if self.launcher.is_empty() {
             let mut command = Command::new("timeout");
-            command.args(["-s", "KILL", &LIMIT_S.to_string()]);
+            command.args(["-s", "KILL", &self.limit_s.to_string()]);
             command
         } else {
             let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
-            command.args(["run", "--limit", &LIMIT_S.to_string()]).args(&self.launcher).arg("--");
+            command.args(["run", "--limit", &self.limit_s.to_string()]).args(&self.launcher).arg("--");
             command
         };
         command.arg(program).args(["-p", &self.threads.to_string(), "-s", self.size, "--time"]);
@@ -238,14 +240,14 @@ impl Way {
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
         let output = command.output().map_err(|error| error.to_string())?;
-        read(&output).map_err(|reason| format!("{}: {reason}", program.display()))
+        read(&output, self.limit_s).map_err(|reason| format!("{}: {reason}", program.display()))
     }
 }
 
-fn read(output: &Output) -> Result<Ran, String> {
+fn read(output: &Output, limit_s: u32) -> Result<Ran, String> {
     // 124 is what `comb run` says of its limit; a signal, and 137, what `timeout` leaves.
     if matches!(output.status.code(), Some(124 | 137) | None) {
-        return Ok(Ran::Unfinished(f64::from(LIMIT_S)));
+        return Ok(Ran::Unfinished(f64::from(limit_s)));
     }
     if !output.status.success() {
         return Err(format!("{}: {}", output.status, last_line(output)));
@@ -271,11 +273,11 @@ mod tests {
 
     #[test]
     fn a_programs_time_is_read_its_failure_told_and_its_limit_taken_for_one() {
-        assert_eq!(read(&output(0, "fft: ok\nseconds 0.25\n")), Ok(Ran::Seconds(0.25)));
-        assert_eq!(read(&output(124 << 8, "")), Ok(Ran::Unfinished(60.0)));
-        assert_eq!(read(&output(9, "")), Ok(Ran::Unfinished(60.0)));
-        assert!(read(&output(1 << 8, "seconds 0.25")).unwrap_err().ends_with("last"));
-        assert!(read(&output(0, "seconds soon")).is_err());
+        assert_eq!(read(&output(0, "fft: ok\nseconds 0.25\n"), 60), Ok(Ran::Seconds(0.25)));
+        assert_eq!(read(&output(124 << 8, ""), 60), Ok(Ran::Unfinished(60.0)));
+        assert_eq!(read(&output(9, ""), 30), Ok(Ran::Unfinished(30.0)));
+        assert!(read(&output(1 << 8, "seconds 0.25"), 60).unwrap_err().ends_with("last"));
+        assert!(read(&output(0, "seconds soon"), 60).is_err());
     }
 
     #[test]
