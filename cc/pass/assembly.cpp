@@ -1,4 +1,5 @@
 #include "assembly.h"
+#include "runtime.h"
 
 namespace comb {
 
@@ -75,6 +76,11 @@ std::string restartable(const Site &site, const std::string &work, unsigned firs
     text += ".pushsection .data.rel.ro.comb,\"aw?\",@progbits\n.balign 32\n" + label("descriptor") + ":\n.long 0, 0\n.quad " +
             label("start") + ", " + label("end") + "-" + label("start") + ", " + label("abort") + "\n.popsection\n";
     return text;
+}
+
+std::string poll(const Site &site) {
+    return "cmpb $$0, " + std::to_string(Mail) + "\njne " + label("mail") + "\n" + label("polled") + ":\n" + Aside + label("mail") +
+           ":\nleaq -128(%rsp), %rsp\n" + call_keeping(site, "comb_poll") + "leaq 128(%rsp), %rsp\njmp " + label("polled") + "\n" + Back;
 }
 
 std::string pinned_begin(const Site &site, unsigned bytes, Kind kind) {

@@ -34,6 +34,9 @@ std::string flag_check(const Site &site, const std::string &compare, const std::
 // offset of the rseq area and the state table. $0 is scratch.
 std::string restartable(const Site &site, const std::string &work, unsigned first, unsigned bytes, bool may_straddle);
 
+// Looks for mail.
+std::string poll(const Site &site);
+
 // Pins, and looks at the block's state: $0 scratch, $1 memory, $2 state table, $3 the pins.
 std::string pinned_begin(const Site &site, unsigned bytes, Kind kind);
 

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Of this header. A library of another version has no table for it. */
-#define COMB_PROGRAM_VERSION 1u
+#define COMB_PROGRAM_VERSION 2u
 
 /* What stops a load or store of a block that is not here. */
 enum comb_access {
@@ -51,7 +51,14 @@ struct comb_terms_of_program {
     const struct comb_image *image;
     /* What must be equal in all components, or join() fails: which build it is, addresses of code. Never NULL. */
     const char *build;
+    /* Not 0: threads look at COMB_MAIL often while they compute, and call poll() when it is not 0. The caller has mapped
+     * its page, which is replaced. */
+    unsigned polls;
 };
+
+/* A byte that code compiled to poll looks at, by its absolute address. */
+#define COMB_MAIL_PAGE 0x100000ul
+#define COMB_MAIL (COMB_MAIL_PAGE + 96)
 
 /* enum comb_spread: where new threads begin. From COMB_SPREAD_FILL on, it is that and how many each component gets
  * before the next does. */
@@ -157,6 +164,10 @@ struct comb_program {
     /* Which component has allocated what lies at an address of the heap, or would: each has its own part of the heap's
      * addresses. UINT_MAX outside the heap. Asks nobody. */
     unsigned (*owner)(const void *address);
+
+    /* COMB_MAIL is not 0: what others have asked for meanwhile is given to them. By a thread that checks its accesses,
+     * between two of them; it does not wait. */
+    void (*poll)(void);
 };
 
 /* The table; NULL if this library has none of that version. */

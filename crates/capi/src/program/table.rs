@@ -41,6 +41,7 @@ pub struct Program {
     publish: extern "C" fn(),
     end: extern "C" fn(c_int),
     owner: extern "C" fn(*const c_void) -> c_uint,
+    poll: extern "C" fn(),
 }
 
 static PROGRAM: Program = Program {
@@ -64,6 +65,7 @@ static PROGRAM: Program = Program {
     publish,
     end,
     owner,
+    poll,
 };
 
 /// See `comb_program.h`.
@@ -175,6 +177,10 @@ extern "C" fn end(status: c_int) {
         // SAFETY: ends the process.
         None => unsafe { libc::_exit(status) },
     }
+}
+
+extern "C" fn poll() {
+    task().look_at_mail();
 }
 
 extern "C" fn owner(address: *const c_void) -> c_uint {
