@@ -26,7 +26,8 @@ extern char comb_invocation_cost[] __attribute__((weak));
 /* Called from entry.S. */
 void comb_again(uintptr_t address, uint64_t what, void *instruction);
 void comb_look_at_batch(void *instruction);
-void comb_fetch_saving_vectors(uintptr_t address, uint64_t bytes, int is_store, void *instruction);
+void comb_look_at_mail(void);
+void comb_call_saving_vectors(uintptr_t first, uint64_t second, int third, void *fourth, int unused, void *function);
 
 /* The compiler keeps the order. The processor need not: a fence sends a barrier to every running thread after it wrote the state
  * bytes and before it reads pins, so either it sees the thread pinned, or the thread sees the states. */
@@ -70,7 +71,7 @@ static void fetch(uintptr_t address, uint64_t bytes, int is_store, void *instruc
     if (!comb_runtime.fetch)
         return;
     int error_number = errno;
-    comb_fetch_saving_vectors(address, bytes, is_store, instruction);
+    comb_call_saving_vectors(address, bytes, is_store, instruction, 0, (void *)comb_runtime.fetch);
     errno = error_number;
 }
 
@@ -134,6 +135,16 @@ void comb_again(uintptr_t address, uint64_t what, void *instruction)
 void comb_look_at_batch(void *instruction)
 {
     comb_restore_noted(0, 0, 0, (char *)instruction - 1);
+}
+
+/* There is mail. */
+void comb_look_at_mail(void)
+{
+    if (!comb_runtime.poll || is_pinned())
+        return;
+    int error_number = errno;
+    comb_call_saving_vectors(0, 0, 0, NULL, 0, (void *)comb_runtime.poll);
+    errno = error_number;
 }
 
 void comb_pin(const struct comb_need *needs, int count)

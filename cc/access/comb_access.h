@@ -46,6 +46,8 @@ struct comb_runtime {
     void (*fetch)(void *address, size_t bytes, int is_store, void *instruction);
     /* A shared stack for a thread that has none: returns its lowest byte. */
     char *(*stack)(size_t *bytes);
+    /* Gives others what they have asked for. Between two accesses, and without waiting. */
+    void (*poll)(void);
 };
 extern struct comb_runtime comb_runtime;
 

@@ -11,6 +11,11 @@
 #define COMB_HEAP_START 0x100000000000ULL
 #define COMB_HEAP_END 0x2fe000000000ULL
 
+/* A byte that code looks at in its loops: not 0, and somebody has asked for something. Its page is below 2 GiB, where an
+ * instruction can name it without a register, and below all executables. */
+#define COMB_MAIL_PAGE 0x100000UL
+#define COMB_MAIL (COMB_MAIL_PAGE + 96)
+
 /* 0 is right for private memory, which nobody ever writes a state for. */
 enum comb_state { COMB_LOADS_AND_STORES = 0, COMB_LOADS = 1, COMB_INVALID = 2 };
 

@@ -24,8 +24,9 @@ struct comb_thread {
     uint64_t noted_count;
     /* Valid while `pins` is odd. */
     struct comb_noted noted[COMB_NOTED_MOST];
-    /* The runtime's own. */
-    void *own;
+    /* Not 0: the thread makes no access before this is 0 again, and a fence behind it. Whoever takes a block away need not wait for
+     * it. */
+    uint64_t away;
 };
 
 #ifndef __cplusplus

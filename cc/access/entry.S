@@ -4,7 +4,7 @@
 
 /* comb_entry: called out of line by a load that read the flag, or a store whose block forbids it. On the stack, above the return
  * address: what (bytes << 2 | kind), the instruction, the address. again.c is compiled to general registers only, so that vectors
- * are saved on a true miss alone (comb_fetch_saving_vectors). */
+ * are saved on a true miss alone (comb_call_saving_vectors). */
     .globl comb_entry
     .type comb_entry, @function
     .balign 16
@@ -73,12 +73,40 @@ comb_batch:
     ret
     .size comb_batch, .-comb_batch
 
-/* comb_fetch_saving_vectors(address, bytes, is_store, instruction): comb_runtime.fetch with x87, SSE, AVX and AVX-512 state kept.
- * 2,816 bytes hold all of that in XSAVE's standard form (AVX-512 ends at 2,688). */
-    .globl comb_fetch_saving_vectors
-    .type comb_fetch_saving_vectors, @function
+/* The same registers for a loop that has found mail. */
+    .globl comb_poll
+    .type comb_poll, @function
     .balign 16
-comb_fetch_saving_vectors:
+comb_poll:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    cld
+    call comb_look_at_mail
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
+    ret
+    .size comb_poll, .-comb_poll
+
+/* comb_call_saving_vectors(first, second, third, fourth, unused, function): calls it with x87, SSE, AVX and AVX-512 state kept.
+ * 2,816 bytes hold all of that in XSAVE's standard form (AVX-512 ends at 2,688). */
+    .globl comb_call_saving_vectors
+    .type comb_call_saving_vectors, @function
+    .balign 16
+comb_call_saving_vectors:
     pushq %rbp
     movq %rsp, %rbp
     subq $2816, %rsp
@@ -96,15 +124,15 @@ comb_fetch_saving_vectors:
     movl $0xe7, %eax
     xorl %edx, %edx
     xsave64 (%rsp)
-    /* Code that fetches expects a clean x87 stack. */
+    /* C expects a clean x87 stack. */
     fninit
     movq %r8, %rdx
-    call *comb_runtime(%rip)
+    call *%r9
     movl $0xe7, %eax
     xorl %edx, %edx
     xrstor64 (%rsp)
     leave
     ret
-    .size comb_fetch_saving_vectors, .-comb_fetch_saving_vectors
+    .size comb_call_saving_vectors, .-comb_call_saving_vectors
 
     .section .note.GNU-stack,"",@progbits

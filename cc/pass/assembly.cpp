@@ -1,4 +1,5 @@
 #include "assembly.h"
+#include "runtime.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -112,6 +113,11 @@ std::string restartable(const Site &site, ArrayRef<Look> looks, const std::strin
     if (may_straddle)
         text += descriptor_of("_far");
     return text + ".popsection\n";
+}
+
+std::string poll(const Site &site) {
+    return "cmpb $$0, " + std::to_string(Mail) + "\njne " + label("mail") + "\n" + label("polled") + ":\n" + Aside + label("mail") +
+           ":\nleaq -128(%rsp), %rsp\n" + call_keeping(site, "comb_poll") + "leaq 128(%rsp), %rsp\njmp " + label("polled") + "\n" + Back;
 }
 
 std::string pinned_begin(const Site &site, unsigned bytes, Kind kind) {

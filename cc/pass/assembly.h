@@ -43,6 +43,9 @@ struct Look {
 // the offset of the rseq area, behind which is the state table. $0 is scratch.
 std::string restartable(const Site &site, llvm::ArrayRef<Look> looks, const std::string &work, unsigned offset_operand);
 
+// Looks for mail.
+std::string poll(const Site &site);
+
 // Pins, and looks at the block's state: $0 scratch, $1 memory, $2 state table, $3 the pins.
 std::string pinned_begin(const Site &site, unsigned bytes, Kind kind);
 

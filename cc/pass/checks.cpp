@@ -48,11 +48,16 @@ CallInst *Checker::assemble(IRBuilder<> &builder, Type *result, StringRef text, 
     for (Value *value : operands)
         types.push_back(value->getType());
     auto *type = FunctionType::get(result, types, false);
-    CallInst *call = builder.CreateCall(InlineAsm::get(type, text, (constraints + "," + StringRef(Clobbers)).str(), true), operands);
+    CallInst *call = builder.CreateCall(InlineAsm::get(type, text, (constraints + (constraints.empty() ? "" : ",") + StringRef(Clobbers)).str(), true), operands);
     call->setDoesNotThrow();
     for (auto [index, element] : memories)
         call->addParamAttr(index, Attribute::get(builder.getContext(), Attribute::ElementType, element));
     return call;
+}
+
+void Checker::poll(IRBuilder<> &builder) {
+    if (options.polls)
+        assemble(builder, builder.getVoidTy(), comb::poll(Site{is_position_independent, 0}), "", {}, {});
 }
 
 void Checker::check(Instruction &access, bool is_in_batch) {

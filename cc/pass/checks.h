@@ -51,6 +51,8 @@ public:
     // in another.
     void pin_ranges(llvm::IRBuilder<> &builder, llvm::ArrayRef<RangeToCheck> ranges);
     void unpin(llvm::IRBuilder<> &builder);
+    // Looks for mail, not between pins.
+    void poll(llvm::IRBuilder<> &builder);
 
 private:
     llvm::Function &function;

@@ -67,6 +67,8 @@ Options Options::from_environment() {
             options.explains = number(name, value) != 0;
         else if (name == "stores")
             options.has_rseq = value != "pinned";
+        else if (name == "poll")
+            options.polls = number(name, value) != 0;
         else if (name == "block")
             options.block_bytes = number(name, value);
         else if (name == "lookup-cost")

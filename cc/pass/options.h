@@ -17,6 +17,8 @@ struct Options {
     bool explains = false;
     // Stores in restartable sequences; else each is pinned.
     bool has_rseq = true;
+    // Loops look for mail.
+    bool polls = true;
     uint64_t block_bytes = 128;
     // Further instructions for each check.
     unsigned lookup_cost = 0;

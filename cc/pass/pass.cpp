@@ -5,6 +5,7 @@
 #include "groups.h"
 #include "module.h"
 #include "options.h"
+#include "polls.h"
 #include "privacy.h"
 #include "runtime.h"
 #include "stacks.h"
@@ -41,6 +42,7 @@ void check_accesses(Function &function, const Options &options, Counts &counts) 
     for (Instruction *access : accesses)
         if (!part_of_store.contains(access) && !in_series.contains(access))
             checker.check(*access, strips.inside.contains(access));
+    add_polls(function, options, checker, strips);
 }
 
 void explain(const Function &function, const Counts &counts) {

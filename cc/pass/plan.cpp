@@ -23,8 +23,8 @@ constexpr uint64_t EarlyRangeBytesMost = 15 * StateBlockBytes;
 constexpr uint64_t WholeBytesMost = EarlyRangeBytesMost;
 // Accesses further apart are ranges of their own.
 constexpr int64_t DistanceMost = 1024;
-// A fence waits for a strip: about as many instructions, some 20 us.
-constexpr uint64_t InstructionsMost = 60000;
+// A fence, and who has left mail, wait for a strip: about as many instructions, some 10 us.
+constexpr uint64_t InstructionsMost = 30000;
 constexpr uint64_t TurnsMost = 1024;
 // What beginning and ending a strip costs, and each of its ranges, in the time of one checked load.
 constexpr uint64_t StripCost = 12, RangeCost = 8;

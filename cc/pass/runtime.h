@@ -9,6 +9,8 @@ namespace comb {
 constexpr uint64_t StateTable = 0x2fe000000000;
 constexpr unsigned StateShift = 7;
 constexpr uint64_t StateBlockBytes = 1 << StateShift;
+// A byte that is not 0 when somebody has asked for something.
+constexpr uint32_t Mail = 0x100000 + 96;
 constexpr uint32_t Flag = 0xf1f1f1f1;
 constexpr unsigned NotedMost = 8;
 

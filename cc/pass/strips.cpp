@@ -26,10 +26,11 @@ namespace {
 // and every other exit unpins. A loop that is one strip at most keeps its own end.
 class StripBuilder {
 public:
-    StripBuilder(Function &function, Checker &checker, StripPlan &plan)
-        : function(function), checker(checker), plan(plan), context(function.getContext()) {}
+    StripBuilder(Function &function, Checker &checker, StripPlan &plan, StripMembers &members)
+        : function(function), checker(checker), plan(plan), members(members), context(function.getContext()) {}
 
     void build() {
+        members.blocks.insert(plan.blocks.begin(), plan.blocks.end());
         auto *first = BasicBlock::Create(context, "strip.first", &function, plan.header);
         enter_through(first);
         if (!plan.known_turns && plan.turns_least > 1)
@@ -45,6 +46,7 @@ private:
     Function &function;
     Checker &checker;
     StripPlan &plan;
+    StripMembers &members;
     LLVMContext &context;
     // Not in a register, which the loop may need.
     AllocaInst *done_so_far = nullptr;
@@ -66,6 +68,7 @@ private:
             BasicBlock *copy = CloneBasicBlock(block, copies, ".checked", &function);
             copies[block] = copy;
             copied.push_back(copy);
+            members.blocks.insert(copy);
         }
         copies[first] = plan.preheader;
         remapInstructionsInBlocks(copied, copies);
@@ -139,6 +142,7 @@ private:
         builder.SetInsertPoint(next);
         builder.SetCurrentDebugLocation(place_of_strip());
         checker.unpin(builder);
+        checker.poll(builder);
         builder.CreateStore(done, done_so_far);
         Value *next_turns = pin_strip(builder, done);
         builder.CreateBr(plan.header);
@@ -212,7 +216,7 @@ StripMembers make_strips(Function &function, const Options &options, Checker &ch
         for (const StripRange &range : plan.ranges)
             members.covered.insert(range.accesses.begin(), range.accesses.end());
         members.inside.insert(plan.others.begin(), plan.others.end());
-        StripBuilder(function, checker, plan).build();
+        StripBuilder(function, checker, plan, members).build();
     }
     return members;
 }

@@ -13,6 +13,8 @@ struct StripMembers {
     llvm::SmallPtrSet<const llvm::Instruction *, 32> covered;
     // In a strip, but for themselves: their strip's pins are held around them.
     llvm::SmallPtrSet<const llvm::Instruction *, 32> inside;
+    // Blocks of strips, which are between pins, and of their copies for few turns.
+    llvm::SmallPtrSet<const llvm::BasicBlock *, 32> blocks;
 };
 
 StripMembers make_strips(llvm::Function &function, const Options &options, Checker &checker);

@@ -46,6 +46,7 @@ long comb_serve_flush(const struct comb_request *request)
 
 static __attribute__((noreturn)) void sleep_for_ever(void)
 {
+    __atomic_store_n(&comb_thread.away, 1, __ATOMIC_SEQ_CST);
     for (;;)
         pause();
 }

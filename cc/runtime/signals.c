@@ -77,11 +77,14 @@ static void handle(int number, siginfo_t *info, void *context)
         first = kept[number];
         is_kept[number] = 0;
     }
+    /* The thread may be where it makes no accesses: the handler does. */
+    uint64_t away = __atomic_exchange_n(&comb_thread.away, 0, __ATOMIC_SEQ_CST);
     const struct sigaction *action = &wanted[number];
     if (action->sa_flags & SA_SIGINFO)
         action->sa_sigaction(number, &first, context);
     else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN)
         action->sa_handler(number);
+    __atomic_store_n(&comb_thread.away, away, __ATOMIC_SEQ_CST);
     errno = saved;
 }
 

@@ -24,6 +24,7 @@
 /* The compiler driver defines these at link time, as absolute symbols: the access mode, and the bytes of a block. */
 extern const char comb_link_access[] __attribute__((weak));
 extern const char comb_link_block_bytes[] __attribute__((weak));
+extern const char comb_link_polls[] __attribute__((weak));
 
 struct comb_here comb_here = {.place = {.count = 1, .hosts = 1, .imports = 1}};
 
@@ -39,6 +40,14 @@ static void map_table_of_zeros(void)
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (table != table_start)
         comb_die("no addresses for the table of states: %s", strerror(errno));
+}
+
+/* Nobody ever writes to a program that runs alone, and libcomb puts its own page there in a task. */
+static void map_mail_of_nobody(void)
+{
+    void *wanted = (void *)COMB_MAIL_PAGE;
+    if (mmap(wanted, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != wanted)
+        comb_die("no addresses for the page of mail: %s", strerror(errno));
 }
 
 /* Code and libraries lie at the same addresses in all components: a pointer to a function means the same in each. */
@@ -97,6 +106,7 @@ static void join(const struct comb_program *program)
         .images = images->count,
         .image = images->image,
         .build = images->build,
+        .polls = comb_link_polls != NULL,
     };
     if (program->join(&terms, &comb_here.place))
         comb_die("%s", program->error());
@@ -110,12 +120,13 @@ static void join(const struct comb_program *program)
     comb_here.by_messages = !comb_here.place.imports;
     comb_runtime.stack = stack_for_another_thread;
     if (comb_here.by_messages)
-        comb_runtime.fetch = program->fetch;
+        comb_runtime.fetch = program->fetch, comb_runtime.poll = program->poll;
 }
 
 static void start(int count, char **arguments, char **environment)
 {
     (void)count;
+    map_mail_of_nobody();
     if (!variable(environment, "COMB_TASK")) {
         map_table_of_zeros();
     } else {

@@ -76,12 +76,13 @@ fn is_dropped(word: &str) -> bool {
 
 fn pass_options(own: &Options, library: &Library) -> OsString {
     let mut text = OsString::from(format!(
-        "access={},block={},explain={},stores={},lookup-cost={}",
+        "access={},block={},explain={},stores={},lookup-cost={},poll={}",
         own.access.name(),
         own.block_bytes,
         u8::from(own.explains),
         if own.pins_stores { "pinned" } else { "rseq" },
-        own.lookup_cost
+        own.lookup_cost,
+        u8::from(!own.polls_not)
     ));
     if library.covered().exists() {
         text.push(",covered=");
@@ -109,6 +110,9 @@ fn add_for_link(command: &mut Command, own: &Options, job: &Job, library: &Libra
     // What the runtime tells the task.
     command.arg(format!("-Wl,--defsym,comb_link_access={}", own.access as u32));
     command.arg(format!("-Wl,--defsym,comb_link_block_bytes={}", own.block_bytes));
+    if !own.polls_not {
+        command.arg("-Wl,--defsym,comb_link_polls=1");
+    }
     if own.invocation_cost > 0 {
         command.arg(format!("-Wl,--defsym,comb_invocation_cost={}", own.invocation_cost));
     }

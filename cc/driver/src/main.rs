@@ -19,6 +19,7 @@ Everything that clang knows is passed on to it. Comb's own options:
   --block=BYTES                   size of a block (default: 128, with hybrid 4096)
   --explain                       say for each function what was checked
   --stores=rseq|pinned            how a store and its check are one (default: rseq)
+  --no-poll                       loops do not look whether others have asked for something
   --lookup-cost=N                 N more instructions for each check
   --invocation-cost=N             N more turns of a loop for each miss
   --allow-uncovered=FUNCTION,…    link although FUNCTION may touch shared memory unseen; Tcl_* allows all that begin so

@@ -50,6 +50,7 @@ pub(crate) struct Options {
     pub(crate) block_bytes: u64,
     pub(crate) explains: bool,
     pub(crate) pins_stores: bool,
+    pub(crate) polls_not: bool,
     pub(crate) lookup_cost: u32,
     pub(crate) invocation_cost: u32,
     pub(crate) allowed: Vec<String>,
@@ -68,6 +69,7 @@ impl Options {
             match name {
                 "--access" => own.access = Access::of(value)?,
                 "--block" => block_bytes = Some(block_size(value)?),
+                "--no-poll" => own.polls_not = true,
                 "--explain" => own.explains = true,
                 "--stores" => own.pins_stores = pins_stores(value)?,
                 "--lookup-cost" => own.lookup_cost = number(name, value)?,

@@ -17,6 +17,10 @@ static void start(void)
         perror("comb: no room for the table of blocks' states");
         exit(1);
     }
+    if (mmap((void *)COMB_MAIL_PAGE, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED) {
+        perror("comb: no room for the page of mail");
+        exit(1);
+    }
     madvise(table, COMB_STATE_BYTES, MADV_NOHUGEPAGE);
     if (__rseq_size > 0)
         comb_rseq_offset = (uint64_t)__rseq_offset;

@@ -41,7 +41,7 @@ static size_t block_bytes;
 static int is_hybrid;
 static uintptr_t recent[RECENT];
 static unsigned recent_count;
-static unsigned long stolen_count, fetched_count;
+static unsigned long stolen_count, fetched_count, poll_count;
 
 static void fail(const char *what)
 {
@@ -127,6 +127,18 @@ static void fetch(void *address, size_t bytes, int is_store, void *instruction)
     pthread_mutex_unlock(&lock);
 }
 
+/* As what serves others does, it leaves nothing in registers as it was. */
+static void poll(void)
+{
+    *(volatile char *)COMB_MAIL = 0;
+    __atomic_fetch_add(&poll_count, 1, __ATOMIC_RELAXED);
+    __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n movdqa %%xmm0, %%xmm1\n movdqa %%xmm0, %%xmm2\n movdqa %%xmm0, %%xmm3\n"
+                     "movdqa %%xmm0, %%xmm8\n movdqa %%xmm0, %%xmm15"
+                     :
+                     :
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm8", "xmm15", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
+}
+
 static uint64_t random_number(void)
 {
     static uint64_t state = 88172645463325252ULL;
@@ -151,6 +163,7 @@ static void *be_thief(void *nothing)
         if (block - (uintptr_t)range->start < range->bytes)
             steal(range, block, random_number() % 4 == 0);
         pthread_mutex_unlock(&lock);
+        *(volatile char *)COMB_MAIL = 1;
         nanosleep(&(struct timespec){0, (long)(random_number() % 20000)}, NULL);
     }
     return NULL;
@@ -224,6 +237,9 @@ static void start(void)
     if (mmap((void *)COMB_STATE_TABLE, COMB_STATE_BYTES, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED)
         fail("mmap of the state table");
+    if (mmap((void *)COMB_MAIL_PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+        MAP_FAILED)
+        fail("mmap of the mail");
     comb_rseq_offset = (uint64_t)__rseq_offset;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0) != 0)
         fail("membarrier");

@@ -51,7 +51,14 @@ struct comb_terms_of_program {
     const struct comb_image *image;
     /* What must be equal in all components, or join() fails: which build it is, addresses of code. Never NULL. */
     const char *build;
+    /* Not 0: threads look at COMB_MAIL often while they compute, and call poll() when it is not 0. The caller has mapped
+     * its page, which is replaced. */
+    unsigned polls;
 };
+
+/* A byte that code compiled to poll looks at, by its absolute address. */
+#define COMB_MAIL_PAGE 0x100000ul
+#define COMB_MAIL (COMB_MAIL_PAGE + 96)
 
 /* enum comb_spread: where new threads begin. From COMB_SPREAD_FILL on, each component gets one, and as many more as the
  * number is above it, before the next does. */
@@ -161,6 +168,10 @@ struct comb_program {
     /* Whether the calling thread is in the middle of libcomb's own work: a handler of a signal that has come there must not touch shared
      * memory. For threads between thread_begin() and thread_end(). */
     int (*is_inside)(void);
+
+    /* COMB_MAIL is not 0: what others have asked for meanwhile is given to them. By a thread that checks its accesses,
+     * between two of them; it does not wait. */
+    void (*poll)(void);
 };
 
 /* The table; NULL if this library has none of that version. */

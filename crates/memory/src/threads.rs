@@ -37,6 +37,8 @@ pub struct Thread {
     shared_stack: [AtomicUsize; 2],
     noted_count: AtomicU64,
     noted: [Noted; MOST_NOTED],
+    /// Not 0: the thread makes no access before it has made this 0 and passed a fence.
+    away: AtomicU64,
 }
 
 /// A range that was looked at.
@@ -58,7 +60,13 @@ impl Thread {
             noted_count: AtomicU64::new(0),
             noted: [const { Noted { start: AtomicU64::new(0), bytes_and_store: AtomicU64::new(0) } };
                 MOST_NOTED],
+            away: AtomicU64::new(0),
         }
+    }
+
+    /// No access comes from it because of what it found in the state table before.
+    fn is_outside(&self) -> bool {
+        self.away.load(Ordering::SeqCst) != 0 && !self.is_pinned()
     }
 
     #[inline]
@@ -179,10 +187,18 @@ fn this_thread() -> u64 {
     unsafe { libc::pthread_self() }
 }
 
+/// Whether the calling thread checks accesses.
+pub fn is_known() -> bool {
+    own_slot().is_some()
+}
+
 /// Does something with the calling thread's words; one that has none gets some for so long.
 pub(crate) fn with_own<R>(work: impl FnOnce(&Thread) -> R) -> Result<R, TooMany> {
     if let Some(thread) = own() {
-        return Ok(work(thread));
+        let away = thread.away.swap(0, Ordering::SeqCst);
+        let done = work(thread);
+        thread.away.store(away, Ordering::SeqCst);
+        return Ok(done);
     }
     let thread = Thread::new();
     // SAFETY: it ends below, and is nobody else's. What may unwind out of `work` is an access, which does not.
@@ -191,6 +207,60 @@ pub(crate) fn with_own<R>(work: impl FnOnce(&Thread) -> R) -> Result<R, TooMany>
     end();
     Ok(done)
 }
+
+/// The calling thread is in none of its own code while this is there, if it is one that checks accesses: who lowers a right need not wait for it.
+#[derive(Debug)]
+pub struct Away {
+    thread: Option<&'static Thread>,
+    before: u64,
+}
+
+impl Away {
+    /// From now on. What was looked at before is not accessed any more; handlers of signals that run meanwhile take it back for themselves.
+    pub fn begin() -> Self {
+        let thread = own().filter(|thread| !thread.is_pinned());
+        let before = thread.map_or(0, |thread| thread.away.swap(1, Ordering::SeqCst));
+        Self { thread, before }
+    }
+
+    /// Whether the thread checks accesses, and goes back to that when this is gone.
+    pub fn comes_back(&self) -> bool {
+        self.thread.is_some() && self.before == 0
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread {
+            thread.away.swap(self.before, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether any thread but the calling one checks accesses and is among its own code.
+pub fn others_compute() -> bool {
+    let me = this_thread();
+    used().iter().any(|slot| {
+        let owner = slot.owner.load(Ordering::Relaxed);
+        owner != 0 && owner != me && !with_thread_of(slot, Thread::is_outside).unwrap_or(true)
+    })
+}
+
+/// Does something with another thread's words, if it is still there.
+fn with_thread_of<R>(slot: &Slot, work: impl FnOnce(&Thread) -> R) -> Option<R> {
+    slot.watchers.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: `end` waits for us before the words are gone.
+    let done = unsafe { slot.thread.load(Ordering::SeqCst).as_ref() }.map(work);
+    slot.watchers.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
+/// How often threads were interrupted for a fence; for those who want to know what it costs.
+pub fn interruptions() -> u64 {
+    INTERRUPTIONS.load(Ordering::Relaxed)
+}
+
+static INTERRUPTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// How threads that run are interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,12 +318,14 @@ pub fn are_restartable() -> bool {
 pub fn wait_for_accesses() {
     fence(Ordering::SeqCst);
     let me = this_thread();
-    match COUNT.load(Ordering::SeqCst) {
-        0 => return,
-        // Its own accesses are over, or begin again: it is here.
-        1 if own().is_some_and(|thread| !thread.is_pinned()) => return,
-        _ => {}
+    if COUNT.load(Ordering::SeqCst) == 0 {
+        return;
     }
+    // Its own accesses are over, or begin again: it is here. Who is away and comes back finds what the table says now.
+    if own().is_none_or(|thread| !thread.is_pinned()) && !others_compute() {
+        return;
+    }
+    INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
     match barrier() {
         Barrier::Restarting => membarrier(RESTARTING),
         Barrier::Private => membarrier(PRIVATE),
@@ -261,12 +333,7 @@ pub fn wait_for_accesses() {
         Barrier::None => 0,
     };
     for slot in used().iter().filter(|slot| slot.owner.load(Ordering::Relaxed) != me) {
-        slot.watchers.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: `end` waits for us before the words are gone.
-        if let Some(thread) = unsafe { slot.thread.load(Ordering::SeqCst).as_ref() } {
-            wait_while_pinned(thread);
-        }
-        slot.watchers.fetch_sub(1, Ordering::SeqCst);
+        let _ = with_thread_of(slot, wait_while_pinned);
     }
 }
 
@@ -319,6 +386,49 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Thread, noted_count), 24);
         assert_eq!(std::mem::offset_of!(Thread, noted), 32);
         assert_eq!(size_of::<Noted>(), 16);
+        assert_eq!(std::mem::offset_of!(Thread, away), 160);
+    }
+
+    /// Of those who are away, even between pins: those they have come back for.
+    #[test]
+    fn who_is_away_does_not_compute_unless_its_pins_are_odd() {
+        let ends = std::sync::Barrier::new(2);
+        // Other tests have threads, too.
+        let is_outside = |thread: &AtomicPtr<Thread>| {
+            // SAFETY: it is there until the second meeting.
+            unsafe { thread.load(Ordering::SeqCst).as_ref() }.is_some_and(Thread::is_outside)
+        };
+        let (theirs, away_in_work) = (AtomicPtr::default(), AtomicU64::new(9));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_own(|thread| {
+                    theirs.store(std::ptr::from_ref(thread).cast_mut(), Ordering::SeqCst);
+                    ends.wait();
+                    ends.wait();
+                    let away = Away::begin();
+                    assert!(away.comes_back());
+                    assert!(!Away::begin().comes_back(), "it is away still");
+                    ends.wait();
+                    ends.wait();
+                    let within = with_own(|thread| thread.away.load(Ordering::SeqCst));
+                    away_in_work.store(within.expect("room"), Ordering::SeqCst);
+                    thread.count_up();
+                    ends.wait();
+                    ends.wait();
+                    thread.count_up();
+                    drop(away);
+                    ends.wait();
+                    ends.wait();
+                })
+            });
+            let expected = [(false, "it computes"), (true, "away"), (false, "between pins"), (false, "back")];
+            for (expected, when) in expected {
+                ends.wait();
+                assert_eq!(is_outside(&theirs), expected, "{when}");
+                ends.wait();
+            }
+        });
+        assert_eq!(away_in_work.into_inner(), 0, "what it does between pins is seen by none");
     }
 
     #[test]

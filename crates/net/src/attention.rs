@@ -26,6 +26,25 @@ pub(crate) fn after_post(word: &AtomicU64, fence: impl FnOnce()) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
+/// The sender's part, after it posted to a receiver that polls: instead of waking it. It is still owed that, see [`is_unread`].
+pub(crate) fn raise_mail(mail: &AtomicU64) {
+    mail.fetch_or(1, Ordering::SeqCst);
+}
+
+/// The receiver's part, before it looks at its rings: all is there that was posted before the mail was raised that it takes.
+#[inline]
+pub(crate) fn take_mail(mail: &AtomicU64) {
+    if mail.load(Ordering::Relaxed) != 0 {
+        mail.swap(0, Ordering::SeqCst);
+    }
+}
+
+/// The sender's part, some time after it raised the mail: whether it has to wake the receiver after all. Who has taken the mail has
+/// looked at its rings since.
+pub(crate) fn is_unread(mail: &AtomicU64, word: &AtomicU64, bit: u64) -> bool {
+    mail.load(Ordering::SeqCst) != 0 && word.load(Ordering::SeqCst) & bit != 0
+}
+
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;
@@ -61,6 +80,50 @@ mod tests {
             withdraw(words.word(ATTENTION), ASLEEP);
             assert_eq!(words.word(MESSAGE).load(Ordering::Acquire), 1);
         });
+    }
+
+    /// A receiver looks at its mail once, and then computes for long or, if there was some, reads and goes to sleep; meanwhile a sender
+    /// posts. `looks_again`: some time later. `takes_late`: the mail is taken behind the last look at the rings.
+    fn poll_once_while_a_message_comes(looks_again: bool, takes_late: bool) {
+        const MAIL: usize = 3;
+        const POLLED: u64 = 2;
+        loom::model(move || {
+            let words = PlainWords::new(4);
+            words.word(ATTENTION).store(ASLEEP | POLLED, Ordering::SeqCst);
+            words.word(MAIL).store(1, Ordering::SeqCst);
+            let theirs = words.clone();
+            let sender = loom::thread::spawn(move || {
+                theirs.word(MESSAGE).store(1, Ordering::Release);
+                let seen = after_post(theirs.word(ATTENTION), full_fence);
+                if seen & POLLED != 0 {
+                    raise_mail(theirs.word(MAIL));
+                    return looks_again && is_unread(theirs.word(MAIL), theirs.word(ATTENTION), ASLEEP);
+                }
+                seen & ASLEEP != 0
+            });
+            // Raised by another.
+            withdraw(words.word(ATTENTION), ASLEEP | POLLED);
+            if !takes_late {
+                take_mail(words.word(MAIL));
+            }
+            announce(words.word(ATTENTION), ASLEEP | POLLED, full_fence);
+            let read = words.word(MESSAGE).load(Ordering::Acquire) != 0;
+            if takes_late {
+                take_mail(words.word(MAIL));
+            }
+            let woken = sender.join().unwrap();
+            assert!(read || woken, "it computes on, and nobody comes");
+        });
+    }
+
+    #[test]
+    fn loom_who_does_not_poll_is_woken_in_the_end() {
+        poll_once_while_a_message_comes(true, false);
+        let broken = |looks_again, takes_late| {
+            std::panic::catch_unwind(|| poll_once_while_a_message_comes(looks_again, takes_late)).is_err()
+        };
+        assert!(broken(false, false), "loom must see that a sender that only raises the mail is not enough");
+        assert!(broken(true, true), "loom must see that mail taken too late may be unread");
     }
 
     fn full_fence() {

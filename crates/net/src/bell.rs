@@ -3,7 +3,8 @@
 //! An endpoint owns one board of shared memory that all its peers may write: an attention word, a futex word, and a
 //! flag for each of its channels; and, for those who outlive its process, its last word, twice, so that a wild store makes it none (a peer
 //! that means to forge it can). Everything else on it is a hint. The rings are the truth: an endpoint looks at all its
-//! rings now and then whatever the board says, and never sleeps longer than [`LONGEST_SLEEP`] in one go. A peer that
+//! rings now and then whatever the board says, and never sleeps longer than [`LONGEST_SLEEP`] in one go. A byte for
+//! mail is raised for whoever polls while it computes, who is woken only when it has not looked for a while. A peer that
 //! scribbles on the board costs the endpoint time, never a message.
 
 use std::os::fd::BorrowedFd;
@@ -27,11 +28,15 @@ const EVENTS: u64 = 4;
 const CREDIT: u64 = 8;
 /// Some flows into this endpoint are quenched: look at the channel's own word.
 const QUENCHED: u64 = 16;
+/// The receiver computes and looks at its mail byte often: raise that, and ring only if it has not looked for a while.
+const POLLED: u64 = 32;
 
 const ATTENTION_WORD: usize = 0;
 /// Two words, and the same two inverted, so that a garbled one is none.
 const LAST_WORD: usize = 1;
 const FUTEX_WORD: usize = 8;
+/// Not 0: something was posted to a receiver that polls. On the board's first page, at a place that programs know.
+pub const MAIL_BYTE: usize = 96;
 const FLAGS_START: usize = 128;
 
 /// A bound on the harm of a garbled board: after this the sleeper looks for itself.
@@ -59,6 +64,11 @@ impl Attention {
     /// To write the channel's eventfd.
     pub(crate) fn wants_event(self) -> bool {
         self.0 & EVENTS != 0
+    }
+
+    /// To raise its mail, and to ring later if it has not looked.
+    pub(crate) fn is_polled(self) -> bool {
+        self.0 & POLLED != 0
     }
 
     /// To look whether its channel is quenched.
@@ -220,14 +230,39 @@ impl Bell {
         self.withdraw(ASLEEP);
     }
 
-    /// From now on senders write their channel's eventfd. The caller looks at its rings once more before it waits.
-    pub(crate) fn demand_events(&self) {
-        self.announce(EVENTS);
+    /// From now on senders write their channel's eventfd; of a receiver that polls, late. The caller looks at its rings once more before it waits.
+    pub(crate) fn demand_events(&self, polled: bool) {
+        self.take_mail();
+        self.announce(if polled { EVENTS | POLLED } else { EVENTS });
     }
 
-    /// No eventfds any more.
+    /// No eventfds any more. What comes from now on is found without.
     pub(crate) fn demand_no_events(&self) {
-        self.withdraw(EVENTS);
+        self.withdraw(EVENTS | POLLED);
+        self.take_mail();
+    }
+
+    /// A sender's part: the receiver sees that when it polls.
+    pub(crate) fn raise_mail(&self) {
+        attention::raise_mail(self.mail());
+    }
+
+    /// A sender's part, some time after it raised the mail: whether the receiver has not looked, and waits for events.
+    pub(crate) fn is_unread(&self) -> bool {
+        attention::is_unread(self.mail(), self.board.word(ATTENTION_WORD), EVENTS)
+    }
+
+    /// Before the receiver looks at its rings: what was posted before the mail was raised is found there.
+    fn take_mail(&self) {
+        attention::take_mail(self.mail());
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mail().load(Ordering::Relaxed) != 0
+    }
+
+    fn mail(&self) -> &crate::sync::AtomicU64 {
+        self.board.word(MAIL_BYTE / 8)
     }
 }
 

@@ -119,6 +119,13 @@ impl Channel {
         }
     }
 
+    /// Wakes the peer if it polls and has not looked since something has come to it. `whoever`: from others, too.
+    pub(crate) fn ring(&mut self, whoever: bool) {
+        if let Link::Shm(link) = &mut self.link {
+            link.ring(whoever);
+        }
+    }
+
     /// Up to seven words as one message.
     #[inline]
     pub(crate) fn send_words(&mut self, kind: u8, words: &[u64]) -> Result<(), SendError> {

@@ -48,6 +48,7 @@ pub mod lossy;
 pub mod mechanism;
 mod news;
 mod opening;
+mod owed;
 mod paced;
 mod payload;
 mod processor;
@@ -84,6 +85,7 @@ pub use comb_congestion::quench::{BadMarks, Marks, Order, Overrun, Signal};
 pub use self::{
     active::{ActiveError, ActiveMessages, ActiveOptions},
     agent::{Agent, ConnectError, InProcess, RequestError},
+    bell::MAIL_BYTE,
     channel::ChannelKey,
     endpoint::{ChannelEnded, Delivery, Endpoint, EndpointOptions, PostError, Received},
     events::TIMER_EVENT,

@@ -61,7 +61,7 @@ impl Endpoint {
         let shared = Arc::clone(&self.shared);
         let Some(set) = shared.event_set() else { return };
         self.tick();
-        shared.bell().demand_events();
+        shared.bell().demand_events(false);
         if !self.has_something() {
             let limit = timespec(self.until_timers(limit.min(LONGEST_SLEEP)));
             let mut space = [std::mem::MaybeUninit::uninit(); 16];

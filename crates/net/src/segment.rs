@@ -98,6 +98,18 @@ impl Drop for Mapping {
     }
 }
 
+/// Maps the first page of a segment at an address, in place of what was there, to be read.
+///
+/// # Safety
+/// The page at `address` is the caller's, and nobody uses what was there.
+pub(crate) unsafe fn show(fd: BorrowedFd<'_>, address: usize) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let (page, flags) = (std::ptr::with_exposed_provenance_mut(address), libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: the caller's promise.
+    let mapped = unsafe { libc::mmap(page, 4096, libc::PROT_READ, flags, fd.as_raw_fd(), 0) };
+    if mapped == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// A mapped segment. Cheap to clone; the memory goes with the last clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {

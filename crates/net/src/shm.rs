@@ -29,6 +29,7 @@ use crate::bypass::Bypass;
 use crate::copy;
 use crate::credit::{self, EVERY_COUNT, ROOM};
 use crate::fence::Fences;
+use crate::owed::Owed;
 use crate::payload::{Inline, Payload, PayloadArea};
 use crate::quench::{self, Pace};
 use crate::ring::{
@@ -223,6 +224,8 @@ pub(crate) struct ShmLink {
     area: PayloadArea,
     bypass: Bypass,
     event: Option<OwnedFd>,
+    /// That the peer, which polls, be woken after all.
+    owed: Owed,
     refused: u64,
     /// What `WANTS_CREDIT` holds while we do not wait for room.
     wants: u64,
@@ -292,6 +295,7 @@ impl ShmLink {
             area: PayloadArea::new(ours.payload_bytes, ours.slots),
             bypass: Bypass::default(),
             event: peer.event,
+            owed: Owed::default(),
             refused: 0,
             wants: 0,
             pace: Pace::default(),
@@ -380,15 +384,29 @@ impl ShmLink {
     #[cold]
     fn attend(&mut self, attention: Attention) {
         self.bell.ring(attention, self.bell_index as usize, low_half(self.producer.credit.sent()));
-        if attention.wants_event()
-            && let Some(event) = &self.event
-        {
-            // Fails only when the counter is full, and then the peer has not looked at it anyway.
-            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        if attention.is_polled() {
+            self.bell.raise_mail();
+            self.owed.owe();
+        } else if attention.wants_event() {
+            self.write_event();
         }
         if attention.has_quenched() && self.signal != self.signalled() {
             // The next send finds no credit, and then out why.
             self.producer.credit.stop();
+        }
+    }
+
+    fn write_event(&self) {
+        if let Some(event) = &self.event {
+            // Fails only when the counter is full, and then the peer has not looked at it anyway.
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Wakes the peer if it polls and has not looked since something has come to it. `whoever`: from others, too.
+    pub(crate) fn ring(&mut self, whoever: bool) {
+        if (self.owed.is_settled() || whoever) && self.bell.is_unread() {
+            self.write_event();
         }
     }
 

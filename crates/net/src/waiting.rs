@@ -111,21 +111,60 @@ impl Endpoint {
     /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for a tenth of a
     /// second: then poll, which looks for what no event tells, and arm again.
     pub fn arm(&mut self) -> bool {
-        self.arm_unless(Self::has_something)
+        self.arm_unless(Self::has_something, false)
     }
 
     /// The same for who then asks whether the descriptor is readable, as `poll` does, and does not only wait for it to become so. Channels to
     /// other hosts are not looked at, each of which would be a system call: their sockets make the descriptor readable as long as there
     /// is something.
-    pub fn arm_to_ask(&mut self) -> bool {
-        self.arm_unless(Self::has_something_untold)
+    ///
+    /// `polls`: from now on somebody looks at the mail ([`Endpoint::show_mail`]) often, and polls the endpoint as soon as there is some.
+    /// Senders of this machine then make the descriptor readable only if that has not happened for some microseconds.
+    pub fn arm_to_ask(&mut self, polls: bool) -> bool {
+        self.arm_unless(Self::has_something_untold, polls)
     }
 
-    fn arm_unless(&mut self, has_something: impl FnOnce(&mut Self) -> bool) -> bool {
+    /// Maps the mail at a fixed address, read-only, in place of a page that was there: the byte at [`crate::MAIL_BYTE`] of it is not 0 when
+    /// something has come to an endpoint that was armed and polls.
+    ///
+    /// # Safety
+    /// The page is the caller's, and nobody uses what was there.
+    #[expect(unsafe_code, reason = "a mapping at an address of the program's own")]
+    pub unsafe fn show_mail(&self, page: usize) -> std::io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { crate::segment::show(self.shared.bell_descriptor(), page) }
+    }
+
+    /// Whether there is mail.
+    pub fn has_mail(&self) -> bool {
+        self.shared.bell().has_mail()
+    }
+
+    /// Wakes those that poll, have got something, and have not looked since. Whoever waits for one of them calls this when it has done so for some
+    /// microseconds.
+    pub fn ring_unread(&mut self) {
+        self.channels.iter_mut().flatten().for_each(|channel| channel.ring(true));
+    }
+
+    /// The same, of those whom this endpoint has sent something. Whoever sends, and does not wait for the answer, calls this before it does something
+    /// else.
+    pub fn ring_owed(&mut self) {
+        if crate::owed::rings_are_owed() {
+            self.channels.iter_mut().flatten().for_each(|channel| channel.ring(false));
+        }
+    }
+
+    /// As if mail had come to this endpoint, which is armed: for what it has read already. And the descriptor becomes readable within this time.
+    pub fn remind_within(&mut self, limit: Duration) {
+        self.shared.bell().raise_mail();
+        self.start_event_timer(limit);
+    }
+
+    fn arm_unless(&mut self, has_something: impl FnOnce(&mut Self) -> bool, polls: bool) -> bool {
         assert!(self.shared.options().events, "EndpointOptions::events was not set");
         self.tick();
         self.look_soon();
-        self.shared.bell().demand_events();
+        self.shared.bell().demand_events(polls);
         let idle = !has_something(self);
         // Not zero, which would stop the timer.
         let next = self.until_timers(LONGEST_SLEEP).max(Duration::from_micros(1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use comb_net::transport::{Capabilities, SendError, Transport};
 use comb_net::{
     Agent, Breach, Cause, Endpoint, EndpointOptions, Geometry, InProcess, Payload, PostError, RequestError,
-    TransportCounters,
+    TIMER_EVENT, TransportCounters,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -420,6 +420,52 @@ fn a_process_talks_to_itself() {
     assert_eq!(two.receive_within(&mut buffer, SOON).unwrap().unwrap().bytes, 9);
     two.close(back);
     assert_eq!(one.receive_within(&mut buffer, SOON).unwrap_err().channel, there);
+}
+
+/// Whoever polls looks at its mail while it computes: it is woken only when a sender has waited for long, and not for what it has read.
+#[test]
+fn who_polls_is_not_woken_at_once_and_in_the_end_after_all() {
+    let Pair { agent: _agent, mut alice, mut bob, to_bob, .. } =
+        pair_with(EndpointOptions { events: true, sleeps_often: true, ..EndpointOptions::default() });
+    let mut buffer = [0; 8];
+    let took_event = |bob: &Endpoint| {
+        let mut space = [std::mem::MaybeUninit::uninit(); 4];
+        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let (events, _) =
+            rustix::event::epoll::wait(bob.event_descriptor().unwrap(), &mut space, Some(&none)).unwrap();
+        events.iter().any(|event| event.data.u64() != TIMER_EVENT)
+    };
+    assert_eq!(bob.receive(&mut buffer), Ok(None));
+    for round in 0..50_u64 {
+        assert!(bob.arm_to_ask(true), "round {round}");
+        took_event(&bob);
+        alice.send(to_bob, 0, &round.to_le_bytes()).unwrap();
+        assert!(bob.has_mail() && !took_event(&bob), "its mail is enough");
+        match round % 3 {
+            // It looks in time.
+            0 => {
+                bob.disarm();
+                assert!(!bob.has_mail());
+                assert_eq!(bob.receive(&mut buffer).unwrap().unwrap().bytes, 8);
+                assert!(bob.arm_to_ask(true));
+                alice.ring_unread();
+                alice.ring_owed();
+                assert!(!took_event(&bob), "it has read");
+            }
+            1 => alice.ring_unread(),
+            _ => alice.ring_owed(),
+        }
+        if round % 3 != 0 {
+            assert!(took_event(&bob), "nobody comes");
+            bob.disarm();
+            assert_eq!(bob.receive(&mut buffer).unwrap().unwrap().bytes, 8);
+        }
+        assert_eq!(buffer, round.to_le_bytes());
+        bob.disarm();
+    }
+    assert!(bob.arm_to_ask(false));
+    alice.send(to_bob, 0, b"x").unwrap();
+    assert!(took_event(&bob), "it polls no more");
 }
 
 #[test]

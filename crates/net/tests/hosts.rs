@@ -242,7 +242,7 @@ fn who_asks_after_arming_is_told_of_what_had_come_before() {
     events(&bob);
     for number in 0..20 {
         alice.send(to_bob, 0, &[number]).unwrap();
-        let in_socket = bob.arm_to_ask();
+        let in_socket = bob.arm_to_ask(false);
         assert!(in_socket, "nobody has taken it from the socket");
         assert!(is_readable(&bob, SOON), "its socket tells");
         // Looked at, it is not in the socket any more, of which nobody is told then.
@@ -250,7 +250,7 @@ fn who_asks_after_arming_is_told_of_what_had_come_before() {
         while bob.arm() {
             assert!(since.elapsed() < SOON);
         }
-        assert!(!bob.arm_to_ask(), "it is in hand");
+        assert!(!bob.arm_to_ask(false), "it is in hand");
         bob.disarm();
         assert_eq!(bob.receive(&mut buffer).unwrap().map(|got| got.bytes), Some(1));
         assert_eq!(buffer[0], number);
@@ -272,8 +272,8 @@ fn who_waits_for_events_is_woken_to_acknowledge_what_it_has_taken() {
         let since = Instant::now();
         while alice.counters(to_bob).unwrap().outstanding > 0 {
             // More than once, as who serves one after the other does.
-            bob.arm_to_ask();
-            bob.arm_to_ask();
+            bob.arm_to_ask(false);
+            bob.arm_to_ask(false);
             assert!(is_readable(&bob, SOON), "nobody else tells that something is due");
             assert!(events(&bob).contains(&comb_net::TIMER_EVENT));
             assert_eq!(bob.receive(&mut buffer), Ok(None));

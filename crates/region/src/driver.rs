@@ -456,12 +456,12 @@ impl Tempest for Driver<'_> {
 
     fn resume(&mut self, block: Block) {
         let offset = self.shape.allocation.offset;
-        if !self.core.waiting.iter().any(|(of, which, _)| (*of, *which) == (offset, block)) {
-            return;
-        }
+        let is_for_it = |(of, which, _): &(u64, Block, Waiter)| (*of, *which) == (offset, block);
+        // Of many that were asked for together the first comes first.
+        let Some(first) = self.core.waiting.iter().position(is_for_it) else { return };
         self.core.raise();
         let Core { waiting, ready, given, .. } = &mut *self.core;
-        for (_, _, waiter) in waiting.extract_if(.., |(of, which, _)| (*of, *which) == (offset, block)) {
+        for (_, _, waiter) in waiting.extract_if(first.., |waits| is_for_it(waits)) {
             match waiter {
                 Waiter::Thread(slot) => given.push((offset, block, slot.happened())),
                 Waiter::Guest(want) => ready.push((offset, block, want)),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_f
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use comb_memory::threads::{self, Away};
 use comb_memory::{Fault, Verdict};
 use rustix::event::epoll::Event;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -23,6 +24,12 @@ use crate::waiting::{self, Slot};
 pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(50);
 /// An answer within this is what is usual.
 const SHORT_SPIN: Duration = Duration::from_micros(10);
+/// A thread that polls has looked within this, unless it is where it does not.
+const PATIENCE: Duration = Duration::from_micros(40);
+/// What was kept is looked at again after this, come what may.
+const LONGEST_DELAY: Duration = Duration::from_millis(1);
+/// Who asks for one block asks for the next as soon as it has stored to that.
+const NEXT_QUESTION: Duration = Duration::from_nanos(500);
 /// Somebody wakes a sleeper. This is for the case that nobody does; not in debug builds, where a wake-up that is missed is a hang, and the
 /// limits of the tests tell of it.
 const LONGEST_SLEEP: Option<Duration> =
@@ -47,6 +54,12 @@ pub(crate) struct Runtime {
     drivers: AtomicUsize,
     /// Threads that sleep until somebody has driven: while they do, a core has less to do.
     asleep: AtomicUsize,
+    /// Threads of the program look for mail while they compute.
+    polls: AtomicBool,
+    /// Those who send are told so at this moment.
+    is_polled: AtomicBool,
+    /// They have let something lie so long that the thread that attends was woken for it.
+    are_deaf: AtomicBool,
     /// Of threads that wait, and of the one that attends.
     waits: Learned,
     attends: Learned,
@@ -176,6 +189,9 @@ impl Runtime {
             is_over: AtomicBool::new(false),
             drivers: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
+            polls: AtomicBool::new(false),
+            is_polled: AtomicBool::new(false),
+            are_deaf: AtomicBool::new(false),
             waits: Learned::default(),
             attends: Learned::default(),
         });
@@ -215,7 +231,10 @@ impl Runtime {
 
     /// From now on this thread drives, until [`Runtime::leave`]: nobody has to be woken for what comes.
     pub(crate) fn enter(&self) -> Held<'_> {
-        let mut engine = self.lock();
+        self.take_part(self.lock())
+    }
+
+    fn take_part<'a>(&self, mut engine: Held<'a>) -> Held<'a> {
         if self.drivers.fetch_add(1, Ordering::Relaxed) == 0
             && let Some(peers) = &mut engine.core.peers
         {
@@ -227,17 +246,40 @@ impl Runtime {
         engine
     }
 
-    /// If nobody drives now, the next message wakes the thread that attends.
-    pub(crate) fn leave(mut engine: Held<'_>) {
-        let drivers = &engine.runtime.drivers;
+    /// If nobody drives now, the next message wakes the thread that attends, or is seen by a thread that polls.
+    pub(crate) fn leave(engine: Held<'_>) {
+        if engine.runtime.polls.load(Ordering::Relaxed) && threads::is_known() {
+            engine.runtime.are_deaf.store(false, Ordering::Relaxed);
+            return Self::leave_to(engine, true);
+        }
+        Self::leave_to(engine, false);
+    }
+
+    /// `polls`: this thread will.
+    fn leave_to(mut engine: Held<'_>, polls: bool) {
+        let runtime = engine.runtime;
+        let drivers = &runtime.drivers;
         if drivers.load(Ordering::Relaxed) == 1 {
-            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm_to_ask()) {
+            let others_poll =
+                runtime.polls.load(Ordering::Relaxed) && !runtime.are_deaf.load(Ordering::Relaxed);
+            let polls = polls || others_poll && threads::others_compute();
+            runtime.is_polled.store(polls, Ordering::Relaxed);
+            while !engine.core.peers.as_mut().is_none_or(|peers| peers.endpoint.arm_to_ask(polls)) {
                 engine.drive();
+            }
+            // Nobody is here any more to see who has not read.
+            if let Some(peers) = &mut engine.core.peers {
+                peers.endpoint.ring_owed();
             }
             if let Some(gate) = &engine.runtime.gate {
                 gate.open();
             }
-            if engine.is_owing() {
+            if engine.is_owing() && polls {
+                // This thread comes back to it, or whoever waits for it has the other one woken.
+                if let Some(peers) = &mut engine.core.peers {
+                    peers.endpoint.remind_within(LONGEST_DELAY);
+                }
+            } else if engine.is_owing() {
                 let _ = rustix::io::write(&engine.runtime.kick, &1_u64.to_ne_bytes());
             }
         }
@@ -256,11 +298,12 @@ impl Runtime {
         is_done: impl Fn() -> bool,
         sleep: impl Fn(Option<Duration>),
     ) {
+        let _away = Away::begin();
         while !is_done() {
             if self.spin(learned, longest_spin, &is_done) {
                 return;
             }
-            Self::leave(self.lock());
+            Self::leave_to(self.lock(), false);
             self.asleep(|| sleep(LONGEST_SLEEP));
             drop(self.enter());
         }
@@ -276,11 +319,12 @@ impl Runtime {
     /// As a system call waits: until the slot is done, the deadline has passed (ETIMEDOUT), or a signal's handler has run that
     /// ends such calls (EINTR). Not to be called between enter and leave.
     pub(crate) fn wait_as_told(&self, slot: &Slot, deadline: Option<Instant>) -> Result<(), Errno> {
+        let away = Away::begin();
         let since = self.enter().core.report.is_some().then(Instant::now);
         let mut ended = Ok(());
         while ended.is_ok() && !slot.is_done() && !self.spin(&self.waits, LONGEST_SPIN, || slot.is_done()) {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            Self::leave(self.lock());
+            Self::leave_to(self.lock(), false);
             let slept = self.asleep(|| slot.sleep_as_told(left));
             drop(self.enter());
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -295,6 +339,7 @@ impl Runtime {
             report.synchronised(since.elapsed(), this_thread());
         }
         Self::leave(engine);
+        drop(away);
         if slot.is_done() { Ok(()) } else { ended }
     }
 
@@ -304,6 +349,7 @@ impl Runtime {
             return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
         }
         let mut since = Instant::now();
+        let mut ring_at = since + PATIENCE;
         let mut before = None;
         loop {
             for _ in 0..16 {
@@ -322,7 +368,12 @@ impl Runtime {
                 }
             }
             // Most waits are over before this is worth a system call.
-            let waited = since.elapsed();
+            let now = Instant::now();
+            let waited = now - since;
+            if now >= ring_at {
+                self.ring_unread();
+                ring_at = now + PATIENCE;
+            }
             if waited < SHORT_SPIN {
                 continue;
             }
@@ -331,6 +382,14 @@ impl Runtime {
                 learned.learn(preemptions() != before);
                 return false;
             }
+        }
+    }
+
+    fn ring_unread(&self) {
+        if let Some(mut engine) = self.try_lock()
+            && let Some(peers) = &mut engine.core.peers
+        {
+            peers.endpoint.ring_unread();
         }
     }
 
@@ -385,6 +444,38 @@ impl Runtime {
         }
     }
 
+    /// From now on threads that check accesses look for mail at this page, and come here when there is some.
+    pub(crate) fn begin_to_poll(&self, page: usize) -> std::io::Result<()> {
+        let engine = self.lock();
+        if let Some(peers) = &engine.core.peers {
+            #[expect(unsafe_code, reason = "a page at an address of the program's own")]
+            // SAFETY: nothing but mail is ever looked for there.
+            unsafe {
+                peers.endpoint.show_mail(page)?;
+            }
+            self.polls.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Serves those who have left mail, until none comes for a moment. By a thread that computes.
+    pub(crate) fn look_at_mail(&self) {
+        // Who has the engine reads what has come.
+        let Some(engine) = self.try_lock() else { return };
+        let _away = Away::begin();
+        let mut engine = self.take_part(engine);
+        // It has made the accesses that it was given something for.
+        engine.let_go(this_thread());
+        let mut since = Instant::now();
+        while since.elapsed() < NEXT_QUESTION {
+            if engine.drive() {
+                since = Instant::now();
+            }
+            std::hint::spin_loop();
+        }
+        Self::leave(engine);
+    }
+
     /// The thread that drives when no other does.
     fn attend(&self) {
         let event = self.event.as_ref().expect("it is started with one").as_fd();
@@ -403,6 +494,10 @@ impl Runtime {
             let is_timer = events.is_ok_and(|(events, _)| is_timer_alone(events));
             let _ = rustix::io::read(&self.kick, &mut [0; 8]);
             let woken = waiting::woken();
+            if !is_timer {
+                // The next message finds the thread that attends at once, and the one after that looks whether somebody polls again.
+                self.are_deaf.store(self.is_polled.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             let came = self.enter().drive();
             // Nothing is about to come because some time has passed.
             if came || !is_timer {
@@ -430,6 +525,7 @@ impl Runtime {
     /// Gives the calling thread the rights to a range of addresses, as far as it is one allocation's: it had all of them when this returns. Somebody
     /// else may take them again soon, though not at once.
     pub(crate) fn fetch(&self, address: usize, bytes: usize, is_store: bool, instruction: usize) -> Verdict {
+        let _away = Away::begin();
         let mut fetch = Fetch::new(this_thread(), address, bytes, is_store);
         let mut engine = self.lock();
         if engine.has(&fetch) {
@@ -475,6 +571,7 @@ impl Runtime {
         if fault.is_by_software {
             return self.fetch(fault.address, fault.bytes, fault.is_store, fault.instruction);
         }
+        let _away = Away::begin();
         invocation::pay();
         let mut engine = self.enter();
         let slot = engine.slot();

@@ -452,6 +452,17 @@ impl Task {
     pub fn poll(&self) {
         self.runtime().poll();
     }
+
+    /// Threads that check their accesses ([`comb_memory::threads::begin`]) look at the byte [`comb_net::MAIL_BYTE`] of this page of theirs often
+    /// while they compute, and call [`Task::look_at_mail`] when it is not 0. The page is mapped anew.
+    pub fn begin_to_poll(&self, page: usize) -> std::io::Result<()> {
+        self.runtime().begin_to_poll(page)
+    }
+
+    /// Serves those who have left mail.
+    pub fn look_at_mail(&self) {
+        self.runtime().look_at_mail();
+    }
 }
 
 impl Drop for Inner {

@@ -19,7 +19,11 @@ pub(super) struct TermsOfProgram {
     images: c_uint,
     image: *const CombImage,
     build: *const c_char,
+    polls: c_uint,
 }
+
+/// Of comb_program.h: where code looks for mail.
+const MAIL_PAGE: usize = 0x10_0000;
 
 /// `struct comb_image`.
 #[repr(C)]
@@ -72,6 +76,14 @@ pub(super) unsafe extern "C" fn join(wanted: *const TermsOfProgram, place: *mut 
         Err(error) => return failed(&error),
     };
     let _ = TERMS.set(joining.terms);
+    // SAFETY: the caller's promise.
+    if unsafe { (*wanted).polls } != 0
+        && matches!(joining.terms.guard, Guard::Check | Guard::Hybrid)
+        && !task.imports()
+        && let Err(error) = task.begin_to_poll(MAIL_PAGE)
+    {
+        return failed(&error);
+    }
     let told = Place {
         rank: task.rank(),
         count: task.count(),

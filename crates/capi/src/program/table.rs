@@ -42,6 +42,7 @@ pub struct Program {
     end: extern "C" fn(c_int),
     owner: extern "C" fn(*const c_void) -> c_uint,
     is_inside: extern "C" fn() -> c_int,
+    poll: extern "C" fn(),
 }
 
 static PROGRAM: Program = Program {
@@ -66,6 +67,7 @@ static PROGRAM: Program = Program {
     end,
     owner,
     is_inside,
+    poll,
 };
 
 /// See `comb_program.h`.
@@ -177,6 +179,10 @@ extern "C" fn end(status: c_int) {
         // SAFETY: ends the process.
         None => unsafe { libc::_exit(status) },
     }
+}
+
+extern "C" fn poll() {
+    task().look_at_mail();
 }
 
 extern "C" fn owner(address: *const c_void) -> c_uint {

@@ -17,8 +17,8 @@ struct Hold {
     offset: u64,
     block: u64,
     until: Instant,
-    /// The thread that it is for has not been seen since it was told.
-    is_coming: bool,
+    /// Whom it is for. None: it has not been seen since it was told.
+    thread: Option<u64>,
 }
 
 /// The same for blocks that a thread wants together.
@@ -103,16 +103,16 @@ impl Holds {
         self.kept.iter().any(|(_, head, _)| (head[1], head[2]) == (offset, block))
     }
 
-    fn hold(&mut self, (offset, block): (u64, u64), until: Instant, is_coming: bool) {
+    fn hold(&mut self, (offset, block): (u64, u64), until: Instant, thread: Option<u64>) {
         let is_awaited = self.is_awaited(offset, block);
         let is_it = |hold: &&mut Hold| (hold.offset, hold.block) == (offset, block);
         if let Some(hold) = self.holds.iter_mut().find(is_it) {
             // Others have waited for it long enough, unless nobody has had it yet.
-            if hold.is_coming || !is_awaited {
-                (hold.until, hold.is_coming) = (until, is_coming);
+            if hold.thread.is_none() || !is_awaited {
+                (hold.until, hold.thread) = (until, thread);
             }
         } else if self.holds.len() < MOST_HOLDS {
-            self.holds.push(Hold { offset, block, until, is_coming });
+            self.holds.push(Hold { offset, block, until, thread });
         }
     }
 
@@ -128,11 +128,17 @@ impl Holds {
         let Some(((offset, blocks), until)) = all else { return };
         let is_given = |hold: &&mut Hold| hold.offset == offset && blocks.contains(&hold.block);
         for hold in self.holds.iter_mut().filter(is_given) {
-            (hold.until, hold.is_coming) = (until, false);
+            (hold.until, hold.thread) = (until, Some(thread));
         }
         if blocks.end - blocks.start > 1 {
             self.ranges.push(RangeHold { thread, offset, blocks, until: Some(until) });
         }
+    }
+
+    /// A thread has used all that it was given.
+    fn let_go(&mut self, thread: u64) {
+        self.holds.retain(|hold| hold.thread != Some(thread));
+        self.ranges.retain(|range| range.thread != thread);
     }
 
     /// Messages about what is not held any more.
@@ -156,7 +162,7 @@ impl Engine {
         let now = Instant::now();
         for (offset, Block(block), has_slept) in self.core.given.drain(..) {
             let hold = if has_slept { SLEEPERS_HOLD } else { SPINNERS_HOLD };
-            self.holds.hold((offset, block), now + hold, true);
+            self.holds.hold((offset, block), now + hold, None);
         }
     }
 
@@ -177,8 +183,13 @@ impl Engine {
         let times = if is_back { last.times + 1 } else { 0 };
         *last = Served { thread, address, at: Some(now), times };
         let until = now + LONGEST_HOLD.min(pace.hold * (1 << times.min(10)));
-        self.holds.hold((offset, block.0), until, false);
+        self.holds.hold((offset, block.0), until, Some(thread));
         Some(until)
+    }
+
+    /// A thread is where it makes no access, and has made all that it was given something for.
+    pub(crate) fn let_go(&mut self, thread: u64) {
+        self.holds.let_go(thread);
     }
 
     /// Whether a thread was served at a place so short a while ago that it cannot have used what it had.
@@ -229,6 +240,14 @@ mod tests {
         assert!(slot.is_done());
         engine.take(1, Kind::Protocol as u8, &recall).expect("a home's right");
         assert!(engine.may_store(address) && engine.is_owing(), "it is gone before the thread has come");
+        // Another one, or one that was not seen since: neither has used it.
+        engine.let_go(1);
+        engine.drive();
+        assert!(engine.may_store(address), "let go for another");
+        engine.served(1, address, &super::OWN);
+        engine.let_go(1);
+        engine.drive();
+        assert!(!engine.may_store(address), "kept from others, though it was used");
         while engine.is_owing() {
             engine.drive();
         }

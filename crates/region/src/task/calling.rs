@@ -37,6 +37,7 @@ impl Task {
 
     /// Waits for the next call of this component.
     pub fn next_call(&self) -> Incoming {
+        let _away = comb_memory::threads::Away::begin();
         let runtime = self.runtime();
         let slot = Arc::new(Slot::default());
         loop {
