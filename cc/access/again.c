@@ -65,6 +65,13 @@ static int is_forbidden(uintptr_t start, uint64_t bytes, int is_store)
     return 0;
 }
 
+/* The thread is in nobody's work, and not pinned. Who only comes then would otherwise find it so by chance. */
+static inline void make_up_for_late(void)
+{
+    if (comb_thread.has_late && comb_runtime.late)
+        comb_call_saving_vectors(0, 0, 0, NULL, 0, (void *)comb_runtime.late);
+}
+
 /* Not pinned: a fetch may wait. */
 static void fetch(uintptr_t address, uint64_t bytes, int is_store, void *instruction)
 {
@@ -72,6 +79,7 @@ static void fetch(uintptr_t address, uint64_t bytes, int is_store, void *instruc
         return;
     int error_number = errno;
     comb_call_saving_vectors(address, bytes, is_store, instruction, 0, (void *)comb_runtime.fetch);
+    make_up_for_late();
     errno = error_number;
 }
 
@@ -144,6 +152,7 @@ void comb_look_at_mail(void)
         return;
     int error_number = errno;
     comb_call_saving_vectors(0, 0, 0, NULL, 0, (void *)comb_runtime.poll);
+    make_up_for_late();
     errno = error_number;
 }
 

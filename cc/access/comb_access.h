@@ -48,6 +48,8 @@ struct comb_runtime {
     char *(*stack)(size_t *bytes);
     /* Gives others what they have asked for. Between two accesses, and without waiting. */
     void (*poll)(void);
+    /* Does what comb_thread.has_late stands for. It may take long, and whatever was noted is noted again when it is over. */
+    void (*late)(void);
 };
 extern struct comb_runtime comb_runtime;
 

@@ -27,6 +27,8 @@ struct comb_thread {
     /* Not 0: the thread makes no access before this is 0 again, and a fence behind it. Whoever takes a block away need not wait for
      * it. */
     uint64_t away;
+    /* Not 0: there is something to be done as soon as the thread may make accesses of all kinds. See comb_runtime.late. */
+    uint64_t has_late;
 };
 
 #ifndef __cplusplus

@@ -40,6 +40,7 @@
 #include <regex.h>
 #include <sched.h>
 #include <search.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdio_ext.h>

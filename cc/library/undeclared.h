@@ -121,5 +121,8 @@ int __open64_2(const char *, int);
 int __openat_2(int, const char *, int);
 int __openat64_2(int, const char *, int);
 char *__xpg_basename(char *);
+struct __jmp_buf_tag;
+int (sigsetjmp)(struct __jmp_buf_tag *, int); /* a macro as well */
+void __longjmp_chk(struct __jmp_buf_tag *, int) __attribute__((noreturn));
 
 #endif

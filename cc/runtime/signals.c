@@ -3,11 +3,13 @@
  *
  * A handler is instrumented code, and may meet its thread between accesses that were checked together
  * (comb_thread.pins is odd), where it must neither wait nor pin, or in the middle of libcomb's work for a miss. That
- * lasts microseconds: the signal is kept, and comes again by a timer. Signals of the MMU are Comb's own in a task. */
+ * lasts microseconds: the signal is kept, and comes again when that work is over, or by a timer. Signals of the MMU are
+ * Comb's own in a task. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +24,7 @@ enum { again_after_ns = 20000 };
 static struct sigaction wanted[MOST_SIGNAL + 1];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of the signal that came too early. */
+/* Of the signal that came too early. Whoever takes `is_kept` away lets it come. */
 static _Thread_local siginfo_t kept[MOST_SIGNAL + 1];
 static _Thread_local char is_kept[MOST_SIGNAL + 1];
 
@@ -54,36 +56,59 @@ static int may_handle(void)
     return !(comb_thread.pins & 1) && !(comb_here.by_messages && comb_here.program->is_inside());
 }
 
+static void keep(int number, const siginfo_t *info)
+{
+    /* A second one is one with the first, as signals are that wait. */
+    if (is_kept[number])
+        return;
+    kept[number] = *info;
+    is_kept[number] = 1;
+    comb_thread.has_late |= 1ULL << (number - 1);
+    send_later(number);
+}
+
+/* Lets all that are kept come. Their timers find nothing. */
+static void release(void)
+{
+    uint64_t late = __atomic_exchange_n(&comb_thread.has_late, 0, __ATOMIC_SEQ_CST);
+    for (; late; late &= late - 1) {
+        int number = __builtin_ctzll(late) + 1;
+        if (__atomic_exchange_n(&is_kept[number], 0, __ATOMIC_SEQ_CST))
+            syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), number, &kept[number]);
+    }
+}
+
 static void handle(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
     int comes_again = info->si_code == SI_TIMER && info->si_value.sival_ptr == &kept[number];
     timer_t timer = (timer_t)(intptr_t)info->si_timerid;
-    if (!may_handle()) {
-        if (comes_again) {
-            keep_timer(timer);
-        } else if (!is_kept[number]) {
-            kept[number] = *info;
-            is_kept[number] = 1;
-            send_later(number);
-        }
-        /* Else it is one with the first, as signals are that wait. */
+    int may_run = may_handle();
+    if (comes_again && is_kept[number] && !may_run) {
+        keep_timer(timer);
+    } else if (comes_again) {
+        timer_delete(timer);
+        may_run = __atomic_exchange_n(&is_kept[number], 0, __ATOMIC_SEQ_CST);
+    } else if (!may_run) {
+        keep(number, info);
+    }
+    if (!may_run) {
         errno = saved;
         return;
     }
-    siginfo_t first = *info;
-    if (comes_again) {
-        timer_delete(timer);
-        first = kept[number];
-        is_kept[number] = 0;
-    }
-    /* The thread may be where it makes no accesses: the handler does. */
+    siginfo_t first = comes_again ? kept[number] : *info;
+    /* The thread may be where it makes no accesses: the handler does. And it notes what it looks at. */
     uint64_t away = __atomic_exchange_n(&comb_thread.away, 0, __ATOMIC_SEQ_CST);
+    uint64_t noted_count = comb_thread.noted_count;
+    struct comb_noted noted[COMB_NOTED_MOST];
+    memcpy(noted, comb_thread.noted, sizeof noted);
     const struct sigaction *action = &wanted[number];
     if (action->sa_flags & SA_SIGINFO)
         action->sa_sigaction(number, &first, context);
     else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN)
         action->sa_handler(number);
+    memcpy(comb_thread.noted, noted, sizeof noted);
+    comb_thread.noted_count = noted_count;
     __atomic_store_n(&comb_thread.away, away, __ATOMIC_SEQ_CST);
     errno = saved;
 }
@@ -102,6 +127,7 @@ static int act_here(int number, const struct sigaction *action)
     struct sigaction before = wanted[number];
     wanted[number] = *action;
     if (is_handled) {
+        comb_runtime.late = release;
         ours.sa_flags |= SA_SIGINFO;
         ours.sa_sigaction = handle;
     }

@@ -74,11 +74,12 @@ pub(crate) struct Held<'a> {
 }
 
 thread_local! {
-    /// How many engines this thread has or is about to have.
+    /// How many engines this thread has or is about to have, how often it drives, and how many blocks it waits for.
     static ENGINES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// For handlers of signals: from before the engine is had until after it is given up.
+/// For handlers of signals: from before the engine is had until after it is given up. And while the thread drives, for a handler that came to wait
+/// would leave it to its own thread. And while it waits for blocks, for it may keep what it has until it has the rest.
 struct Inside;
 
 impl Inside {
@@ -235,6 +236,8 @@ impl Runtime {
     }
 
     fn take_part<'a>(&self, mut engine: Held<'a>) -> Held<'a> {
+        // Until it leaves.
+        std::mem::forget(Inside::begin());
         if self.drivers.fetch_add(1, Ordering::Relaxed) == 0
             && let Some(peers) = &mut engine.core.peers
         {
@@ -284,6 +287,7 @@ impl Runtime {
             }
         }
         drivers.fetch_sub(1, Ordering::Relaxed);
+        drop(Inside);
     }
 
     /// Drives until the slot is done. To be called between enter and leave, without the lock.
@@ -525,7 +529,7 @@ impl Runtime {
     /// Gives the calling thread the rights to a range of addresses, as far as it is one allocation's: it had all of them when this returns. Somebody
     /// else may take them again soon, though not at once.
     pub(crate) fn fetch(&self, address: usize, bytes: usize, is_store: bool, instruction: usize) -> Verdict {
-        let _away = Away::begin();
+        let (_inside, _away) = (Inside::begin(), Away::begin());
         let mut fetch = Fetch::new(this_thread(), address, bytes, is_store);
         let mut engine = self.lock();
         if engine.has(&fetch) {
@@ -571,7 +575,7 @@ impl Runtime {
         if fault.is_by_software {
             return self.fetch(fault.address, fault.bytes, fault.is_store, fault.instruction);
         }
-        let _away = Away::begin();
+        let (_inside, _away) = (Inside::begin(), Away::begin());
         invocation::pay();
         let mut engine = self.enter();
         let slot = engine.slot();
