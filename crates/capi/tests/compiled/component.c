@@ -360,7 +360,7 @@ static void become_component(const char *build) {
     char own[32];
     snprintf(own, sizeof own, "%d", getpid());
     build = build == NULL ? own : build;
-    struct comb_terms_of_program terms = {COMB_PROGRAM_VERSION, COMB_ACCESS_PAGE, 0, 2, image, build};
+    struct comb_terms_of_program terms = {COMB_PROGRAM_VERSION, COMB_ACCESS_PAGE, 0, 2, image, build, 0};
     if (comb->join(&terms, &place) != 0) {
         fprintf(stderr, "%s\n", comb->error());
         exit(3);
