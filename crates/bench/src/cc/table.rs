@@ -60,7 +60,6 @@ impl Measured {
         }
         for (compiler, bytes, goal) in [
             (Compiler::Check, "128 B", Goal::AtMost(3.0)),
-            (Compiler::Mmu, "128 B", Goal::None),
             (Compiler::Hybrid, "4 KB", Goal::None),
             (Compiler::Page, "4 KB", Goal::None),
         ] {
