@@ -2,13 +2,8 @@
 
     .text
 
-/* comb_entry: called out of line by a load that read the flag, or a store whose block forbids it. On the stack, above the return
- * address: what (bytes << 2 | kind), the instruction, the address. again.c is compiled to general registers only, so that vectors
- * are saved on a true miss alone (comb_call_saving_vectors). */
-    .globl comb_entry
-    .type comb_entry, @function
-    .balign 16
-comb_entry:
+/* What C does not keep: nine registers, 72 bytes. */
+.macro keep_registers
     pushq %rax
     pushq %rcx
     pushq %rdx
@@ -18,11 +13,10 @@ comb_entry:
     pushq %r9
     pushq %r10
     pushq %r11
-    movq 80(%rsp), %rsi
-    movq 88(%rsp), %rdx
-    movq 96(%rsp), %rdi
     cld
-    call comb_again
+.endm
+
+.macro give_registers_back
     popq %r11
     popq %r10
     popq %r9
@@ -32,6 +26,21 @@ comb_entry:
     popq %rdx
     popq %rcx
     popq %rax
+.endm
+
+/* comb_entry: called out of line by a load that read the flag, or a store whose block forbids it. On the stack, above the return
+ * address: what (bytes << 2 | kind), the instruction, the address. again.c is compiled to general registers only, so that vectors
+ * are saved on a true miss alone (comb_call_saving_vectors). */
+    .globl comb_entry
+    .type comb_entry, @function
+    .balign 16
+comb_entry:
+    keep_registers
+    movq 80(%rsp), %rsi
+    movq 88(%rsp), %rdx
+    movq 96(%rsp), %rdi
+    call comb_again
+    give_registers_back
     ret
     .size comb_entry, .-comb_entry
 
@@ -49,27 +58,10 @@ comb_load_end:
     .type comb_batch, @function
     .balign 16
 comb_batch:
-    pushq %rax
-    pushq %rcx
-    pushq %rdx
-    pushq %rsi
-    pushq %rdi
-    pushq %r8
-    pushq %r9
-    pushq %r10
-    pushq %r11
+    keep_registers
     movq 72(%rsp), %rdi
-    cld
     call comb_look_at_batch
-    popq %r11
-    popq %r10
-    popq %r9
-    popq %r8
-    popq %rdi
-    popq %rsi
-    popq %rdx
-    popq %rcx
-    popq %rax
+    give_registers_back
     ret
     .size comb_batch, .-comb_batch
 
@@ -78,26 +70,9 @@ comb_batch:
     .type comb_poll, @function
     .balign 16
 comb_poll:
-    pushq %rax
-    pushq %rcx
-    pushq %rdx
-    pushq %rsi
-    pushq %rdi
-    pushq %r8
-    pushq %r9
-    pushq %r10
-    pushq %r11
-    cld
+    keep_registers
     call comb_look_at_mail
-    popq %r11
-    popq %r10
-    popq %r9
-    popq %r8
-    popq %rdi
-    popq %rsi
-    popq %rdx
-    popq %rcx
-    popq %rax
+    give_registers_back
     ret
     .size comb_poll, .-comb_poll
 

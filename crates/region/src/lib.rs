@@ -13,6 +13,7 @@ mod futex;
 mod gate;
 mod heap;
 mod homes;
+mod inside;
 mod invocation;
 mod kept;
 pub mod launch;

@@ -1,8 +1,7 @@
 //! The engine among the threads of a program: whoever waits drives it, and when nobody does, a thread that sleeps until something comes.
 
-use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::engine::{Engine, Fetch, OWN, Stopped, Waited};
 use crate::gate::Gate;
+use crate::inside::{self, Inside};
 use crate::invocation;
 use crate::peers::Peers;
 use crate::priority;
@@ -71,36 +71,6 @@ pub(crate) struct Held<'a> {
     runtime: &'a Runtime,
     // Behind the guard: it is given up first.
     _inside: Inside,
-}
-
-thread_local! {
-    /// How many engines this thread has or is about to have, how often it drives, and how many blocks it waits for.
-    static ENGINES: Cell<u32> = const { Cell::new(0) };
-}
-
-/// For handlers of signals: from before the engine is had until after it is given up. And while the thread drives, for a handler that came to wait
-/// would leave it to its own thread. And while it waits for blocks, for it may keep what it has until it has the rest.
-struct Inside;
-
-impl Inside {
-    fn begin() -> Self {
-        ENGINES.set(ENGINES.get() + 1);
-        compiler_fence(Ordering::SeqCst);
-        Self
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        ENGINES.set(ENGINES.get() - 1);
-    }
-}
-
-/// Whether this thread is where it may not touch shared memory: a handler of a signal that has come there must let it go on first.
-/// Async-signal-safe in a thread that has entered before.
-pub(crate) fn is_inside() -> bool {
-    ENGINES.get() > 0
 }
 
 impl std::ops::Deref for Held<'_> {
@@ -237,7 +207,7 @@ impl Runtime {
 
     fn take_part<'a>(&self, mut engine: Held<'a>) -> Held<'a> {
         // Until it leaves.
-        std::mem::forget(Inside::begin());
+        inside::begin();
         if self.drivers.fetch_add(1, Ordering::Relaxed) == 0
             && let Some(peers) = &mut engine.core.peers
         {
@@ -287,7 +257,7 @@ impl Runtime {
             }
         }
         drivers.fetch_sub(1, Ordering::Relaxed);
-        drop(Inside);
+        inside::end();
     }
 
     /// Drives until the slot is done. To be called between enter and leave, without the lock.

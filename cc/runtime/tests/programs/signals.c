@@ -17,7 +17,7 @@
 
 enum { COUNT = 20000, SIGNALS = 200 };
 
-static long *numbers, *more;
+static long *numbers, *more, *zeros;
 static long handled, others, is_over;
 static char text[300];
 
@@ -35,7 +35,7 @@ static void *add(void *unused)
 {
     for (long round = 1; !__atomic_load_n(&is_over, __ATOMIC_SEQ_CST); round++) {
         for (int i = 0; i < COUNT; i++)
-            numbers[i] += more[i];
+            numbers[i] += more[i] + zeros[i];
         for (int i = 0; i < COUNT; i++)
             CHECK(numbers[i] == round * i);
     }
@@ -47,6 +47,11 @@ static void *disturb(void *unused)
     while (!__atomic_load_n(&is_over, __ATOMIC_SEQ_CST)) {
         others++;
         numbers[COUNT]++;
+        /* What is there already, so that several of the ranges of a strip are missed at once: a handler that comes meanwhile looks at others. */
+        for (int i = 0; i < COUNT; i += 128) {
+            __atomic_store_n(&more[i], i, __ATOMIC_RELAXED);
+            __atomic_store_n(&zeros[i], 0, __ATOMIC_RELAXED);
+        }
         usleep(100);
     }
     return unused;
@@ -57,6 +62,7 @@ int main(void)
     pthread_t adds, disturbs;
     numbers = calloc(COUNT + 1, sizeof *numbers);
     more = calloc(COUNT, sizeof *more);
+    zeros = calloc(COUNT, sizeof *zeros);
     for (int i = 0; i < COUNT; i++)
         more[i] = i;
     struct sigaction action;

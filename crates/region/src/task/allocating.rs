@@ -208,7 +208,7 @@ impl Task {
     /// Whether the calling thread is in the middle of this library's own work, where a handler of a signal must not touch shared memory.
     /// Async-signal-safe in a thread that has called something else of the task before.
     pub fn is_inside() -> bool {
-        crate::runtime::is_inside()
+        crate::inside::is_inside()
     }
 
     /// How many objects are in memory that was allocated with [`crate::Guard::Mmu`], or blocks in other memory.
