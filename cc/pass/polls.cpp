@@ -17,6 +17,13 @@ namespace {
 // A loop of no more turns is over before anybody has waited for long.
 constexpr unsigned FewTurns = 32;
 
+// Such a loop within another is seldom long, and the compare would be a good part of it.
+bool has_no_accesses(const Loop &loop) {
+    return all_of(loop.blocks(), [](const BasicBlock *block) {
+        return none_of(*block, [](const Instruction &each) { return each.mayReadOrWriteMemory(); });
+    });
+}
+
 void find_latches(Loop &loop, ScalarEvolution &evolution, const StripMembers &strips, SmallVector<BasicBlock *> &latches) {
     // A strip polls between its parts; all loops in it are between pins.
     if (strips.blocks.contains(loop.getHeader()))
@@ -25,6 +32,8 @@ void find_latches(Loop &loop, ScalarEvolution &evolution, const StripMembers &st
         find_latches(*inner, evolution, strips, latches);
     unsigned turns = loop.isInnermost() ? evolution.getSmallConstantMaxTripCount(&loop) : 0;
     if (turns != 0 && turns <= FewTurns)
+        return;
+    if (loop.getParentLoop() && has_no_accesses(loop))
         return;
     SmallVector<BasicBlock *> own;
     loop.getLoopLatches(own);
