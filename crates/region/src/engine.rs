@@ -12,6 +12,7 @@ use comb_memory::{Grain, Layout, Memory};
 use crate::calls::Calls;
 use crate::driver::{Core, Driver, Waiter};
 use crate::futex::Futexes;
+use crate::habits::Habits;
 use crate::heap::Heap;
 use crate::homes::Homes;
 use crate::moving::Moving;
@@ -76,6 +77,8 @@ pub(crate) struct Shape {
     claimed: BTreeSet<u64>,
     pub(crate) lost: BTreeMap<u64, Loss>,
     ahead: Ahead,
+    /// Where a reader may be given more than it asks for.
+    habits: Option<Habits>,
     /// Of how many bytes that live elsewhere there are copies here.
     pub(crate) copied_bytes: u64,
     /// Of memory whose blocks may get another home.
@@ -283,6 +286,7 @@ impl Engine {
             claimed: BTreeSet::new(),
             lost: BTreeMap::new(),
             ahead: Ahead::default(),
+            habits: (terms.sharing == Sharing::Stache).then(Habits::default),
             copied_bytes: 0,
             moving,
             named: None,

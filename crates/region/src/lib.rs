@@ -11,6 +11,7 @@ mod driver;
 mod engine;
 mod futex;
 mod gate;
+mod habits;
 mod heap;
 mod homes;
 mod inside;

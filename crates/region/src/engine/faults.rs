@@ -94,7 +94,7 @@ impl Engine {
         self.core.counts.misses += 1;
         self.core.await_block(entry.shape.allocation.offset, block, Waiter::Thread(Arc::clone(slot)));
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
-        ask(&mut driver, protocol.as_mut(), block, is_store);
+        ask_by_habit(&mut driver, protocol.as_mut(), block, is_store);
         if !is_store && home != me {
             read_ahead(&mut driver, protocol.as_mut(), block.0);
         }
@@ -175,6 +175,14 @@ impl Engine {
 pub(super) fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
     driver.depend_on_home(block);
     if is_store { protocol.on_write_fault(driver, block) } else { protocol.on_read_fault(driver, block) }
+}
+
+/// The same for a thread that has missed it.
+pub(super) fn ask_by_habit(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+    let has_copy = driver.access(block).may_load();
+    let habits = driver.shape().habits.as_mut();
+    let asks_to_store = habits.map_or(is_store, |habits| habits.missed(block.0, is_store, has_copy));
+    ask(driver, protocol, block, asks_to_store);
 }
 
 /// Asks for what probably is read next: blocks behind one another, twice as many each time.

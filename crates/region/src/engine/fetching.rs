@@ -5,7 +5,7 @@ use std::sync::Arc;
 use comb_coherence::{Block, CellId, Loss};
 use comb_memory::Reason;
 
-use super::faults::{Stopped, Waited, ask, read_ahead};
+use super::faults::{Stopped, Waited, ask_by_habit, read_ahead};
 use super::{Engine, locate};
 use crate::driver::{Driver, Waiter};
 use crate::waiting::Slot;
@@ -108,7 +108,7 @@ impl Engine {
         }
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         for &block in &blocks {
-            ask(&mut driver, protocol.as_mut(), block, is_store);
+            ask_by_habit(&mut driver, protocol.as_mut(), block, is_store);
         }
         if !is_store && first.0 == last && driver.shape().home(last) != Some(me) {
             read_ahead(&mut driver, protocol.as_mut(), last);

@@ -86,7 +86,7 @@ impl Engine {
         self.core.counts.misses += 1;
         self.core.await_block(offset, block, Waiter::Guest(want));
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
-        super::faults::ask(&mut driver, protocol.as_mut(), block, want.is_store);
+        super::faults::ask_by_habit(&mut driver, protocol.as_mut(), block, want.is_store);
         if !want.is_store && home != me {
             super::faults::read_ahead(&mut driver, protocol.as_mut(), block.0);
         }

@@ -69,6 +69,7 @@ impl Engine {
             claimed: std::collections::BTreeSet::new(),
             lost: BTreeMap::new(),
             ahead: Ahead::default(),
+            habits: None,
             copied_bytes: 0,
             moving: None,
             named: Some(named),
