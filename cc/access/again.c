@@ -23,11 +23,21 @@ struct comb_runtime comb_runtime;
 /* `comb-cc --invocation-cost=N` gives this symbol the address N: further turns for each invocation. */
 extern char comb_invocation_cost[] __attribute__((weak));
 
+/* Compiled code uses vectors of more than 16 bytes. */
+char comb_has_wide_vectors;
+
 /* Called from entry.S. */
 void comb_again(uintptr_t address, uint64_t what, void *instruction);
 void comb_look_at_batch(void *instruction);
 void comb_look_at_mail(void);
 void comb_call_saving_vectors(uintptr_t first, uint64_t second, int third, void *fourth, int unused, void *function);
+
+/* A constructor of each file that is compiled for AVX. */
+void comb_keep_wide_vectors(void);
+void comb_keep_wide_vectors(void)
+{
+    comb_has_wide_vectors = 1;
+}
 
 /* The compiler keeps the order. The processor need not: a fence sends a barrier to every running thread after it wrote the state
  * bytes and before it reads pins, so either it sees the thread pinned, or the thread sees the states. */

@@ -76,16 +76,45 @@ comb_poll:
     ret
     .size comb_poll, .-comb_poll
 
-/* comb_call_saving_vectors(first, second, third, fourth, unused, function): calls it with x87, SSE, AVX and AVX-512 state kept.
- * 2,816 bytes hold all of that in XSAVE's standard form (AVX-512 ends at 2,688). */
+.macro for_each_vector what
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    \what \number
+    .endr
+.endm
+
+.macro keep_vector number
+    movaps %xmm\number, 16 * \number(%rsp)
+.endm
+
+.macro give_vector_back number
+    movaps 16 * \number(%rsp), %xmm\number
+.endm
+
+/* comb_call_saving_vectors(first, second, third, fourth, unused, function): calls it with all that compiled code may have in vector
+ * registers and in those of the x87 kept. Without AVX that is sixteen registers, unless the x87's stack is somewhere: then it is in use. */
     .globl comb_call_saving_vectors
     .type comb_call_saving_vectors, @function
     .balign 16
 comb_call_saving_vectors:
     pushq %rbp
     movq %rsp, %rbp
-    subq $2816, %rsp
     andq $-64, %rsp
+    cmpb $0, comb_has_wide_vectors(%rip)
+    jne 1f
+    fnstsw %ax
+    testw $0x3800, %ax
+    jne 1f
+    subq $320, %rsp
+    for_each_vector keep_vector
+    stmxcsr 256(%rsp)
+    call *%r9
+    ldmxcsr 256(%rsp)
+    for_each_vector give_vector_back
+    leave
+    ret
+1:
+    /* x87, SSE, AVX and AVX-512: 2,816 bytes hold that in XSAVE's standard form (AVX-512 ends at 2,688). */
+    subq $2816, %rsp
     xorl %eax, %eax
     movq %rax, 512(%rsp)
     movq %rax, 520(%rsp)

@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include "llvm/IR/GlobalVariable.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
 
 using namespace llvm;
 
@@ -37,6 +38,17 @@ void write_note(Module &module, const Options &options) {
     module.appendModuleInlineAsm(".pushsection .comb.note,\"MS\",@progbits,1\n.asciz \"" + text + "\"\n.popsection\n");
 }
 
+// On a miss no more is kept of vectors than compiled code knows: keeping all that a processor has takes longer than the rest of the way.
+void tell_of_wide_vectors(Module &module) {
+    bool has_them = any_of(module, [](const Function &function) {
+        return function.getFnAttribute("target-features").getValueAsString().contains("+avx");
+    });
+    if (!has_them)
+        return;
+    FunctionCallee tell = module.getOrInsertFunction("comb_keep_wide_vectors", Type::getVoidTy(module.getContext()));
+    appendToGlobalCtors(module, cast<Function>(tell.getCallee()), 0);
+}
+
 } // namespace
 
 void place_variables(Module &module, const Options &options) {
@@ -51,6 +63,7 @@ void place_variables(Module &module, const Options &options) {
         variable.setSection(variable.getInitializer()->isNullValue() ? Zeros : Filled);
     }
     write_note(module, options);
+    tell_of_wide_vectors(module);
 }
 
 } // namespace comb

@@ -111,6 +111,21 @@ static void fetch_block(struct range *range, uintptr_t block, int is_store)
     recent[recent_count++ % RECENT] = block;
 }
 
+/* As what gets blocks and serves others may: nothing is left as it was of what a called function need not keep. */
+static void spoil_registers(void)
+{
+#define SPOIL(number) "pcmpeqd %%xmm" #number ", %%xmm" #number "\n"
+    __asm__ volatile(SPOIL(0) SPOIL(1) SPOIL(2) SPOIL(3) SPOIL(4) SPOIL(5) SPOIL(6) SPOIL(7) SPOIL(8) SPOIL(9) SPOIL(10) SPOIL(11) SPOIL(12)
+                         SPOIL(13) SPOIL(14) SPOIL(15) "fninit"
+                     :
+                     :
+                     : "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+                       "xmm14", "xmm15");
+    if (__builtin_cpu_supports("avx"))
+        __asm__ volatile("vzeroall");
+#undef SPOIL
+}
+
 static void fetch(void *address, size_t bytes, int is_store, void *instruction)
 {
     (void)instruction;
@@ -125,18 +140,14 @@ static void fetch(void *address, size_t bytes, int is_store, void *instruction)
     for (uintptr_t block = (uintptr_t)address & -block_bytes; block <= last; block += block_bytes)
         fetch_block(range, block, is_store);
     pthread_mutex_unlock(&lock);
+    spoil_registers();
 }
 
-/* As what serves others does, it leaves nothing in registers as it was. */
 static void poll(void)
 {
     *(volatile char *)COMB_MAIL = 0;
     __atomic_fetch_add(&poll_count, 1, __ATOMIC_RELAXED);
-    __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n movdqa %%xmm0, %%xmm1\n movdqa %%xmm0, %%xmm2\n movdqa %%xmm0, %%xmm3\n"
-                     "movdqa %%xmm0, %%xmm8\n movdqa %%xmm0, %%xmm15"
-                     :
-                     :
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm8", "xmm15", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
+    spoil_registers();
 }
 
 static uint64_t random_number(void)

@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_micros(40);
 const LONGEST_DELAY: Duration = Duration::from_millis(1);
 /// Who asks for one block asks for the next as soon as it has stored to that.
 const NEXT_QUESTION: Duration = Duration::from_nanos(500);
+/// A look at a clock takes as long as one or two for messages.
+const LOOKS_A_CLOCK: u32 = 4;
 /// Somebody wakes a sleeper. This is for the case that nobody does; not in debug builds, where a wake-up that is missed is a hang, and the
 /// limits of the tests tell of it.
 const LONGEST_SLEEP: Option<Duration> =
@@ -322,12 +324,12 @@ impl Runtime {
         if !learned.pays() {
             return self.try_lock().is_some_and(|mut engine| engine.drive()) && is_done();
         }
-        let mut since = Instant::now();
-        let mut ring_at = since + PATIENCE;
+        let mut times = None;
         let mut before = None;
         loop {
+            let mut came = false;
             for _ in 0..16 {
-                let came = self.try_lock().is_some_and(|mut engine| engine.drive());
+                let has_come = self.try_lock().is_some_and(|mut engine| engine.drive());
                 if is_done() {
                     // A long spin may have kept from its core the very one that has ended it.
                     if longest > LONGEST_SPIN && before.is_some_and(|before| preemptions() != before) {
@@ -335,18 +337,21 @@ impl Runtime {
                     }
                     return true;
                 }
-                if came {
-                    since = Instant::now();
-                } else {
+                came |= has_come;
+                if !has_come {
                     std::hint::spin_loop();
                 }
             }
-            // Most waits are over before this is worth a system call.
+            // Most waits are over before it is worth while to look at a clock.
             let now = Instant::now();
-            let waited = now - since;
-            if now >= ring_at {
+            let (since, ring_at) = times.get_or_insert((now, now + PATIENCE));
+            if came {
+                *since = now;
+            }
+            let waited = now - *since;
+            if now >= *ring_at {
                 self.ring_unread();
-                ring_at = now + PATIENCE;
+                *ring_at = now + PATIENCE;
             }
             if waited < SHORT_SPIN {
                 continue;
@@ -442,10 +447,12 @@ impl Runtime {
         engine.let_go(this_thread());
         let mut since = Instant::now();
         while since.elapsed() < NEXT_QUESTION {
-            if engine.drive() {
-                since = Instant::now();
+            for _ in 0..LOOKS_A_CLOCK {
+                if engine.drive() {
+                    since = Instant::now();
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
         Self::leave(engine);
     }
