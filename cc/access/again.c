@@ -135,6 +135,8 @@ void comb_again(uintptr_t address, uint64_t what, void *instruction)
     if (&comb_invocation_cost[0])
         spend_invocation_cost();
     if (is_pinned()) {
+        comb_thread.alone = (struct comb_noted){address, bytes << 1};
+        __asm__ volatile("" : : : "memory");
         comb_restore_noted(address, bytes, kind == STORE, instruction);
         return;
     }

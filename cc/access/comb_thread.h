@@ -13,7 +13,8 @@ struct comb_noted {
     uint64_t bytes_and_store; /* bytes << 1 | is_store */
 };
 
-/* The first six fields are an interface: instrumented code, and the fences of other threads, read them at these offsets. */
+/* An interface: instrumented code, and the fences of other threads, read the fields at these offsets. A fence waits for nobody whose ranges it has
+ * nothing of, so they are noted before they are checked; 0 of them may be any. */
 struct comb_thread {
     /* Odd while the thread is among accesses that were checked together. Only the thread itself changes it, always by +1. */
     uint64_t pins;
@@ -29,10 +30,13 @@ struct comb_thread {
     uint64_t away;
     /* Not 0: there is something to be done as soon as the thread may make accesses of all kinds. See comb_runtime.late. */
     uint64_t has_late;
+    /* What was checked among the others, alone, while `pins` was odd. */
+    struct comb_noted alone;
 };
 
 #ifndef __cplusplus
 _Static_assert(__builtin_offsetof(struct comb_thread, noted) == 32, "instrumented code writes there");
+_Static_assert(__builtin_offsetof(struct comb_thread, alone) == 176, "fences read there");
 #endif
 
 extern __thread struct comb_thread comb_thread __attribute__((tls_model("initial-exec")));

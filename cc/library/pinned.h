@@ -23,9 +23,16 @@ static inline void comb_pins_step(void)
     __asm__ volatile("incq %0" : "+m"(comb_thread.pins) : : "memory");
 }
 
+/* Before `comb_note_count`, and that before what was noted is checked. */
 static inline void comb_note(int index, const void *start, size_t bytes, int is_store)
 {
     comb_thread.noted[index] = (struct comb_noted){(uintptr_t)start, (uint64_t)bytes << 1 | (unsigned)is_store};
+}
+
+static inline void comb_note_count(unsigned count)
+{
+    comb_thread.noted_count = count;
+    __asm__ volatile("" : : : "memory");
 }
 
 static inline uint64_t comb_states_at(uintptr_t block)
@@ -52,7 +59,7 @@ static inline void comb_hold(const void *start, size_t bytes, int is_store)
 {
     comb_pins_step();
     comb_note(0, start, bytes, is_store);
-    comb_thread.noted_count = 1;
+    comb_note_count(1);
     if (__builtin_expect(comb_is_allowed(start, bytes, is_store ? COMB_BARS_STORE : COMB_BARS_LOAD), 1)) {
         __asm__ volatile("" : : : "memory");
         return;
@@ -69,7 +76,7 @@ static inline void comb_hold_both(const void *from, size_t from_bytes, const voi
     comb_pins_step();
     comb_note(0, from, from_bytes, 0);
     comb_note(1, other, other_bytes, is_store);
-    comb_thread.noted_count = 2;
+    comb_note_count(2);
     if (__builtin_expect(comb_is_allowed(from, from_bytes, COMB_BARS_LOAD) &&
                              comb_is_allowed(other, other_bytes, is_store ? COMB_BARS_STORE : COMB_BARS_LOAD), 1)) {
         __asm__ volatile("" : : : "memory");
@@ -104,12 +111,12 @@ static inline size_t comb_hold_run(const void *start, size_t most)
 {
     for (;;) {
         comb_pins_step();
+        comb_note_count(0);
         size_t bytes = comb_loadable(start);
         if (__builtin_expect(bytes != 0, 1)) {
             bytes = bytes < most ? bytes : most;
             comb_note(0, start, bytes, 0);
-            comb_thread.noted_count = 1;
-            __asm__ volatile("" : : : "memory");
+            comb_note_count(1);
             return bytes;
         }
         comb_pins_step();
@@ -124,14 +131,14 @@ static inline size_t comb_hold_runs(const void *one, const void *other, size_t m
 {
     for (;;) {
         comb_pins_step();
+        comb_note_count(0);
         size_t of_one = comb_loadable(one), of_other = comb_loadable(other);
         size_t bytes = of_one < of_other ? of_one : of_other;
         if (__builtin_expect(bytes != 0, 1)) {
             bytes = bytes < most ? bytes : most;
             comb_note(0, one, bytes, 0);
             comb_note(1, other, bytes, 0);
-            comb_thread.noted_count = 2;
-            __asm__ volatile("" : : : "memory");
+            comb_note_count(2);
             return bytes;
         }
         comb_pins_step();

@@ -11,7 +11,7 @@ Value *thread_field(IRBuilder<> &builder, ThreadField field, uint64_t further) {
     Module &module = *builder.GetInsertBlock()->getModule();
     GlobalVariable *thread = module.getGlobalVariable("comb_thread");
     if (!thread) {
-        thread = new GlobalVariable(module, ArrayType::get(builder.getInt8Ty(), 168), false, GlobalValue::ExternalLinkage, nullptr,
+        thread = new GlobalVariable(module, ArrayType::get(builder.getInt8Ty(), 192), false, GlobalValue::ExternalLinkage, nullptr,
                                     "comb_thread", nullptr, GlobalValue::InitialExecTLSModel);
         thread->setAlignment(Align(8));
         if (!is_position_independent(module))

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Of this header. A library of another version has no table for it. */
-#define COMB_PROGRAM_VERSION 2u
+#define COMB_PROGRAM_VERSION 3u
 
 /* What stops a load or store of a block that is not here. */
 enum comb_access {

@@ -1,5 +1,7 @@
 //! The one thing that differs between kernels: how the MMU is made to stop threads.
 
+use std::ops::Range;
+
 use comb_coherence::Access;
 
 use crate::frames::Frames;
@@ -14,6 +16,12 @@ pub(crate) struct Run {
     pub(crate) frame: u64,
     /// Whole pages.
     pub(crate) bytes: usize,
+}
+
+impl Run {
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.address..self.address + self.bytes
+    }
 }
 
 /// Changes what the MMU lets threads do with whole pages of guarded mappings.

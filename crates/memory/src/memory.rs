@@ -504,7 +504,7 @@ impl Memory {
             from == Access::ReadWrite && self.states.is_known(run.frame, run.bytes)
         };
         if may_be_stored_to {
-            threads::wait_for_accesses();
+            threads::wait_for_accesses_to(run.addresses());
         }
         let of_mmu = |access: Access| if access.may_load() { Access::ReadWrite } else { access };
         if of_mmu(from) != of_mmu(to) {
@@ -526,7 +526,7 @@ impl Memory {
                 self.states.own(layout, run.frame + page as u64);
                 self.states.disown(run.frame + page as u64);
             }
-            threads::wait_for_accesses();
+            threads::wait_for_accesses_to(run.addresses());
         }
     }
 

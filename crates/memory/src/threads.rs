@@ -7,9 +7,11 @@
 //!   and when it is through. It never waits meanwhile.
 //!
 //! Who lowers a right writes the table, then makes a *fence*: it has the kernel interrupt all threads that run, and waits until every number
-//! that was odd has changed. (Blizzard §3.2)
+//! that was odd has changed. (Blizzard §3.2) A thread notes what it is about to look at before it does, so who finds in its notes nothing of what the
+//! right is to need not wait for it: whatever it has noted since, it looks at after the interruption.
 #![expect(unsafe_code, reason = "words of other threads")]
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
@@ -23,6 +25,14 @@ pub struct Noted {
     start: AtomicU64,
     /// Twice the length, and one more for what is to be stored to.
     bytes_and_store: AtomicU64,
+}
+
+impl Noted {
+    fn meets(&self, range: &Range<usize>) -> bool {
+        let start = crate::space::index(self.start.load(Ordering::Relaxed));
+        let bytes = crate::space::index(self.bytes_and_store.load(Ordering::Relaxed) >> 1);
+        start < range.end && start.saturating_add(bytes) > range.start
+    }
 }
 
 /// As many ranges as are looked at together.
@@ -39,6 +49,10 @@ pub struct Thread {
     noted: [Noted; MOST_NOTED],
     /// Not 0: the thread makes no access before it has made this 0 and passed a fence.
     away: AtomicU64,
+    /// Not our matter.
+    has_late: AtomicU64,
+    /// What it has looked at alone among the others.
+    alone: Noted,
 }
 
 /// A range that was looked at.
@@ -61,6 +75,8 @@ impl Thread {
             noted: [const { Noted { start: AtomicU64::new(0), bytes_and_store: AtomicU64::new(0) } };
                 MOST_NOTED],
             away: AtomicU64::new(0),
+            has_late: AtomicU64::new(0),
+            alone: Noted { start: AtomicU64::new(0), bytes_and_store: AtomicU64::new(0) },
         }
     }
 
@@ -104,6 +120,13 @@ impl Thread {
             };
         }
         count
+    }
+
+    /// Whether it may be about to access something of a range. Nothing noted is anything.
+    fn may_be_at(&self, range: &Range<usize>) -> bool {
+        let count = usize::try_from(self.noted_count.load(Ordering::Acquire)).unwrap_or(0);
+        let noted = self.noted.iter().take(count).chain([&self.alone]);
+        count == 0 || noted.into_iter().any(|noted| noted.meets(range))
     }
 }
 
@@ -316,6 +339,11 @@ pub fn are_restartable() -> bool {
 
 /// When it returns, no thread makes an access any more because of what it found in the state table before.
 pub fn wait_for_accesses() {
+    wait_for_accesses_to(0..usize::MAX);
+}
+
+/// The same for accesses to some addresses.
+pub(crate) fn wait_for_accesses_to(range: Range<usize>) {
     fence(Ordering::SeqCst);
     let me = this_thread();
     if COUNT.load(Ordering::SeqCst) == 0 {
@@ -333,14 +361,18 @@ pub fn wait_for_accesses() {
         Barrier::None => 0,
     };
     for slot in used().iter().filter(|slot| slot.owner.load(Ordering::Relaxed) != me) {
-        let _ = with_thread_of(slot, wait_while_pinned);
+        let _ = with_thread_of(slot, |thread| wait_while_pinned(thread, &range));
     }
 }
 
-fn wait_while_pinned(thread: &Thread) {
+fn wait_while_pinned(thread: &Thread, range: &Range<usize>) {
     let pins = thread.pins.load(Ordering::Acquire);
+    // What is noted may be of later pins: then those are over.
+    if pins & 1 == 0 || !thread.may_be_at(range) {
+        return;
+    }
     let mut spins = 0_u32;
-    while pins & 1 == 1 && thread.pins.load(Ordering::Acquire) == pins {
+    while thread.pins.load(Ordering::Acquire) == pins {
         spins += 1;
         if spins.is_multiple_of(64) {
             std::thread::yield_now();
@@ -387,6 +419,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Thread, noted), 32);
         assert_eq!(size_of::<Noted>(), 16);
         assert_eq!(std::mem::offset_of!(Thread, away), 160);
+        assert_eq!(std::mem::offset_of!(Thread, alone), 176);
     }
 
     /// Of those who are away, even between pins: those they have come back for.
@@ -431,6 +464,10 @@ mod tests {
         assert_eq!(away_in_work.into_inner(), 0, "what it does between pins is seen by none");
     }
 
+    fn need(range: Range<usize>) -> Need {
+        Need { start: range.start, bytes: range.len(), is_store: false, is_looked_at: true }
+    }
+
     #[test]
     fn a_fence_waits_for_those_who_are_among_accesses_and_for_nobody_else() {
         let is_over = AtomicBool::new(false);
@@ -450,6 +487,29 @@ mod tests {
             }
             wait_for_accesses();
             assert!(is_over.load(Ordering::SeqCst), "it was not waited for");
+        });
+        // Nor does one that is among accesses to something else.
+        let (ends, needs) = (std::sync::Barrier::new(2), [need(4096..8192), need(16384..16385)]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                with_own(|thread| {
+                    thread.note(&needs);
+                    thread.count_up();
+                    ends.wait();
+                    ends.wait();
+                    thread.count_up();
+                })
+            });
+            ends.wait();
+            for others in [0..4096, 8192..16384, 16385..usize::MAX] {
+                wait_for_accesses_to(others);
+            }
+            let is_waited_for = |range: Range<usize>| {
+                let theirs = used().iter().filter(|slot| slot.owner.load(Ordering::Relaxed) != this_thread());
+                theirs.filter_map(|slot| with_thread_of(slot, |thread| thread.may_be_at(&range))).any(|is| is)
+            };
+            assert!(is_waited_for(8191..8192) && is_waited_for(16384..16386) && is_waited_for(0..4097));
+            ends.wait();
         });
         // One that is there and makes no accesses holds nobody up.
         let ends = std::sync::Barrier::new(2);

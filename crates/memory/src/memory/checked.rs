@@ -12,6 +12,7 @@
 //! Flags and content replace each other in whole words: who loads an aligned word sees one or the other.
 #![expect(unsafe_code, reason = "words of frames that threads load meanwhile")]
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use comb_coherence::{Access, Block};
@@ -41,6 +42,12 @@ impl<'a> Span<'a> {
     fn pages(self) -> impl Iterator<Item = u64> + use<'a> {
         let last = (self.end - 1) / PAGE;
         (self.start / PAGE..=last).map(|page| page * PAGE)
+    }
+
+    /// Of all its pages.
+    fn addresses(self) -> Range<usize> {
+        let begin = self.layout.start() - index(self.layout.offset());
+        begin + index(self.start / PAGE * PAGE)..begin + index(self.end.next_multiple_of(PAGE))
     }
 
     /// The part of it that is in a page.
@@ -88,7 +95,7 @@ impl Memory {
         if known == 0 {
             return;
         }
-        threads::wait_for_accesses();
+        threads::wait_for_accesses_to(span.addresses());
         if to != Access::Invalid {
             return;
         }
@@ -175,7 +182,7 @@ impl Memory {
         }
         if !is_fenced {
             // Somebody may have looked when the table said "whatever", and be about to store.
-            threads::wait_for_accesses();
+            threads::wait_for_accesses_to(span.addresses());
         }
         let mut pages = span.pages().filter(is_new).peekable();
         while let Some(first) = pages.next() {
