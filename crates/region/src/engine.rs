@@ -162,10 +162,14 @@ impl Engine {
     pub(crate) fn drive(&mut self) -> bool {
         let mut came = self.release_held();
         let mut buffer = std::mem::take(&mut self.buffer);
-        for _ in 0..MESSAGES_A_TURN {
-            let Some(peers) = &mut self.core.peers else { break };
-            let Some(arrival) = peers.receive(&mut buffer) else { break };
+        let mut taken = 0;
+        // No event tells of the rest of what has come together.
+        while let Some(peers) = &mut self.core.peers
+            && (taken < MESSAGES_A_TURN || peers.has_more())
+            && let Some(arrival) = peers.receive(&mut buffer)
+        {
             came = true;
+            taken += 1;
             self.hear(arrival.from, arrival.kind, &buffer);
             self.let_ready_in();
         }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod array;
+mod bundles;
 mod calls;
 mod checked_costs;
 mod checkpoint;

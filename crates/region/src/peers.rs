@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use comb_net::{Agent, ChannelEnded, ChannelKey, Endpoint, EndpointOptions, Geometry, PostError};
 
+use crate::bundles::{Bundle, Opened};
 use crate::task::{Description, JoinError};
 use crate::wire::{self, HEAD_BYTES, Head, Kind, PART};
 
@@ -40,6 +41,9 @@ struct Peer {
     unsent: VecDeque<(u8, Vec<u8>)>,
     /// Of a message in parts, what has come.
     parts: Vec<u8>,
+    /// It is on another host: messages go together.
+    is_elsewhere: bool,
+    bundle: Bundle,
 }
 
 /// A message as it came: its content is in the buffer of [`Peers::receive`].
@@ -55,6 +59,10 @@ pub(crate) struct Peers {
     ranks: BTreeMap<ChannelKey, u32>,
     /// Peers with something unsent.
     waiting: Vec<u32>,
+    /// Peers with messages that are about to be sent together.
+    bundled: Vec<u32>,
+    /// What has come together.
+    opened: Opened,
     gone: Vec<Gone>,
     are_elsewhere: bool,
     are_guests: bool,
@@ -74,13 +82,16 @@ impl Peers {
             ..EndpointOptions::default()
         };
         let endpoint = agent.endpoint_with(ENDPOINT, options)?;
-        let peers = (0..count).map(|_| Peer::default()).collect();
+        let peer = |rank| Peer { is_elsewhere: !description.is_here(rank), ..Peer::default() };
+        let peers = (0..count).map(peer).collect();
         let mut joined = Self {
             endpoint,
             own,
             peers,
             ranks: BTreeMap::new(),
             waiting: Vec::new(),
+            bundled: Vec::new(),
+            opened: Opened::default(),
             gone: Vec::new(),
             are_elsewhere: (0..count).any(|rank| !description.is_here(rank)),
             are_guests: false,
@@ -116,6 +127,8 @@ impl Peers {
             peers: vec![Peer::default()],
             ranks: BTreeMap::new(),
             waiting: Vec::new(),
+            bundled: Vec::new(),
+            opened: Opened::default(),
             gone: Vec::new(),
             are_elsewhere: false,
             are_guests: false,
@@ -192,37 +205,82 @@ impl Peers {
         rank == self.own || self.peers.get(rank as usize).is_some_and(|peer| peer.channel.is_some())
     }
 
-    /// Sends a message, now or as soon as there is room. To whoever is gone it goes nowhere.
+    /// Sends a message: now, or with others at the next [`Peers::flush`], or as soon as there is room. To whoever is gone it goes nowhere.
     #[inline]
     pub(crate) fn send(&mut self, to: u32, kind: Kind, head: &Head, content: &[u8]) {
+        let head = wire::pack(head);
+        if self.peers[to as usize].is_elsewhere {
+            self.bundle(to, kind as u8, &head, content);
+        } else {
+            self.post(to, kind as u8, &head, content);
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, to: u32, kind: u8, head: &[u8; HEAD_BYTES], content: &[u8]) {
         let peer = &mut self.peers[to as usize];
         let Some(channel) = peer.channel else { return };
-        let head = wire::pack(head);
         if peer.unsent.is_empty() && HEAD_BYTES + content.len() <= peer.longest {
             let sent = if content.is_empty() {
-                self.endpoint.send(channel, kind as u8, &head)
+                self.endpoint.send(channel, kind, head)
             } else {
-                self.endpoint.send_gathered(channel, kind as u8, &[&head, content])
+                self.endpoint.send_gathered(channel, kind, &[head, content])
             };
             if self.is_done(to, &sent) {
                 return;
             }
         }
-        self.keep(to, kind, &head, content);
-        self.flush();
+        self.keep(to, kind, head, content);
+        self.send_kept();
+    }
+
+    fn bundle(&mut self, to: u32, kind: u8, head: &[u8; HEAD_BYTES], content: &[u8]) {
+        let peer = &mut self.peers[to as usize];
+        let was_empty = peer.bundle.is_empty();
+        if peer.bundle.add(kind, head, content, peer.longest) {
+            if was_empty {
+                self.bundled.push(to);
+            }
+            return;
+        }
+        self.send_bundle(to);
+        if Bundle::takes(content, self.peers[to as usize].longest) {
+            self.bundle(to, kind, head, content);
+        } else {
+            self.post(to, kind, head, content);
+        }
+    }
+
+    fn send_bundle(&mut self, to: u32) {
+        let mut bundle = std::mem::take(&mut self.peers[to as usize].bundle);
+        if !bundle.is_empty() {
+            self.bundled.retain(|&other| other != to);
+            let (kind, head, content) = bundle.message();
+            self.post(to, kind, &head, content);
+            bundle.clear();
+        }
+        self.peers[to as usize].bundle = bundle;
+    }
+
+    /// Sends what was to be sent together.
+    #[inline]
+    pub(crate) fn send_bundles(&mut self) {
+        while let Some(&to) = self.bundled.last() {
+            self.send_bundle(to);
+        }
     }
 
     /// Keeps a message for later, in parts if it is too long for the channel.
-    fn keep(&mut self, to: u32, kind: Kind, head: &[u8; HEAD_BYTES], content: &[u8]) {
+    fn keep(&mut self, to: u32, kind: u8, head: &[u8; HEAD_BYTES], content: &[u8]) {
         let peer = &mut self.peers[to as usize];
         let each = peer.longest - HEAD_BYTES;
         let mut rest = content;
         while rest.len() > each {
             let (part, others) = rest.split_at(each);
-            peer.unsent.push_back((kind as u8 | PART, [&head[..], part].concat()));
+            peer.unsent.push_back((kind | PART, [&head[..], part].concat()));
             rest = others;
         }
-        peer.unsent.push_back((kind as u8, [&head[..], rest].concat()));
+        peer.unsent.push_back((kind, [&head[..], rest].concat()));
         if !self.waiting.contains(&to) {
             self.waiting.push(to);
         }
@@ -242,8 +300,13 @@ impl Peers {
         }
     }
 
-    /// Sends what has waited for room. Whether all of it is on its way.
+    /// Sends what was to be sent together, and what has waited for room. Whether all of it is on its way.
     pub(crate) fn flush(&mut self) -> bool {
+        self.send_bundles();
+        self.send_kept()
+    }
+
+    fn send_kept(&mut self) -> bool {
         let mut at = 0;
         while at < self.waiting.len() {
             let to = self.waiting[at];
@@ -292,8 +355,34 @@ impl Peers {
         self.gone.pop()
     }
 
+    /// Whether messages that came together are not taken yet.
+    pub(crate) fn has_more(&self) -> bool {
+        self.opened.has_more()
+    }
+
     /// The next message, whole, in `buffer`.
     pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
+        loop {
+            let from = self.opened.from;
+            match self.opened.next(buffer) {
+                Some(kind) if self.peers[from as usize].channel.is_some() => return Some(Arrival { from, kind }),
+                Some(_) => self.opened.drop_rest(),
+                None => {}
+            }
+            let arrival = self.receive_whole(buffer)?;
+            let is_bundle = arrival.kind == Kind::Together as u8 && self.peers[arrival.from as usize].is_elsewhere;
+            if !is_bundle {
+                return Some(arrival);
+            }
+            if !self.opened.open(arrival.from, buffer) {
+                self.cut(arrival.from);
+                let cause = "it sends together what are no messages".to_owned();
+                self.gone.push(Gone { rank: arrival.from, cause });
+            }
+        }
+    }
+
+    fn receive_whole(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
         loop {
             let mut came = None;
             let polled = self.endpoint.poll_once(|delivery| {

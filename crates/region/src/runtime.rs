@@ -90,6 +90,9 @@ impl std::ops::DerefMut for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        if let Some(peers) = &mut self.guard.core.peers {
+            peers.send_bundles();
+        }
         self.runtime.owner.store(0, Ordering::Relaxed);
     }
 }
@@ -234,6 +237,10 @@ impl Runtime {
     fn leave_to(mut engine: Held<'_>, polls: bool) {
         let runtime = engine.runtime;
         let drivers = &runtime.drivers;
+        // What finds no room is seen below.
+        if let Some(peers) = &mut engine.core.peers {
+            peers.send_bundles();
+        }
         if drivers.load(Ordering::Relaxed) == 1 {
             let others_poll =
                 runtime.polls.load(Ordering::Relaxed) && !runtime.are_deaf.load(Ordering::Relaxed);

@@ -50,9 +50,11 @@ pub(crate) enum Kind {
     /// Of component 0: its program is over, and the task with it. Token, and whether all know that already: then the receiver ends at once. The
     /// first is answered by [`Kind::Known`].
     End,
+    /// Several messages, from another host. See [`crate::bundles`].
+    Together,
 }
 
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 21] = [
     Kind::Protocol,
     Kind::Allocated,
     Kind::Known,
@@ -73,6 +75,7 @@ const KINDS: [Kind; 20] = [
     Kind::CallAnswer,
     Kind::Release,
     Kind::End,
+    Kind::Together,
 ];
 
 /// More of the same message follows.
@@ -116,6 +119,6 @@ mod tests {
             assert_eq!(kind as u8, number);
             assert_eq!(Kind::of(number | PART), Some(kind));
         }
-        assert_eq!((Kind::of(0), Kind::of(21)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(22)), (None, None));
     }
 }

@@ -94,7 +94,7 @@ impl Engine {
             Kind::CallAnswer => Ok(self.calls.hear_answer(&mut self.core, from, &head, content)?),
             Kind::Release => self.take_release(from, &head),
             Kind::End => self.take_end(from, &head),
-            Kind::Checkpoint | Kind::Enter | Kind::Leave => Err(Mistake::Nonsense),
+            Kind::Checkpoint | Kind::Enter | Kind::Leave | Kind::Together => Err(Mistake::Nonsense),
             Kind::Bye => {
                 self.futexes.forget(from);
                 self.parted.insert(from);
