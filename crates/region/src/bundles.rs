@@ -174,7 +174,9 @@ mod tests {
         for length in (0..good.len()).filter(|length| *length != HEAD_BYTES + LABEL_BYTES + HEAD_BYTES + 7) {
             assert!(refused(good[..length].to_vec()), "cut to {length} bytes");
         }
-        for (at, wrong) in [(0, 0), (0, 99), (0, Kind::Together as u8), (0, PART | 1), (1, 31), (1, 200), (4, 255)] {
+        for (at, wrong) in
+            [(0, 0), (0, 99), (0, Kind::Together as u8), (0, PART | 1), (1, 31), (1, 200), (4, 255)]
+        {
             let mut message = good.clone();
             message[HEAD_BYTES + at] = wrong;
             assert!(refused(message), "byte {at} is {wrong}");
@@ -186,10 +188,12 @@ mod tests {
     fn nothing_that_comes_does_harm() {
         let mut random = 1_u64;
         for _ in 0..20_000 {
-            let good = came(&bundle(&[(Kind::Protocol, b"content"), (Kind::Want, b""), (Kind::Hint, &[5; 40])]));
+            let good =
+                came(&bundle(&[(Kind::Protocol, b"content"), (Kind::Want, b""), (Kind::Hint, &[5; 40])]));
             let mut message = good;
             for _ in 0..3 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let at = usize::try_from(random >> 33).expect("31 bits") % message.len();
                 message[at] = random.to_le_bytes()[3];
             }

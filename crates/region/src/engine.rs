@@ -23,6 +23,7 @@ use crate::terms::{Allocation, Sharing};
 use crate::waiting::Slot;
 use crate::wire::{Head, Kind};
 
+mod ahead;
 mod ending;
 mod faults;
 mod fetching;
@@ -38,8 +39,8 @@ mod releasing;
 pub(crate) mod scene;
 mod tending;
 
+use ahead::Streams;
 pub(crate) use ending::end_now;
-use faults::Ahead;
 pub(crate) use faults::{Stopped, Waited};
 pub(crate) use fetching::Fetch;
 pub(crate) use guests::Want;
@@ -76,7 +77,7 @@ pub(crate) struct Shape {
     /// Extents that live here, and whose blocks were given their first right.
     claimed: BTreeSet<u64>,
     pub(crate) lost: BTreeMap<u64, Loss>,
-    ahead: Ahead,
+    streams: Streams,
     /// Where a reader may be given more than it asks for.
     habits: Option<Habits>,
     /// Of how many bytes that live elsewhere there are copies here.
@@ -289,7 +290,7 @@ impl Engine {
             homes,
             claimed: BTreeSet::new(),
             lost: BTreeMap::new(),
-            ahead: Ahead::default(),
+            streams: Streams::default(),
             habits: (terms.sharing == Sharing::Stache).then(Habits::default),
             copied_bytes: 0,
             moving,

@@ -58,7 +58,11 @@ mod tests {
         let mut habits = Habits::default();
         assert_eq!(asked_to_store(&mut habits, 2, true), 0);
         assert_eq!(asked_to_store(&mut habits, 17 * 10, true), 16 * 10);
-        assert_eq!(asked_to_store(&mut habits, 1000, false), 16, "a habit that is none any more costs little");
+        assert_eq!(
+            asked_to_store(&mut habits, 1000, false),
+            16,
+            "a habit that is none any more costs little"
+        );
         assert!(!habits.missed(8, false, false), "each block has its own");
     }
 

@@ -365,12 +365,15 @@ impl Peers {
         loop {
             let from = self.opened.from;
             match self.opened.next(buffer) {
-                Some(kind) if self.peers[from as usize].channel.is_some() => return Some(Arrival { from, kind }),
+                Some(kind) if self.peers[from as usize].channel.is_some() => {
+                    return Some(Arrival { from, kind });
+                }
                 Some(_) => self.opened.drop_rest(),
                 None => {}
             }
             let arrival = self.receive_whole(buffer)?;
-            let is_bundle = arrival.kind == Kind::Together as u8 && self.peers[arrival.from as usize].is_elsewhere;
+            let is_bundle =
+                arrival.kind == Kind::Together as u8 && self.peers[arrival.from as usize].is_elsewhere;
             if !is_bundle {
                 return Some(arrival);
             }

@@ -1,11 +1,13 @@
 //! What a thread that was stopped has to wait for; and what is asked for before anybody misses it.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use comb_coherence::{Access, Block, CellId, Loss, Protocol, Tempest};
 use comb_memory::Reason;
 
-use super::{Engine, Hint, Shape, locate};
+use super::ahead::Plan;
+use super::{Engine, Hint, locate};
 use crate::driver::{Driver, Waiter};
 use crate::waiting::Slot;
 use crate::wire::Kind;
@@ -32,20 +34,6 @@ pub(crate) enum Waited {
     Again,
     /// It gets none.
     Refused(Reason),
-}
-
-/// Misses one behind the other, and how far ahead of them is read.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ahead {
-    /// The block after the last miss.
-    next: u64,
-    /// The one that was left out in the middle of what was asked for: who comes to it misses it, and the next are asked for while those
-    /// behind it are still on their way.
-    marker: u64,
-    /// Blocks that are asked for ahead of a miss.
-    window: u64,
-    /// What was asked for ends here.
-    end: u64,
 }
 
 /// What is read ahead at most, in bytes: enough to hide a round trip and the mapping of a page.
@@ -96,7 +84,7 @@ impl Engine {
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         ask_by_habit(&mut driver, protocol.as_mut(), block, is_store);
         if !is_store && home != me {
-            read_ahead(&mut driver, protocol.as_mut(), block.0);
+            read_ahead(&mut driver, protocol.as_mut(), block.0..=block.0);
         }
         drop(driver);
         self.core.raise();
@@ -178,33 +166,29 @@ pub(super) fn ask(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: B
 }
 
 /// The same for a thread that has missed it.
-pub(super) fn ask_by_habit(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: Block, is_store: bool) {
+pub(super) fn ask_by_habit(
+    driver: &mut Driver<'_>,
+    protocol: &mut dyn Protocol,
+    block: Block,
+    is_store: bool,
+) {
     let has_copy = driver.access(block).may_load();
     let habits = driver.shape().habits.as_mut();
     let asks_to_store = habits.map_or(is_store, |habits| habits.missed(block.0, is_store, has_copy));
     ask(driver, protocol, block, asks_to_store);
 }
 
-/// Asks for what probably is read next: blocks behind one another, twice as many each time.
-pub(super) fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, block: u64) {
+/// Asks for what probably is read next, as far as somebody else's memory goes.
+pub(super) fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, missed: RangeInclusive<u64>) {
     let me = driver.rank();
     let most = driver.most_ahead().min(MOST_AHEAD_BYTES);
     let shape = driver.shape();
-    let ahead = shape.ahead;
-    let block_bytes = shape.layout.block_bytes() as u64;
-    if block != ahead.next && block != ahead.marker && block != ahead.end {
-        shape.ahead = Ahead { next: block + 1, marker: block + 1, window: 0, end: block + 1 };
-        return;
-    }
-    let window = (ahead.window * 2).clamp(2, (most / block_bytes).max(2));
-    // As far as somebody else's memory goes.
-    let begin = ahead.end.max(block + 1);
-    let end = (block + 1 + window).min(shape.layout.blocks());
-    let is_elsewhere = |shape: &Shape, block| shape.home(block).is_some_and(|home| home != me);
-    let end = (begin..end).find(|&block| !is_elsewhere(shape, block)).unwrap_or(end.max(begin));
-    let marker = begin.max(block + window / 2);
-    shape.ahead = Ahead { next: block + 1, marker, window, end };
-    for block in (begin..end).filter(|&block| block != marker).map(Block) {
+    let mut streams = shape.streams;
+    let is_elsewhere =
+        |block| block < shape.layout.blocks() && shape.home(block).is_some_and(|home| home != me);
+    let plan = streams.missed(missed, most / shape.layout.block_bytes() as u64, is_elsewhere);
+    shape.streams = streams;
+    for block in plan.iter().flat_map(Plan::blocks).map(Block) {
         if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
             ask(driver, protocol, block, false);
         }

@@ -110,8 +110,8 @@ impl Engine {
         for &block in &blocks {
             ask_by_habit(&mut driver, protocol.as_mut(), block, is_store);
         }
-        if !is_store && first.0 == last && driver.shape().home(last) != Some(me) {
-            read_ahead(&mut driver, protocol.as_mut(), last);
+        if !is_store && driver.shape().home(last) != Some(me) {
+            read_ahead(&mut driver, protocol.as_mut(), first_missing..=last);
         }
         drop(driver);
         self.core.raise();

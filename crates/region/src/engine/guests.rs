@@ -88,7 +88,7 @@ impl Engine {
         let mut driver = Driver::new(&mut self.core, &mut entry.shape);
         super::faults::ask_by_habit(&mut driver, protocol.as_mut(), block, want.is_store);
         if !want.is_store && home != me {
-            super::faults::read_ahead(&mut driver, protocol.as_mut(), block.0);
+            super::faults::read_ahead(&mut driver, protocol.as_mut(), block.0..=block.0);
         }
         drop(driver);
         self.core.raise();

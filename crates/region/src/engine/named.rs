@@ -7,7 +7,6 @@ use comb_coherence::stache::Stache;
 use comb_coherence::{Access, CellId, Loss, Protocol};
 use comb_memory::{Memory, MemoryError, Reason};
 
-use super::faults::Ahead;
 use super::imported::Imported;
 use super::{Engine, Entry, Mistake, Shape, locate};
 use crate::homes::Homes;
@@ -68,7 +67,7 @@ impl Engine {
             homes: Homes::new(allocation.terms.placement, u32::MAX, block_bytes),
             claimed: std::collections::BTreeSet::new(),
             lost: BTreeMap::new(),
-            ahead: Ahead::default(),
+            streams: super::ahead::Streams::default(),
             habits: None,
             copied_bytes: 0,
             moving: None,
