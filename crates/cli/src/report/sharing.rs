@@ -168,18 +168,19 @@ fn advice(pattern: Pattern, variables: usize, block_bytes: u32) -> String {
             format!("give each of these variables a block of its own: align it to {block_bytes} bytes")
         }
         Pattern::FalseSharing | Pattern::FalseReading => {
-            format!("give each component's part blocks of its own: pad or align it to {block_bytes} bytes, or share it by smaller blocks")
+            format!(
+                "give each component's part blocks of its own: pad or align it to {block_bytes} bytes, or share it by smaller blocks"
+            )
         }
         Pattern::HandToHand | Pattern::Published if variables > 1 => format!(
             "several variables are in it: align each to {block_bytes} bytes, and look again which of them is wanted by several"
         ),
         Pattern::HandToHand => {
-            "let each component work on a copy of its own and combine them at the end; for what is always read and changed, \
-             migratory sharing saves every second message"
-                .to_owned()
+            "let each component work on a copy of its own and combine them at the end".to_owned()
         }
         Pattern::Published => {
-            "publish more at a time and less often; push it to who reads it, or have each reader keep a copy".to_owned()
+            "publish more at a time and less often; push it to who reads it, or have each reader keep a copy"
+                .to_owned()
         }
     }
 }

@@ -110,7 +110,7 @@ impl Engine {
         for &block in &blocks {
             ask_by_habit(&mut driver, protocol.as_mut(), block, is_store);
         }
-        if !is_store && driver.shape().home(last) != Some(me) {
+        if !is_store && fetch.rounds == 1 && driver.shape().home(last) != Some(me) {
             read_ahead(&mut driver, protocol.as_mut(), first_missing..=last);
         }
         drop(driver);
