@@ -15,7 +15,7 @@
         } \
     } while (0)
 
-enum { COUNT = 20000, SIGNALS = 200 };
+enum { COUNT = 20000, SIGNALS = 2000 };
 
 static long *numbers, *more, *zeros;
 static long handled, others, is_over;
@@ -52,7 +52,6 @@ static void *disturb(void *unused)
             __atomic_store_n(&more[i], i, __ATOMIC_RELAXED);
             __atomic_store_n(&zeros[i], 0, __ATOMIC_RELAXED);
         }
-        usleep(100);
     }
     return unused;
 }
