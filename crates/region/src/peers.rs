@@ -345,6 +345,9 @@ impl Peers {
 
     /// Ends the channel to a peer that said what cannot be.
     pub(crate) fn cut(&mut self, rank: u32) {
+        if self.opened.from == rank {
+            self.opened.drop_rest();
+        }
         let Some(channel) = self.peers[rank as usize].channel.take() else { return };
         self.ranks.remove(&channel);
         self.endpoint.close(channel);
@@ -363,13 +366,9 @@ impl Peers {
     /// The next message, whole, in `buffer`.
     pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>) -> Option<Arrival> {
         loop {
-            let from = self.opened.from;
-            match self.opened.next(buffer) {
-                Some(kind) if self.peers[from as usize].channel.is_some() => {
-                    return Some(Arrival { from, kind });
-                }
-                Some(_) => self.opened.drop_rest(),
-                None => {}
+            // Also of one that is gone meanwhile: it has said them before.
+            if let Some(kind) = self.opened.next(buffer) {
+                return Some(Arrival { from: self.opened.from, kind });
             }
             let arrival = self.receive_whole(buffer)?;
             let is_bundle =
