@@ -46,8 +46,8 @@ impl<'a> Span<'a> {
 
     /// Of all its pages.
     fn addresses(self) -> Range<usize> {
-        let begin = self.layout.start() - index(self.layout.offset());
-        begin + index(self.start / PAGE * PAGE)..begin + index(self.end.next_multiple_of(PAGE))
+        let address = |frame: u64| self.layout.start() + index(frame - self.layout.offset());
+        address(self.start / PAGE * PAGE)..address(self.end.next_multiple_of(PAGE))
     }
 
     /// The part of it that is in a page.
