@@ -277,6 +277,11 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Whether components are on several hosts.
+    pub(crate) fn has_far_peers(&self) -> bool {
+        self.core.peers.as_ref().is_some_and(Peers::are_elsewhere)
+    }
+
     /// How many bytes may be asked for ahead of a miss.
     pub(crate) fn most_ahead(&self) -> u64 {
         self.core.copies.most_ahead()

@@ -44,7 +44,7 @@ static void *add(void *unused)
 
 static void *disturb(void *unused)
 {
-    while (!__atomic_load_n(&is_over, __ATOMIC_SEQ_CST)) {
+    do {
         others++;
         numbers[COUNT]++;
         /* What is there already, so that several of the ranges of a strip are missed at once: a handler that comes meanwhile looks at others. */
@@ -52,7 +52,7 @@ static void *disturb(void *unused)
             __atomic_store_n(&more[i], i, __ATOMIC_RELAXED);
             __atomic_store_n(&zeros[i], 0, __ATOMIC_RELAXED);
         }
-    }
+    } while (!__atomic_load_n(&is_over, __ATOMIC_SEQ_CST));
     return unused;
 }
 

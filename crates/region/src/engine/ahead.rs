@@ -54,28 +54,35 @@ impl Stream {
     }
 
     /// How far a miss is behind the last, if that is not far.
-    fn distance(&self, missed: &RangeInclusive<u64>) -> Option<u64> {
+    fn distance(&self, missed: &RangeInclusive<u64>, longest_stride: u64) -> Option<u64> {
         let distance = missed.start().checked_sub(self.last).filter(|_| self.stride > 0)?;
-        (missed.start() == missed.end() && (1..=LONGEST_STRIDE).contains(&distance)).then_some(distance)
+        (missed.start() == missed.end() && (1..=longest_stride).contains(&distance)).then_some(distance)
     }
 }
 
 impl Streams {
-    /// Blocks were missed. `most` is how many are asked for ahead; nothing is from where on `may_be` says no.
+    /// Blocks were missed. `most` is how many are asked for ahead; nothing is from where on `may_be` says no. What is not `is_far` is here soon, and
+    /// what is asked for in vain costs more than a miss: there only single blocks in one row are read ahead of.
     pub(super) fn missed(
         &mut self,
         missed: RangeInclusive<u64>,
         most: u64,
+        is_far: bool,
         may_be: impl Fn(u64) -> bool,
     ) -> Option<Plan> {
-        let streams = &mut self.0;
+        if !is_far && missed.start() != missed.end() {
+            return None;
+        }
+        let (streams, longest_stride) =
+            if is_far { (&mut self.0[..], LONGEST_STRIDE) } else { (&mut self.0[..1], 1) };
         if let Some(index) = streams.iter().position(|stream| stream.goes_on(&missed)) {
             streams[..=index].rotate_right(1);
             return streams[0].go_on(&missed, most, may_be);
         }
-        let near = streams.iter().position(|stream| stream.distance(&missed).is_some());
-        let stride = near.and_then(|index| streams[index].distance(&missed)).unwrap_or(1);
-        streams[..=near.unwrap_or(STREAMS - 1)].rotate_right(1);
+        let near = streams.iter().position(|stream| stream.distance(&missed, longest_stride).is_some());
+        let stride = near.and_then(|index| streams[index].distance(&missed, longest_stride)).unwrap_or(1);
+        let oldest = streams.len() - 1;
+        streams[..=near.unwrap_or(oldest)].rotate_right(1);
         streams[0] = Stream::begin(*missed.end(), stride);
         None
     }
@@ -114,7 +121,7 @@ mod tests {
         for block in read {
             if here.insert(block) {
                 misses += 1;
-                if let Some(plan) = streams.missed(block..=block, 64, |block| block < 5000) {
+                if let Some(plan) = streams.missed(block..=block, 64, true, |block| block < 5000) {
                     here.extend(plan.blocks());
                 }
             }
@@ -135,8 +142,21 @@ mod tests {
     #[test]
     fn the_first_block_of_all_begins() {
         let mut streams = Streams::default();
-        assert_eq!(streams.missed(0..=0, 64, |_| true), None);
-        assert_eq!(streams.missed(1..=1, 64, |_| true).map(|plan| (plan.first, plan.stride)), Some((2, 1)));
+        assert_eq!(streams.missed(0..=0, 64, true, |_| true), None);
+        assert_eq!(
+            streams.missed(1..=1, 64, true, |_| true).map(|plan| (plan.first, plan.stride)),
+            Some((2, 1))
+        );
+    }
+
+    #[test]
+    fn nearby_only_single_blocks_in_one_row_are_read_ahead_of() {
+        let mut streams = Streams::default();
+        let mut missed = |range| streams.missed(range, 64, false, |_| true);
+        for range in [5..=5, 7..=7, 9..=9, 30..=33, 34..=37, 100..=100, 10..=10] {
+            assert_eq!(missed(range), None);
+        }
+        assert_eq!(missed(11..=11).map(|plan| (plan.first, plan.end)), Some((12, 14)));
     }
 
     #[test]
@@ -159,13 +179,13 @@ mod tests {
     fn ranges_go_on_and_end_where_nothing_may_be_asked_for() {
         let mut streams = Streams::default();
         let may_be = |block: u64| block < 40;
-        assert_eq!(streams.missed(10..=13, 64, may_be), None);
-        let plan = streams.missed(14..=17, 64, may_be).expect("goes on");
+        assert_eq!(streams.missed(10..=13, 64, true, may_be), None);
+        let plan = streams.missed(14..=17, 64, true, may_be).expect("goes on");
         assert_eq!((plan.first, plan.end, plan.stride), (18, 22, 1));
-        let plan = streams.missed(plan.marker..=plan.marker, 64, may_be).expect("goes on");
+        let plan = streams.missed(plan.marker..=plan.marker, 64, true, may_be).expect("goes on");
         assert!(plan.first == 22 && plan.end > 26);
-        let plan = streams.missed(plan.end - 1..=plan.end, 64, may_be).expect("goes on");
+        let plan = streams.missed(plan.end - 1..=plan.end, 64, true, may_be).expect("goes on");
         assert_eq!(plan.end, 40);
-        assert_eq!(streams.missed(40..=40, 64, may_be), None);
+        assert_eq!(streams.missed(40..=40, 64, true, may_be), None);
     }
 }

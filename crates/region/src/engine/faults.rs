@@ -180,13 +180,13 @@ pub(super) fn ask_by_habit(
 
 /// Asks for what probably is read next, as far as somebody else's memory goes.
 pub(super) fn read_ahead(driver: &mut Driver<'_>, protocol: &mut dyn Protocol, missed: RangeInclusive<u64>) {
-    let me = driver.rank();
+    let (me, is_far) = (driver.rank(), driver.has_far_peers());
     let most = driver.most_ahead().min(MOST_AHEAD_BYTES);
     let shape = driver.shape();
     let mut streams = shape.streams;
     let is_elsewhere =
         |block| block < shape.layout.blocks() && shape.home(block).is_some_and(|home| home != me);
-    let plan = streams.missed(missed, most / shape.layout.block_bytes() as u64, is_elsewhere);
+    let plan = streams.missed(missed, most / shape.layout.block_bytes() as u64, is_far, is_elsewhere);
     shape.streams = streams;
     for block in plan.iter().flat_map(Plan::blocks).map(Block) {
         if driver.access(block) == Access::Invalid && !driver.shape().lost.contains_key(&block.0) {
