@@ -59,7 +59,7 @@ for access in $accesses; do
             fi
         fi
         # shellcheck disable=SC2086
-        if ! "$compiler" --access="$access" -O2 "$source" $linked -o "$program" 2> "$out/errors"; then
+        if ! "$compiler" --access="$access" -O2 "$source" $linked -lm -o "$program" 2> "$out/errors"; then
             echo "FAILED: $name does not compile with $access"
             cat "$out/errors"
             failures=$((failures + 1))
