@@ -10,6 +10,7 @@
 /* Addresses are given out in steps of this. */
 #define UNIT_BYTES ((size_t)64 << 10)
 #define ROWS 1024
+#define PAGE_BYTES ((size_t)4096)
 static const size_t most_kept_bytes = (size_t)256 << 20;
 
 struct large {
@@ -70,9 +71,18 @@ static struct large *allocate(size_t taken)
     return large;
 }
 
+/* One object begins a page further into its unit than the one before: processors predict where a line is in their cache by some bits of its
+ * address, and of two objects that are equal in all of those, one expels the other line by line. */
+static size_t next_shift(void)
+{
+    static _Atomic size_t count;
+    return count++ * PAGE_BYTES % UNIT_BYTES;
+}
+
 void *comb_large_take(size_t bytes, size_t alignment, int *is_zeros)
 {
-    size_t beyond = alignment > UNIT_BYTES ? alignment - UNIT_BYTES : 0;
+    int is_shifted = alignment <= PAGE_BYTES;
+    size_t beyond = is_shifted ? UNIT_BYTES - PAGE_BYTES : alignment > UNIT_BYTES ? alignment - UNIT_BYTES : 0;
     if (bytes > (size_t)1 << 46 || alignment > (size_t)1 << 40)
         return NULL;
     size_t taken = (bytes + beyond + UNIT_BYTES - 1) & ~(UNIT_BYTES - 1);
@@ -83,7 +93,7 @@ void *comb_large_take(size_t bytes, size_t alignment, int *is_zeros)
         *is_zeros = !large;
     if (!large && !(large = allocate(taken)))
         return NULL;
-    uintptr_t start = (uintptr_t)large->base;
+    uintptr_t start = (uintptr_t)large->base + (is_shifted ? next_shift() : 0);
     if (alignment > UNIT_BYTES)
         start = (start + alignment - 1) & ~(alignment - 1);
     large->memory = (char *)start;
