@@ -1,7 +1,7 @@
 //! What it costs where a program's own code looks for its rights.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use comb_memory::threads::{self, Thread};
 
@@ -25,6 +25,8 @@ pub struct CheckedCosts {
 
 const BLOCKS: usize = 4096;
 const FENCES: usize = 2000;
+/// Fences are timed beside a thread that runs meanwhile: where there is but one core, none.
+const LONGEST: Duration = Duration::from_secs(2);
 const FOUND: usize = 20_000;
 
 impl Task {
@@ -67,26 +69,33 @@ impl Task {
 }
 
 fn fences() -> CheckedCosts {
-    let timed = || shares((0..FENCES).map(|_| nanoseconds(threads::wait_for_accesses)).collect());
+    let timed = || nanoseconds(threads::wait_for_accesses);
     let is_over = AtomicBool::new(false);
-    let is_there = AtomicBool::new(false);
-    let [fence_alone, _] = as_checking(timed);
+    let turns = AtomicU64::new(0);
+    let [fence_alone, _] = shares(as_checking(|| (0..FENCES).map(|_| timed()).collect()));
     let fence = as_checking(|| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 as_checking(|| {
-                    is_there.store(true, Ordering::Release);
                     while !is_over.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
+                        turns.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             });
-            while !is_there.load(Ordering::Acquire) {
-                std::hint::spin_loop();
+            let begun = Instant::now();
+            let mut times = Vec::new();
+            while times.len() < FENCES && begun.elapsed() < LONGEST {
+                let before = turns.load(Ordering::Relaxed);
+                let time = timed();
+                // Else it shares a core with this thread, and nobody had to be interrupted.
+                if turns.load(Ordering::Relaxed) != before {
+                    times.push(time);
+                } else {
+                    std::thread::yield_now();
+                }
             }
-            let times = timed();
             is_over.store(true, Ordering::Relaxed);
-            times
+            shares(times)
         })
     });
     CheckedCosts { fence, fence_alone, ..CheckedCosts::default() }
@@ -111,7 +120,8 @@ fn nanoseconds(what: impl FnOnce()) -> f64 {
     begun.elapsed().as_nanos() as f64
 }
 
+/// Of one in two and of one in a hundred; no numbers where nothing was measured.
 fn shares(mut times: Vec<f64>) -> [f64; 2] {
     times.sort_unstable_by(f64::total_cmp);
-    [times[times.len() / 2], times[times.len() / 100 * 99]]
+    [times.len() / 2, times.len() / 100 * 99].map(|at| times.get(at).copied().unwrap_or(f64::NAN))
 }
