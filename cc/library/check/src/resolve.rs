@@ -1,6 +1,6 @@
 //! Which symbols instrumented objects need that nothing has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -60,19 +60,16 @@ pub fn uncovered(lists: &Lists, files: &[PathBuf]) -> Result<Vec<Uncovered>, Obj
 fn linked(objects: &[Object]) -> Vec<&Object> {
     let (mut waiting, mut linked): (Vec<&Object>, Vec<&Object>) =
         objects.iter().partition(|object| object.is_member);
-    loop {
-        let defined: BTreeSet<&String> = linked.iter().flat_map(|object| &object.defined).collect();
-        let needed: BTreeSet<&String> = linked
-            .iter()
-            .flat_map(|object| &object.needed)
-            .filter(|&symbol| !defined.contains(symbol))
-            .collect();
-        // One at a time: what it defines, the next need not.
-        let next =
-            waiting.iter().position(|object| object.defined.iter().any(|symbol| needed.contains(symbol)));
-        match next {
-            Some(index) => linked.push(waiting.remove(index)),
-            None => return linked,
-        }
+    let mut defined: HashSet<&String> = linked.iter().flat_map(|object| &object.defined).collect();
+    let mut needed: HashSet<&String> = linked.iter().flat_map(|object| &object.needed).collect();
+    // One at a time: what it defines, the next need not.
+    while let Some(index) = waiting.iter().position(|object| {
+        object.defined.iter().any(|symbol| needed.contains(symbol) && !defined.contains(symbol))
+    }) {
+        let next = waiting.remove(index);
+        defined.extend(&next.defined);
+        needed.extend(&next.needed);
+        linked.push(next);
     }
+    linked
 }
