@@ -4,8 +4,10 @@
 //! there. What they bring is combined on the way, always in the same order, so that sums of floating-point numbers are the same each time.
 //!
 //! A lock lives with one component, found by its number, which keeps a queue ([`locking`]); so does a barrier of threads ([`gathering`]).
+//! It stays with a component that takes it again and again ([`lending`]).
 
 mod gathering;
+mod lending;
 mod locking;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::gathering::{Came, Gathering};
+use self::lending::{Loans, MOST_LENT, Streaks};
 pub(crate) use self::locking::Mode;
 use self::locking::{Holder, Late, Lock};
 use crate::driver::Core;
@@ -120,7 +123,7 @@ enum Word {
     Await,
     /// Lets so many go on that wait for a condition: lock, condition, how many.
     Notify,
-    /// To who waits for a lock or at a gathering: token, and what has come of it.
+    /// To who waits for a lock or at a gathering: lock, token, and what has come of it.
     Answer,
     /// As the others, of [`Mode::Read`] and [`Mode::ReadBeside`].
     TryRead,
@@ -130,9 +133,13 @@ enum Word {
     Late,
     /// To the home of a barrier of threads: barrier, token, how many.
     Gather,
+    /// To who has a lock on loan: lock. It is to be returned.
+    Recall,
+    /// To the home of a lock that was lent: lock, and the token of the thread that has it, or 0.
+    Return,
 }
 
-const WORDS: [Word; 14] = [
+const WORDS: [Word; 16] = [
     Word::Up,
     Word::Down,
     Word::Read,
@@ -147,6 +154,8 @@ const WORDS: [Word; 14] = [
     Word::TryReadBeside,
     Word::Late,
     Word::Gather,
+    Word::Recall,
+    Word::Return,
 ];
 
 /// Why a message about synchronisation is refused.
@@ -181,6 +190,8 @@ pub(crate) const LATE: u64 = 3;
 pub(crate) const MISFIT: u64 = 4;
 /// As [`GRANTED`], to the one that came last.
 pub(crate) const LAST: u64 = 5;
+/// As [`GRANTED`], and the lock is lent: known to the component, not to who waits.
+const LENT: u64 = 6;
 
 #[derive(Default)]
 struct Barrier {
@@ -204,11 +215,15 @@ pub(crate) struct Synchronisation {
     barriers: BTreeMap<u64, Barrier>,
     locks: BTreeMap<u64, Lock>,
     gatherings: BTreeMap<u64, Gathering>,
+    /// Who comes for locks that live here, and locks of others that stay here.
+    streaks: Streaks,
+    loans: Loans,
     /// How often something was said of a lock that nobody answers: see [`crate::meeting`].
     unanswered: Arc<AtomicU64>,
     /// What others have brought to barriers, and what they have of locks or wait for, gatherings too.
     brought: Kept,
     asked: Kept,
+    lent: Kept,
 }
 
 impl Synchronisation {
@@ -219,9 +234,12 @@ impl Synchronisation {
             barriers: BTreeMap::new(),
             locks: BTreeMap::new(),
             gatherings: BTreeMap::new(),
+            streaks: Streaks::default(),
+            loans: Loans::new(own),
             unanswered: Arc::new(AtomicU64::new(0)),
             brought: Kept::new(own, MOST_BROUGHT),
             asked: Kept::new(own, MOST_LOCKS),
+            lent: Kept::new(own, MOST_LENT),
         }
     }
 
@@ -239,9 +257,7 @@ impl Synchronisation {
 
     /// Where a lock lives.
     fn home(&self, lock: u64) -> u32 {
-        // Neighbours live apart: Fibonacci's multiplier.
-        let mixed = lock.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        u32::try_from(mixed % u64::from(self.count)).expect("below the count")
+        u32::try_from(mixed(lock) % u64::from(self.count)).expect("below the count")
     }
 
     /// A thread comes to a barrier; `threads` of each component do. It waits on its slot.
@@ -314,7 +330,13 @@ impl Synchronisation {
         slot: &Arc<Slot>,
     ) -> u64 {
         slot.begin(1);
-        let token = core.token(self.home(lock), slot);
+        let home = self.home(lock);
+        let token = core.token(home, slot);
+        if mode == Mode::Write && self.loans.take(lock, token) {
+            core.answered(home, token, [GRANTED, 0]).expect("just made");
+            return token;
+        }
+        self.return_loan(core, lock);
         let word = match (mode, try_only) {
             (Mode::Read, false) => Word::Read,
             (Mode::ReadBeside, false) => Word::ReadBeside,
@@ -341,6 +363,9 @@ impl Synchronisation {
 
     /// Gives it back.
     pub(crate) fn unlock(&mut self, core: &mut Core, lock: u64, token: u64) {
+        if self.loans.give_back(lock, token) {
+            return;
+        }
         self.tell(core, lock, [Word::Unlock as u64, lock, token, 0]);
     }
 
@@ -353,6 +378,7 @@ impl Synchronisation {
         slot: &Arc<Slot>,
     ) -> u64 {
         slot.begin(1);
+        self.return_loan(core, lock);
         let token = core.token(self.home(lock), slot);
         // One message says both: the waiting must begin before the lock is free.
         self.tell(core, lock, [Word::Await as u64 | condition << 8, lock, token, held]);
@@ -363,6 +389,13 @@ impl Synchronisation {
         self.tell(core, lock, [Word::Notify as u64 | condition << 8, lock, how_many, 0]);
     }
 
+    /// A lock that is here goes home, if it is.
+    fn return_loan(&mut self, core: &mut Core, lock: u64) {
+        if let Some(held) = self.loans.end(lock) {
+            self.tell(core, lock, [Word::Return as u64, lock, held, 0]);
+        }
+    }
+
     fn tell(&mut self, core: &mut Core, lock: u64, head: Head) {
         let home = self.home(lock);
         if home == self.own {
@@ -370,7 +403,7 @@ impl Synchronisation {
         } else {
             #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
             let word = WORDS[usize::from(head[0] as u8)];
-            if matches!(word, Word::Unlock | Word::Await | Word::Notify) {
+            if matches!(word, Word::Unlock | Word::Await | Word::Notify | Word::Return) {
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
             }
             core.say(home, Kind::Synchronise, &head, &[]);
@@ -438,7 +471,15 @@ impl Synchronisation {
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let word = *WORDS.get(usize::from(first as u8)).ok_or(Mistake::Word(first))?;
         if word == Word::Answer {
-            return core.answered(from, token, [more, 0]).map_err(|_| Mistake::NotAsked);
+            return self.hear_answer(core, from, number, (token, more));
+        }
+        if word == Word::Recall {
+            if self.home(number) != from {
+                return Err(Mistake::Home);
+            }
+            // It may be on its way home already.
+            self.return_loan(core, number);
+            return Ok(());
         }
         if self.home(number) != self.own {
             return Err(Mistake::Home);
@@ -446,18 +487,30 @@ impl Synchronisation {
         if word == Word::Gather {
             return self.hear_gather(core, number, who, more);
         }
+        let is_often = mode(word) == Some(Mode::Write) && self.streaks.came(number, from);
+        let lends = is_often && from != self.own && self.lent.add(from, 1).is_ok();
         let lock = self.locks.entry(number).or_default();
+        let at_once = matches!(word, Word::TryRead | Word::TryReadBeside | Word::TryWrite);
         let heard = match (word, mode(word)) {
-            (Word::TryRead | Word::TryReadBeside | Word::TryWrite, Some(mode)) if !lock.may_have(mode) => {
-                answer(core, self.own, who, BUSY);
+            // Of a lock that is lent, whether anybody has it is known later.
+            (_, Some(mode)) if at_once && !lock.may_have(mode) && !lock.is_lent() => {
+                answer(core, self.own, number, who, BUSY);
                 Ok(())
             }
             (_, Some(mode)) => self
                 .asked
                 .add(from, 1)
-                .map(|()| lock.come(who, mode))
+                .map(|()| lock.come(who, mode, at_once))
                 .map_err(|TooMuch(most)| Mistake::Locks(most)),
             (Word::Unlock, _) => lock.give_back(who).map(|()| self.asked.remove(from, 1)),
+            (Word::Return, _) => lock.come_home(who).and_then(|()| {
+                self.streaks.forget(number);
+                self.lent.remove(from, 1);
+                if token == 0 {
+                    return Ok(());
+                }
+                self.asked.add(from, 1).map_err(|TooMuch(most)| Mistake::Locks(most))
+            }),
             (Word::Await, _) => lock.await_condition(Holder { rank: from, token: more }, first >> 8, who),
             (Word::Notify, _) => {
                 lock.notify(first >> 8, token);
@@ -466,16 +519,46 @@ impl Synchronisation {
             (Word::Late, _) => lock.is_late(who).map(|late| {
                 if late == Late::Left {
                     self.asked.remove(from, 1);
-                    answer(core, self.own, who, LATE);
+                    answer(core, self.own, number, who, LATE);
                 }
             }),
             _ => Err(Mistake::Word(first)),
         };
-        lock.serve(|who, is_late| answer(core, self.own, who, if is_late { LATE } else { GRANTED }));
+        let (own, asked) = (self.own, &mut self.asked);
+        let mut has_lent = false;
+        lock.serve(lends.then_some(who), |who, outcome| {
+            has_lent |= outcome == LENT;
+            if matches!(outcome, BUSY | LENT) {
+                asked.remove(who.rank, 1);
+            }
+            answer(core, own, number, who, outcome);
+        });
+        if let Some(borrower) = lock.recall() {
+            core.say(borrower, Kind::Synchronise, &[Word::Recall as u64, number, 0, 0], &[]);
+        }
         if lock.is_forgotten() {
             self.locks.remove(&number);
         }
+        if lends && !has_lent {
+            self.lent.remove(from, 1);
+        }
         heard
+    }
+
+    fn hear_answer(
+        &mut self,
+        core: &mut Core,
+        from: u32,
+        lock: u64,
+        (token, outcome): (u64, u64),
+    ) -> Result<(), Mistake> {
+        let is_lent = outcome == LENT;
+        if is_lent && self.home(lock) != from {
+            return Err(Mistake::Home);
+        }
+        let outcome = if is_lent { GRANTED } else { outcome };
+        core.answered(from, token, [outcome, 0]).map_err(|_| Mistake::NotAsked)?;
+        if is_lent { self.loans.begin(lock, from, token) } else { Ok(()) }
     }
 
     fn hear_gather(
@@ -499,7 +582,7 @@ impl Synchronisation {
         }
         for (one, value) in told {
             self.asked.remove(one.rank, 1);
-            answer(core, self.own, one, value);
+            answer(core, self.own, barrier, one, value);
         }
         Ok(())
     }
@@ -515,12 +598,17 @@ fn mode(word: Word) -> Option<Mode> {
     }
 }
 
-fn answer(core: &mut Core, own: u32, who: Holder, value: u64) {
+fn answer(core: &mut Core, own: u32, lock: u64, who: Holder, value: u64) {
     if who.rank == own {
         core.answered(own, who.token, [value, 0]).expect("a thread of ours waits for it");
     } else {
-        core.say(who.rank, Kind::Synchronise, &[Word::Answer as u64, 0, who.token, value], &[]);
+        core.say(who.rank, Kind::Synchronise, &[Word::Answer as u64, lock, who.token, value], &[]);
     }
+}
+
+/// Neighbours live apart: Fibonacci's multiplier.
+fn mixed(lock: u64) -> u64 {
+    lock.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }
 
 fn bytes(values: &[u64]) -> Vec<u8> {

@@ -4,7 +4,7 @@ mod components;
 mod hosts;
 
 use comb_region::launch::How;
-use comb_region::task::Share;
+use comb_region::task::{Deadline, How as Wanted, Share};
 use comb_region::{Array, Barrier, Combine, Lock, Placement, Sharing, Task, Terms};
 use components::Case;
 
@@ -15,6 +15,7 @@ const CASES: &[Case] = &[
     ("reductions", reductions),
     ("conditions", conditions),
     ("given_back", given_back),
+    ("lent", lent),
     ("freed", freed),
     ("killed", killed),
     ("refused", refused),
@@ -125,6 +126,94 @@ fn given_back(task: &Task) {
 fn a_lock_that_was_given_back_before_a_barrier_is_free_after_it() {
     components::pass("given_back", 2, Share::Auto);
     components::pass("given_back", 2, Share::Copy);
+}
+
+/// Each thread takes mostly a lock of its own, which is lent to it, and sometimes one of another's, which is called back: in every way that there is. What
+/// a lock guards is two numbers in blocks apart, each time stored by one thread alone.
+fn lent(task: &Task) {
+    const THREADS: usize = 2;
+    const ROUNDS: u64 = 400;
+    let all = THREADS * task.count() as usize;
+    let firsts = Array::<u64>::together(task, all, &Terms::default()).expect("allocated");
+    let seconds = Array::<u64>::together(task, all, &Terms::default()).expect("allocated");
+    let soon = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        Some(Deadline::Realtime(now + std::time::Duration::from_micros(100)))
+    };
+    let count = |index: usize| {
+        let before = firsts.get(index);
+        assert_eq!(before, seconds.get(index), "lock {index}: two have it");
+        firsts.set(index, before + 1);
+        seconds.set(index, before + 1);
+    };
+    let works = |own: usize| {
+        let mut state = own as u64;
+        let mut counted = 0;
+        for _ in 0..ROUNDS {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let draw = (state >> 33) as usize;
+            let index = if draw % 8 == 0 { draw / 8 % all } else { own };
+            let number = 500 + index as u64;
+            let lock = Lock::new(task, number);
+            match draw / 1024 % 16 {
+                0 => {
+                    let held = lock.read();
+                    assert_eq!(firsts.get(index), seconds.get(index), "lock {index}: one has it and stores");
+                    drop(held);
+                }
+                1 | 2 => {
+                    let Some(_held) = lock.try_write() else { continue };
+                    count(index);
+                    counted += 1;
+                }
+                3 | 4 => {
+                    let Some(token) = task.lock_until(number, Wanted::Alone, soon()) else { continue };
+                    count(index);
+                    counted += 1;
+                    task.unlock_token(number, token);
+                }
+                5 => {
+                    let token = task.lock_until(number, Wanted::Alone, None).expect("no deadline");
+                    count(index);
+                    let (token, _) = task.wait_until((number, 1), token, soon());
+                    count(index);
+                    counted += 2;
+                    task.unlock_token(number, token);
+                }
+                6 => {
+                    let held = lock.write();
+                    count(index);
+                    counted += 1;
+                    held.notify_one(1);
+                }
+                _ => {
+                    let _held = lock.write();
+                    count(index);
+                    counted += 1;
+                }
+            }
+        }
+        counted
+    };
+    let counted: u64 = std::thread::scope(|scope| {
+        let own = |thread: usize| task.rank() as usize * THREADS + thread;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || works(own(thread)))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it did not panic")).sum()
+    });
+    let all_counted = task.reduce(Combine::Sum, &[counted])[0];
+    let total: u64 = (0..all).map(|index| firsts.get(index)).sum();
+    assert_eq!(total, all_counted);
+    // None of them is held by anybody, wherever it is.
+    task.barrier();
+    for index in (task.rank() as usize..all).step_by(task.count() as usize) {
+        assert!(Lock::new(task, 500 + index as u64).try_write().is_some(), "lock {index} is free");
+    }
+    task.barrier();
+}
+
+#[test]
+fn a_lock_that_is_lent_comes_back_for_whoever_wants_it() {
+    passes("lent");
 }
 
 #[test]

@@ -387,6 +387,68 @@ mod tests {
         assert_eq!((say(1, UNLOCK, 2, 0), say(2, UNLOCK, 2, 0)), (Ok(()), Ok(())));
     }
 
+    /// Who has come three times in a row keeps a lock, gives it back when that is said, and otherwise says nothing of it that is true.
+    #[test]
+    fn a_lock_that_is_lent_is_with_its_borrower_until_it_is_returned() {
+        const WRITE: u64 = 3;
+        const TRY_WRITE: u64 = 4;
+        const UNLOCK: u64 = 5;
+        const ANSWER: u64 = 8;
+        const LATE: u64 = 12;
+        const RECALL: u64 = 14;
+        const RETURN: u64 = 15;
+        let mut engine = engine();
+        // Lock 0 lives with component 0.
+        let mut say = |from: u32, word: u64, token: u64, more: u64| {
+            engine.take(from, Kind::Synchronise as u8, &wire::pack(&[word, 0, token, more]))
+        };
+        let lend = |say: &mut dyn FnMut(u32, u64, u64, u64) -> Result<(), Mistake>| {
+            for token in 1..=2 {
+                assert_eq!((say(1, WRITE, token, 0), say(1, UNLOCK, token, 0)), (Ok(()), Ok(())));
+            }
+            assert_eq!(say(1, WRITE, 3, 0), Ok(()));
+        };
+        assert!(say(1, RETURN, 0, 0).is_err(), "it was never lent");
+        lend(&mut say);
+        assert!(say(1, UNLOCK, 3, 0).is_err(), "it is not the home's to be given back");
+        assert!(say(2, RETURN, 0, 0).is_err(), "another has it");
+        // Another comes, and one that would not wait. The borrower's thread has it still, under a token that only the borrower knows.
+        assert_eq!((say(2, WRITE, 7, 0), say(2, TRY_WRITE, 8, 0)), (Ok(()), Ok(())));
+        assert_eq!(say(1, RETURN, 44, 0), Ok(()));
+        assert!(say(1, RETURN, 44, 0).is_err(), "returned twice");
+        assert!(say(2, LATE, 8, 0).is_err(), "it has been told that the lock is held, and does not wait");
+        assert!(say(2, UNLOCK, 7, 0).is_err(), "it has it before it was given back");
+        assert_eq!((say(1, UNLOCK, 44, 0), say(2, UNLOCK, 7, 0)), (Ok(()), Ok(())));
+        // Again, and nobody has it when another comes who would not wait.
+        lend(&mut say);
+        assert_eq!(say(2, TRY_WRITE, 9, 0), Ok(()));
+        assert_eq!(say(1, RETURN, 0, 0), Ok(()));
+        assert_eq!(say(2, UNLOCK, 9, 0), Ok(()));
+        // What lives here is lent to nobody but by us.
+        assert!(say(1, RECALL, 0, 0).expect_err("it lives here").to_string().contains("does not live here"));
+        assert!(say(1, ANSWER, 5, 6).expect_err("it lives here").to_string().contains("does not live here"));
+    }
+
+    #[test]
+    fn who_has_many_locks_lent_has_no_more_and_can_still_take_them() {
+        const WRITE: u64 = 3;
+        const UNLOCK: u64 = 5;
+        let mut engine = engine();
+        let mut say = |word: u64, lock: u64, token: u64| {
+            engine.take(1, Kind::Synchronise as u8, &wire::pack(&[word, lock, token, 0]))
+        };
+        let lives_here = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let mut lent = 0;
+        for number in (0..).filter(|&number| lives_here(number) % 3 == 0).take(5000) {
+            for token in 1..=2 {
+                assert_eq!((say(WRITE, number, token), say(UNLOCK, number, token)), (Ok(()), Ok(())));
+            }
+            assert_eq!(say(WRITE, number, 3), Ok(()));
+            lent += u32::from(say(UNLOCK, number, 3).is_err());
+        }
+        assert_eq!(lent, 4096);
+    }
+
     /// A lie by name, and by one: what others say is taken still.
     #[test]
     fn what_a_peer_can_make_this_component_keep_is_bounded() {

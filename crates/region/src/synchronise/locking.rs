@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Mistake;
+use super::{BUSY, GRANTED, LATE, LENT, Mistake};
 
 /// How a lock is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +28,8 @@ pub(super) struct Holder {
 /// Why somebody is in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wants {
-    /// It came for the lock.
-    Lock { alone: bool },
+    /// It came for the lock. `at_once`: it does not wait for others, only to hear whether somebody has it.
+    Lock { alone: bool, at_once: bool },
     /// It waited for a condition, and wants back what it had, alone.
     Back { is_late: bool },
 }
@@ -43,9 +43,16 @@ pub(super) enum Late {
     Stays,
 }
 
+/// The lock is lent to the component of the writer, which has it or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Loan {
+    is_recalled: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Lock {
     writer: Option<Holder>,
+    loan: Option<Loan>,
     readers: Vec<Holder>,
     queue: VecDeque<(Holder, Wants)>,
     conditions: BTreeMap<u64, VecDeque<Holder>>,
@@ -70,8 +77,29 @@ impl Lock {
             }
     }
 
-    pub(super) fn come(&mut self, who: Holder, mode: Mode) {
-        let entry = (who, Wants::Lock { alone: mode == Mode::Write });
+    pub(super) fn is_lent(&self) -> bool {
+        self.loan.is_some()
+    }
+
+    /// The component that it is to be demanded from: once, when others have come.
+    pub(super) fn recall(&mut self) -> Option<u32> {
+        let loan = self.loan.as_mut().filter(|loan| !loan.is_recalled && !self.queue.is_empty())?;
+        loan.is_recalled = true;
+        self.writer.map(|writer| writer.rank)
+    }
+
+    /// The loan is over. The thread with this token has the lock still; with 0, none.
+    pub(super) fn come_home(&mut self, who: Holder) -> Result<(), Mistake> {
+        if !self.is_lent() || self.writer.is_none_or(|writer| writer.rank != who.rank) {
+            return Err(Mistake::NotHeld);
+        }
+        self.loan = None;
+        self.writer = (who.token != 0).then_some(who);
+        Ok(())
+    }
+
+    pub(super) fn come(&mut self, who: Holder, mode: Mode, at_once: bool) {
+        let entry = (who, Wants::Lock { alone: mode == Mode::Write, at_once });
         // Only readers do not have to wait behind others.
         if mode == Mode::ReadBeside && self.may_have(mode) {
             self.queue.push_front(entry);
@@ -81,7 +109,7 @@ impl Lock {
     }
 
     pub(super) fn give_back(&mut self, who: Holder) -> Result<(), Mistake> {
-        if self.writer == Some(who) {
+        if self.writer == Some(who) && !self.is_lent() {
             self.writer = None;
             return Ok(());
         }
@@ -139,24 +167,40 @@ impl Lock {
         if has { Ok(Late::Stays) } else { Err(Mistake::NotHeld) }
     }
 
-    /// Gives it to whoever is first in the queue, and to readers behind a reader. Each is told, and whether it is late.
-    pub(super) fn serve(&mut self, mut granted: impl FnMut(Holder, bool)) {
+    /// Gives it to whoever is first in the queue, and to readers behind a reader. Each is told what has come of it. `borrower`: who may be lent it,
+    /// if nobody else has to do with it.
+    pub(super) fn serve(&mut self, borrower: Option<Holder>, mut told: impl FnMut(Holder, u64)) {
+        if self.is_lent() {
+            return;
+        }
         while let Some(&(who, wants)) = self.queue.front() {
-            let (alone, is_late) = match wants {
-                Wants::Lock { alone } => (alone, false),
-                Wants::Back { is_late } => (true, is_late),
+            let (alone, outcome) = match wants {
+                Wants::Lock { alone, .. } => (alone, GRANTED),
+                Wants::Back { is_late } => (true, if is_late { LATE } else { GRANTED }),
             };
             if self.writer.is_some() || alone && !self.readers.is_empty() {
-                return;
+                break;
             }
             self.queue.pop_front();
+            let is_lent =
+                alone && Some(who) == borrower && self.queue.is_empty() && self.conditions.is_empty();
+            if is_lent {
+                self.loan = Some(Loan { is_recalled: false });
+            }
             if alone {
                 self.writer = Some(who);
             } else {
                 self.readers.push(who);
             }
-            granted(who, is_late);
+            told(who, if is_lent { LENT } else { outcome });
         }
+        self.queue.retain(|&(who, wants)| {
+            let is_refused = matches!(wants, Wants::Lock { at_once: true, .. });
+            if is_refused {
+                told(who, BUSY);
+            }
+            !is_refused
+        });
     }
 }
 
@@ -175,7 +219,10 @@ mod tests {
     /// Who is given the lock now, and whether it is told that it is late.
     fn served(lock: &mut Lock) -> Vec<(u64, bool)> {
         let mut served = Vec::new();
-        lock.serve(|who, is_late| served.push((who.token, is_late)));
+        lock.serve(None, |who, outcome| {
+            assert!([GRANTED, LATE].contains(&outcome), "{outcome}");
+            served.push((who.token, outcome == LATE));
+        });
         served
     }
 
@@ -183,11 +230,11 @@ mod tests {
     fn readers_come_in_turn_or_beside_those_who_read() {
         let mut lock = Lock::default();
         for (token, mode) in [(1, Mode::Read), (2, Mode::Write), (3, Mode::Read)] {
-            lock.come(who(token), mode);
+            lock.come(who(token), mode, false);
         }
         assert_eq!(served(&mut lock), [(1, false)]);
         assert!(!lock.may_have(Mode::Read) && lock.may_have(Mode::ReadBeside) && !lock.may_have(Mode::Write));
-        lock.come(who(4), Mode::ReadBeside);
+        lock.come(who(4), Mode::ReadBeside, false);
         assert_eq!(served(&mut lock), [(4, false)], "past the one who waits to have it alone");
         lock.give_back(who(1)).expect("it has it");
         assert_eq!(served(&mut lock), []);
@@ -203,10 +250,10 @@ mod tests {
     #[test]
     fn who_is_late_for_a_lock_leaves_and_others_move_up() {
         let mut lock = Lock::default();
-        lock.come(who(1), Mode::Write);
+        lock.come(who(1), Mode::Write, false);
         assert_eq!(served(&mut lock), [(1, false)]);
-        lock.come(who(2), Mode::Write);
-        lock.come(who(3), Mode::Write);
+        lock.come(who(2), Mode::Write, false);
+        lock.come(who(3), Mode::Write, false);
         assert_eq!(lock.is_late(who(2)), Ok(Late::Left));
         assert_eq!(lock.is_late(who(2)), Err(Mistake::NotHeld), "it does not wait any more");
         // The answer and its word have met on the way.
@@ -221,13 +268,13 @@ mod tests {
         const CONDITION: u64 = 9;
         let mut lock = Lock::default();
         let wait = |lock: &mut Lock, token: u64| {
-            lock.come(who(token), Mode::Write);
+            lock.come(who(token), Mode::Write, false);
             assert_eq!(served(lock), [(token, false)]);
             lock.await_condition(who(token), CONDITION, who(token + 10)).expect("it has it");
         };
         wait(&mut lock, 1);
         wait(&mut lock, 2);
-        lock.come(who(3), Mode::Write);
+        lock.come(who(3), Mode::Write, false);
         assert_eq!(served(&mut lock), [(3, false)]);
         // The first one is notified, and late before it has the lock.
         lock.notify(CONDITION, 1);
@@ -261,7 +308,7 @@ mod tests {
     impl Threads {
         fn serve(&mut self) {
             let mut served = Vec::new();
-            self.lock.serve(|who, is_late| served.push((who.token, is_late)));
+            self.lock.serve(None, |who, outcome| served.push((who.token, outcome == LATE)));
             for (token, is_late) in served {
                 let has_waited = self.waiting.remove(&token);
                 assert!(has_waited || self.come.remove(&token), "{token} is told twice, or has left");
@@ -280,7 +327,7 @@ mod tests {
                 0..=3 => {
                     let mode = [Mode::Read, Mode::ReadBeside, Mode::Write, Mode::Write][usize::from(what)];
                     let is_free = self.lock.may_have(mode);
-                    self.lock.come(who(self.next), mode);
+                    self.lock.come(who(self.next), mode, false);
                     self.come.insert(self.next);
                     self.serve();
                     assert_eq!(is_free, self.have.iter().any(|&(token, _)| token == self.next));
