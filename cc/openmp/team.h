@@ -19,7 +19,7 @@ struct place;
 typedef void (*region_body)(int32_t *thread, int32_t *number_in_team, ...);
 
 /* Machines exchange memory in blocks of this size. */
-#define BLOCK_BYTES 128
+#define BLOCK_BYTES 1024
 
 /* Variables that one region can capture. */
 #define MOST_ARGUMENTS 120

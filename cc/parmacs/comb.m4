@@ -175,10 +175,10 @@ void parmacs_pause_wait(struct parmacs_pause *pause) {
 }
 
 /* The programs place their data by the page, and pad small records so that none shares a cache block with another: a
-   large piece begins a page, a small one a block of memory that cells share. */
+   large piece begins a page, a smaller one a block of memory that cells share, and what is less than a block a line. */
 void *parmacs_malloc(size_t size) {
     void *memory;
-    parmacs_check(posix_memalign(&memory, size >= 4096 ? 4096 : 128, size), "posix_memalign");
+    parmacs_check(posix_memalign(&memory, size >= 4096 ? 4096 : size >= 1024 ? 1024 : 128, size), "posix_memalign");
     return memory;
 }
 

@@ -16,7 +16,7 @@ combcc compiles C, and combc++ C++, as clang does, for threads that share memory
 Everything that clang knows is passed on to it. Comb's own options:
 
   --access=check|hybrid|mmu|page  how a program notices that a block is not here (default: check)
-  --block=BYTES                   size of a block (default: 128, with hybrid 4096)
+  --block=BYTES                   size of a block: a power of two, 128 or more (default: 1024 by check, otherwise 4096)
   --explain                       say for each function what was checked
   --stores=rseq|pinned            how a store and its check are one (default: rseq)
   --no-poll                       loops do not look whether others have asked for something

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Compiles each program of tests/programs with combcc and runs it alone, and spread over components that import and that have copies; all must print the same.
+# Compiles each program of tests/programs with combcc and runs it alone, and spread over components that import and that have copies, by check also of the
+# smallest blocks; all must print the same.
 #   COMBCC=path COMB=path runtime/tests/run.sh [ACCESS...]
 # A program's text is in NAME.expected, whose last line is "status N"; libraries/NAME.c becomes a shared library of its own. COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
 set -u
@@ -70,6 +71,11 @@ for access in $accesses; do
             compare "$name ($access) on $count by import" "$COMB" run -n "$count" -- "$program"
             compare "$name ($access) on $count by copies" "$COMB" run -n "$count" --share copy -- "$program"
         done
+        # A library has the blocks of its program.
+        if [ "$access" = check ] && [ -z "$linked" ]; then
+            "$compiler" --access=check --block=128 -O2 "$source" -lm -o "$program.fine" 2> "$out/errors" || echo "FAILED: $name with small blocks"
+            compare "$name ($access) on 3 by copies of 128 bytes" "$COMB" run -n 3 --share copy -- "$program.fine"
+        fi
         if [ -n "${HOSTS:-}" ]; then
             # shellcheck disable=SC2086
             compare "$name ($access) on hosts" "$COMB" run --hosts "$HOSTS" --shell "${HOST_SHELL:-env}" -- "$program"

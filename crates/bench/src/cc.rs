@@ -19,7 +19,7 @@ const FULL_ROUNDS: usize = 7;
 const NOTES: &str = "\
 Each program tells what its parallel part took; compilers take turns, and the least of the rounds counts. Hits: one process, one thread, nothing is ever missed.
 Import: two components of this host, which share page frames, with a thread each, beside two threads of one process. Copy: each component has copies of its own, as
-on two hosts; blocks are 128 B by check and 4 KB by page. What did not end within a minute is counted as a minute. 32 components on this machine's cores show that
+on two hosts; blocks are 1 KB by check and 4 KB by page. What did not end within a minute is counted as a minute. 32 components on this machine's cores show that
 the result is right, not how fast it is. Two hosts are network namespaces with a cable, bound to a core each, and the input is `large`; the ratio is one host's time by
 theirs, and what they had not finished within 30 s was ended. Compile time is that of all ten programs, linked.";
 
@@ -96,6 +96,10 @@ const HOSTS_LIMIT_S: u32 = 30;
 /// What programs on two hosts are compiled by. One more would take five minutes more.
 const HOSTS_COMPILERS: [Compiler; 2] = [Compiler::Check, Compiler::Page];
 
+/// What programs on components with copies are compiled by.
+const COPIES: [Compiler; 5] =
+    [Compiler::Check, Compiler::Fine, Compiler::Hybrid, Compiler::Mmu, Compiler::Page];
+
 /// The size for two components with copies: the papers' input, but of ocean, which takes a minute by that alone.
 pub(crate) fn copy_size(name: &str) -> &'static str {
     if name == "ocean" { "medium" } else { "paper" }
@@ -111,7 +115,8 @@ pub(crate) fn measure(only: Option<Part>, full: bool, talks: bool) -> Outcome<Me
             eprint!("\r{text:60}");
         }
     };
-    let compilers = [Compiler::Plain, Compiler::Check, Compiler::Hybrid, Compiler::Mmu, Compiler::Page];
+    let compilers =
+        [Compiler::Plain, Compiler::Check, Compiler::Fine, Compiler::Hybrid, Compiler::Mmu, Compiler::Page];
     for round in 1..=if wants(Part::Compiling) { rounds } else { 1 } {
         for compiler in compilers {
             // The others only have to be there.
@@ -138,7 +143,7 @@ pub(crate) fn measure(only: Option<Part>, full: bool, talks: bool) -> Outcome<Me
         }
     }
     if wants(Part::Copies) {
-        measured.on_copies(&shop, if full { ROUNDS } else { 1 }, &say);
+        measured.on_copies(&shop, ROUNDS, &say);
     }
     if wants(Part::Hosts) {
         measured.on_two_hosts(&shop, &say);
@@ -169,13 +174,15 @@ impl Measured {
     fn primitives(&mut self, shop: &Workshop) {
         let lookups = [Compiler::Plain, Compiler::Check, Compiler::Hybrid];
         // By mmu an array is in pages, too.
-        let misses = [Compiler::Check, Compiler::Hybrid, Compiler::Page];
+        let misses = [
+            (Compiler::Fine, "128"),
+            (Compiler::Check, "1024"),
+            (Compiler::Hybrid, "4096"),
+            (Compiler::Page, "4096"),
+        ];
         let lookups = lookups.map(|compiler| (compiler, "lookup", vec![], ""));
-        let misses = misses.map(|compiler| {
-            let is_fine = compiler == Compiler::Check;
-            let launcher = vec!["-n", "2", "--share", "copy", "--bind"];
-            (compiler, "misses", launcher, if is_fine { "128" } else { "4096" })
-        });
+        let launcher = || vec!["-n", "2", "--share", "copy", "--bind"];
+        let misses = misses.map(|(compiler, bytes)| (compiler, "misses", launcher(), bytes));
         for (compiler, name, launcher, argument) in lookups.into_iter().chain(misses) {
             match shop.primitive(compiler, name, &launcher, argument) {
                 Ok(numbers) => {
@@ -208,7 +215,7 @@ impl Measured {
     fn on_copies(&mut self, shop: &Workshop, rounds: usize, say: &dyn Fn(&str)) {
         for round in 1..=rounds {
             for name in ALL {
-                for compiler in [Compiler::Check, Compiler::Hybrid, Compiler::Mmu, Compiler::Page] {
+                for compiler in COPIES {
                     say(&format!("copies, round {round}: {name} by {compiler}"));
                     let way = Way::task(2, 2, copy_size(name), &["--share", "copy", "--bind"]);
                     self.take(shop, What::Copy, name, compiler, &way);

@@ -20,6 +20,8 @@ pub(crate) enum Compiler {
     Plain,
     /// Loads and stores look at the state of their block. (Blizzard-S)
     Check,
+    /// The same by the smallest blocks, which are also those that Blizzard was measured with.
+    Fine,
     /// The MMU stops loads, stores look. (Blizzard-ES)
     Hybrid,
     /// The MMU stops both, and small objects have a page of addresses each. (Blizzard-E)
@@ -35,6 +37,7 @@ impl fmt::Display for Compiler {
         match self {
             Self::Plain => f.write_str("plain"),
             Self::Check => f.write_str("check"),
+            Self::Fine => f.write_str("check-128"),
             Self::Hybrid => f.write_str("hybrid"),
             Self::Mmu => f.write_str("mmu"),
             Self::Page => f.write_str("page"),
@@ -86,6 +89,7 @@ impl Workshop {
             Compiler::Plain => {
                 return (std::env::var("COMB_CLANG").unwrap_or_else(|_| "clang-19".to_owned()), Vec::new());
             }
+            Compiler::Fine => vec!["--access=check".to_owned(), "--block=128".to_owned()],
             Compiler::Lookup(cost) => vec!["--access=check".to_owned(), format!("--lookup-cost={cost}")],
             other => vec![format!("--access={other}")],
         };

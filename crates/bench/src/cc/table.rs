@@ -59,7 +59,8 @@ impl Measured {
             });
         }
         for (compiler, bytes, goal) in [
-            (Compiler::Check, "128 B", Goal::AtMost(3.0)),
+            (Compiler::Fine, "128 B", Goal::AtMost(3.0)),
+            (Compiler::Check, "1 KB", Goal::None),
             (Compiler::Hybrid, "4 KB", Goal::None),
             (Compiler::Page, "4 KB", Goal::None),
         ] {
@@ -152,7 +153,7 @@ impl Measured {
                 },
                 ..row(format!("copy, 2 components, check, {name}"), "s")
             });
-            for compiler in [Compiler::Hybrid, Compiler::Mmu] {
+            for compiler in [Compiler::Fine, Compiler::Hybrid, Compiler::Mmu] {
                 let ran = self.least(What::Copy, name, compiler);
                 let unfinished = matches!(ran, Some(Ran::Unfinished(_)));
                 rows.push(Row {
