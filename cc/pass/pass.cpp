@@ -51,6 +51,20 @@ void explain(const Function &function, const Counts &counts) {
            << " batched; " << counts.removed << " private; " << counts.moved_objects << " stack objects shared\n";
 }
 
+/* Accesses that were moved, or merged of several lines, have no line. Who waits there is told a line all the same: that of what comes next. */
+void give_lines(Function &function) {
+    for (BasicBlock &block : function) {
+        DebugLoc next;
+        for (Instruction &instruction : reverse(block)) {
+            const DebugLoc &place = instruction.getDebugLoc();
+            if (place && place.getLine() != 0)
+                next = place;
+            else if (next && instruction.mayReadOrWriteMemory())
+                instruction.setDebugLoc(next);
+        }
+    }
+}
+
 class CombPass : public PassInfoMixin<CombPass> {
 public:
     // Unoptimised code must be checked too.
@@ -66,6 +80,7 @@ public:
                 functions.push_back(&function);
         for (Function *function : functions) {
             Counts counts;
+            give_lines(*function);
             refuse_assembly(*function);
             take_masks_apart(*function, options);
             counts.moved_objects = share_escaping_objects(*function);

@@ -77,12 +77,18 @@ fn declare(joining: &Joining) -> Result<Vec<Allocation>, JoinError> {
     Ok(joining.images.iter().zip(placed).map(allocation).collect())
 }
 
+/// Who has no more than so much has no large arrays there, but counters beside what others only read: each has a block of its own or shares it with few.
+const SMALL_IMAGE: usize = 64 << 10;
+const SMALL_BLOCK: u32 = 128;
+
 /// An image ends where it ends: the block that is last does not reach beyond. Extents live with one component after the other, so
 /// that all know whose content counts.
 fn terms(joining: &Joining, image: &Image) -> Terms {
     let guard = if joining.terms.guard == Guard::Mmu { Guard::Page } else { joining.terms.guard };
     let whole = 1_u32 << image.bytes.trailing_zeros().min(16);
-    let block_bytes = joining.terms.block_bytes.min(whole);
+    let is_of_small_variables = guard == Guard::Check && image.bytes <= SMALL_IMAGE;
+    let most = if is_of_small_variables { SMALL_BLOCK } else { joining.terms.block_bytes };
+    let block_bytes = most.min(whole);
     Terms { guard, block_bytes, placement: Placement::RoundRobin, ..joining.terms }
 }
 
