@@ -152,7 +152,7 @@ fn lent(task: &Task) {
         for _ in 0..ROUNDS {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let draw = (state >> 33) as usize;
-            let index = if draw % 8 == 0 { draw / 8 % all } else { own };
+            let index = if draw.is_multiple_of(8) { draw / 8 % all } else { own };
             let number = 500 + index as u64;
             let lock = Lock::new(task, number);
             match draw / 1024 % 16 {

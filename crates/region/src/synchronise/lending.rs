@@ -51,7 +51,8 @@ impl Streaks {
         if self.places.is_empty() {
             self.places = vec![Streak::default(); PLACES];
         }
-        &mut self.places[super::mixed(lock) as usize % PLACES]
+        let place = super::mixed(lock) % self.places.len() as u64;
+        &mut self.places[usize::try_from(place).expect("below their number")]
     }
 }
 
