@@ -41,6 +41,7 @@ int comb_lib_pthread_barrier_wait(pthread_barrier_t *shared)
     struct comb_barrier *barrier = (struct comb_barrier *)shared;
     comb_flush_output();
     int is_one = comb_is_by_messages(barrier) ? wait_by_messages(barrier) : wait_by_words(barrier);
+    comb_look_what_is_present();
     return is_one ? PTHREAD_BARRIER_SERIAL_THREAD : 0;
 }
 

@@ -15,6 +15,7 @@ static void *live(void *argument)
     struct comb_life *life = argument;
     comb_life_begins(life);
     comb_enter_program(&life->stack);
+    comb_look_what_is_present();
     pthread_sigmask(SIG_SETMASK, &life->birth.blocked, NULL);
     const struct comb_birth *birth = &life->birth;
     if (birth->is_c11)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use self::programs::{ALL, BLIZZARDS, Compiler, Ran, Way, Workshop};
 use crate::memory;
 use crate::net::median;
-use crate::report::print;
+use crate::report::{print, shows_progress};
 use crate::two_hosts::{TwoHosts, shell_command};
 
 const ROUNDS: usize = 3;
@@ -49,7 +49,7 @@ const PARTS: [Part; 7] =
 
 /// Runs the benchmark, or one part of it, and prints its table.
 pub fn run(only: Option<Part>, full: bool, json: bool) -> Outcome<()> {
-    let measured = measure(only, full, !json)?;
+    let measured = measure(only, full, shows_progress(json))?;
     print(&measured.rows(only), json);
     if !json {
         println!("{NOTES}");

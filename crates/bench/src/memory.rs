@@ -16,7 +16,7 @@ use crate::cell_region::Cell;
 use crate::jacobi;
 use crate::memory_side::PART;
 use crate::net::median;
-use crate::report::print;
+use crate::report::{print, shows_progress};
 use crate::two_hosts::TwoHosts;
 
 const ROUNDS: usize = 3;
@@ -38,7 +38,7 @@ type Values = BTreeMap<String, Vec<f64>>;
 
 /// Runs the benchmark and prints its table.
 pub fn run(full: bool, json: bool) -> Outcome<()> {
-    let measured = measure(full, !json)?;
+    let measured = measure(full, shows_progress(json))?;
     print(&measured.rows(), json);
     if !json {
         println!("{NOTES}");

@@ -1,8 +1,14 @@
 //! What a benchmark says: one row a claim, as a table for people or a JSON object a line for programs.
 
 use std::fmt;
+use std::io::IsTerminal;
 
 use serde::Serialize;
+
+/// Whether somebody looks at standard error who wants to know how far a measurement is, and nobody parses it.
+pub(crate) fn shows_progress(json: bool) -> bool {
+    !json && std::io::stderr().is_terminal()
+}
 
 /// What a claim's ratio has to be.
 #[derive(Clone, Copy, PartialEq, Debug)]

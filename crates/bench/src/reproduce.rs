@@ -15,6 +15,7 @@ use crate::figure::{Curve, Drawing, Figure, FigureError};
 use crate::mscs_figures;
 use crate::net::median;
 use crate::program::{Priority, Sample};
+use crate::report::shows_progress;
 use crate::{blizzard_items, cc, items, memory};
 
 const ROUNDS: u32 = 3;
@@ -215,19 +216,20 @@ fn of_messages(
 
 /// Of shared memory, by the parts of `comb bench memory`.
 fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
+    let talks = shows_progress(json);
     let measured =
-        memory::measure(false, !json).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
+        memory::measure(false, talks).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
     let mut how = "Processes of this machine, whose blocks are copied as between hosts if nothing else is said. Medians of `comb bench memory`, \
                    and what `comb bench cc` measures of compiled programs."
         .to_owned();
     let mut or_why = |what: &str, error: Box<dyn std::error::Error>| {
         how.push_str(&format!("\n{what} were not measured: {error}"));
     };
-    let compiled = cc::measure(None, false, !json).unwrap_or_else(|error| {
+    let compiled = cc::measure(None, false, talks).unwrap_or_else(|error| {
         or_why("Compiled programs", error);
         cc::Measured::default()
     });
-    let figure = cc::figure_1::measure(!json).unwrap_or_else(|error| {
+    let figure = cc::figure_1::measure(talks).unwrap_or_else(|error| {
         or_why("Figure 1's programs", error);
         cc::figure_1::Measured::default()
     });

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Of this header. A library of another version has no table for it. */
-#define COMB_PROGRAM_VERSION 3u
+#define COMB_PROGRAM_VERSION 4u
 
 /* What stops a load or store of a block that is not here. */
 enum comb_access {
@@ -172,6 +172,10 @@ struct comb_program {
     /* COMB_MAIL is not 0: what others have asked for meanwhile is given to them. By a thread that checks its accesses,
      * between two of them; it does not wait. */
     void (*poll)(void);
+
+    /* Where page frames are shared: what other components have touched by now comes into this one's page table, so that
+     * it need not be found page by page. Takes milliseconds where there is much. */
+    void (*map_present)(void);
 };
 
 /* The table; NULL if this library has none of that version. */

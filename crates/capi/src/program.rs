@@ -15,7 +15,7 @@ pub use self::table::{Program, comb_program};
 use crate::{failed, locked};
 
 /// Of comb_program.h.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The task that the program is a component of. It stays: nothing of it is ever given back before the process ends.
 static TASK: std::sync::OnceLock<Task> = std::sync::OnceLock::new();

@@ -156,6 +156,15 @@ pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: libc::c_int) -
     unsafe { call(libc::SYS_madvise, [address, bytes, advice.cast_unsigned() as usize, 0, 0, 0]) }.map(drop)
 }
 
+/// Which pages have a frame, whoever has made it: bit 0 of a byte each.
+///
+/// # Safety
+/// `answers` has a byte for each of the pages.
+pub(crate) unsafe fn resident(address: usize, bytes: usize, answers: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_mincore, [address, bytes, answers.as_mut_ptr().addr(), 0, 0, 0]) }.map(drop)
+}
+
 /// Makes memory of a file, or gives it back. Not with an address, but with offsets that are as large.
 pub(crate) fn allocate(
     file: BorrowedFd<'_>,

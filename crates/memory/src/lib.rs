@@ -12,6 +12,7 @@
 //! | [`lent`] | what may other processes do with this one's own memory? |
 //! | [`guests`] | who are they, and how are they stopped? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
+//! | [`present`] | what has another process filled already? |
 //! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
 //! | [`software`] | how does other code do the same? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
@@ -29,6 +30,7 @@ pub mod layout;
 pub mod lent;
 pub mod mechanism;
 pub mod memory;
+pub mod present;
 mod protections;
 pub mod software;
 pub mod space;

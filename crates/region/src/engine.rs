@@ -2,6 +2,7 @@
 //! for what. One thread at a time has it, under [`crate::runtime::Runtime`]'s lock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use comb_coherence::release::Release;
@@ -248,6 +249,20 @@ impl Engine {
     }
 
     // ── allocations ──
+
+    /// The addresses of each, beside its generation: of the heap, and only where one address means one place.
+    pub(crate) fn addresses(&self) -> Vec<(u32, Range<usize>)> {
+        let layouts = self.entries.values().map(|entry| (&entry.shape.allocation, &entry.shape.layout));
+        let is_plain = |layout: &Layout| layout.grain() != Grain::Minipages;
+        let range = |layout: &Layout| {
+            let bytes = usize::try_from(layout.frame_bytes()).expect("addresses have 64 bits");
+            layout.start()..layout.start() + bytes
+        };
+        layouts
+            .filter(|(allocation, layout)| allocation.image == 0 && is_plain(layout))
+            .map(|(allocation, layout)| (allocation.generation, range(layout)))
+            .collect()
+    }
 
     /// Makes an allocation known here. An error is a number for the one who asked.
     pub(crate) fn install(&mut self, allocation: Allocation) -> Result<(), u64> {

@@ -5,6 +5,7 @@ mod calling;
 mod description;
 mod images;
 mod joining;
+mod present;
 mod timed;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,6 +108,7 @@ struct Inner {
     next_barrier: std::sync::atomic::AtomicU64,
     checkpoints: Option<Checkpoint>,
     written: Mutex<Written>,
+    present: Mutex<present::Present>,
     /// Allocations of all together that were made, of an earlier life those that were asked for again.
     allocated: std::sync::atomic::AtomicUsize,
 }
@@ -190,6 +192,7 @@ impl Task {
                 next_barrier: std::sync::atomic::AtomicU64::new(COLLECTIVE_BARRIER + 1),
                 checkpoints,
                 written: Mutex::default(),
+                present: Mutex::default(),
                 allocated: std::sync::atomic::AtomicUsize::new(0),
             }),
         };

@@ -21,6 +21,7 @@ const CASES: &[Case] = &[
     ("refused", refused),
     ("budget", budget),
     ("depends", depends),
+    ("present", present),
 ];
 
 #[test]
@@ -459,4 +460,38 @@ fn depends(task: &Task) {
 fn a_component_depends_on_those_whose_memory_it_has_asked_for() {
     components::pass("depends", 3, Share::Auto);
     components::pass("depends", 3, Share::Copy);
+}
+
+/// Each process has a page table of its own, and the first store of each to each page is a fault, though another has filled it.
+fn present(task: &Task) {
+    const PAGES: usize = 4096;
+    const WORDS: usize = comb_memory::PAGE_BYTES / 8;
+    let faults = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("of this process");
+        let behind_its_name = stat.rsplit_once(')').expect("a name in brackets").1;
+        behind_its_name.split_whitespace().nth(7).expect("minor faults").parse::<usize>().expect("a number")
+    };
+    let numbers = Array::<u64>::together(task, PAGES * WORDS, &Terms::default()).expect("allocated");
+    let untouched = Array::<u64>::together(task, PAGES * WORDS, &Terms::default()).expect("allocated");
+    if task.rank() == 0 {
+        (0..PAGES).for_each(|page| numbers.set(page * WORDS, 1));
+    }
+    task.barrier();
+    if task.rank() == 1 {
+        task.map_present();
+        let before = faults();
+        (0..PAGES).for_each(|page| numbers.set(page * WORDS + 1, 2));
+        let mapped = faults() - before;
+        (0..PAGES).for_each(|page| untouched.set(page * WORDS, 1));
+        let found = faults() - before - mapped;
+        assert!(mapped < PAGES / 16, "{mapped} faults at {PAGES} pages that were there");
+        assert!(found >= PAGES, "{found} faults at {PAGES} pages that were not: what was measured?");
+    }
+    task.barrier();
+    assert!((0..PAGES).all(|page| (numbers.get(page * WORDS), numbers.get(page * WORDS + 1)) == (1, 2)));
+}
+
+#[test]
+fn what_another_has_filled_is_mapped_before_it_is_used() {
+    components::pass("present", 2, Share::Auto);
 }

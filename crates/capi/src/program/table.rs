@@ -43,6 +43,7 @@ pub struct Program {
     owner: extern "C" fn(*const c_void) -> c_uint,
     is_inside: extern "C" fn() -> c_int,
     poll: extern "C" fn(),
+    map_present: extern "C" fn(),
 }
 
 static PROGRAM: Program = Program {
@@ -68,6 +69,7 @@ static PROGRAM: Program = Program {
     owner,
     is_inside,
     poll,
+    map_present,
 };
 
 /// See `comb_program.h`.
@@ -183,6 +185,10 @@ extern "C" fn end(status: c_int) {
 
 extern "C" fn poll() {
     task().look_at_mail();
+}
+
+extern "C" fn map_present() {
+    task().map_present();
 }
 
 extern "C" fn owner(address: *const c_void) -> c_uint {
