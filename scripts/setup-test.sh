@@ -17,6 +17,7 @@ missing_for_tests() {
   if ! have c++; then echo g++; fi
   missing_for_combcc
   if ! have m4; then echo m4; fi
+  if ! have cmake; then echo cmake; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
 install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd and compile C and C++' "${packages[@]}"

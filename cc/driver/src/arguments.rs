@@ -174,7 +174,7 @@ impl Job {
     }
 }
 
-fn is_object(word: &str) -> bool {
+pub(crate) fn is_object(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     name.ends_with(".o")
         || name.ends_with(".a")

@@ -27,14 +27,13 @@ impl Clang {
         own: &Options,
         job: &Job,
         library: &Library,
-        passed: Vec<String>,
+        (passed, openmp): (Vec<String>, &Openmp),
     ) -> Result<ExitCode, String> {
         let mut command = Command::new(&self.program);
         if self.is_cpp {
             command.arg("--driver-mode=g++");
         }
         command.env("COMB_PASS", pass_options(own, library));
-        let openmp = Openmp::of(&passed);
         if job.links {
             linking::stand_between(&mut command, own, library, &passed);
         }
@@ -51,6 +50,10 @@ impl Clang {
             true => Some(openmp.build(&self.program, &pass_options(own, library), library)?),
             false => None,
         };
+        if job.links {
+            // What follows is what its name says, whatever the program's sources were said to be.
+            command.args(["-x", "none"]);
+        }
         if let Some(built) = &built {
             command.args(built.objects());
         }

@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 
 use comb_cc_library::{Lists, mixtures, uncovered};
 
+use crate::arguments::{Job, is_object};
 use crate::library::Library;
 use crate::options::Options;
 
@@ -119,6 +120,19 @@ const TAKES_NEXT_WORD: &[&str] = &[
     "--defsym",
     "-Map",
 ];
+
+/// The same, as far as the compiler's own words name them.
+pub(crate) fn objects(job: &Job, words: &[String]) -> Vec<PathBuf> {
+    let named = job.objects.iter().map(PathBuf::from);
+    let libraries = inputs(words).into_iter().filter(|file| is_object(&file.to_string_lossy()));
+    let mut all: Vec<PathBuf> = Vec::new();
+    for file in named.chain(libraries) {
+        if file.is_file() && !is_of_the_system(&file) && !all.contains(&file) {
+            all.push(file);
+        }
+    }
+    all
+}
 
 /// The objects, archives and libraries that are linked. A library that is not in the directories of the user, but the system's, is not one of them.
 fn inputs(words: &[String]) -> Vec<PathBuf> {

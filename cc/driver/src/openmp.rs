@@ -12,25 +12,30 @@ use crate::library::Library;
 /// What the command line says of it.
 pub(crate) struct Openmp {
     is_wanted: bool,
+    /// Objects call it, or a library that is like it is named.
+    is_called: bool,
 }
 
 impl Openmp {
-    pub(crate) fn of(words: &[String]) -> Self {
+    pub(crate) fn of(words: &[String], objects: &[PathBuf]) -> Self {
         let last = words.iter().rev().find_map(|word| match word.as_str() {
             "-fno-openmp" => Some(false),
             word if is_option(word) => Some(true),
             _ => None,
         });
-        Self { is_wanted: last == Some(true) }
+        let begins = |symbol: &str| symbol.starts_with("__kmpc_") || symbol.starts_with("omp_");
+        let are_called = || comb_cc_library::lack(objects, begins).unwrap_or(false);
+        let is_called = words.iter().any(|word| is_its_library(word)) || are_called();
+        Self { is_wanted: last == Some(true), is_called }
     }
 
     /// Clang would link libomp for it.
     pub(crate) fn replaces(&self, word: &str) -> bool {
-        self.is_wanted && is_option(word)
+        self.is_wanted && is_option(word) || is_its_library(word)
     }
 
     pub(crate) fn is_linked_by(&self, job: &Job) -> bool {
-        self.is_wanted && job.links && !job.makes_library
+        (self.is_wanted || self.is_called) && job.links && !job.makes_library
     }
 
     /// What clang's front end does for the option. Thread-private variables are asked for by calls: their initial values are another thread's to copy.
@@ -89,6 +94,11 @@ fn is_option(word: &str) -> bool {
     word == "-fopenmp" || word.starts_with("-fopenmp=")
 }
 
+/// Other runtimes, which a build names beside the option, or in its place.
+fn is_its_library(word: &str) -> bool {
+    matches!(word, "-lomp" | "-lgomp" | "-liomp5")
+}
+
 /// The runtime's objects, as long as they are needed.
 pub(crate) struct Built {
     directory: PathBuf,
@@ -114,7 +124,7 @@ mod tests {
     #[test]
     fn the_last_word_counts() {
         let wanted =
-            |line: &str| Openmp::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).is_wanted;
+            |line: &str| Openmp::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), &[]).is_wanted;
         assert!(wanted("-O2 -fopenmp a.c") && wanted("-fno-openmp -fopenmp=libomp"));
         assert!(!wanted("-fopenmp -fno-openmp") && !wanted("-fopenmp-simd a.c"));
     }

@@ -15,7 +15,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    fn of(name: &str) -> Result<Self, String> {
+    pub(crate) fn of(name: &str) -> Result<Self, String> {
         match name {
             "check" => Ok(Self::Check),
             "hybrid" => Ok(Self::Hybrid),
@@ -48,11 +48,21 @@ impl Access {
     }
 }
 
+/// The state table's words of rights are of so much; larger blocks have no home.
+const LARGEST_BLOCK_BYTES: u64 = 65536;
+
+/// Options with a value, which may be the next word as well.
+const TAKES_VALUE: &[&str] =
+    &["--access", "--block", "--stores", "--lookup-cost", "--invocation-cost", "--allow-uncovered"];
+
 /// What the command line asked of Comb.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) access: Access,
     pub(crate) block_bytes: u64,
+    /// The command line names them.
+    pub(crate) names_access: bool,
+    pub(crate) names_block: bool,
     pub(crate) explains: bool,
     pub(crate) pins_stores: bool,
     pub(crate) polls_not: bool,
@@ -69,10 +79,15 @@ impl Options {
         let mut own = Self::default();
         let mut passed = Vec::new();
         let mut block_bytes = None;
-        for word in words {
+        let mut words = words.into_iter();
+        while let Some(mut word) = words.next() {
+            if TAKES_VALUE.contains(&word.as_str()) {
+                let value = words.next().ok_or_else(|| format!("{word}: its value is missing, {word}=…"))?;
+                word = format!("{word}={value}");
+            }
             let (name, value) = word.split_once('=').unwrap_or((&word, ""));
             match name {
-                "--access" => own.access = Access::of(value)?,
+                "--access" => (own.access, own.names_access) = (Access::of(value)?, true),
                 "--block" => block_bytes = Some(block_size(value)?),
                 "--no-poll" => own.polls_not = true,
                 "--explain" => own.explains = true,
@@ -88,6 +103,7 @@ impl Options {
             }
         }
         let smallest = own.access.smallest_block_bytes();
+        own.names_block = block_bytes.is_some();
         own.block_bytes = block_bytes.unwrap_or(own.access.usual_block_bytes());
         if own.block_bytes < smallest {
             return Err(format!(
@@ -98,14 +114,33 @@ impl Options {
         }
         Ok((own, passed))
     }
+
+    /// What is linked decides for what the command line does not name; what it names otherwise is refused.
+    pub(crate) fn agree_with(&mut self, file: &str, mode: &str, block_bytes: u64) -> Result<(), String> {
+        let access = Access::of(mode)?;
+        if self.names_access && access != self.access {
+            return Err(format!(
+                "{file} is compiled for --access={mode}, and this command says --access={}",
+                self.access.name()
+            ));
+        }
+        if self.names_block && block_bytes != self.block_bytes {
+            return Err(format!(
+                "{file} is compiled for --block={block_bytes}, and this command says --block={}",
+                self.block_bytes
+            ));
+        }
+        (self.access, self.block_bytes) = (access, block_bytes);
+        Ok(())
+    }
 }
 
 fn block_size(value: &str) -> Result<u64, String> {
     let bytes: u64 = value.parse().map_err(|_| format!("--block={value}: not a number"))?;
-    if bytes.is_power_of_two() && bytes >= 128 {
+    if bytes.is_power_of_two() && (128..=LARGEST_BLOCK_BYTES).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("--block={value}: it is a power of two, 128 or more"))
+    Err(format!("--block={value}: it is a power of two from 128 to {LARGEST_BLOCK_BYTES}"))
 }
 
 fn pins_stores(value: &str) -> Result<bool, String> {
@@ -142,7 +177,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_an_error() {
-        for word in ["--access=none", "--block=100", "--block=64", "--stores=none", "--lookup-cost=x"] {
+        let wrong = ["--access=none", "--block=100", "--block=64", "--block=131072", "--stores=none"];
+        for word in wrong.into_iter().chain(["--lookup-cost=x", "--access"]) {
             assert!(parse(&[word]).is_err(), "{word}");
         }
         assert!(parse(&["--access=hybrid", "--block=128"]).is_err());
@@ -152,5 +188,28 @@ mod tests {
     fn several_functions_may_be_allowed() {
         let (own, _) = parse(&["--allow-uncovered=f,g", "--allow-uncovered=h"]).unwrap();
         assert_eq!(own.allowed, ["f", "g", "h"]);
+    }
+
+    #[test]
+    fn a_value_may_be_a_word_of_its_own() {
+        let (own, passed) = parse(&["--access", "page", "-c", "a.c", "--block", "8192"]).unwrap();
+        assert_eq!((own.access, own.block_bytes), (Access::Page, 8192));
+        assert_eq!(passed, ["-c", "a.c"]);
+    }
+
+    #[test]
+    fn what_is_linked_decides_for_what_is_not_named() {
+        let linked = |words: &[&str], mode, block| {
+            let (mut own, _) = parse(words).unwrap();
+            own.agree_with("a.o", mode, block).map(|()| (own.access, own.block_bytes))
+        };
+        assert_eq!(linked(&[], "page", 8192), Ok((Access::Page, 8192)));
+        assert_eq!(linked(&["--access=page"], "page", 4096), Ok((Access::Page, 4096)));
+        let refused = linked(&["--access=check"], "page", 4096).unwrap_err();
+        assert!(
+            refused.contains("a.o") && refused.contains("=page") && refused.contains("=check"),
+            "{refused}"
+        );
+        assert!(linked(&["--block=256"], "check", 128).is_err());
     }
 }

@@ -6,6 +6,6 @@ mod objects;
 mod resolve;
 
 pub use lists::{ListError, Lists};
-pub use note::{Access, Mixture, mixtures};
+pub use note::{Access, Mixture, first_access, mixtures};
 pub use objects::ObjectError;
-pub use resolve::{Uncovered, uncovered};
+pub use resolve::{Uncovered, lack, uncovered};

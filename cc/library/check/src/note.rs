@@ -21,6 +21,21 @@ impl Access {
         }
         all
     }
+
+    /// What is behind a word of it and an equals sign.
+    fn word(&self, name: &str) -> Option<&str> {
+        self.0.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// The access mode's name.
+    pub fn mode(&self) -> Option<&str> {
+        self.word("access")
+    }
+
+    /// The size of a block.
+    pub fn block_bytes(&self) -> Option<u64> {
+        self.word("block")?.parse().ok()
+    }
 }
 
 impl fmt::Display for Access {
@@ -47,6 +62,13 @@ impl fmt::Display for Mixture {
         let Self { file, access, other_file, other_access } = self;
         write!(f, "{file} is compiled for `{access}`, {other_file} for `{other_access}`")
     }
+}
+
+/// How the first of these that was instrumented was compiled, and its name.
+pub fn first_access(files: &[PathBuf]) -> Result<Option<(String, Access)>, ObjectError> {
+    let objects = read_all(files)?;
+    let noted = objects.iter().find_map(|object| Some((object.name.clone(), object.access.first()?.clone())));
+    Ok(noted)
 }
 
 /// Every object that was compiled for another access than the first.
@@ -77,5 +99,7 @@ mod tests {
         let all: Vec<_> = Access::all_of(section).iter().map(ToString::to_string).collect();
         assert_eq!(all, ["comb 1 access=check block=128", "comb 1 access=page block=4096"]);
         assert!(Access::all_of(b"").is_empty());
+        let all = Access::all_of(section);
+        assert_eq!((all[1].mode(), all[1].block_bytes()), (Some("page"), Some(4096)));
     }
 }

@@ -56,6 +56,15 @@ pub fn uncovered(lists: &Lists, files: &[PathBuf]) -> Result<Vec<Uncovered>, Obj
         .collect())
 }
 
+/// Whether instrumented objects among these files need a symbol of a kind, and none of them defines it.
+pub fn lack(files: &[PathBuf], kind: impl Fn(&str) -> bool) -> Result<bool, ObjectError> {
+    let objects = read_all(files)?;
+    let is_defined = |symbol: &String| objects.iter().any(|object| object.defined.contains(symbol));
+    let mut needed =
+        objects.iter().filter(|object| object.is_instrumented()).flat_map(|object| &object.needed);
+    Ok(needed.any(|symbol| kind(symbol) && !is_defined(symbol)))
+}
+
 /// The objects that the linker takes: all but members of archives that nothing needs.
 fn linked(objects: &[Object]) -> Vec<&Object> {
     let (mut waiting, mut linked): (Vec<&Object>, Vec<&Object>) =
