@@ -32,6 +32,7 @@ struct comb_file comb_file_behind(FILE *stream);
 /* proxies.c */
 FILE *comb_proxy_of(FILE *stream, const struct comb_file *file);
 void comb_proxy_close(FILE *stream);
+int comb_proxy_flush(FILE *stream); /* of a stream of another cell */
 long comb_serve_file_read(const void *in, size_t in_bytes, void *out, size_t out_room, size_t *out_bytes);
 long comb_serve_file_write(const void *in, size_t in_bytes, void *out, size_t out_room, size_t *out_bytes);
 

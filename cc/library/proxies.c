@@ -1,7 +1,8 @@
 /* Files of other cells: a proxy is a FILE of libc's whose bytes are fetched from the opener, and brought to it, in pieces.
  *
  * What is written stays in the proxy until it is full, flushed or settled; what was read ahead goes back to the opener when
- * the thread lets others go on. So a file looks as if all used it in the order in which the program lets them. */
+ * the thread lets others go on. So a file looks as if all used it in the order in which the program lets them. A line
+ * goes to the opener whole, where others write to the file too, and at once if it would come out at once there. */
 #include "wrap.h"
 
 #include "files.h"
@@ -11,6 +12,7 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "reach.h"
 #include "services.h"
@@ -22,6 +24,10 @@ struct proxy {
     unsigned cell;
     FILE *there; /* the opener's: an address that means nothing here */
     FILE *here;
+    /* The beginning of a line whose end is still to come. Under the lock of `here`. */
+    char *line;
+    size_t line_bytes, line_room;
+    int is_unbuffered;
 };
 
 static pthread_mutex_t proxies_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,9 +95,55 @@ static long unread_there(FILE *file, const unsigned char *bytes, long count)
 
 /* This side. */
 
+static size_t send_there(struct proxy *proxy, const char *own, size_t bytes)
+{
+    struct request request = {proxy->there, 0};
+    COMB_DESK(desk);
+    size_t nothing;
+    char *message = comb_desk_room(&desk, sizeof request + bytes);
+    memcpy(message, &request, sizeof request);
+    memcpy(message + sizeof request, own, bytes);
+    long written = comb_call(proxy->cell, COMB_SERVICE_FILE_WRITE, message, sizeof request + bytes, NULL, 0, &nothing);
+    return written < 0 ? 0 : (size_t)written;
+}
+
+/* How many of these bytes are ready to go: as many whole lines as one call takes, or a part of one that is longer. */
+static size_t whole_lines(const char *own, size_t bytes)
+{
+    size_t most = bytes < COMB_CALL_PIECE ? bytes : COMB_CALL_PIECE;
+    const char *end = memrchr(own, '\n', most);
+    if (end)
+        return (size_t)(end + 1 - own);
+    return most < bytes ? most : 0;
+}
+
+/* Sends what was kept, the last line too if `is_all`. What the opener does not take is lost, as what a disk does not take: -1. */
+static int send_kept(struct proxy *proxy, int is_all)
+{
+    size_t sent = 0;
+    int outcome = 0;
+    while (sent < proxy->line_bytes && !outcome) {
+        const char *from = proxy->line + sent;
+        size_t left = proxy->line_bytes - sent, ready = whole_lines(from, left);
+        if (!ready && !is_all)
+            break;
+        if (!ready)
+            ready = left;
+        outcome = send_there(proxy, from, ready) == ready ? 0 : -1;
+        sent += ready;
+    }
+    if (outcome)
+        sent = proxy->line_bytes;
+    proxy->line_bytes -= sent;
+    if (sent)
+        memmove(proxy->line, proxy->line + sent, proxy->line_bytes);
+    return outcome;
+}
+
 static ssize_t read_there(void *cookie, char *own, size_t bytes)
 {
     struct proxy *proxy = cookie;
+    send_kept(proxy, 1);
     struct request request = {proxy->there, bytes};
     size_t got;
     return comb_call(proxy->cell, COMB_SERVICE_FILE_READ, &request, sizeof request, own,
@@ -101,24 +153,36 @@ static ssize_t read_there(void *cookie, char *own, size_t bytes)
 static ssize_t write_there(void *cookie, const char *own, size_t bytes)
 {
     struct proxy *proxy = cookie;
-    struct request request = {proxy->there, 0};
-    COMB_DESK(desk);
-    size_t piece = bytes < COMB_CALL_PIECE ? bytes : COMB_CALL_PIECE, nothing;
-    char *message = comb_desk_room(&desk, sizeof request + piece);
-    memcpy(message, &request, sizeof request);
-    memcpy(message + sizeof request, own, piece);
-    long written = comb_call(proxy->cell, COMB_SERVICE_FILE_WRITE, message, sizeof request + piece, NULL, 0, &nothing);
-    return written < 0 ? 0 : written;
+    if (proxy->line_room - proxy->line_bytes < bytes) {
+        size_t room = proxy->line_bytes + bytes + BUFSIZ;
+        char *larger = realloc(proxy->line, room);
+        if (!larger)
+            return 0;
+        proxy->line = larger, proxy->line_room = room;
+    }
+    memcpy(proxy->line + proxy->line_bytes, own, bytes);
+    proxy->line_bytes += bytes;
+    return send_kept(proxy, proxy->is_unbuffered) == 0 ? (ssize_t)bytes : 0;
 }
 
 static int seek_from_here(void *cookie, off64_t *offset, int from)
 {
     struct proxy *proxy = cookie;
+    send_kept(proxy, 1);
     struct comb_part parts[] = {{.value = (long)proxy->there}, {.value = *offset}, {.value = from}};
     long answer = comb_forward(proxy->cell, (void (*)(void))seek_there, parts, 3);
     if (answer >= 0)
         *offset = answer;
     return answer < 0 ? -1 : 0;
+}
+
+/* How the opener's FILE is buffered: setvbuf()'s words. libc decides that of a terminal when it is first written to. */
+static int mode_of(FILE *file)
+{
+    if (file->_flags & 2 /* _IO_UNBUFFERED */)
+        return _IONBF;
+    int descriptor = fileno(file);
+    return __flbf(file) || (!file->_IO_buf_base && descriptor >= 0 && isatty(descriptor)) ? _IOLBF : _IOFBF;
 }
 
 static void begin(struct proxy *proxy)
@@ -129,9 +193,11 @@ static void begin(struct proxy *proxy)
         fputs("comb: no memory for a file of another cell\n", stderr);
         abort();
     }
-    /* Standard error is to be seen at once. */
-    if (proxy->there == stderr)
-        setvbuf(proxy->here, NULL, _IONBF, 0);
+    struct comb_part parts[] = {{.value = (long)proxy->there}};
+    int mode = (int)comb_forward(proxy->cell, (void (*)(void))mode_of, parts, 1);
+    if (mode == _IOLBF || mode == _IONBF)
+        setvbuf(proxy->here, NULL, mode, 0);
+    proxy->is_unbuffered = mode == _IONBF;
 }
 
 FILE *comb_proxy_of(FILE *stream, const struct comb_file *file)
@@ -154,6 +220,7 @@ FILE *comb_proxy_of(FILE *stream, const struct comb_file *file)
         /* The file that it was for has been closed elsewhere, after all was settled. */
         if (proxy->here) {
             __fpurge(proxy->here);
+            proxy->line_bytes = 0;
             fclose(proxy->here);
         }
         proxy->serial = file->serial, proxy->cell = file->cell, proxy->there = file->real;
@@ -175,9 +242,36 @@ void comb_proxy_close(FILE *stream)
         *at = proxy->next;
     pthread_mutex_unlock(&proxies_lock);
     if (proxy) {
+        fflush(proxy->here);
+        send_kept(proxy, 1);
         fclose(proxy->here);
+        free(proxy->line);
         free(proxy);
     }
+}
+
+/* All of it is the opener's when this returns, and nothing of it in the opener's buffer. */
+static int flush(struct proxy *proxy)
+{
+    flockfile(proxy->here);
+    int is_wrong = fflush_unlocked(proxy->here) | send_kept(proxy, 1);
+    funlockfile(proxy->here);
+    struct comb_part parts[] = {{.value = (long)proxy->there}};
+    is_wrong |= (int)comb_forward(proxy->cell, (void (*)(void))fflush, parts, 1);
+    return is_wrong ? EOF : 0;
+}
+
+int comb_proxy_flush(FILE *stream)
+{
+    struct comb_file file = comb_file_behind(stream);
+    comb_proxy_of(stream, &file);
+    pthread_mutex_lock(&proxies_lock);
+    struct proxy *proxy = proxies;
+    while (proxy && proxy->stream != stream)
+        proxy = proxy->next;
+    int outcome = proxy ? flush(proxy) : 0;
+    pthread_mutex_unlock(&proxies_lock);
+    return outcome;
 }
 
 static void settle(struct proxy *proxy)
@@ -193,6 +287,7 @@ static void settle(struct proxy *proxy)
     } else if (__fpending(here)) {
         fflush_unlocked(here);
     }
+    send_kept(proxy, 1);
     funlockfile(here);
 }
 

@@ -80,15 +80,22 @@ FILE *comb_lib_freopen(const char *restrict path, const char *restrict mode, FIL
 COMB_SAME_TYPE(freopen);
 COMB_ALIAS(freopen64, freopen);
 
+extern void comb_library_settle(void);
+
 int comb_lib_fflush(FILE *stream)
 {
-    return fflush(stream ? comb_file_here(stream) : NULL);
+    if (!stream) {
+        comb_library_settle();
+        return fflush(NULL);
+    }
+    struct comb_file file = comb_file_behind(stream);
+    return file.cell == comb_cell() ? fflush(file.real) : comb_proxy_flush(stream);
 }
 COMB_SAME_TYPE(fflush);
 
 int comb_lib_fflush_unlocked(FILE *stream)
 {
-    return fflush_unlocked(stream ? comb_file_here(stream) : NULL);
+    return comb_lib_fflush(stream);
 }
 COMB_SAME_TYPE(fflush_unlocked);
 
@@ -111,13 +118,19 @@ COMB_ALIAS(fileno_unlocked, fileno);
 int comb_lib_setvbuf(FILE *restrict stream, char *restrict buffer, int mode, size_t bytes)
 {
     (void)buffer;
-    return setvbuf(comb_file_here(stream), NULL, mode, bytes);
+    struct comb_file file = comb_file_behind(stream);
+    if (file.cell == comb_cell())
+        return setvbuf(file.real, NULL, mode, bytes);
+    struct comb_part parts[] = {{.value = (long)file.real}, {.value = 0}, {.value = mode}, {.value = (long)bytes}};
+    int outcome = (int)comb_forward(file.cell, (void (*)(void))setvbuf, parts, 4);
+    comb_proxy_close(stream); /* the next one is like the opener's */
+    return outcome;
 }
 COMB_SAME_TYPE(setvbuf);
 
 void comb_lib_setbuffer(FILE *restrict stream, char *restrict buffer, size_t bytes)
 {
-    setvbuf(comb_file_here(stream), NULL, buffer ? _IOFBF : _IONBF, bytes);
+    comb_lib_setvbuf(stream, NULL, buffer ? _IOFBF : _IONBF, bytes);
 }
 COMB_SAME_TYPE(setbuffer);
 
@@ -126,6 +139,12 @@ void comb_lib_setbuf(FILE *restrict stream, char *restrict buffer)
     comb_lib_setbuffer(stream, buffer, BUFSIZ);
 }
 COMB_SAME_TYPE(setbuf);
+
+void comb_lib_setlinebuf(FILE *stream)
+{
+    comb_lib_setvbuf(stream, NULL, _IOLBF, 0);
+}
+COMB_SAME_TYPE(setlinebuf);
 
 /* All that is libc's own function on this cell's FILE. */
 #define ON_FILE(result, name)                     \
@@ -144,7 +163,6 @@ ON_FILE(void, clearerr);
 ON_FILE(int, feof_unlocked);
 ON_FILE(int, ferror_unlocked);
 ON_FILE(void, clearerr_unlocked);
-ON_FILE(void, setlinebuf);
 ON_FILE(void, flockfile);
 ON_FILE(int, ftrylockfile);
 ON_FILE(void, funlockfile);
