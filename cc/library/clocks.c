@@ -6,6 +6,7 @@
 #include <sys/time.h>
 #include <sys/times.h>
 #include <sys/timex.h>
+#include <threads.h>
 #include <time.h>
 #include <utime.h>
 
@@ -19,6 +20,7 @@ COMB_WRAP(int, clock_nanosleep, VALUE(clockid_t, clock), VALUE(int, flags), IN(s
           INOUT(struct timespec, left));
 COMB_WRAP(int, clock_getcpuclockid, VALUE(pid_t, process), INOUT(clockid_t, clock));
 COMB_WRAP(int, nanosleep, IN(struct timespec, length), INOUT(struct timespec, left));
+COMB_WRAP(int, thrd_sleep, IN(struct timespec, length), INOUT(struct timespec, left));
 COMB_WRAP(int, timespec_get, INOUT(struct timespec, now), VALUE(int, base));
 COMB_WRAP(int, timespec_getres, INOUT(struct timespec, now), VALUE(int, base));
 COMB_WRAP(int, settimeofday, IN(struct timeval, now), IN(struct timezone, zone));

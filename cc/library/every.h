@@ -78,6 +78,7 @@
 #include <sys/xattr.h>
 #include <syslog.h>
 #include <termios.h>
+#include <threads.h>
 #include <time.h>
 #include <uchar.h>
 #include <ulimit.h>

@@ -113,6 +113,17 @@ int comb_lib_getopt(int count, char *const *words, const char *letters)
 }
 COMB_SAME_TYPE(getopt);
 
+/* getopt() of a program that asks for POSIX alone: the first word that is no option is the last that is looked at. */
+int comb_lib___posix_getopt(int count, char *const *words, const char *letters)
+{
+    COMB_DESK(desk);
+    size_t bytes = comb_lib_strlen(letters) + 1;
+    char *own = comb_desk_room(&desk, bytes + 1);
+    own[0] = '+';
+    comb_copy_from(own + 1, letters, bytes);
+    return next(SHORT, count, words, own, NULL, NULL);
+}
+
 int comb_lib_getopt_long(int count, char *const *words, const char *letters, const struct option *options, int *index)
 {
     return next(LONG, count, words, letters, options, index);

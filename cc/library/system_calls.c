@@ -1,8 +1,9 @@
-/* syscall(): only calls that name no memory; what is behind the others has a function of libc's. */
+/* syscall(): only calls that name no memory, and the futex, which no function of libc's is for; what is behind the others has one. */
 #include "wrap.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,16 +36,21 @@ static int names_no_memory(long number)
     }
 }
 
+/* The runtime's. */
+extern long comb_system_futex(uint32_t *word, int operation, uint32_t value, const struct timespec *deadline) __attribute__((weak));
+
 long comb_lib_syscall(long number, ...)
 {
-    long words[3];
+    long words[4];
     va_list list;
     va_start(list, number);
-    for (int at = 0; at < 3; at++)
+    for (int at = 0; at < 4; at++)
         words[at] = va_arg(list, long);
     va_end(list);
     if (names_no_memory(number))
         return syscall(number, words[0], words[1], words[2]);
+    if (number == SYS_futex && comb_system_futex)
+        return comb_system_futex((uint32_t *)words[0], (int)words[1], (uint32_t)words[2], (const struct timespec *)words[3]);
     errno = ENOSYS;
     return -1;
 }

@@ -125,4 +125,7 @@ struct __jmp_buf_tag;
 int (sigsetjmp)(struct __jmp_buf_tag *, int); /* a macro as well */
 void __longjmp_chk(struct __jmp_buf_tag *, int) __attribute__((noreturn));
 
+/* getopt() of <unistd.h> where a program asks for POSIX alone. */
+int __posix_getopt(int count, char *const *words, const char *letters);
+
 #endif

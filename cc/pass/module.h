@@ -10,6 +10,9 @@ namespace comb {
 // Covered functions get the library's names; `main` becomes `comb_main`.
 void rename(llvm::Module &module, const Options &options);
 
+// Constructors of shared libraries run in one component.
+void construct_once(llvm::Module &module);
+
 // Variables go where tasks can share them; the object says how it was compiled.
 void place_variables(llvm::Module &module, const Options &options);
 

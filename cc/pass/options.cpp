@@ -78,6 +78,7 @@ Options Options::from_environment() {
         else
             refuse("COMB_PASS has a word that this pass does not know: " + word);
     }
+    options.verifies = std::getenv("COMB_VERIFY") != nullptr;
     return options;
 }
 

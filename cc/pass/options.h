@@ -15,6 +15,8 @@ enum class Access { Check, Hybrid, Mmu, Page };
 struct Options {
     Access access = Access::Check;
     bool explains = false;
+    // COMB_VERIFY is set: LLVM's verifier looks at what comes out.
+    bool verifies = false;
     // Stores in restartable sequences; else each is pinned.
     bool has_rseq = true;
     // Loops look for mail.

@@ -74,6 +74,7 @@ public:
         Options options = Options::from_environment();
         rename(module, options);
         place_variables(module, options);
+        construct_once(module);
         SmallVector<Function *> functions;
         for (Function &function : module)
             if (!function.isDeclaration() && !function.hasFnAttribute(Attribute::Naked) && !function.hasAvailableExternallyLinkage())
@@ -90,7 +91,7 @@ public:
                 explain(*function, counts);
         }
         // Who wants to know what was done wants to know that it was done well.
-        if (options.explains && verifyModule(module, &errs()))
+        if ((options.explains || options.verifies) && verifyModule(module, &errs()))
             report_fatal_error("comb: the instrumented module is broken");
         return PreservedAnalyses::none();
     }

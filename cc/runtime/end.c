@@ -15,6 +15,7 @@
 void comb_end_thread(void *argument)
 {
     struct comb_life *life = argument;
+    comb_locals_end();
     comb_keys_end();
     comb_foreign_flush();
     comb_cache_end();

@@ -109,8 +109,10 @@ long comb_serve_exit(const struct comb_request *request)
 static __attribute__((noreturn)) void end_program(int status, enum how how)
 {
     struct ending ending = {status, how};
-    if (how == BY_EXIT)
+    if (how == BY_EXIT) {
+        comb_locals_end();
         comb_flush_output();
+    }
     if (comb_here.place.rank)
         comb_ask(0, COMB_CALL_EXIT, &ending, sizeof ending, NULL, 0);
     else
@@ -236,6 +238,7 @@ long comb_serve_living(const struct comb_request *request)
  * anywhere. */
 void comb_end_of_main_thread(void)
 {
+    comb_locals_end();
     comb_keys_end();
     comb_foreign_flush();
     comb_flush_output();

@@ -2,7 +2,6 @@
  * and says in one text what must be equal in all components: which libraries are loaded where, by their build ids. */
 #include "images.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <stdio.h>
@@ -57,6 +56,51 @@ static void add_build_id(const struct dl_phdr_info *object)
     }
 }
 
+/* A section of the file that ld.so has put into memory, by its tag. */
+static const void *dynamic(const struct dl_phdr_info *object, long tag)
+{
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+        for (; entry->d_tag != DT_NULL; entry++)
+            if (entry->d_tag == tag)
+                return (const void *)entry->d_un.d_ptr;
+    }
+    return NULL;
+}
+
+static size_t symbols_of(const struct dl_phdr_info *object)
+{
+    const uint32_t *old = dynamic(object, DT_HASH), *table = dynamic(object, DT_GNU_HASH);
+    if (old)
+        return old[1];
+    if (!table)
+        return 0;
+    const uint32_t buckets = table[0], first = table[1], *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof *table);
+    const uint32_t *chain = bucket + buckets;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    if (last < first)
+        return 0;
+    while (!(chain[last - first] & 1))
+        last++;
+    return last + 1;
+}
+
+/* Where a library itself has it. dlopen() and dlsym() would run constructors, and none may run yet. */
+static void *symbol_of(const struct dl_phdr_info *object, const char *name)
+{
+    const ElfW(Sym) *symbols = dynamic(object, DT_SYMTAB);
+    const char *names = dynamic(object, DT_STRTAB);
+    size_t count = symbols && names ? symbols_of(object) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (symbols[i].st_shndx != SHN_UNDEF && !strcmp(names + symbols[i].st_name, name))
+            return (void *)(object->dlpi_addr + symbols[i].st_value);
+    return NULL;
+}
+
 static int add_object(struct dl_phdr_info *object, size_t bytes, void *unused)
 {
     (void)bytes, (void)unused;
@@ -71,17 +115,9 @@ static int add_object(struct dl_phdr_info *object, size_t bytes, void *unused)
     add_text("\n");
     if (!*name)
         return 0;
-    void *library = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
-    if (!library)
-        return 0;
-    void *start = dlsym(library, "comb_image_start");
-    void *end = dlsym(library, "comb_image_end");
-    Dl_info owner;
-    /* dlsym() looks into what the library depends on, too. */
-    if (start && end && start != comb_image_start && dladdr(start, &owner) &&
-        owner.dli_fbase == (void *)object->dlpi_addr)
+    void *start = symbol_of(object, "comb_image_start"), *end = symbol_of(object, "comb_image_end");
+    if (start && end)
         add_image(start, end);
-    dlclose(library);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "classes.h"
 #include "memory.h"
 #include "runtime.h"
 
@@ -14,7 +15,9 @@ static char **share(char **strings, size_t count)
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += strlen(strings[i]) + 1;
-    char **row = comb_lib_malloc((count + 1) * sizeof *row + bytes);
+    bytes += (count + 1) * sizeof(char *);
+    /* An object of its own: the report names what small objects lie together after the first of them, which is the program's. */
+    char **row = comb_lib_malloc(bytes > COMB_LARGEST_SMALL ? bytes : COMB_LARGEST_SMALL + 1);
     if (!row)
         comb_die("no shared memory for the program's arguments");
     char *text = (char *)(row + count + 1);
@@ -33,10 +36,14 @@ static char **share(char **strings, size_t count)
 
 int main(int count, char **arguments, char **environment)
 {
-    if (!comb_is_spread())
-        return comb_main(count, arguments, environment);
-    size_t variables = 0;
-    while (environment[variables])
-        variables++;
-    return comb_main(count, share(arguments, (size_t)count), share(environment, variables));
+    if (comb_is_spread()) {
+        size_t variables = 0;
+        while (environment[variables])
+            variables++;
+        arguments = share(arguments, (size_t)count);
+        environment = share(environment, variables);
+    }
+    int status = comb_main(count, arguments, environment);
+    comb_locals_end();
+    return status;
 }

@@ -50,6 +50,9 @@ void comb_stack_give(const struct comb_stack *stack);
 void comb_enter_program(const struct comb_stack *stack);
 void comb_leave_program(void);
 
+/* The calling thread's thread-local objects end. */
+void comb_locals_end(void);
+
 /* Other threads may have set up what this one is to work on. */
 void comb_look_what_is_present(void);
 

@@ -78,6 +78,13 @@ static void release(void)
     }
 }
 
+/* A handler that is for one signal, in this component. The kernel would forget it when the signal came too early, too. */
+static void forget(int number)
+{
+    wanted[number] = (struct sigaction){.sa_handler = SIG_DFL};
+    sigaction(number, &wanted[number], NULL);
+}
+
 static void handle(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -102,11 +109,13 @@ static void handle(int number, siginfo_t *info, void *context)
     uint64_t noted_count = comb_thread.noted_count;
     struct comb_noted noted[COMB_NOTED_MOST];
     memcpy(noted, comb_thread.noted, sizeof noted);
-    const struct sigaction *action = &wanted[number];
-    if (action->sa_flags & SA_SIGINFO)
-        action->sa_sigaction(number, &first, context);
-    else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN)
-        action->sa_handler(number);
+    const struct sigaction action = wanted[number];
+    if (action.sa_flags & (int)SA_RESETHAND)
+        forget(number);
+    if (action.sa_flags & SA_SIGINFO)
+        action.sa_sigaction(number, &first, context);
+    else if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)
+        action.sa_handler(number);
     memcpy(comb_thread.noted, noted, sizeof noted);
     comb_thread.noted_count = noted_count;
     __atomic_store_n(&comb_thread.away, away, __ATOMIC_SEQ_CST);
@@ -128,7 +137,7 @@ static int act_here(int number, const struct sigaction *action)
     wanted[number] = *action;
     if (is_handled) {
         comb_runtime.late = release;
-        ours.sa_flags |= SA_SIGINFO;
+        ours.sa_flags = (ours.sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
         ours.sa_sigaction = handle;
     }
     int error = sigaction(number, &ours, NULL) ? errno : 0;
@@ -188,13 +197,24 @@ int comb_lib_sigaction(int number, const struct sigaction *action, struct sigact
     return 0;
 }
 
-sighandler_t comb_lib_signal(int number, sighandler_t handler)
+static sighandler_t set(int number, sighandler_t handler, int flags)
 {
     struct sigaction action, before;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = flags;
     return comb_lib_sigaction(number, &action, &before) ? SIG_ERR : before.sa_handler;
+}
+
+sighandler_t comb_lib_signal(int number, sighandler_t handler)
+{
+    return set(number, handler, SA_RESTART);
+}
+
+/* signal() of a program that asks for ISO C or POSIX alone. */
+sighandler_t comb_lib___sysv_signal(int number, sighandler_t handler)
+{
+    return set(number, handler, (int)SA_RESETHAND | SA_NODEFER);
 }
 
 /* To the calling thread, as libc has it. */

@@ -143,6 +143,12 @@ static void start(int count, char **arguments, char **environment)
 
 __attribute__((section(".preinit_array"), used)) static void (*const start_first)(int, char **, char **) = start;
 
+/* Each constructor of compiled code asks. */
+int comb_runs_constructors(void)
+{
+    return comb_here.place.rank == 0;
+}
+
 /* Constructors of this priority come before all of the program's own in the executable. */
 __attribute__((constructor(101))) static void stop_unless_first(void)
 {

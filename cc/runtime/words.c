@@ -36,11 +36,12 @@ int comb_word_wait(comb_word *word, uint32_t value, struct comb_deadline deadlin
     return error == ETIMEDOUT ? ETIMEDOUT : 0;
 }
 
-void comb_word_wake(comb_word *word, int how_many)
+long comb_word_wake(comb_word *word, int how_many)
 {
     int saved = errno;
-    syscall(SYS_futex, word, FUTEX_WAKE | flag_of_sharing(), how_many, NULL, NULL, 0);
+    long woken = syscall(SYS_futex, word, FUTEX_WAKE | flag_of_sharing(), how_many, NULL, NULL, 0);
     errno = saved;
+    return woken < 0 ? 0 : woken;
 }
 
 int comb_word_spin(unsigned *turn)

@@ -17,7 +17,8 @@ struct comb_deadline {
 
 /* Sleeps while the word has the value: 0, or ETIMEDOUT. May return 0 early: look at the word again. */
 int comb_word_wait(comb_word *word, uint32_t value, struct comb_deadline deadline);
-void comb_word_wake(comb_word *word, int how_many);
+/* How many there were. */
+long comb_word_wake(comb_word *word, int how_many);
 
 /* Whether another look at the word may be worth it before sleeping. `turn` begins at 0 and is counted here. */
 int comb_word_spin(unsigned *turn);

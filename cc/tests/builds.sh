@@ -2,6 +2,8 @@
 # Ways in which builds call combcc: links that do not say how objects were compiled, sources without a name, another build system's project.
 #   COMBCC=path COMB=path tests/builds.sh
 set -euo pipefail
+# LLVM's verifier looks at what the pass makes.
+export COMB_VERIFY=1
 here=$(cd "$(dirname "$0")" && pwd)
 built=${CARGO_TARGET_DIR:-$here/../../target}/debug
 COMBCC=$(realpath "${COMBCC:-$built/combcc}")

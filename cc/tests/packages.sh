@@ -4,6 +4,8 @@
 #
 #   cc/tests/packages.sh [PACKAGE…]        COMBCC and COMBCXX say which compilers; ACCESS=check
 set -uo pipefail
+# LLVM's verifier looks at what the pass makes.
+export COMB_VERIFY=1
 cd "$(dirname "$0")/../.."
 
 build=$(realpath -m "${CARGO_TARGET_DIR:-target}")

@@ -2,6 +2,8 @@
 # Compiles each program with plain clang and with combcc, and wants the same output: alone, and while a thief takes its blocks.
 #   run.sh [PROGRAM…]    PROGRAM: a file of tests/programs; default all
 set -euo pipefail
+# LLVM's verifier looks at what the pass makes.
+export COMB_VERIFY=1
 cd "$(dirname "$0")/.."
 clang=${COMB_CLANG:-clang-19}
 combcc=${COMBCC:-${CARGO_TARGET_DIR:-$PWD/../target}/debug/combcc}

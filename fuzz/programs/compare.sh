@@ -6,6 +6,8 @@
 #     $RUN        what runs its programs, such as "comb run -n 3 --"; nothing at first
 # Programs that differ stay in the directory that is named at the end.
 set -uo pipefail
+# LLVM's verifier looks at what the pass makes.
+export COMB_VERIFY=1
 here=$(cd "$(dirname "$0")" && pwd)
 bare=()
 if [ "${1:-}" = --bare ]; then bare=(--bare); shift; fi

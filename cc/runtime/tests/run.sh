@@ -2,8 +2,10 @@
 # Compiles each program of tests/programs with combcc and runs it alone, and spread over components that import and that have copies, by check also of the
 # smallest blocks; all must print the same.
 #   COMBCC=path COMB=path runtime/tests/run.sh [ACCESS...]
-# A program's text is in NAME.expected, whose last line is "status N"; libraries/NAME.c becomes a shared library of its own. COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
+# A program's text is in NAME.expected, whose last line is "status N"; libraries/NAME.c or .cpp becomes a shared library of its own. COUNTS says on how many components; HOSTS, if set, is a list for `comb run --hosts`.
 set -u
+# LLVM's verifier looks at what the pass makes.
+export COMB_VERIFY=1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
 built=${CARGO_TARGET_DIR:-$root/target}/debug
@@ -45,14 +47,15 @@ for access in $accesses; do
         expected=${source%.*}.expected
         program=$out/$name.$access
         case $source in
-        *.cpp) compiler=$out/combc++ ;;
-        *) compiler=$COMBCC ;;
+        *.cpp) compiler=$out/combc++ standard=-std=gnu++20 ;;
+        *) compiler=$COMBCC standard=-std=gnu17 ;;
         esac
         linked=
-        if [ -f "$here/libraries/$name.c" ]; then
+        library=$here/libraries/$(basename "$source")
+        if [ -f "$library" ]; then
             linked=$out/lib$name.$access.so
             # As meson links: nothing may be left to be found.
-            if ! "$COMBCC" --access="$access" -O2 -fPIC -shared -Wl,--no-undefined "$here/libraries/$name.c" -o "$linked" 2> "$out/errors"; then
+            if ! "$compiler" $standard --access="$access" -O2 -fPIC -shared -Wl,--no-undefined "$library" -o "$linked" 2> "$out/errors"; then
                 echo "FAILED: the library of $name does not compile with $access"
                 cat "$out/errors"
                 failures=$((failures + 1))
@@ -60,7 +63,7 @@ for access in $accesses; do
             fi
         fi
         # shellcheck disable=SC2086
-        if ! "$compiler" --access="$access" -O2 "$source" $linked -lm -o "$program" 2> "$out/errors"; then
+        if ! "$compiler" $standard --access="$access" -O2 "$source" $linked -lm -o "$program" 2> "$out/errors"; then
             echo "FAILED: $name does not compile with $access"
             cat "$out/errors"
             failures=$((failures + 1))
@@ -73,7 +76,8 @@ for access in $accesses; do
         done
         # A library has the blocks of its program.
         if [ "$access" = check ] && [ -z "$linked" ]; then
-            "$compiler" --access=check --block=128 -O2 "$source" -lm -o "$program.fine" 2> "$out/errors" || echo "FAILED: $name with small blocks"
+            "$compiler" $standard --access=check --block=128 -O2 "$source" -lm -o "$program.fine" 2> "$out/errors" \
+                || { echo "FAILED: $name with small blocks"; failures=$((failures + 1)); }
             compare "$name ($access) on 3 by copies of 128 bytes" "$COMB" run -n 3 --share copy -- "$program.fine"
         fi
         if [ -n "${HOSTS:-}" ]; then
