@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "reach.h"
 
@@ -69,6 +70,12 @@ void *comb_lib_mmap(void *wanted, size_t bytes, int protection, int flags, int d
 {
     if (is_alone())
         return mmap(wanted, bytes, protection, flags, descriptor, offset);
+    static int has_said_so;
+    if ((protection & PROT_EXEC || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !has_said_so) {
+        has_said_so = 1;
+        fputs("comb: mmap() with PROT_EXEC or at a fixed address is not supported in a task: code is each component's own, and "
+              "addresses are shared\n", stderr);
+    }
     int writes_through = (flags & MAP_TYPE) != MAP_PRIVATE && protection & PROT_WRITE && !(flags & MAP_ANONYMOUS);
     if (!bytes || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) || protection & PROT_EXEC) {
         errno = EINVAL;
@@ -143,6 +150,11 @@ int comb_lib_mprotect(void *start, size_t bytes, int protection)
         return mprotect(start, bytes, protection);
     if ((protection & (PROT_READ | PROT_WRITE)) == (PROT_READ | PROT_WRITE))
         return 0;
+    static int has_said_so;
+    if (!has_said_so) {
+        has_said_so = 1;
+        fputs("comb: mprotect() of shared memory is not supported in a task: rights to it are how components share it\n", stderr);
+    }
     errno = EACCES;
     return -1;
 }

@@ -9,6 +9,12 @@
 
 int comb_main(int count, char **arguments, char **environment);
 
+/* There is one component. */
+int comb_runs_constructors(void)
+{
+    return 1;
+}
+
 static void start(void)
 {
     void *table = mmap((void *)COMB_STATE_TABLE, COMB_STATE_BYTES, PROT_READ | PROT_WRITE,

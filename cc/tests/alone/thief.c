@@ -25,6 +25,12 @@
 #define PAGE 4096UL
 
 int comb_main(int count, char **arguments, char **environment);
+
+/* There is one component. */
+int comb_runs_constructors(void)
+{
+    return 1;
+}
 extern char comb_image_start[], comb_image_end[];
 
 static struct comb_thread *threads[THREADS_MOST];

@@ -143,6 +143,17 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 impl Run {
     pub(crate) fn run(self) -> Outcome {
         let report = self.report.clone();
+        if let Some(file) = report.as_deref().filter(|file| *file != Path::new("-")) {
+            // Before anything runs whose report would be lost.
+            let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+            let refused = |error| {
+                let file = file.display();
+                Failure::new(format!(
+                    "the report cannot be written to {file}: {error}; name another --report=FILE"
+                ))
+            };
+            opened.map_err(refused)?;
+        }
         let launch = self.launch()?;
         let task = forward_signals()?;
         let running = launch.start()?;

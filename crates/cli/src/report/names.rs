@@ -153,6 +153,18 @@ fn is_ours(path: &str, function: &str) -> bool {
     is_library || crates.iter().any(|ours| function.trim_start_matches('<').starts_with(ours))
 }
 
+/// A symbol as people know it. A name of C is one of C++'s types to a demangler: `d` would be `double`.
+fn readable(name: &str) -> String {
+    match name {
+        // The pass renames it.
+        "comb_main" => "main".to_owned(),
+        _ if name.starts_with("_Z") || name.starts_with("_R") => {
+            addr2line::demangle_auto(name.into(), None).into_owned()
+        }
+        _ => name.to_owned(),
+    }
+}
+
 impl File {
     fn read(path: &Path) -> Option<Self> {
         // For as long as this command goes on, which is not long any more.
@@ -171,7 +183,7 @@ impl File {
             if let Some(name) =
                 symbol.name().ok().filter(|name| is_of_interest && symbol.is_definition() && !name.is_empty())
             {
-                let name = addr2line::demangle_auto(name.into(), None).into_owned();
+                let name = readable(name);
                 symbols.insert(symbol.address(), Symbol { name, bytes: symbol.size(), is_function });
             }
         }

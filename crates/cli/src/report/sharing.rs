@@ -22,6 +22,8 @@ pub(crate) enum Pattern {
     HandToHand,
     /// One stores, and others load that.
     Published,
+    /// Several store, each to words of its own, and load what others have stored.
+    Exchanged,
 }
 
 impl Pattern {
@@ -34,6 +36,9 @@ impl Pattern {
             }
             Self::HandToHand => "true sharing: several store to the same words",
             Self::Published => "true sharing: one stores, the others load that",
+            Self::Exchanged => {
+                "true sharing: each stores to words of its own, and loads what others have stored"
+            }
         }
     }
 }
@@ -127,9 +132,20 @@ fn pattern(holders: &[(u32, &BlockPart)]) -> Option<Pattern> {
         [] => None,
         [writer] => Some(if meets(*writer, &loaded) { Pattern::Published } else { Pattern::FalseReading }),
         _ if writers.iter().any(|&writer| meets(writer, &stored)) => Some(Pattern::HandToHand),
-        _ if writers.iter().any(|&writer| meets(writer, &loaded)) => Some(Pattern::Published),
+        _ if loads_count(holders) && writers.iter().any(|&writer| meets(writer, &loaded)) => {
+            Some(Pattern::Exchanged)
+        }
         _ => Some(Pattern::FalseSharing),
     }
+}
+
+/// Whether so many of the misses are loads that these may be why the block travels: who looks at the result once, in the end, is not the reason.
+fn loads_count(holders: &[(u32, &BlockPart)]) -> bool {
+    let touches = || holders.iter().flat_map(|(_, block)| &block.touches);
+    let of = |is_store: bool| -> u64 {
+        touches().filter(|touch| touch.is_store == is_store).map(|touch| touch.count).sum()
+    };
+    of(false) * 8 >= of(true)
 }
 
 fn party(rank: u32, block: &BlockPart, names: &mut impl Naming) -> Option<Party> {
@@ -172,13 +188,13 @@ fn advice(pattern: Pattern, variables: usize, block_bytes: u32) -> String {
                 "give each component's part blocks of its own: pad or align it to {block_bytes} bytes, or share it by smaller blocks"
             )
         }
-        Pattern::HandToHand | Pattern::Published if variables > 1 => format!(
+        Pattern::HandToHand | Pattern::Published | Pattern::Exchanged if variables > 1 => format!(
             "several variables are in it: align each to {block_bytes} bytes, and look again which of them is wanted by several"
         ),
         Pattern::HandToHand => {
             "let each component work on a copy of its own and combine them at the end".to_owned()
         }
-        Pattern::Published => {
+        Pattern::Published | Pattern::Exchanged => {
             "publish more at a time and less often; push it to who reads it, or have each reader keep a copy"
                 .to_owned()
         }
@@ -187,6 +203,8 @@ fn advice(pattern: Pattern, variables: usize, block_bytes: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use comb_region::report::Touch;
+
     use super::super::scene::{Plain, block, part};
     use super::*;
 
@@ -224,8 +242,20 @@ mod tests {
         assert_eq!(of((&[], &[3]), (&[3], &[])), Some(Pattern::Published));
         assert_eq!(of((&[], &[3]), (&[4], &[])), Some(Pattern::FalseReading));
         assert_eq!(of((&[], &[3]), (&[], &[4])), Some(Pattern::FalseSharing));
-        assert_eq!(of((&[], &[3]), (&[3], &[4])), Some(Pattern::Published));
         assert_eq!(of((&[3], &[]), (&[3], &[])), None, "all may read");
+    }
+
+    /// Threads count in words of their own, in one block; main() reads all of them, once. That was told as true sharing.
+    #[test]
+    fn who_reads_once_what_others_store_all_the_time_is_not_the_reason() {
+        let pattern = |loads: u64| {
+            let mut second = block(0x2000, &[3], &[4], 200, 2000);
+            second.touches.push(Touch { instruction: 300, is_store: false, offset: 24, count: loads });
+            let blocks = [block(0x2000, &[], &[3], 100, 2000), second];
+            found(&blocks).first().map(|shared| shared.pattern)
+        };
+        assert_eq!(pattern(1), Some(Pattern::FalseSharing));
+        assert_eq!(pattern(1000), Some(Pattern::Exchanged));
     }
 
     #[test]

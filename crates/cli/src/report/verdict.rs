@@ -104,6 +104,7 @@ impl Verdict {
             }
             Pattern::HandToHand => "to which several components store",
             Pattern::Published => "which one component changes and others read",
+            Pattern::Exchanged => "of which each component changes a part and reads the others'",
         };
         format!(
             "This program will not scale because {lines} {wait} for {what}, {why}: one block of it has changed hands {times} times, one after \
@@ -117,11 +118,16 @@ impl Verdict {
     }
 
     fn will_scale(&self, lines: &[Line]) -> String {
-        let mut sentence = format!(
-            "This program can scale, but pays for its memory: its threads waited for it for {} of their time, and worked for {}",
+        let times = format!(
+            "its threads waited for it for {} of their time, and worked for {}",
             percent(self.waited),
             percent(self.worked)
         );
+        let mut sentence = if self.waited > self.worked {
+            format!("Memory holds this program back, though no single block does: {times}")
+        } else {
+            format!("This program can scale, but pays for its memory: {times}")
+        };
         if let Some(line) = lines.first() {
             sentence += &format!("; most of the waiting is at {}, for {}", line.place, line.variable);
         }
