@@ -31,6 +31,27 @@ bool is_harmless(StringRef statement) {
     return is_known && !statement.contains('(');
 }
 
+// Nothing but registers and numbers, by an instruction that has no other operands than those that are written.
+bool is_of_registers(StringRef statement) {
+    static const char *const with_hidden[] = {"push", "pop",  "call", "ret",  "leave", "enter", "sys",  "int",  "iret", "stos", "movs", "lods", "scas",
+                                              "cmps", "ins",  "outs", "xlat", "jmp",   "maskmov", "rep", "lock", "clzero", "monitor", "mwait", "wr", "rd"};
+    StringRef word = statement.take_while([](char c) { return isAlnum(c); });
+    // movsd and cmpsd of two registers are of numbers with a point, movsbl and its like extend.
+    StringRef operands = statement.drop_front(word.size()).trim();
+    if (word.empty() || operands.empty() || operands.find_first_of("([*") != StringRef::npos)
+        return false;
+    bool is_conversion = word.starts_with("movs") || word.starts_with("cmps");
+    if (!is_conversion && any_of(with_hidden, [&](const char *one) { return word.starts_with(one); }))
+        return false;
+    SmallVector<StringRef> each;
+    operands.split(each, ',');
+    return all_of(each, [](StringRef operand) {
+        operand = operand.trim();
+        // A segment before an address has a colon; that of an operand's size stands in braces.
+        return (operand.starts_with("$") || operand.starts_with("%")) && (operand.contains('{') || !operand.contains(':'));
+    });
+}
+
 bool is_harmless_text(StringRef text, StringRef constraints) {
     if (text.contains("comb: private"))
         return true;
@@ -45,7 +66,7 @@ bool is_harmless_text(StringRef text, StringRef constraints) {
         statement = statement.split('#').first.trim();
         if (statement == "rep" || statement.empty())
             continue;
-        if (has_memory_operand || !is_harmless(statement))
+        if (has_memory_operand || !(is_harmless(statement) || is_of_registers(statement)))
             return false;
     }
     return true;
@@ -59,10 +80,11 @@ void refuse_assembly(Function &function) {
         auto *assembly = call ? dyn_cast<InlineAsm>(call->getCalledOperand()) : nullptr;
         if (!assembly || is_harmless_text(assembly->getAsmString(), assembly->getConstraintString()))
             continue;
+        StringRef name = function.getName() == "comb_main" ? "main" : function.getName();
         function.getContext().diagnose(DiagnosticInfoUnsupported(
             function,
-            "inline assembly may touch shared memory where it cannot be checked; if it touches none, say so with a comment "
-            "'comb: private' in its text",
+            "inline assembly in " + name + " (" + function.getParent()->getSourceFileName() + ") may touch shared memory where it cannot be checked; "
+            "if it touches none, say so with a comment 'comb: private' in its text",
             instruction.getDebugLoc()));
     }
 }

@@ -114,6 +114,7 @@ bool Checker::change_in_place(StoreInst &store) {
     change->eraseFromParent();
     load->eraseFromParent();
     counts.stores++;
+    counts.redundant++; // the load
     return true;
 }
 

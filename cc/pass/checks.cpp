@@ -314,7 +314,8 @@ void Checker::check_together(const Series &series) {
     }
     Site site{is_position_independent, options.lookup_cost};
     assemble(builder, builder.getInt64Ty(), restartable(site, looks, work, 1), constraints, operands, {});
-    counts.stores += unsigned(series.stores.size());
+    counts.stores += unsigned(series.blocks.size());
+    counts.redundant += unsigned(series.stores.size() - series.blocks.size());
     counts.series++;
     for (const SeriesStore &member : series.stores)
         member.store->eraseFromParent();

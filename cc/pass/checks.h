@@ -22,6 +22,8 @@ struct Counts {
     unsigned series = 0;
     // Accesses of private memory.
     unsigned removed = 0;
+    // Accesses that another look at their block in the same restartable sequence is for.
+    unsigned redundant = 0;
     // Accesses checked together with others.
     unsigned batched = 0;
     unsigned copies = 0;

@@ -46,9 +46,11 @@ void check_accesses(Function &function, const Options &options, Counts &counts) 
 }
 
 void explain(const Function &function, const Counts &counts) {
-    errs() << "combcc: " << function.getName() << ": " << counts.loads << " loads, " << counts.stores << " stores, " << counts.atomics
-           << " atomics and " << counts.copies << " copies checked, " << counts.pinned << " of them alone with pins, " << counts.series << " series of stores; " << counts.batched
-           << " batched; " << counts.removed << " private; " << counts.moved_objects << " stack objects shared\n";
+    StringRef name = function.getName() == "comb_main" ? "main" : function.getName();
+    errs() << "combcc: " << name << ": inserted checks of " << counts.loads << " loads, " << counts.stores << " stores, " << counts.atomics
+           << " atomics and " << counts.copies << " copies (" << counts.pinned << " alone with pins, " << counts.series
+           << " series of stores); removed " << counts.redundant << " as redundant, " << counts.removed << " as private; batched "
+           << counts.batched << "; " << counts.moved_objects << " stack objects shared\n";
 }
 
 /* Accesses that were moved, or merged of several lines, have no line. Who waits there is told a line all the same: that of what comes next. */
