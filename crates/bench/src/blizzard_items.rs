@@ -32,7 +32,7 @@ fn history(name: &str, value: f64, unit: &'static str, note: &str) -> Item {
 }
 
 fn grain(m: &Measured) -> Vec<Item> {
-    let rate = |guard| m.one(&format!("objects Copy: changes of objects, its own, {guard}"));
+    let rate = |guard| m.one(&format!("objects Copy: changes of 4096 objects in steps, 0, {guard}"));
     vec![
         row("§1, fine grain, least", 32.0, "B")
             .ours(Some(128.0))

@@ -3,6 +3,7 @@
 mod bare;
 mod between_hosts;
 mod blizzard_items;
+mod blizzard_tables;
 pub mod cc;
 mod cell_region;
 mod circles_way;

@@ -16,7 +16,7 @@ use crate::mscs_figures;
 use crate::net::median;
 use crate::program::{Priority, Sample};
 use crate::report::shows_progress;
-use crate::{blizzard_items, cc, items, memory};
+use crate::{blizzard_items, blizzard_tables, cc, items, memory};
 
 const ROUNDS: u32 = 3;
 /// A round takes 8 s.
@@ -233,11 +233,9 @@ fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
         or_why("Figure 1's programs", error);
         cc::figure_1::Measured::default()
     });
-    Ok(Reproduced {
-        how,
-        items: blizzard_items::blizzard(&measured, &compiled, &figure),
-        drawings: vec![figure.drawing()],
-    })
+    let items = blizzard_items::blizzard(&measured, &compiled, &figure);
+    let drawings = [figure.drawing()].into_iter().chain(blizzard_tables::drawings(&items)).collect();
+    Ok(Reproduced { how, items, drawings })
 }
 
 fn print(rows: &[Item]) {

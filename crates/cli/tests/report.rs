@@ -190,6 +190,15 @@ fn components_of_other_hosts_are_in_the_report() {
     says(&report, &["component 0 stores to bytes 0 to 7", "component 1 stores to bytes 64 to 71"]);
 }
 
+#[test]
+fn a_report_that_cannot_be_written_is_told_of_before_anything_runs() {
+    let scene = Scene::new("nowhere", TOGETHER, &[]);
+    let output = scene.run(&[&COPIES[..], &["--report=/nonexistent/report"]].concat(), &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(said.contains("/nonexistent/report"), "{said}");
+}
+
 /// Nobody asks for anything where page frames are shared: the report says so, and no more.
 #[test]
 fn a_task_that_shares_page_frames_has_nothing_to_tell() {

@@ -26,6 +26,8 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.function[..] {
             "" => f.write_str(&self.line),
+            // Without debug information it is the line's name already.
+            function if self.line.starts_with(&format!("{function}+0x")) => f.write_str(&self.line),
             function => write!(f, "{} ({function})", self.line),
         }
     }
@@ -256,6 +258,18 @@ fn short(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_c_stay_and_main_is_main() {
+        assert_eq!(["d", "x", "comb_main"].map(readable), ["d", "x", "main"]);
+        assert_eq!(readable("_Z4swapRiS_"), "swap(int&, int&)");
+    }
+
+    #[test]
+    fn a_function_is_named_once() {
+        let place = |line: &str| Place { line: line.to_owned(), function: "solve".to_owned() }.to_string();
+        assert_eq!([place("solve+0x128d"), place("a.c:3")], ["solve+0x128d", "a.c:3 (solve)"]);
+    }
 
     /// Global variables, at fixed addresses and wherever the kernel has put them.
     #[test]

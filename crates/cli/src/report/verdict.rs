@@ -124,7 +124,7 @@ impl Verdict {
             percent(self.worked)
         );
         let mut sentence = if self.waited > self.worked {
-            format!("Memory holds this program back, though no single block does: {times}")
+            format!("Memory holds this program back: {times}")
         } else {
             format!("This program can scale, but pays for its memory: {times}")
         };
