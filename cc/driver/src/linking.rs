@@ -140,9 +140,14 @@ fn inputs(words: &[String]) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
-        if let Some(directory) = word.strip_prefix("-L") {
+        // The value may be a word of its own.
+        let mut value = |option: &str| match word.strip_prefix(option)? {
+            "" => rest.next().map(String::as_str),
+            value => Some(value),
+        };
+        if let Some(directory) = value("-L") {
             directories.push(PathBuf::from(directory));
-        } else if let Some(name) = word.strip_prefix("-l") {
+        } else if let Some(name) = value("-l") {
             let names = [format!("lib{name}.so"), format!("lib{name}.a")];
             let places = directories.iter().filter(|directory| !is_of_the_system(directory));
             inputs.extend(
@@ -175,6 +180,20 @@ mod tests {
             "-m elf_x86_64 -dynamic-linker /lib64/ld.so -o out -L/usr/lib /lib/crt1.o a.o -z now lib/b.a -lc";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         assert_eq!(inputs(&words), [PathBuf::from("a.o"), PathBuf::from("lib/b.a")]);
+    }
+
+    #[test]
+    fn a_library_is_found_where_the_user_says() {
+        let directory = std::env::temp_dir().join(format!("combcc-inputs-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let library = directory.join("libpart.a");
+        std::fs::write(&library, "").unwrap();
+        let place = directory.display();
+        for line in [format!("a.o -L{place} -lpart"), format!("a.o -L {place} -l part")] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(inputs(&words), [PathBuf::from("a.o"), library.clone()], "{line}");
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -9,6 +9,20 @@ pub(crate) fn refused(words: &[String]) -> Option<String> {
     })
 }
 
+/// Sanitizers that keep a memory of their own beside the program's.
+const WATCHES_MEMORY: &[&str] = &[
+    "address",
+    "hwaddress",
+    "kernel-address",
+    "memory",
+    "thread",
+    "leak",
+    "dataflow",
+    "memtag",
+    "scudo",
+    "safe-stack",
+];
+
 fn why(word: &str, next: &str) -> Option<&'static str> {
     const PROCESSOR: &str = "programs for cells are for x86-64 Linux";
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -27,8 +41,8 @@ fn why(word: &str, next: &str) -> Option<&'static str> {
             Some("C++ programs use libstdc++, whose templates are compiled with the program")
         }
         "-fsanitize" => {
-            let is_instrumented = |one: &str| !matches!(one, "undefined" | "bounds" | "alignment");
-            value.split(',').any(is_instrumented).then_some(
+            let watch = |one: &str| WATCHES_MEMORY.contains(&one);
+            value.split(',').any(watch).then_some(
                 "it watches memory by code and addresses of its own; sanitize what plain clang makes of the program",
             )
         }
@@ -62,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_only_looks_like_it_passes() {
-        let line = "-static-libgcc -static-libstdc++ -fuse-ld=bfd -fsanitize=undefined -stdlib=libstdc++ \
+        let line = "-static-libgcc -static-libstdc++ -fuse-ld=bfd -fsanitize=undefined,shift -stdlib=libstdc++ \
                     --target=x86_64-pc-linux-gnu -m64";
         assert_eq!(of(line), None);
     }
