@@ -71,7 +71,7 @@ fn random_programs(report: &mut Report) {
     let built = target_directory().join("debug");
     for access in ["check", "hybrid", "page", "mmu"] {
         let mut compare = command("fuzz/programs/compare.sh");
-        compare.args(["0", "3"]).arg(built.join("combcc")).args([&format!("--access={access}"), "-O2"]);
+        compare.args(["0", "4"]).arg(built.join("combcc")).args([&format!("--access={access}"), "-O2"]);
         compare.env("RUN", format!("{} run -n 3 --share copy --", built.join("comb").display()));
         report.run(&format!("random programs, {access}"), compare);
     }
