@@ -72,13 +72,13 @@ fn table_2(rows: &[Item]) -> Drawing {
             curves.push(curve(there, rows.iter().map(|name| row(name)?.paper_value)));
         }
     }
-    let figure = Figure {
+    Figure {
         name: "blizzard-table-2",
         title: "Access control (Blizzard, Table 2), here and in the paper",
         x: "1: a lookup without action, 2: invocation of a handler, 3: a remote miss (what costs nothing is left out)",
         y: "cycles",
-    };
-    Drawing { figure, curves, marks: Vec::new() }
+    }
+    .of(curves)
 }
 
 fn table_4(rows: &[Item]) -> Drawing {
@@ -96,13 +96,13 @@ fn table_4(rows: &[Item]) -> Drawing {
         curves.push(curve(here, found.map(|row| row?.measured)));
         curves.push(curve(there, found.map(|row| row?.paper_value)));
     }
-    let figure = Figure {
+    Figure {
         name: "blizzard-table-4",
         title: "Programs (Blizzard, Table 4), two components with copies",
         x: "1: Appbt, 2: Barnes, 3: Mp3d, 4: Ocean, 5: Tomcatv, 6: Water",
         y: "time by that of Blizzard-E, mmu",
-    };
-    Drawing { figure, curves, marks: Vec::new() }
+    }
+    .of(curves)
 }
 
 #[cfg(test)]

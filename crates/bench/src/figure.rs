@@ -23,6 +23,13 @@ pub(crate) struct Figure {
     pub(crate) y: &'static str,
 }
 
+impl Figure {
+    /// With lines alone.
+    pub(crate) fn of(self, curves: Vec<Curve>) -> Drawing {
+        Drawing { figure: self, curves, marks: Vec::new() }
+    }
+}
+
 /// What a paper's text says, where it says it of a point; in words alone where it does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {

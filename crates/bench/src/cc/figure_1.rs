@@ -97,13 +97,13 @@ impl Measured {
                 curves.push(Curve { label, points: LOOKUPS.into_iter().filter_map(point).collect() });
             }
         }
-        let figure = Figure {
+        Figure {
             name: "blizzard-figure-1",
             title: "Lookup and invocation (Blizzard, Figure 1), two components with copies",
             x: "cycles added to each lookup (1: none)",
             y: "time by that of shared page frames",
-        };
-        Drawing { figure, curves, marks: Vec::new() }
+        }
+        .of(curves)
     }
 }
 
