@@ -74,6 +74,10 @@ explains 'own: inserted checks of 0 loads, 0 stores, .* removed 0 as redundant, 
 explains 'add: .* batched [1-9]'
 explains 'main: inserted checks of 0 loads'
 
+# No word disturbs a configure script.
+"$COMBCC" -O2 -fPIC -shared "$here/builds/sum.c" -o "$work/libsum.so" > "$work/said" 2>&1
+[ ! -s "$work/said" ] || { echo "FAILED: a shared library: $(cat "$work/said")"; failures=$((failures + 1)); }
+
 if command -v cmake > /dev/null; then
   export CC=$COMBCC CXX=$work/combc++
   cmake -S "$here/builds/cmake" -B "$work/cmake" > "$work/said" 2>&1 && cmake --build "$work/cmake" >> "$work/said" 2>&1 \

@@ -37,6 +37,7 @@ impl Clang {
         if job.links {
             linking::stand_between(&mut command, own, library, &passed);
         }
+        let names_language = passed.iter().any(|word| word.starts_with("-x"));
         command.args(passed.into_iter().filter(|word| !is_dropped(word) && !openmp.replaces(word)));
         // Not all of these are for every job, and no warning may disturb a configure script.
         command.arg("--start-no-unused-arguments");
@@ -50,8 +51,8 @@ impl Clang {
             true => Some(openmp.build(&self.program, &pass_options(own, library), library)?),
             false => None,
         };
-        if job.links {
-            // What follows is what its name says, whatever the program's sources were said to be.
+        if names_language && job.links && !job.makes_library {
+            // What follows is what its name says, whatever the program's sources were said to be. Where nothing follows clang would warn.
             command.args(["-x", "none"]);
         }
         if let Some(built) = &built {
