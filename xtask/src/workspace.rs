@@ -6,7 +6,7 @@ use std::process::Command;
 /// The crates that hold protocols, and the types they speak in: pure, so they build for every processor, and the
 /// simulator and the model checker can run them. A new protocol crate is added here.
 pub(crate) const PROTOCOL_CRATES: &[&str] =
-    &["comb-types", "comb-congestion", "comb-sim", "comb-membership", "comb-coherence"];
+    &["comb-types", "comb-congestion", "comb-sim", "comb-membership", "comb-coherence", "comb-containment"];
 
 /// The processor, besides this one, for which the protocol crates must build.
 pub(crate) const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";

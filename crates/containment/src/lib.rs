@@ -1,0 +1,24 @@
+//! What keeps a failure in its cell: hints become verdicts, the living recover between two barriers, and books say what the dead could
+//! have damaged.
+//!
+//! | module | question | paper |
+//! |---|---|---|
+//! | [`alerts`] | has a cell failed, or does one say so that lies? | Hive §4.3 |
+//! | [`recovery`] | when is everything cut off, discarded, and safe again? | Hive §4.3 |
+//!
+//! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
+#![cfg_attr(not(feature = "scenarios"), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod alerts;
+pub mod recovery;
+mod transmit;
+
+pub use alerts::Alerts;
+pub use comb_types::{CellId, Incarnation, Time};
+pub use recovery::Recovery;
+pub use transmit::To;
