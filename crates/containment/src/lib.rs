@@ -6,6 +6,7 @@
 //! | [`alerts`] | has a cell failed, or does one say so that lies? | Hive §4.3 |
 //! | [`recovery`] | when is everything cut off, discarded, and safe again? | Hive §4.3 |
 //! | [`rights`] | who may store to which pages? | Hive §4.2 |
+//! | [`generations`] | has an object lost something since it was opened? | Hive §4.2 |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
 #![cfg_attr(not(feature = "scenarios"), no_std)]
@@ -16,12 +17,14 @@ extern crate alloc;
 extern crate std;
 
 pub mod alerts;
+pub mod generations;
 pub mod recovery;
 pub mod rights;
 mod transmit;
 
 pub use alerts::Alerts;
 pub use comb_types::{CellId, Incarnation, Time};
+pub use generations::{Generations, Opened, Stale};
 pub use recovery::Recovery;
 pub use rights::Rights;
 pub use transmit::To;
