@@ -7,6 +7,7 @@
 //! | [`recovery`] | when is everything cut off, discarded, and safe again? | Hive §4.3 |
 //! | [`rights`] | who may store to which pages? | Hive §4.2 |
 //! | [`generations`] | has an object lost something since it was opened? | Hive §4.2 |
+//! | [`dependencies`] | with which cells does a task die? | Hive §2, §5.6 |
 //!
 //! There is no clock, no thread, no socket and no memory here: the same machines run in cells, in simulations and in model checks.
 #![cfg_attr(not(feature = "scenarios"), no_std)]
@@ -17,6 +18,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod alerts;
+pub mod dependencies;
 pub mod generations;
 pub mod recovery;
 pub mod rights;
@@ -24,6 +26,7 @@ mod transmit;
 
 pub use alerts::Alerts;
 pub use comb_types::{CellId, Incarnation, Time};
+pub use dependencies::{Dependencies, Reason};
 pub use generations::{Generations, Opened, Stale};
 pub use recovery::Recovery;
 pub use rights::Rights;
