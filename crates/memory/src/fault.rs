@@ -10,10 +10,11 @@ mod room;
 mod signals;
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use comb_coherence::tempest::Loss;
+use rustix::io::Errno;
 
 pub use self::careful::{LostAt, careful_copy_from, careful_copy_to};
 use self::signals::Interrupted;
@@ -94,13 +95,15 @@ pub enum InstallError {
     Installed,
     /// The kernel refused.
     #[error("cannot handle the signals of faults: {0}")]
-    System(rustix::io::Errno),
+    System(Errno),
 }
 
 static HANDLER: OnceLock<fn(Fault) -> Verdict> = OnceLock::new();
 static LOSS_HOOK: OnceLock<fn(Fault, Reason)> = OnceLock::new();
 /// Threads are stopped by SIGSEGV too: by protections.
 static BY_SEGMENTATION: AtomicBool = AtomicBool::new(false);
+/// Whether a handler of this process, ours or the one that is handed what we do not know, lets careful reads land.
+static LANDS: Mutex<bool> = Mutex::new(false);
 
 /// Serves this process's faults in the heap from now on: `handler` runs on the thread that was stopped, in a signal handler that
 /// blocks all signals but those of faults. It runs on the thread's own stack, or where that is its signal stack on one of ours with 256 KB, may touch
@@ -109,8 +112,22 @@ static BY_SEGMENTATION: AtomicBool = AtomicBool::new(false);
 /// Whoever wants SIGBUS or SIGSEGV for other addresses installs a handler before: it is called for those. One that is installed after takes
 /// them all away.
 pub fn install(handler: fn(Fault) -> Verdict) -> Result<(), InstallError> {
+    let mut lands = LANDS.lock().unwrap_or_else(PoisonError::into_inner);
     HANDLER.set(handler).map_err(|_| InstallError::Installed)?;
-    signals::install(BY_SEGMENTATION.load(Ordering::SeqCst)).map_err(InstallError::System)
+    signals::install(BY_SEGMENTATION.load(Ordering::SeqCst)).map_err(InstallError::System)?;
+    *lands = true;
+    Ok(())
+}
+
+/// Sees to it that this process survives careful reads of memory that is gone: by the heap's handler if there is one, else by one of their own,
+/// which a heap's may follow.
+pub(crate) fn install_landings() -> Result<(), Errno> {
+    let mut lands = LANDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*lands {
+        signals::install_landings()?;
+        *lands = true;
+    }
+    Ok(())
 }
 
 /// Calls `hook` on a thread that touches what is lost, before the process ends; it may end the thread's work in another way and not return. Set once;
@@ -151,6 +168,9 @@ enum Next {
 }
 
 fn serve(interrupted: &Interrupted) -> Next {
+    if interrupted.land_in_careful_read() {
+        return Next::Return;
+    }
     let is_shared = interrupted.is_fault && images::place(interrupted.address).is_some();
     match HANDLER.get().filter(|_| is_shared) {
         // SAFETY: the context of this very signal, whose handler blocks all others but those of faults.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::kernel;
+use crate::kernel::{self, Protection};
 use crate::memory::MemoryError;
 use crate::space::{HEAP_BYTES, index};
 
@@ -56,7 +56,7 @@ impl Frames {
     }
 
     fn map(file: OwnedFd, bytes: u64) -> Result<Self, MemoryError> {
-        let alias = kernel::map_shared(file.as_fd(), index(bytes))
+        let alias = kernel::map_shared(file.as_fd(), index(bytes), Protection::LoadsAndStores)
             .map_err(|source| MemoryError::from_reservation("the frames", 0, source))?;
         let frames = Self { file, bytes, alias };
         // A dump of a process would make a frame of every page of it, and end only when memory does.

@@ -71,7 +71,7 @@ pub(crate) fn reserve(bytes: usize, protection: Protection) -> Result<usize, Err
 }
 
 /// Maps a file's memory, shared, wherever there is room.
-pub(crate) fn map_shared(file: BorrowedFd<'_>, bytes: usize) -> Result<usize, Errno> {
+pub(crate) fn map_shared(file: BorrowedFd<'_>, bytes: usize, protection: Protection) -> Result<usize, Errno> {
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     // SAFETY: new addresses.
     unsafe {
@@ -80,7 +80,7 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, bytes: usize) -> Result<usize, Er
             [
                 0,
                 bytes,
-                Protection::LoadsAndStores.bits(),
+                protection.bits(),
                 flags.cast_unsigned() as usize,
                 file.as_raw_fd().cast_unsigned() as usize,
                 0,

@@ -16,10 +16,15 @@
 //! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
 //! | [`software`] | how does other code do the same? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
+//! | [`far`] | how does a cell name what it, or another, lets all read? |
+//! | [`published`] | how does it let them, and change that while they read? |
+//! | [`careful`] | how does one read it, of a cell that may be dead or mad? |
 //! | [`mechanism`] | what can this kernel do for it? |
 
 mod access;
+pub mod careful;
 pub mod exports;
+pub mod far;
 pub mod fault;
 mod frames;
 pub mod guests;
@@ -28,10 +33,12 @@ mod imported;
 mod kernel;
 pub mod layout;
 pub mod lent;
+mod mapping;
 pub mod mechanism;
 pub mod memory;
 pub mod present;
 mod protections;
+pub mod published;
 pub mod software;
 pub mod space;
 mod state;
@@ -40,7 +47,9 @@ pub mod threads;
 mod userfaultfd;
 
 pub use self::{
+    careful::{Careful, CarefulError, Peer, Remote, Source, careful, careful_within},
     exports::Exports,
+    far::{Far, Structure},
     fault::{
         Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
         set_loss_hook,
@@ -50,6 +59,7 @@ pub use self::{
     layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
     lent::Lent,
     memory::{Control, Memory, MemoryError, MemoryOptions},
+    published::{Full, PublishError, Published},
     space::{
         HEAP_BYTES, HEAP_START, IMAGES_BYTES, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, TABLE_BYTES,
         TABLE_START, pointer, state_address,

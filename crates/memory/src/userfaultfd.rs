@@ -121,7 +121,9 @@ impl Userfaultfd {
     pub(crate) fn continues_protected(&self) -> bool {
         let Ok(frames) = Frames::create_small() else { return false };
         // What one page of the alias is for.
-        let Ok(address) = kernel::map_shared(frames.file(), PAGE_BYTES) else { return false };
+        let Ok(address) = kernel::map_shared(frames.file(), PAGE_BYTES, Protection::LoadsAndStores) else {
+            return false;
+        };
         let run = Run { address, frame: 0, bytes: PAGE_BYTES };
         let works = self.register(address, PAGE_BYTES).is_ok()
             && self.change(&frames, run, Access::Invalid, Access::ReadOnly, false).is_ok();

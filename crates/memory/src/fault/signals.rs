@@ -24,7 +24,12 @@ const ERROR_IS_STORE: i64 = 1 << 1;
 /// The kernel's set of signals.
 pub(super) type Mask = u64;
 
-static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
+/// What was done about [`SIGNALS`] before there was a handler of ours.
+type Actions = [libc::sigaction; 2];
+
+static PREVIOUS: OnceLock<Actions> = OnceLock::new();
+/// Before that of [`install_landings`].
+static PREVIOUS_OF_LANDINGS: OnceLock<Actions> = OnceLock::new();
 /// A word that a child by `fork` finds to be zero.
 static OWN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -44,6 +49,12 @@ pub(super) struct Interrupted {
 }
 
 impl Interrupted {
+    /// As [`land_in_careful_read`].
+    pub(super) fn land_in_careful_read(&self) -> bool {
+        // SAFETY: the context of the signal that is being handled.
+        unsafe { land_in_careful_read(self.context) }
+    }
+
     /// Lets a thread that was moving a system call's bytes go on where it says that the address is bad. Whether it was one.
     pub(super) fn land_in_system_call(&self) -> bool {
         if !self.is_raised {
@@ -60,33 +71,46 @@ impl Interrupted {
     }
 }
 
+type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
 pub(super) fn install(by_segmentation: bool) -> Result<(), Errno> {
     mark_own_process()?;
-    let previous = SIGNALS.map(|signal| {
+    // Before any signal can come that is to be handed on.
+    let _ = PREVIOUS.set(actions());
+    // SIGBUS of the heap needs room for a protocol, which is on the thread's own stack. SIGSEGV may mean that there is none left.
+    handle(libc::SIGBUS, on_signal, 0)?;
+    handle(libc::SIGSEGV, on_signal, if by_segmentation { 0 } else { libc::SA_ONSTACK })
+}
+
+/// For a process without a heap: a handler that knows the careful read's instructions, and hands all else on. It needs a few hundred bytes
+/// of stack, so it runs where the thread wants signals to be handled.
+pub(super) fn install_landings() -> Result<(), Errno> {
+    let _ = PREVIOUS_OF_LANDINGS.set(actions());
+    SIGNALS.into_iter().try_for_each(|signal| handle(signal, on_signal_to_land, libc::SA_ONSTACK))
+}
+
+/// What is done now.
+fn actions() -> Actions {
+    SIGNALS.map(|signal| {
         // SAFETY: zeros are an action; this only asks.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &raw mut action);
             action
         }
-    });
-    // Before any signal can come that is to be handed on.
-    let _ = PREVIOUS.set(previous);
-    // SIGBUS of the heap needs room for a protocol, which is on the thread's own stack. SIGSEGV may mean that there is none left.
-    handle(libc::SIGBUS, 0)?;
-    handle(libc::SIGSEGV, if by_segmentation { 0 } else { libc::SA_ONSTACK })
+    })
 }
 
 /// From now on SIGSEGV is handled on the thread's own stack.
 pub(super) fn leave_alternate_stack() {
     // It was installed before: this changes a flag.
-    let _ = handle(libc::SIGSEGV, 0);
+    let _ = handle(libc::SIGSEGV, on_signal, 0);
 }
 
-fn handle(signal: c_int, flags: c_int) -> Result<(), Errno> {
+fn handle(signal: c_int, handler: Handler, flags: c_int) -> Result<(), Errno> {
     // SAFETY: zeros are an action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | flags;
     // SAFETY: a set of our own. The handler does only what may be done in one.
     let done = unsafe {
@@ -123,19 +147,55 @@ extern "C" fn on_signal(signal: c_int, information: *mut libc::siginfo_t, contex
     };
     if let Next::Chain = super::serve(&interrupted) {
         // SAFETY: what this handler was given.
-        unsafe { chain(signal, information, context) };
+        unsafe { chain(PREVIOUS.get(), signal, information, context) };
     }
     // SAFETY: the thread's own word.
     unsafe { *libc::__errno_location() = error };
+}
+
+extern "C" fn on_signal_to_land(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: what this handler was given.
+    unsafe {
+        if !land_in_careful_read(context) {
+            let error = last_error();
+            chain(PREVIOUS_OF_LANDINGS.get(), signal, information, context);
+            *libc::__errno_location() = error;
+        }
+    }
+}
+
+/// Lets a thread that was stopped where it reads a peer's memory go on where that says so. Whether it was there. What the kernel says about the reason
+/// is not asked for: a file cut short, failed hardware and a mapping that is gone are all the same to who reads.
+///
+/// # Safety
+/// `context` is that of the signal that is being handled.
+unsafe fn land_in_careful_read(context: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let is_store = registers[libc::REG_TRAPNO as usize] == TRAP_PAGE_FAULT
+        && registers[libc::REG_ERR as usize] & ERROR_IS_STORE != 0;
+    // There it stores to memory of our own alone: that this is bad is nobody else's fault.
+    if is_store {
+        return false;
+    }
+    let instruction = &mut registers[libc::REG_RIP as usize];
+    let Some(landing) = crate::careful::landing(index(instruction.cast_unsigned())) else { return false };
+    *instruction = landing.cast_signed() as i64;
+    true
 }
 
 /// Does what would have been done without us.
 ///
 /// # Safety
 /// The arguments are those of the signal's handler.
-unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+unsafe fn chain(
+    previous: Option<&Actions>,
+    signal: c_int,
+    information: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
     let which = usize::from(signal == libc::SIGSEGV);
-    let previous = PREVIOUS.get().map(|previous| previous[which]);
+    let previous = previous.map(|previous| previous[which]);
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         // SAFETY: the kernel's own field.
@@ -161,8 +221,7 @@ unsafe fn chain(signal: c_int, information: *mut libc::siginfo_t, context: *mut 
         }
         block(mask);
         if action.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                std::mem::transmute(handler);
+            let handler: Handler = std::mem::transmute(handler);
             handler(signal, information, context);
         } else {
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
