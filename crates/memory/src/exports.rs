@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::frames::Frames;
 use crate::guests::{Guests, NoGuard, Pages};
@@ -40,14 +40,29 @@ pub struct Exports {
 impl Exports {
     /// Makes frames for so many bytes, which are whole pages. They cost nothing until they are touched.
     pub fn create(bytes: u64) -> Result<Self, MemoryError> {
-        let frames = Frames::create_of(bytes)?;
-        Ok(Self {
-            frames,
-            bytes,
-            present: Pages::default(),
-            importers: Guests::default(),
-            aside: BTreeMap::new(),
-        })
+        Frames::create_guarded(bytes).map(|frames| Self::of(frames, bytes))
+    }
+
+    /// Takes over frames whose home is no more, and which nobody has looked at since they were emptied ([`Orphaned::empty`](crate::Orphaned::empty)). Who had
+    /// imported them may be admitted again, by what its guard was kept for: it has them mapped still.
+    pub fn adopt(file: OwnedFd) -> Result<Self, MemoryError> {
+        let bytes = crate::frames::check(file.as_fd())?;
+        Frames::adopt(file).map(|frames| Self::of(frames, bytes))
+    }
+
+    fn of(frames: Frames, bytes: u64) -> Self {
+        let (present, importers, aside) = (Pages::default(), Guests::default(), BTreeMap::new());
+        Self { frames, bytes, present, importers, aside }
+    }
+
+    /// All that importers had is gone, and nothing is shown to them any more. What has become of them, [`Exports::forget_dead`] finds out: until then
+    /// this is to be kept, or they could store to what they have mapped.
+    pub fn close(&mut self) {
+        self.importers.dismiss_all();
+        self.aside.clear();
+        self.present.forget(0..self.bytes / PAGE);
+        // Nothing is left to be lost if it is refused.
+        let _ = self.frames.punch(0, self.bytes);
     }
 
     /// What importers map.

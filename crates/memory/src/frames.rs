@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 
 use crate::kernel::{self, Protection};
@@ -40,6 +40,16 @@ impl Frames {
         rustix::fs::ftruncate(&file, bytes).map_err(system("size the frames' file"))?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("seal the frames' file"))?;
         Self::map(file, bytes)
+    }
+
+    /// As [`Frames::create_of`], for processes that do not have all rights to them. They get the descriptor, map it and close it: none of them can seal
+    /// it further, which would keep us from taking frames away, nor open it once more by a name that the kernel has for it.
+    pub(crate) fn create_guarded(bytes: u64) -> Result<Self, MemoryError> {
+        let frames = Self::create_of(bytes)?;
+        let done = rustix::fs::fcntl_add_seals(&frames.file, SealFlags::SEAL)
+            .and_then(|()| rustix::fs::fchmod(&frames.file, Mode::empty()));
+        done.map_err(|source| MemoryError::System { action: "seal the frames' file", source })?;
+        Ok(frames)
     }
 
     /// One frame, for trying out what the kernel can do.
@@ -115,9 +125,12 @@ impl Frames {
 
     /// Gives the memory of a range of whole pages back. All mappings of it, in all processes, lose it; whoever looks next finds zeros.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        kernel::allocate(self.file(), mode, offset, bytes)
+        punch(self.file(), offset, bytes)
     }
+}
+
+pub(crate) fn punch(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
+    kernel::allocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
 }
 
 /// How long frames are that another process made: an allegation, until seals and size are seen.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -12,8 +13,9 @@ use crate::memory::MemoryError;
 use crate::space::{PAGE_BYTES, index};
 use crate::userfaultfd::Userfaultfd;
 
-/// A guest whose mappings change all the time cannot be fenced in. It has so many tries, then it is killed.
-const FENCING_TRIES: usize = 100_000;
+/// A guest whose mappings change cannot be fenced in until they have changed: the kernel says EAGAIN. What a program does to its own memory takes
+/// microseconds; who moves what is guarded never gets done with it (see [`Userfaultfd::open_guard`]). It has so long, then it is killed.
+const FENCE_LIMIT: Duration = Duration::from_millis(20);
 
 /// Who may load and store to which of some frames, outside this process. Ranges count from the first frame.
 #[derive(Debug, Default)]
@@ -87,26 +89,35 @@ impl Guests {
 
     /// A guest is no more. It may not store any more, whatever it believes.
     pub fn dismiss(&mut self, number: u32) {
-        let granted: Vec<u64> =
-            self.writers.iter().filter(|(_, grant)| grant.to.contains(&number)).map(|(&at, _)| at).collect();
-        for at in granted {
-            let grant = self.writers.get_mut(&at).expect("just seen");
-            grant.to.retain(|&to| to != number);
-            let bytes = grant.bytes;
-            if grant.to.is_empty() {
-                self.writers.remove(&at);
+        let mut runs = Runs::default();
+        self.writers.retain(|&at, grant| {
+            if grant.to.contains(&number) {
+                grant.to.retain(|&to| to != number);
+                runs.add(&self.guests, number, at..at + grant.bytes);
             }
-            self.fence(number, at, bytes);
-        }
+            !grant.to.is_empty()
+        });
+        runs.fence(&self.guests);
         if let Some(guest) = self.guests.get_mut(&number) {
             guest.is_dismissed = true;
         }
         self.forget_dead();
     }
 
-    /// Guards of processes that are gone are closed: while one lives, that would let it store.
+    /// Nobody may store, nor is shown anything, any more.
+    pub(crate) fn dismiss_all(&mut self) {
+        self.revoke(&(0..u64::MAX));
+        self.guests.values_mut().for_each(|guest| guest.is_dismissed = true);
+        self.forget_dead();
+    }
+
+    /// Guards of processes that are gone are closed: while one lives, that would let it store. Who moves guarded memory is ended.
     pub fn forget_dead(&mut self) {
         self.guests.retain(|_, guest| {
+            // Of no page: that changes nothing, and is told whether mappings change.
+            if protect(&guest.guard, guest.address, 0, true) == Err(Errno::AGAIN) {
+                guest.end();
+            }
             let lives = || protect(&guest.guard, guest.address, PAGE_BYTES, true) != Err(Errno::SRCH);
             !guest.is_dismissed || lives()
         });
@@ -136,15 +147,12 @@ impl Guests {
         let guest = self.guests.get(&number).filter(|guest| !guest.is_dismissed);
         let Some(Guest { guard, address, .. }) = guest else { return Ok(()) };
         let (at, bytes) = (index(range.start), index(range.end - range.start));
-        let (address, mut done, mut tries) = (address + at, 0, 0);
+        let (address, mut done, mut patience) = (address + at, 0, Patience::default());
         while done < bytes {
             let page = address + done;
             match guard.try_map(page, bytes - done, is_protected) {
                 (Ok(()), _) => break,
-                (Err(Errno::AGAIN), mapped) if tries < FENCING_TRIES => {
-                    tries += usize::from(mapped == 0);
-                    done += mapped;
-                }
+                (Err(Errno::AGAIN), mapped) if mapped > 0 || patience.lasts() => done += mapped,
                 (Err(Errno::EXIST), _) => {
                     if !is_protected {
                         let _ = protect(guard, page, PAGE_BYTES, false);
@@ -163,55 +171,87 @@ impl Guests {
 
     /// No guest may store to a range any more. When it returns, none does.
     pub fn revoke(&mut self, range: &Range<u64>) {
-        let granted: Vec<u64> = self.writers.range(range.clone()).map(|(&at, _)| at).collect();
-        for at in granted {
-            let grant = self.writers.remove(&at).expect("just seen");
+        let mut runs = Runs::default();
+        for (at, grant) in self.writers.extract_if(range.clone(), |_, _| true) {
             for &number in &grant.to {
-                self.fence(number, at, grant.bytes);
+                runs.add(&self.guests, number, at..at + grant.bytes);
             }
+        }
+        runs.fence(&self.guests);
+    }
+}
+
+/// Pieces that lie in a row, of one guest each: to fence one of a thousand pages takes the kernel a tenth of what a thousand of one take.
+#[derive(Default)]
+struct Runs(Vec<(u32, Range<u64>)>);
+
+impl Runs {
+    /// Pieces come in the order of their places.
+    fn add(&mut self, guests: &BTreeMap<u32, Guest>, number: u32, piece: Range<u64>) {
+        match self.0.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, run)) if run.end == piece.start => run.end = piece.end,
+            Some((_, run)) => fence(guests, number, &std::mem::replace(run, piece)),
+            None => self.0.push((number, piece)),
         }
     }
 
-    /// A guest may not store to a range. If that cannot be had, it ends.
-    fn fence(&self, number: u32, at: u64, bytes: u64) {
-        let Some(guest) = self.guests.get(&number) else { return };
-        let address = guest.address + index(at);
-        let fenced = protect(&guest.guard, address, index(bytes), true);
-        if !matches!(fenced, Ok(()) | Err(Errno::SRCH)) {
-            // If it has unmapped a part, the kernel says so and leaves the rest alone.
-            for page in (0..index(bytes)).step_by(PAGE_BYTES) {
-                guest.fence_page(address + page);
-            }
-        }
+    fn fence(self, guests: &BTreeMap<u32, Guest>) {
+        self.0.into_iter().for_each(|(number, run)| fence(guests, number, &run));
+    }
+}
+
+/// A guest may not store to a range. If that cannot be had, it ends.
+fn fence(guests: &BTreeMap<u32, Guest>, number: u32, range: &Range<u64>) {
+    let Some(guest) = guests.get(&number) else { return };
+    let (address, bytes) = (guest.address + index(range.start), index(range.end - range.start));
+    match protect(&guest.guard, address, bytes, true) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        // It has unmapped a part: the kernel says so, and leaves the rest alone.
+        Err(Errno::NOENT) => guest.fence_pages(address, bytes),
+        Err(_) => guest.end(),
     }
 }
 
 impl Guest {
-    fn fence_page(&self, address: usize) {
-        let mut fenced = protect(&self.guard, address, PAGE_BYTES, true);
-        while !is_fenced(fenced) {
-            let _ = pidfd_send_signal(&self.process, Signal::KILL);
-            // Its memory is gone some microseconds later; no thread of it runs any more.
-            std::thread::yield_now();
-            fenced = protect(&self.guard, address, PAGE_BYTES, true);
+    fn fence_pages(&self, address: usize, bytes: usize) {
+        for page in (address..address + bytes).step_by(PAGE_BYTES) {
+            match protect(&self.guard, page, PAGE_BYTES, true) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::SRCH) => return,
+                Err(_) => return self.end(),
+            }
         }
     }
-}
 
-/// No process, or nothing of ours in it: nobody stores.
-fn is_fenced(outcome: Result<(), Errno>) -> bool {
-    matches!(outcome, Ok(()) | Err(Errno::SRCH | Errno::NOENT))
+    /// Returns when no thread of it runs any more, however long that takes: until then it could store.
+    fn end(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        while self.guard.try_write_protect(self.address, PAGE_BYTES, true) != Err(Errno::SRCH) {
+            // Its memory is gone some microseconds later.
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn protect(guard: &Userfaultfd, address: usize, bytes: usize, is_protected: bool) -> Result<(), Errno> {
-    let mut outcome = Ok(());
-    for _ in 0..FENCING_TRIES {
-        outcome = guard.try_write_protect(address, bytes, is_protected);
-        if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
-            break;
+    let mut patience = Patience::default();
+    loop {
+        match guard.try_write_protect(address, bytes, is_protected) {
+            Err(Errno::AGAIN | Errno::INTR) if patience.lasts() => {}
+            outcome => return outcome,
         }
     }
-    outcome
+}
+
+/// How long somebody is waited for whose mappings change: the clock is read only when they do.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn lasts(&mut self) -> bool {
+        std::thread::yield_now();
+        self.0.get_or_insert_with(Instant::now).elapsed() < FENCE_LIMIT
+    }
 }
 
 /// Which pages of a file have something, a bit each. Takes memory for the parts that have.

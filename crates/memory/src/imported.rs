@@ -21,7 +21,9 @@ pub struct Guard(Userfaultfd);
 impl Guard {
     /// An error where the kernel has no userfaultfd: nobody can guard anything.
     pub fn new() -> Result<Self, MemoryError> {
-        Userfaultfd::open_whole().map(Self).map_err(MemoryError::NoUserfaultfd)
+        Userfaultfd::open_whole().map_err(MemoryError::NoUserfaultfd)?;
+        let guard = Userfaultfd::open_guard();
+        guard.map(Self).map_err(|_| MemoryError::NoUserfaultfd("this kernel lacks a part of it"))
     }
 }
 
@@ -71,11 +73,12 @@ impl Memory {
         })
     }
 
-    /// The home guards it: threads may come.
-    pub fn open_import(&self, layout: &Layout) -> Result<(), MemoryError> {
+    /// The home guards it: threads may come. Who is only to read gets no mapping that it could store through, be something granted or not.
+    pub fn open_import(&self, layout: &Layout, to_store: bool) -> Result<(), MemoryError> {
         let (address, bytes) = span(layout);
+        let protection = if to_store { Protection::LoadsAndStores } else { Protection::Loads };
         // SAFETY: mapped by `import`.
-        unsafe { kernel::protect(address, bytes, Protection::LoadsAndStores) }
+        unsafe { kernel::protect(address, bytes, protection) }
             .map_err(|source| MemoryError::from_mapping("open memory of another cell", source))
     }
 

@@ -11,6 +11,7 @@
 //! | [`exports`] | what may other processes do with frames that are homed here? |
 //! | [`lent`] | what may other processes do with this one's own memory? |
 //! | [`guests`] | who are they, and how are they stopped? |
+//! | [`orphans`] | and when the home is gone? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
 //! | [`present`] | what has another process filled already? |
 //! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
@@ -36,6 +37,7 @@ pub mod lent;
 mod mapping;
 pub mod mechanism;
 pub mod memory;
+pub mod orphans;
 pub mod present;
 mod protections;
 pub mod published;
@@ -59,6 +61,7 @@ pub use self::{
     layout::{Grain, LARGEST_BLOCK_BYTES, Layout, LayoutError},
     lent::Lent,
     memory::{Control, Memory, MemoryError, MemoryOptions},
+    orphans::{KeptGuard, Orphaned},
     published::{Full, PublishError, Published},
     space::{
         HEAP_BYTES, HEAP_START, IMAGES_BYTES, PAGE_BYTES, SMALLEST_BLOCK_BYTES, STATE_START, TABLE_BYTES,

@@ -33,6 +33,7 @@ const UFFDIO_CONTINUE: u32 = 0xc020_aa07;
 /// marks survive where there is no entry; and all of it by SIGBUS.
 const FEATURES: u64 = PAGEFAULT_FLAG_WP | MISSING_SHMEM | SIGBUS | MINOR_SHMEM | WP_HUGETLBFS_SHMEM;
 const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const EVENT_REMAP: u64 = 1 << 2;
 const MISSING_SHMEM: u64 = 1 << 5;
 const SIGBUS: u64 = 1 << 7;
 const MINOR_SHMEM: u64 = 1 << 10;
@@ -109,9 +110,22 @@ impl Userfaultfd {
         Ok(userfaultfd)
     }
 
+    /// One for memory that another process guards, once [`Userfaultfd::open_whole`] has found that this kernel has all that is needed.
+    ///
+    /// Memory that is moved loses its guard, unless whoever has this descriptor is to be told: then it keeps it, and whoever moves it waits until that
+    /// one has listened. Nobody does. So it stands still with all in its place, and changes of what is guarded end with EAGAIN: its home
+    /// ends it.
+    pub(crate) fn open_guard() -> Result<Self, Errno> {
+        Self::open_with(FEATURES | EVENT_REMAP)
+    }
+
     pub(crate) fn open() -> Result<Self, Errno> {
+        Self::open_with(FEATURES)
+    }
+
+    fn open_with(features: u64) -> Result<Self, Errno> {
         let descriptor = kernel::userfaultfd()?;
-        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
+        let mut api = Api { api: API, features, ioctls: 0 };
         // SAFETY: the structure that this request is defined with; no memory is touched.
         unsafe { kernel::ioctl(descriptor.as_fd(), UFFDIO_API, &mut api) }?;
         Ok(Self { descriptor })

@@ -147,7 +147,7 @@ impl Guest {
     /// Maps an allocation's frames. Until the lead has shown them, each touch is stopped.
     pub(crate) fn map(&self, memory: &Memory, layout: &Layout) -> Result<(), MemoryError> {
         memory.import_under(&self.guard, layout, self.frames.as_fd(), layout.offset())?;
-        memory.open_import(layout)
+        memory.open_import(layout, true)
     }
 }
 

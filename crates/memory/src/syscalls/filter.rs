@@ -21,11 +21,22 @@ const IF_EQUAL: u16 = 0x15;
 const IF_GREATER: u16 = 0x25;
 const IF_AT_LEAST: u16 = 0x35;
 const SUBTRACT: u16 = 0x14;
+const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
 const STOP: u32 = 0x0003_0000 | OURS as u32;
 const REFUSE: u32 = 0x0005_0000 | libc::ENOSYS as u32;
+const FORBID: u32 = 0x0005_0000 | libc::EPERM as u32;
+
+/// What imported memory must not be told, whoever says it: that children have it too, without its guard; and that its frames are given back, which
+/// are another's. Nobody here says either.
+pub(super) const FORBIDDEN_ADVICE: [u32; 2] =
+    [libc::MADV_DOFORK.cast_unsigned(), libc::MADV_REMOVE.cast_unsigned()];
+
+/// Of requests to devices, the second byte says to which kind. This is userfaultfd's.
+const KIND_OF_REQUEST: u32 = 0xff00;
+const USERFAULTFD_REQUEST: u32 = 0xaa00;
 
 /// Where things stand in what the machine sees.
 const NUMBER: u32 = 0;
@@ -38,6 +49,12 @@ const X86_64: u32 = 0xc000_003e;
 /// Calls of the 32-bit ABI in 64-bit programs.
 const X32: u32 = 0x4000_0000;
 
+/// Whether a request to a device is one to a userfaultfd.
+#[expect(clippy::cast_possible_truncation, reason = "requests are 32 bits")]
+pub(super) fn is_userfaultfds(request: usize) -> bool {
+    request as u32 & KIND_OF_REQUEST == USERFAULTFD_REQUEST
+}
+
 /// What is done at the end of a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Then {
@@ -47,6 +64,8 @@ enum Then {
     /// The same, of code whose address no other process has.
     OwnCovered,
     RefuseRing,
+    /// Stop it if it comes from this process's code, and refuse it otherwise: code that came later, or that no file contains, is not known to be ours.
+    Forbid,
 }
 
 /// A place to jump to, known later.
@@ -77,11 +96,19 @@ pub(super) fn program(shared: &Range<usize>, code: &[Code]) -> Vec<Instruction> 
         program.land(Then::Look(look));
         program.look(look, shared);
     }
-    for then in [Then::Covered, Then::OwnCovered, Then::RefuseRing] {
+    for (then, otherwise) in [
+        (Then::Covered, ALLOW),
+        (Then::OwnCovered, ALLOW),
+        (Then::RefuseRing, REFUSE),
+        (Then::Forbid, FORBID),
+    ] {
         program.land(then);
+        if then == Then::Forbid {
+            program.comes_from_us();
+        }
         let covers = |code: &&Code| then != Then::OwnCovered || code.is_own;
         program.comes_from(code.iter().filter(covers));
-        program.emit(RETURN, if then == Then::RefuseRing { REFUSE } else { ALLOW });
+        program.emit(RETURN, otherwise);
     }
     debug_assert!(program.holes.is_empty());
     program.code
@@ -178,6 +205,42 @@ impl Program {
                 self.look_at_arguments(0b110, shared);
             }
             Look::Arguments(mask) => self.look_at_arguments(mask, shared),
+            Look::Advice => {
+                self.emit(LOAD, ARGUMENTS + 8 * 2);
+                self.branch(IF_EQUAL, FORBIDDEN_ADVICE[0], 1, 0);
+                self.branch(IF_EQUAL, FORBIDDEN_ADVICE[1], 0, 7);
+                // What begins before shared memory may reach into it, if it is long.
+                self.emit(LOAD, ARGUMENTS + UPPER);
+                self.branch(IF_AT_LEAST, halves(shared.end).0, 4, 0);
+                self.branch(IF_AT_LEAST, halves(shared.start).0, 2, 0);
+                self.emit(LOAD, ARGUMENTS + 8 + UPPER);
+                self.branch(IF_EQUAL, 0, 1, 0);
+                self.jump_to(Then::Forbid);
+                self.emit(RETURN, ALLOW);
+                self.look_at_arguments(0b1, shared);
+            }
+            Look::AdviceVector => {
+                self.emit(LOAD, ARGUMENTS + 8 * 3);
+                self.branch(IF_EQUAL, FORBIDDEN_ADVICE[0], 1, 0);
+                self.branch(IF_EQUAL, FORBIDDEN_ADVICE[1], 0, 1);
+                self.jump_to(Then::Forbid);
+                self.jump_to(Then::OwnCovered);
+            }
+            Look::Moved(mask) => {
+                let (first, end) = (halves(shared.start).0, halves(shared.end).0);
+                self.emit(LOAD, ARGUMENTS + UPPER);
+                self.emit(SUBTRACT, first);
+                self.branch(IF_AT_LEAST, end - first, 1, 0);
+                self.jump_to(Then::Forbid);
+                self.look_at_arguments(mask, shared);
+            }
+            Look::Control => {
+                self.emit(LOAD, ARGUMENTS + 8);
+                self.emit(AND, KIND_OF_REQUEST);
+                self.branch(IF_EQUAL, USERFAULTFD_REQUEST, 0, 1);
+                self.jump_to(Then::OwnCovered);
+                self.look_at_arguments(0b100, shared);
+            }
         }
     }
 
@@ -189,6 +252,17 @@ impl Program {
             self.branch(IF_AT_LEAST, end - first, 1, 0);
             self.jump_to(Then::Covered);
         }
+        self.emit(RETURN, ALLOW);
+    }
+
+    /// Lets through what this crate does itself.
+    fn comes_from_us(&mut self) {
+        let (upper, lower) = halves(super::stub::PAGE);
+        self.emit(LOAD, INSTRUCTION + UPPER);
+        self.branch(IF_EQUAL, upper, 0, 4);
+        self.emit(LOAD, INSTRUCTION);
+        self.branch(IF_AT_LEAST, lower, 0, 2);
+        self.branch(IF_AT_LEAST, lower + super::stub::PAGE_BYTES as u32, 1, 0);
         self.emit(RETURN, ALLOW);
     }
 
@@ -240,6 +314,7 @@ mod tests {
             match code {
                 LOAD => a = words[k as usize / 4],
                 SUBTRACT => a = a.wrapping_sub(k),
+                AND => a &= k,
                 JUMP => at += k as usize,
                 IF_EQUAL => at += jump(a == k),
                 IF_GREATER => at += jump(a > k),
@@ -309,12 +384,46 @@ mod tests {
     #[test]
     fn rings_are_refused_everywhere() {
         let ring = libc::SYS_io_uring_setup;
-        assert_eq!(verdict(ring, HERE, [8, PRIVATE, 0, 0, 0, 0]), STOP, "for a message");
-        assert_eq!(verdict(ring, ELSEWHERE, [8, PRIVATE, 0, 0, 0, 0]), REFUSE);
+        for ring in [ring, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+            assert_eq!(verdict(ring, HERE, [8, PRIVATE, 0, 0, 0, 0]), STOP, "for a message");
+            assert_eq!(verdict(ring, ELSEWHERE, [8, PRIVATE, 0, 0, 0, 0]), REFUSE);
+        }
         assert_eq!(verdict(ring | libc::c_long::from(X32), ELSEWHERE, [0; 6]), REFUSE);
         let of_32_bits = |number| run(&program(&SHARED, &code()), 0x4000_0003, number, 0, [0; 6]);
         assert_eq!(of_32_bits(425), REFUSE);
         assert_eq!(of_32_bits(3), ALLOW);
+    }
+
+    #[test]
+    fn what_undoes_a_guard_is_refused_wherever_it_comes_from() {
+        let stub = super::super::stub::PAGE + 2;
+        for (advice, elsewhere) in
+            [(libc::MADV_DOFORK, FORBID), (libc::MADV_REMOVE, FORBID), (libc::MADV_DONTNEED, ALLOW)]
+        {
+            let advise = |instruction, address, bytes| {
+                verdict(libc::SYS_madvise, instruction, [address, bytes, advice as usize, 0, 0, 0])
+            };
+            for address in [SHARED.start, SHARED.end - 1] {
+                assert_eq!(advise(HERE, address, 1), STOP, "with a message");
+                assert_eq!(advise(ELSEWHERE, address, 1), elsewhere);
+                assert_eq!(advise(stub, address, 1), ALLOW);
+            }
+            assert_eq!(advise(ELSEWHERE, SHARED.start - 4096, 1 << 32), elsewhere, "reaches into it");
+            assert_eq!(advise(ELSEWHERE, SHARED.start - 4096, 4096), ALLOW);
+            assert_eq!(advise(HERE, SHARED.end, 1 << 40), ALLOW);
+            let vector = [1, PRIVATE, 1, advice as usize, 0, 0];
+            assert_eq!(verdict(libc::SYS_process_madvise, ELSEWHERE, vector), elsewhere);
+            assert_eq!(verdict(libc::SYS_process_madvise, HERE, vector), STOP);
+        }
+        for number in [libc::SYS_mremap, libc::SYS_remap_file_pages] {
+            let moves = |instruction, from| verdict(number, instruction, [from, 4096, 4096, 3, PRIVATE, 0]);
+            assert_eq!([moves(HERE, SHARED.start), moves(ELSEWHERE, SHARED.start)], [STOP, FORBID]);
+            assert_eq!([moves(stub, SHARED.start), moves(HERE, PRIVATE)], [ALLOW, ALLOW]);
+        }
+        let requests =
+            |instruction, request| verdict(libc::SYS_ioctl, instruction, [5, request, PRIVATE, 0, 0, 0]);
+        assert_eq!([requests(HERE, 0xc018_aa06), requests(stub, 0xc018_aa06)], [STOP, ALLOW]);
+        assert_eq!([requests(ELSEWHERE, 0xc018_aa06), requests(HERE, 0x5401)], [ALLOW, ALLOW]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::scratch::Scratch;
 use super::signal::{self, Context};
 use super::stub::raw;
 use super::table::{self, Length, Piece, Row, Way};
-use super::{futex, is_shared, refuse, report, vectored};
+use super::{filter, futex, is_shared, refuse, report, vectored};
 
 /// How often a call is made that finds no right although it was just there: others may take it away each time.
 const TRIES: usize = 8;
@@ -59,7 +59,11 @@ pub(super) fn perform(scratch: &mut Scratch, call: &Call, context: &mut Context)
         Way::SignalAction => signal::set_action(call),
         Way::Refused => refuse::addresses(call, row),
         Way::Clone => clone(call, row, context),
-        Way::RefusedVector => refuse::vector(call),
+        Way::RefusedVector | Way::AdviceVector => refuse::vector(call),
+        Way::Advice => refuse::advice(call, row),
+        Way::Moved => refuse::addresses(call, row),
+        Way::Control if filter::is_userfaultfds(call.arguments[1]) => refuse::guard(call),
+        Way::Control => pieces(scratch, call, row),
         Way::RefusedTransfers => refuse::transfers(call),
         Way::Userfaultfd => refuse::userfaultfd(call),
         Way::Ring => refuse::ring(call),

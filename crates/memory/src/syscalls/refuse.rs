@@ -3,11 +3,12 @@
 
 use super::bounce::BAD_ADDRESS;
 use super::copy::load_words;
-use super::is_shared;
+use super::filter::FORBIDDEN_ADVICE;
 use super::meaning::is_address;
 use super::perform::{Call, untold};
 use super::report;
 use super::table::{Piece, Row};
+use super::{SHARED, is_shared};
 
 const NOT_PERMITTED: isize = -(libc::EPERM as isize);
 /// Of arrays that are looked at; the kernel takes no longer ones of buffers.
@@ -31,19 +32,36 @@ pub(super) fn addresses(call: &Call, row: &Row) -> isize {
     }
 }
 
-/// Pages given away, or another process's way into them.
+/// Also of what begins elsewhere and reaches into shared memory, if it is what that must not be told.
+pub(super) fn advice(call: &Call, row: &Row) -> isize {
+    let [address, bytes, advice, ..] = call.arguments;
+    let is_forbidden = FORBIDDEN_ADVICE.iter().any(|&forbidden| forbidden as usize == advice & 0xffff_ffff);
+    let reaches = address < SHARED.start && address.saturating_add(bytes) > SHARED.start;
+    if is_forbidden && reaches { refused(call, SHARED.start) } else { addresses(call, row) }
+}
+
+/// Pages given away, or another process's way into them; or this one's, which would hold on to pages for a while.
 pub(super) fn vector(call: &Call) -> isize {
-    let [_, array, count, ..] = call.arguments;
-    for index in 0..count.min(MOST) {
-        let mut pair = [0; 2];
-        if load_words(array.wrapping_add(index * 16), &mut pair).is_none() {
-            return BAD_ADDRESS;
-        }
-        if is_shared(pair[0]) {
-            return refused(call, pair[0]);
+    let [process, array, count, there, count_there, ..] = call.arguments;
+    let is_by_process =
+        [libc::SYS_process_vm_readv, libc::SYS_process_vm_writev].contains(&(call.number as libc::c_long));
+    let arrays = [(array, count), (there, if is_by_process && is_ours(process) { count_there } else { 0 })];
+    for (array, count) in arrays {
+        for index in 0..count.min(MOST) {
+            let mut pair = [0; 2];
+            if load_words(array.wrapping_add(index * 16), &mut pair).is_none() {
+                return BAD_ADDRESS;
+            }
+            if is_shared(pair[0]) {
+                return refused(call, pair[0]);
+            }
         }
     }
     if is_shared(array) { untold(call, call.arguments, 0b10) } else { call.again() }
+}
+
+fn is_ours(process: usize) -> bool {
+    usize::try_from(std::process::id()).is_ok_and(|ours| ours == process & 0xffff_ffff)
 }
 
 /// Transfers that go on after the call: private memory would have to outlive it, and nobody says until when.
@@ -81,6 +99,14 @@ pub(super) fn transfers(call: &Call) -> isize {
 
 pub(super) fn userfaultfd(call: &Call) -> isize {
     say(call, "is refused in a process with shared memory, which has one of its own. The call fails (EPERM)");
+    NOT_PERMITTED
+}
+
+pub(super) fn guard(call: &Call) -> isize {
+    say(
+        call,
+        "asks something of a userfaultfd, which in a process with shared memory is its own alone. The call fails (EPERM)",
+    );
     NOT_PERMITTED
 }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::CoverError;
 
 /// Behind the state table; no loader, allocator or stack comes here by itself.
-const PAGE: usize = 0x3100_0000_0000;
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE: usize = 0x3100_0000_0000;
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// `syscall; ret`
 const CODE: [u8; 3] = [0x0f, 0x05, 0xc3];

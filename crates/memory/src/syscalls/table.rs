@@ -63,6 +63,12 @@ pub(super) enum Way {
     RefusedTransfers,
     /// Refused as well, and never made by the handler: two would come back.
     Clone,
+    /// Refused as well, and what would undo the guard of imported memory wherever the call comes from.
+    Advice,
+    AdviceVector,
+    Moved,
+    /// Requests to a userfaultfd are refused, for it speaks of the whole process; the others are made after their addresses were touched.
+    Control,
     /// Refused always.
     Userfaultfd,
     Ring,
@@ -94,6 +100,12 @@ pub(super) enum Look {
     SignalMask,
     /// Stop it, and refuse it where it cannot be stopped.
     Ring,
+    /// The same, of what undoes the guard of imported memory (advice, moves); of other calls, at the address.
+    Advice,
+    AdviceVector,
+    Moved(u8),
+    /// Stop requests to a userfaultfd; of others, at the address.
+    Control,
 }
 
 /// Numbers from here on are not known.
@@ -121,11 +133,18 @@ pub(super) fn look(number: usize) -> Look {
         Way::SignalAction => Look::SignalAction,
         Way::SignalMask => Look::SignalMask,
         Way::Ring => Look::Ring,
-        _ => {
-            let bits = row.pieces.iter().enumerate();
-            Look::Arguments(bits.fold(0, |mask, (i, &piece)| mask | (u8::from(piece != Piece::Number) << i)))
-        }
+        Way::Advice => Look::Advice,
+        Way::AdviceVector => Look::AdviceVector,
+        Way::Moved => Look::Moved(addresses(row)),
+        Way::Control => Look::Control,
+        _ => Look::Arguments(addresses(row)),
     }
+}
+
+/// Which arguments are addresses, a bit each.
+fn addresses(row: &Row) -> u8 {
+    let bits = row.pieces.iter().enumerate();
+    bits.fold(0, |mask, (i, &piece)| mask | (u8::from(piece != Piece::Number) << i))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are a few hundred rows")]
@@ -259,6 +278,8 @@ const ROWS: &[Row] = rows![
     SYS_pause [];
     SYS_sched_yield [];
     SYS_io_uring_setup Ring [N, P];
+    SYS_io_uring_enter Ring [N, N, N, N, P, N];
+    SYS_io_uring_register Ring [N, N, P, N];
     SYS_io_submit RefusedTransfers [N, N, P];
     // Times.
     SYS_clock_gettime [N, o(TIME)];
@@ -299,7 +320,7 @@ const ROWS: &[Row] = rows![
     SYS_fchown [N, N, N];
     SYS_fchdir [N];
     SYS_fcntl [N, N, P];
-    SYS_ioctl [N, N, P];
+    SYS_ioctl Control [N, N, P];
     SYS_pipe [o(8)];
     SYS_pipe2 [o(8), N];
     SYS_fstat [N, STAT];
@@ -458,9 +479,10 @@ const ROWS: &[Row] = rows![
     SYS_munmap Refused [P, N];
     SYS_mprotect Refused [P, N, N];
     SYS_pkey_mprotect Refused [P, N, N, N];
-    SYS_madvise Refused [P, N, N];
-    SYS_mremap Refused [P, N, N, N, P];
-    SYS_remap_file_pages Refused [P, N, N, N, N];
+    SYS_madvise Advice [P, N, N];
+    SYS_process_madvise AdviceVector [N, P, N, N, N];
+    SYS_mremap Moved [P, N, N, N, P];
+    SYS_remap_file_pages Moved [P, N, N, N, N];
     SYS_mlock Refused [P, N];
     SYS_mlock2 Refused [P, N, N];
     SYS_munlock Refused [P, N];

@@ -43,7 +43,7 @@ impl Scene {
         let guard = self.memory.import(&self.layout, self.exports.file()).expect("mapped");
         let address = self.layout.address(Block(0));
         self.exports.admit(1, guard, address, itself()).expect("guarded");
-        self.memory.open_import(&self.layout).expect("opened");
+        self.memory.open_import(&self.layout, true).expect("opened");
     }
 
     fn new() -> Self {

@@ -211,7 +211,7 @@ impl Homes {
             let guarded = door.ask(&Knock::Guard { address }, &[guard.as_fd()]);
             drop(guard);
             let opened = match guarded {
-                Ok((Answer::Guarded, _)) => self.memory.open_import(&layout).map_err(AttachError::from),
+                Ok((Answer::Guarded, _)) => self.memory.open_import(&layout, to_store).map_err(AttachError::from),
                 Ok(_) => Err(door.strange().into()),
                 Err(error) => Err(error.into()),
             };
