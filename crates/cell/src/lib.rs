@@ -7,14 +7,20 @@
 //! [`supervision`] is what a cell and its agent say to each other, [`supervisor`] is the process, [`notice`] measures,
 //! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share.
 
+pub mod calls;
 pub mod clock;
+mod containing;
 mod heartbeat;
 pub mod journal;
+mod links;
 pub mod notice;
+pub mod shown;
+mod superior;
 pub mod supervision;
 pub mod supervisor;
+pub mod watch;
 
-pub use supervisor::{CellOptions, SupervisorError, run};
+pub use supervisor::{Beginning, CellOptions, SupervisorError, run};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -29,6 +29,22 @@ pub enum Report {
         /// Why it ended, for people.
         cause: String,
     },
+    /// The file with what this cell shows to others, which comes along. Behind each hello.
+    Shows,
+    /// The cells agree that one of them has failed, as far as this one knows: it is to end, if most say so.
+    Failed {
+        /// Which.
+        cell: u32,
+        /// What speaks for it, for people.
+        finding: String,
+    },
+    /// A recovery is over here.
+    Recovered(Recovered),
+    /// The recovery master has found nothing wrong with a cell's place: it can be started again.
+    Restart {
+        /// Which.
+        cell: u32,
+    },
     /// Now and then: still here.
     Alive {
         /// Heartbeats that came back, on all channels since the cell began.
@@ -36,6 +52,23 @@ pub enum Report {
         /// How long the last one took.
         last_round_trip_ns: u64,
     },
+}
+
+/// What a cell says of a recovery.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Recovered {
+    /// Of the view that it began with, or began anew with.
+    pub epoch: u64,
+    /// Who is gone.
+    pub dead: Vec<u32>,
+    /// When this cell entered it, and when work went on; on `CLOCK_MONOTONIC`.
+    pub entered_ns: u64,
+    /// See above.
+    pub resumed_ns: u64,
+    /// Pages that the dead could have damaged, and that were thrown away.
+    pub discarded_pages: u64,
+    /// The regions that these were of.
+    pub regions: Vec<String>,
 }
 
 /// From an agent to a cell.
@@ -55,6 +88,15 @@ pub enum Order {
         pid: u32,
         /// When the agent called for its end, on `CLOCK_MONOTONIC`; `None` if the agent did not.
         killed_at_ns: Option<u64>,
+    },
+    /// What another cell shows, in a file that comes along and can only be read.
+    Shows {
+        /// Which.
+        cell: u32,
+        /// Which life of it.
+        incarnation: u64,
+        /// Its process.
+        pid: u32,
     },
     /// Close everything and end.
     End,

@@ -1,24 +1,28 @@
 //! The process that acts for a cell: one thread, one loop, asleep unless somebody has something to say.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_net::agent::protocol::{self, ProtocolError};
-use comb_net::{
-    Agent, Cause, ChannelEnded, ChannelKey, ConnectError, Endpoint, EndpointOptions, PostError, RequestError,
-};
+use comb_group::{Group, GroupError, GroupOptions, Names};
+use comb_membership::stack::Event;
+use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions};
+use comb_types::{CellId, NodeId};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::calls::Desk;
 use crate::clock::{monotonic_ns, span};
-use crate::heartbeat::{BEAT_BYTES, PING, PONG, Pulse};
+use crate::containing::Containing;
 use crate::journal;
+use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
 use crate::notice::Notices;
-use crate::supervision::{Order, Report, WIRE, cell_of_address, process_name};
+use crate::shown::{Others, Shown, ShownError};
+use crate::superior::{Superior, Word};
+use crate::supervision::{Order, Report, WIRE, process_name};
+use crate::watch::TICK;
 
 /// How often a cell asks its peers whether they are there.
 const BEAT_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,12 +31,12 @@ const PEERS_A_BEAT: usize = 4;
 /// Beats between two signs of life to the agent, once the first have been given one by one: whoever starts cells looks
 /// at them at once.
 const BEATS_BETWEEN_REPORTS: u64 = 5;
-/// An agent that does not read for so long is stopped, and what it misses is the least of its troubles.
-const MOST_UNSENT: usize = 1024;
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The agent may still hold the name of the life before, until it has seen its end.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
+/// The endpoint of the group that agrees on who lives.
+const GROUP_ENDPOINT: &str = "group";
 
 /// What a cell is told when it is started.
 #[derive(Clone, Debug)]
@@ -47,6 +51,17 @@ pub struct CellOptions {
     pub cells_socket: PathBuf,
     /// The cgroup that it is to move into, if there is one.
     pub cgroup: Option<PathBuf>,
+    /// How it comes to be one of the cells.
+    pub beginning: Beginning,
+}
+
+/// How a cell comes to be one of the cells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Beginning {
+    /// All of these begin together, this one among them.
+    Together(Vec<u32>),
+    /// These are there already.
+    ComingIn(Vec<u32>),
 }
 
 /// Why a cell could not start or go on.
@@ -58,9 +73,18 @@ pub enum SupervisorError {
     /// Its regions have no home.
     #[error(transparent)]
     Home(#[from] HomeError),
+    /// It cannot agree with the others.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// It cannot show anything.
+    #[error(transparent)]
+    Shown(#[from] ShownError),
     /// The agent refused the endpoint.
     #[error("the agent refused the endpoint {WIRE}: {0}")]
     Endpoint(#[from] RequestError),
+    /// The others have gone on without it. What it had may be in use by others, so it ends at once.
+    #[error("the other cells have gone on without this one (view {0})")]
+    Excluded(u64),
     /// The system refused.
     #[error("{doing}: {source}")]
     System {
@@ -84,40 +108,31 @@ pub fn run(options: CellOptions) -> Result<(), SupervisorError> {
         journal::write(&who, format_args!("goes on outside its cgroup {}: {error}", cgroup.display()));
     }
     let mut supervisor = Supervisor::start(options)?;
-    supervisor.run()
-}
-
-#[derive(Debug)]
-struct Peer {
-    cell: u32,
-    address: String,
-}
-
-/// The connection to the agent, or since when there is none.
-#[derive(Debug)]
-enum Superior {
-    Here(OwnedFd),
-    Away { since: Instant, round_trips: u64 },
+    let outcome = supervisor.run();
+    if let Err(error) = &outcome {
+        supervisor.panic(error);
+    }
+    outcome
 }
 
 #[derive(Debug)]
 struct Supervisor {
     options: CellOptions,
     who: String,
-    endpoint: Endpoint,
+    links: Links,
+    group: Group,
+    containing: Containing,
     superior: Superior,
-    /// Reports that its queue had no room for.
-    unsent: Vec<Report>,
-    peers: BTreeMap<ChannelKey, Peer>,
-    /// Cells that the agent says can be opened to.
-    present: BTreeSet<u32>,
     notices: Notices,
-    pulse: Pulse,
+    shown: Shown,
+    others: Others,
     beats: u64,
+    /// Round trips when the agent went away.
+    round_trips_before: u64,
     /// Whose turn to be asked it is.
     turn: usize,
     /// Named regions live here as long as the cell does.
-    _home: Home,
+    home: Home,
 }
 
 impl Supervisor {
@@ -126,24 +141,35 @@ impl Supervisor {
         let title = std::ffi::CString::new(format!("comb-{name}")).expect("no zero in it");
         let _ = rustix::thread::set_name(&title);
         let agent = connect(&options, &name)?;
-        let endpoint_options = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
-        let endpoint = agent.endpoint_with(WIRE, endpoint_options)?;
+        let own = CellId(options.number);
+        let cannot = |source: std::io::Error| SupervisorError::System {
+            doing: "cannot serve calls",
+            source: Errno::from_io_error(&source).unwrap_or(Errno::MFILE),
+        };
+        let shown = Shown::create(own, options.incarnation)?;
+        let links = Links::new(&agent, own, Desk::new().map_err(cannot)?)?;
         let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
-        let of = HomeOptions { cell: options.number, incarnation: options.incarnation, runtime };
+        let published = Some(Arc::clone(shown.published()));
+        let of = HomeOptions { cell: options.number, incarnation: options.incarnation, runtime, published };
         let home = Home::begin(&agent, of)?;
+        if let Some(regions) = home.shown() {
+            shown.update(|face| face.regions = regions);
+        }
+        let group = join(&agent, &options)?;
         let mut supervisor = Self {
             who: format!("cell {}", options.number),
-            options,
-            endpoint,
-            superior: Superior::Away { since: Instant::now(), round_trips: 0 },
-            unsent: Vec::new(),
-            peers: BTreeMap::new(),
-            present: BTreeSet::new(),
+            links,
+            group,
+            containing: Containing::new(own),
+            superior: Superior::at(options.cells_socket.clone()),
             notices: Notices::default(),
-            pulse: Pulse::default(),
+            shown,
+            others: Others::default(),
+            options,
             beats: 0,
+            round_trips_before: 0,
             turn: 0,
-            _home: home,
+            home,
         };
         supervisor.find_superior();
         Ok(supervisor)
@@ -155,12 +181,20 @@ impl Supervisor {
 
     fn run(&mut self) -> Result<(), SupervisorError> {
         let mut next_beat = Instant::now() + BEAT_INTERVAL;
+        let mut next_tick = Instant::now();
         loop {
-            self.hear_peers();
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + TICK;
+                self.shown.tick();
+            }
+            self.hear_cells();
+            self.hear_group()?;
             if self.hear_superior() {
                 self.say("ends, as its agent says");
                 return Ok(());
             }
+            self.contain();
             for notice in self.notices.take_due(monotonic_ns()) {
                 self.say(notice);
             }
@@ -168,232 +202,226 @@ impl Supervisor {
                 next_beat = Instant::now() + BEAT_INTERVAL;
                 self.beat();
             }
-            if let Superior::Away { since, .. } = self.superior
-                && since.elapsed() > ORPHAN_LIMIT
-            {
+            if self.superior.away_for().is_some_and(|away| away > ORPHAN_LIMIT) {
                 self.say(format_args!("ends: its agent has been away for {} s", ORPHAN_LIMIT.as_secs()));
                 return Ok(());
             }
-            self.sleep(next_beat)?;
+            self.sleep(next_beat.min(next_tick))?;
         }
     }
 
     /// Until somebody has something to say, or it is time for something.
-    fn sleep(&mut self, next_beat: Instant) -> Result<(), SupervisorError> {
-        let mut limit = next_beat.saturating_duration_since(Instant::now());
+    fn sleep(&mut self, until: Instant) -> Result<(), SupervisorError> {
+        let mut limit = until.saturating_duration_since(Instant::now()).min(self.group.nothing_is_due_for());
         if let Some(due) = self.notices.next_due_ns() {
             limit = limit.min(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         }
-        if self.endpoint.arm() {
-            let events = self.endpoint.event_descriptor().expect("made with events");
-            let mut waiting = vec![PollFd::new(&events, PollFlags::IN)];
-            if let Superior::Here(socket) = &self.superior {
-                waiting.push(PollFd::new(socket, PollFlags::IN));
-            }
-            let limit = limit.try_into().expect("at most one beat");
-            match rustix::event::poll(&mut waiting, Some(&limit)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(source) => return Err(SupervisorError::System { doing: "cannot wait", source }),
-            }
-            // Edge-triggered events stay in the set until they are taken.
-            let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
-            let none = rustix::time::Timespec::default();
-            let _ = epoll::wait(events, &mut space, Some(&none));
+        let now = Instant::now();
+        let dues = [self.links.desk().next_expiry(), self.containing.next_due()];
+        for due in dues.into_iter().flatten() {
+            limit = limit.min(due.saturating_duration_since(now));
         }
-        self.endpoint.disarm();
+        // Both, whatever the first says.
+        let is_quiet = self.links.arm() & self.group.endpoint().arm();
+        if is_quiet {
+            self.wait(limit)?;
+        }
+        self.links.disarm();
+        self.group.endpoint().disarm();
         Ok(())
     }
 
-    // ── peers ──
+    fn wait(&mut self, limit: Duration) -> Result<(), SupervisorError> {
+        let calls = self.links.desk().event().try_clone_to_owned();
+        let calls = calls.map_err(|_| SupervisorError::System { doing: "cannot wait", source: Errno::MFILE })?;
+        let group = self.group.endpoint();
+        let events = [
+            self.links.event_descriptor(),
+            group.event_descriptor().expect("made with events"),
+        ];
+        let mut waiting: Vec<PollFd<'_>> = Vec::with_capacity(4);
+        let sources = events.iter().copied().chain([calls.as_fd()]).chain(self.superior.descriptor());
+        waiting.extend(sources.map(|source: BorrowedFd<'_>| PollFd::from_borrowed_fd(source, PollFlags::IN)));
+        let limit = limit.try_into().expect("at most one beat");
+        match rustix::event::poll(&mut waiting, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(source) => return Err(SupervisorError::System { doing: "cannot wait", source }),
+        }
+        // Edge-triggered events stay in the set until they are taken.
+        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
+        let none = rustix::time::Timespec::default();
+        for (set, waited) in events.iter().zip(&waiting) {
+            if !waited.revents().is_empty() {
+                let _ = epoll::wait(set, &mut space, Some(&none));
+            }
+        }
+        Ok(())
+    }
 
-    fn hear_peers(&mut self) {
-        loop {
-            let mut came = Vec::new();
-            let outcome = self.endpoint.poll(|delivery| {
-                let mut beat = [0; BEAT_BYTES];
-                let whole = delivery.payload.len() == BEAT_BYTES;
-                if whole {
-                    delivery.payload.copy_to(&mut beat);
+    // ── the other cells ──
+
+    fn hear_cells(&mut self) {
+        self.links.poll();
+        for news in self.links.news() {
+            match news {
+                News::Linked(cell) => {
+                    self.notices.channel_opened(cell.0);
+                    self.superior.report(Report::Linked { peer: cell.0 });
                 }
-                came.push((delivery.channel, delivery.kind, whole.then_some(beat)));
-            });
-            let now_ns = monotonic_ns();
-            self.meet_newcomers();
-            for (channel, kind, beat) in came {
-                self.hear(channel, kind, beat, now_ns);
-            }
-            match outcome {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(ended) => self.channel_ended(&ended, now_ns),
-            }
-        }
-    }
-
-    fn hear(&mut self, channel: ChannelKey, kind: u8, beat: Option<[u8; BEAT_BYTES]>, now_ns: u64) {
-        let good = match (kind, beat) {
-            (PING, Some(beat)) => {
-                self.post(channel, PONG, &beat);
-                true
-            }
-            (PONG, Some(beat)) => self.pulse.pong(&beat, now_ns),
-            _ => false,
-        };
-        if !good && let Some(peer) = self.peers.remove(&channel) {
-            self.endpoint.close(channel);
-            let cause = Cause::Left("it sent what is no heartbeat, and was cut off".to_owned());
-            self.report_end(peer, &cause, now_ns);
-        }
-    }
-
-    fn post(&mut self, channel: ChannelKey, kind: u8, message: &[u8]) {
-        // A peer that does not read misses a heartbeat; nothing else is lost.
-        if let Err(PostError::Ended(ended)) = self.endpoint.send(channel, kind, message) {
-            self.channel_ended(&ended, monotonic_ns());
-        }
-    }
-
-    /// Channels that others opened to us since we looked.
-    fn meet_newcomers(&mut self) {
-        let unknown: Vec<ChannelKey> =
-            self.endpoint.channels().filter(|key| !self.peers.contains_key(key)).collect();
-        for key in unknown {
-            let _ = self.endpoint.accept(Duration::ZERO);
-            let address = self.endpoint.peer(key).unwrap_or_default().to_owned();
-            match cell_of_address(&address) {
-                Some(cell) => self.linked(key, cell, address),
-                None => {
+                News::Ended { cell, address, cause, at_ns } => self.channel_ended(cell, address, &cause, at_ns),
+                News::Stranger(address) => {
                     self.say(format_args!("closed a channel that {address} opened: it is no cell"));
-                    self.endpoint.close(key);
                 }
             }
         }
     }
 
-    fn linked(&mut self, key: ChannelKey, cell: u32, address: String) {
-        self.notices.channel_opened(cell);
-        self.peers.insert(key, Peer { cell, address });
-        self.report(Report::Linked { peer: cell });
-    }
-
-    fn open_to_lower(&mut self) {
-        let mine = self.options.number;
-        let missing: Vec<u32> = self
-            .present
-            .range(..mine)
-            .copied()
-            .filter(|&cell| self.peers.values().all(|peer| peer.cell != cell))
-            .collect();
-        for cell in missing {
-            let address = format!("{}/{WIRE}", process_name(cell));
-            // Refused or no agent: tried again at the next beat.
-            if let Ok(key) = self.endpoint.open(&address) {
-                self.linked(key, cell, address);
-            }
-        }
-    }
-
-    fn channel_ended(&mut self, ended: &ChannelEnded, now_ns: u64) {
-        if let Some(peer) = self.peers.remove(&ended.channel) {
-            self.report_end(peer, &ended.cause, now_ns);
-        }
-    }
-
-    fn report_end(&mut self, peer: Peer, cause: &Cause, at_ns: u64) {
-        self.report(Report::Noticed { peer: peer.cell, at_ns, cause: cause.to_string() });
-        self.notices.channel_ended(peer.cell, at_ns, peer.address, cause);
+    fn channel_ended(&mut self, cell: CellId, address: String, cause: &Cause, at_ns: u64) {
+        self.superior.report(Report::Noticed { peer: cell.0, at_ns, cause: cause.to_string() });
+        self.notices.channel_ended(cell.0, at_ns, address, cause);
     }
 
     fn beat(&mut self) {
         self.beats += 1;
-        let keys: Vec<ChannelKey> = self.peers.keys().copied().collect();
-        for step in 0..keys.len().min(PEERS_A_BEAT) {
-            let beat = self.pulse.ping(monotonic_ns());
-            self.post(keys[(self.turn + step) % keys.len()], PING, &beat);
+        let cells: Vec<CellId> = self.links.linked().collect();
+        for step in 0..cells.len().min(PEERS_A_BEAT) {
+            let beat = self.links.desk().pulse.ping(monotonic_ns());
+            // A peer that does not read misses a heartbeat; nothing else is lost.
+            self.links.send(cells[(self.turn + step) % cells.len()], HEARTBEAT, &beat, &[]);
         }
         self.turn = self.turn.wrapping_add(PEERS_A_BEAT);
-        if matches!(self.superior, Superior::Away { .. }) {
+        if self.superior.away_for().is_some() {
             self.find_superior();
-        } else if self.beats < BEATS_BETWEEN_REPORTS || self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS) {
-            self.send_unsent();
-            if self.unsent.is_empty() {
-                let Pulse { round_trips, last_round_trip_ns, .. } = self.pulse;
-                self.report(Report::Alive { round_trips, last_round_trip_ns });
+        } else if (self.beats < BEATS_BETWEEN_REPORTS || self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS))
+            && self.superior.send_unsent()
+        {
+            let pulse = self.links.desk().pulse;
+            let (round_trips, last_round_trip_ns) = (pulse.round_trips, pulse.last_round_trip_ns);
+            self.superior.report(Report::Alive { round_trips, last_round_trip_ns });
+        }
+        self.links.open_to_lower();
+    }
+
+    // ── who lives ──
+
+    fn hear_group(&mut self) -> Result<(), SupervisorError> {
+        self.group.poll();
+        while let Some(event) = self.group.next_event() {
+            match event {
+                Event::View(view) => self.containing.view(&view),
+                Event::Excluded { by } => return Err(SupervisorError::Excluded(by.0)),
+                Event::WantsState => self.group.give_state(&[]),
+                _ => {}
             }
         }
-        self.open_to_lower();
+        while self.group.next_broken_rule().is_some() {}
+        Ok(())
+    }
+
+    fn contain(&mut self) {
+        while let Some((channel, message)) = self.links.desk().next_heard() {
+            let Some(from) = self.links.cell(channel) else { continue };
+            if let Err(why) = self.containing.hear(from, &message) {
+                self.say(format_args!("{from} {why}"));
+                self.links.cut(channel, "it sent about failures what cannot be");
+            }
+        }
+        let late: Vec<CellId> = {
+            let late = self.links.desk().expire();
+            late.into_iter().filter_map(|channel| self.links.cell(channel)).collect()
+        };
+        self.containing.late(&late);
+        self.containing.work(&mut self.others, &self.home);
+        for (to, message) in self.containing.to_send() {
+            match to {
+                Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
+                None => {
+                    let cells: Vec<CellId> = self.links.linked().collect();
+                    for cell in cells {
+                        self.links.send(cell, CONTAINMENT, &[], &message);
+                    }
+                }
+            }
+        }
+        for report in self.containing.reports() {
+            if let Some(line) = crate::containing::sentence(&report) {
+                self.say(line);
+            }
+            self.superior.report(report);
+        }
     }
 
     // ── the agent ──
 
     /// Takes what the agent says. `true`: the cell is to end.
     fn hear_superior(&mut self) -> bool {
-        loop {
-            let Superior::Here(socket) = &self.superior else { return false };
-            match protocol::receive::<Order>(socket) {
-                Ok((Order::End, _)) => return true,
-                Ok((Order::Ended { cell, killed_at_ns, .. }, _)) => {
+        while let Some(word) = self.superior.hear() {
+            match word {
+                Word::Away => {
+                    self.round_trips_before = self.links.desk().pulse.round_trips;
+                    self.say("its agent is away; channels go on without it");
+                }
+                Word::Order(Order::End, _) => return true,
+                Word::Order(Order::Ended { cell, killed_at_ns, .. }, _) => {
                     self.notices.agent_said(monotonic_ns(), cell, killed_at_ns);
                 }
-                Ok((Order::Peers { cells }, _)) => {
-                    self.present = cells.into_iter().collect();
-                    self.open_to_lower();
+                Word::Order(Order::Peers { cells }, _) => {
+                    self.links.present = cells.into_iter().collect();
+                    self.links.open_to_lower();
                 }
-                Err(ProtocolError::System(Errno::AGAIN)) => return false,
-                Err(_) => {
-                    self.superior_left();
-                    return false;
+                Word::Order(Order::Shows { cell, incarnation, pid }, files) => {
+                    self.see(CellId(cell), incarnation, pid, files);
                 }
             }
         }
+        false
     }
 
-    /// Tells the agent, now or when it has read what it was told before: a queue takes a few hundred messages.
-    fn report(&mut self, report: Report) {
-        if matches!(self.superior, Superior::Here(_)) && self.unsent.len() < MOST_UNSENT {
-            self.unsent.push(report);
-            self.send_unsent();
-        }
-    }
-
-    fn send_unsent(&mut self) {
-        while let (Superior::Here(socket), Some(report)) = (&self.superior, self.unsent.first()) {
-            match protocol::send(socket, report, &[]) {
-                Ok(()) => drop(self.unsent.remove(0)),
-                Err(ProtocolError::System(Errno::AGAIN)) => return,
-                Err(_) => self.superior_left(),
-            }
-        }
-    }
-
-    fn superior_left(&mut self) {
-        if matches!(self.superior, Superior::Here(_)) {
-            // What was not said is in the next hello.
-            self.unsent.clear();
-            self.superior = Superior::Away { since: Instant::now(), round_trips: self.pulse.round_trips };
-            self.say("its agent is away; channels go on without it");
+    fn see(&mut self, cell: CellId, incarnation: u64, process: u32, files: Vec<OwnedFd>) {
+        let Some(file) = files.into_iter().next() else { return };
+        if let Err(error) = self.others.see(cell, incarnation, process, &file) {
+            self.say(format_args!("what {cell} shows cannot be looked at: {error}"));
         }
     }
 
     fn find_superior(&mut self) {
-        let Ok(socket) = connect_cells_socket(&self.options) else { return };
-        let hello = Report::Hello {
-            cell: self.options.number,
-            incarnation: self.options.incarnation,
-            linked: self.peers.values().map(|peer| peer.cell).collect(),
-        };
-        if protocol::send(&socket, &hello, &[]).is_ok() {
-            if let Superior::Away { since, round_trips } = self.superior
-                && self.beats > 0
-            {
-                let away = span(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
-                let beats = self.pulse.round_trips - round_trips;
-                self.say(format_args!(
-                    "its agent is back after {away}; {beats} heartbeats came back meanwhile"
-                ));
-            }
-            self.superior = Superior::Here(socket);
+        let away_for = self.superior.away_for();
+        let linked = self.links.linked().map(|cell| cell.0).collect();
+        let hello =
+            Report::Hello { cell: self.options.number, incarnation: self.options.incarnation, linked };
+        if !self.superior.find(&hello, Some((&Report::Shows, self.shown.file()))) {
+            return;
         }
+        if let Some(away) = away_for.filter(|_| self.beats > 0) {
+            let away = span(u64::try_from(away.as_nanos()).unwrap_or(u64::MAX));
+            let beats = self.links.desk().pulse.round_trips - self.round_trips_before;
+            self.say(format_args!("its agent is back after {away}; {beats} heartbeats came back meanwhile"));
+        }
+    }
+
+    // ── the end ──
+
+    /// This cell finds itself wrong: nobody is to read or hear it from now on. (Hive's memory cutoff, Table 8.1)
+    fn panic(&mut self, why: &SupervisorError) {
+        self.shown.cut_off();
+        self.links.cut_all();
+        self.say(format_args!("cuts itself off: {why}"));
+    }
+}
+
+fn join(agent: &Agent, options: &CellOptions) -> Result<Group, GroupError> {
+    let names = Names {
+        process: "cell-".to_owned(),
+        endpoint: GROUP_ENDPOINT.to_owned(),
+        ..Names::default()
+    };
+    let endpoint = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
+    let group = GroupOptions { names, config: Default::default(), endpoint };
+    let nodes = |cells: &[u32]| cells.iter().map(|&cell| NodeId(cell)).collect::<Vec<_>>();
+    let own = NodeId(options.number);
+    match &options.beginning {
+        Beginning::Together(cells) => Group::configured(agent, own, &nodes(cells), group),
+        Beginning::ComingIn(cells) => Group::joining(agent, own, &nodes(cells), group),
     }
 }
 
@@ -407,11 +435,4 @@ fn connect(options: &CellOptions, name: &str) -> Result<Agent, ConnectError> {
             outcome => return outcome,
         }
     }
-}
-
-fn connect_cells_socket(options: &CellOptions) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::connect(socket.as_fd(), &SocketAddrUnix::new(&options.cells_socket)?)?;
-    Ok(socket)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use comb_cell::clock::span;
-use comb_cell::{CellOptions, journal};
+use comb_cell::{Beginning, CellOptions, journal};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{Killed, Reply, Request};
 
@@ -25,6 +25,9 @@ enum CellCommand {
         /// Its number, as `comb ps` shows it
         #[arg(value_parser = number)]
         cell: u32,
+        /// Leave it down, until `comb cell start`; else it is started again as soon as the others have recovered
+        #[arg(long)]
+        hold: bool,
     },
     /// Start a cell that has ended, under its old name
     Start {
@@ -39,6 +42,10 @@ enum CellCommand {
         incarnation: u64,
         #[arg(long)]
         cgroup: Option<PathBuf>,
+        #[arg(long, value_delimiter = ',')]
+        together: Vec<u32>,
+        #[arg(long, value_delimiter = ',')]
+        coming_in_to: Vec<u32>,
     },
 }
 
@@ -50,15 +57,21 @@ impl Cell {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
-            CellCommand::Kill { cell } => kill(&directory, cell),
+            CellCommand::Kill { cell, hold } => kill(&directory, cell, hold),
             CellCommand::Start { cell } => start(&directory, cell),
-            CellCommand::Run { cell, incarnation, cgroup } => {
+            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to } => {
+                let beginning = if coming_in_to.is_empty() {
+                    Beginning::Together(together)
+                } else {
+                    Beginning::ComingIn(coming_in_to)
+                };
                 let options = CellOptions {
                     number: cell,
                     incarnation,
                     agent_socket: directory.agent_socket(),
                     cells_socket: directory.cells_socket(),
                     cgroup,
+                    beginning,
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.
@@ -71,8 +84,8 @@ impl Cell {
     }
 }
 
-fn kill(directory: &RuntimeDirectory, cell: u32) -> Outcome {
-    match agent::ask(directory, &Request::Kill { cell })? {
+fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool) -> Outcome {
+    match agent::ask(directory, &Request::Kill { cell, hold })? {
         Reply::Killed(killed) => {
             println!("{}", sentence(&killed));
             let all = killed.noticed.len() >= killed.peers as usize;
@@ -83,7 +96,7 @@ fn kill(directory: &RuntimeDirectory, cell: u32) -> Outcome {
 }
 
 fn sentence(killed: &Killed) -> String {
-    let Killed { cell, pid, peers, noticed } = killed;
+    let Killed { cell, pid, peers, noticed, recovered } = killed;
     let peer = if *peers == 1 { "peer" } else { "peers" };
     let when = match noticed.last() {
         Some((_, slowest)) => {
@@ -92,7 +105,15 @@ fn sentence(killed: &Killed) -> String {
         None if *peers == 0 => "it had no peers to notice".to_owned(),
         None => format!("none of its {peers} {peer} has noticed: see `comb log`"),
     };
-    format!("cell {cell} (process {pid}) killed; {when}")
+    let went_on = match recovered.last() {
+        Some(slowest) => {
+            let pages: u64 = recovered.iter().map(|known| known.discarded_pages).sum();
+            let pages = if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") };
+            format!("; at work again after {}, {pages} discarded", span(slowest.resumed_ns))
+        }
+        None => String::new(),
+    };
+    format!("cell {cell} (process {pid}) killed; {when}{went_on}")
 }
 
 fn start(directory: &RuntimeDirectory, cell: u32) -> Outcome {
@@ -116,7 +137,7 @@ mod tests {
     #[test]
     fn a_kill_is_told_with_the_slowest_peer() {
         let mut killed =
-            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)] };
+            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)], recovered: Vec::new() };
         assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
         killed.noticed.clear();
         assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));

@@ -15,6 +15,7 @@ mod reproduce;
 mod run;
 mod sim;
 mod table;
+mod task;
 mod up;
 
 use std::process::ExitCode;
@@ -59,6 +60,8 @@ enum Command {
     Down(down::Down),
     /// Run a program on many cells
     Run(Box<run::Run>),
+    /// List, show and end what runs on the cells
+    Task(task::Task),
     /// Memory with a name, that lives in a cell and outlives programs
     Region(region::Region),
     /// Say what this machine can do, and what to do about what it cannot
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
             Command::Host(host) => host.run(),
             Command::Run(run) => run.run(),
             Command::Region(region) => region.run(),
+            Command::Task(task) => task.run(),
             Command::RunPart(part) => part.run(),
         }
     });

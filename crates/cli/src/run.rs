@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use comb_host::signals;
+use comb_host::tasks::Wanted;
+use comb_host::{RuntimeDirectory, signals};
 use comb_net::agent::Limits;
 use comb_region::INVOCATION_COST_VARIABLE;
 use comb_region::launch::{
@@ -20,6 +21,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::failure::{Failure, Outcome};
 use crate::report::Report;
+use on_cells::OnCells;
+
+mod on_cells;
 
 const EXAMPLES: &str = "\
 The components are processes of one program that share memory. They fail together: when one of them fails, the others are
@@ -71,6 +75,14 @@ pub(crate) struct Run {
     /// Go on from the last checkpoint
     #[arg(long, requires = "checkpoint")]
     restore: bool,
+    /// The cells to run on, when there are any (`comb up`): a list such as 1,3 or all; `none`: outside of them
+    /// [default: those with the least to do, as few as will do]
+    #[arg(long, value_name = "CELLS", value_parser = cells, conflicts_with = "hosts")]
+    cells: Option<Cells>,
+    /// When it fails because a cell was lost: run it again on the cells that live, from its last checkpoint if it makes any
+    /// (see --checkpoint), else from the start
+    #[arg(long)]
+    restart: bool,
     /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
     #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
     bind: Option<Binding>,
@@ -107,6 +119,25 @@ pub(crate) struct Run {
 enum Sharing {
     Auto,
     Copy,
+}
+
+/// Where components run, as the user says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Cells {
+    None,
+    /// Any, if there are none in the list.
+    These(Vec<u32>),
+}
+
+fn cells(text: &str) -> Result<Cells, &'static str> {
+    match text {
+        "none" => Ok(Cells::None),
+        "all" => Ok(Cells::These(Vec::new())),
+        list => {
+            let numbers = list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<Vec<u32>>>();
+            numbers.map(Cells::These).ok_or("say cells as `comb ps` numbers them, such as 1,3; or all, or none")
+        }
+    }
 }
 
 fn memory(text: &str) -> Result<u64, &'static str> {
@@ -154,19 +185,87 @@ impl Run {
             };
             opened.map_err(refused)?;
         }
-        let launch = self.launch()?;
-        let task = forward_signals()?;
-        let running = launch.start()?;
-        let _ = task.set(running.control());
-        let ended = running.wait();
-        if let Some(sentence) = sentence(&ended) {
-            eprintln!("comb: {sentence}");
-        }
+        let ended = self.run_to_its_end()?;
         if let Some(file) = report {
             let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
             Report::of(&ended.parts).write(file)?;
         }
         Ok(ExitCode::from(u8::try_from(ended.status() & 0xff).unwrap_or(u8::MAX)))
+    }
+
+    /// Runs it, and runs it again if it was lost with a cell and is to.
+    fn run_to_its_end(self) -> Result<Ended, Failure> {
+        let (restarts, checkpoint) = (self.restart, self.checkpoint.clone());
+        let (places, mut wanted) = (self.places()?, self.wanted());
+        let mut launch = self.launch()?;
+        let task = forward_signals()?;
+        loop {
+            let mut on_cells = match &places {
+                Some(directory) => Some(OnCells::find(directory, &wanted).map_err(Failure::from)?),
+                None => None,
+            };
+            if let Some(on_cells) = &on_cells {
+                launch = on_cells.put(launch);
+            }
+            let mut running = launch.start()?;
+            if let Some(on_cells) = &mut on_cells {
+                on_cells.watch(&mut running)?;
+            }
+            task.hand_to(running.control());
+            let ended = running.wait();
+            let lost = on_cells.as_ref().filter(|_| ended.interrupted.is_none()).and_then(|on_cells| on_cells.lost_with(&ended));
+            match (lost, &ended.failed) {
+                (Some(cell), Some(failed)) => {
+                    eprintln!("comb: component {} (pid {}) was lost with cell {cell}; the task ends with it", failed.rank, failed.process);
+                }
+                _ => {
+                    if let Some(sentence) = sentence(&ended) {
+                        eprintln!("comb: {sentence}");
+                    }
+                }
+            }
+            if lost.is_none() || !restarts {
+                return Ok(ended);
+            }
+            wanted.restarts += 1;
+            let is_saved = checkpoint.as_ref().filter(|directory| directory.join("current").exists());
+            launch = match is_saved {
+                Some(directory) => {
+                    eprintln!("comb: runs it again from its last checkpoint in {}", directory.display());
+                    launch.checkpoint(directory, true)
+                }
+                None => {
+                    eprintln!("comb: runs it again from the start");
+                    launch
+                }
+            };
+        }
+    }
+
+    /// Where the agent is whose cells it is to run on; `None`: it runs outside of cells.
+    fn places(&self) -> Result<Option<RuntimeDirectory>, Failure> {
+        if self.cells == Some(Cells::None) || !self.hosts.is_empty() {
+            return Ok(None);
+        }
+        let directory = RuntimeDirectory::from_environment()?;
+        let is_there = directory.control_socket().exists();
+        if self.cells.is_some() && !is_there {
+            return Err(Failure::new(format!("no agent is running in {directory}, so there are no cells: `comb up` starts them")));
+        }
+        Ok(is_there.then_some(directory))
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            task: std::process::id(),
+            program: self.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            components: self.components.unwrap_or(1),
+            cells: match &self.cells {
+                Some(Cells::These(cells)) => cells.clone(),
+                _ => Vec::new(),
+            },
+            restarts: 0,
+        }
     }
 
     fn launch(self) -> Result<Launch, Failure> {
@@ -248,22 +347,32 @@ fn sentence(ended: &Ended) -> Option<String> {
 
 /// What people and service managers tell this process is meant for the components of the task that is put into what this returns.
 /// Before that it is the end: hosts may take long to answer, and what has been started ends with us.
-fn forward_signals() -> std::io::Result<Arc<OnceLock<Control>>> {
+fn forward_signals() -> std::io::Result<Forwarded> {
     let came = signals::catch()?;
-    let task = Arc::new(OnceLock::<Control>::new());
-    let to = Arc::clone(&task);
+    let forwarded = Forwarded::default();
+    let to = Arc::clone(&forwarded.0);
     let forward = move || loop {
         if rustix::event::poll(&mut [PollFd::new(came, PollFlags::IN)], None).is_ok()
             && let Some(signal) = signals::take()
         {
-            match to.get() {
+            match &*to.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(control) => control.interrupt(signal.as_raw()),
                 None => std::process::exit(128 + signal.as_raw()),
             }
         }
     };
     std::thread::Builder::new().name("comb-signals".into()).spawn(forward)?;
-    Ok(task)
+    Ok(forwarded)
+}
+
+/// Where signals go.
+#[derive(Default)]
+struct Forwarded(Arc<Mutex<Option<Control>>>);
+
+impl Forwarded {
+    fn hand_to(&self, control: Control) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
+    }
 }
 
 /// What `comb run` starts on another host.

@@ -105,7 +105,7 @@ fn a_region_outlives_programs_and_dies_with_its_cell() {
     // In the cell with the fewest.
     assert!(comb.ok(&["region", "create", "s", "--from", saved]).contains("lives in cell 2: 1048576"));
     assert_eq!(comb.program("s"), "run 4 in cell 2");
-    comb.ok(&["cell", "kill", "1"]);
+    comb.ok(&["cell", "kill", "1", "--hold"]);
     assert_eq!(comb.line("r "), "r 1 1.0 MiB - 600 - lost with cell 1");
     assert!(comb.program("r").contains("cell 1 does not answer"));
     assert_eq!(comb.program("s"), "run 5 in cell 2");

@@ -167,7 +167,7 @@ fn a_cell_dies_and_the_others_carry_on() {
     let table = cells.ok(&["ps"]);
     assert_eq!(table.lines().count(), 6, "{table}");
 
-    let killed = cells.ok(&["cell", "kill", "2"]);
+    let killed = cells.ok(&["cell", "kill", "2", "--hold"]);
     let pid = &cell(&before, 2)["pid"];
     assert!(
         killed.contains(&format!("cell 2 (process {pid}) killed; 3 of 3 peers noticed within ")),
@@ -214,7 +214,12 @@ fn a_cell_killed_by_somebody_else_is_missed_as_well() {
     let notices = cells.logged("the channel to cell-1/wire ended: ", 2);
     assert!(notices.iter().all(|line| line.ends_with(&format!("its process {pid} ended"))), "{notices:?}");
     cells.logged("killed by signal 9", 1);
-    assert!(cells.ok(&["ps"]).contains("killed by signal 9"));
+    // The others find nothing that speaks against it, and it comes back to them.
+    cells.logged("started cell 1", 1);
+    wait_until("cell 1 to be back", || {
+        let status = cells.status();
+        (cell(&status, 1)["incarnation"] == 2 && cell(&status, 1)["channels"] == 2).then_some(())
+    });
     assert!(cells.ok(&["log", "-n", "1"]).lines().count() == 1);
 }
 
@@ -235,7 +240,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     assert!(dead.contains("is dead") && dead.contains("4 of its cells"), "{dead}");
     let asleep: Vec<u64> = pids.iter().map(|&pid| sleeps(pid)).collect();
     wait_until("life in all cells", || {
-        pids.iter().zip(&asleep).all(|(&pid, before)| sleeps(pid) > before + 10).then_some(())
+        pids.iter().zip(&asleep).all(|(&pid, before)| sleeps(pid) > before + 100).then_some(())
     });
 
     let mut host = cells.host();
@@ -252,7 +257,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     assert_eq!(pids, pids_after);
 
     // A watcher that once locked its own book twice, when the agent came back, never saw an end again.
-    let killed = cells.ok(&["cell", "kill", "3"]);
+    let killed = cells.ok(&["cell", "kill", "3", "--hold"]);
     assert!(killed.contains("3 of 3 peers noticed"), "{killed}");
     assert!(cells.ok(&["cell", "start", "3"]).contains("3 of 3 channels"));
     assert!(cells.ok(&["down"]).contains("ended 4 cells"));
@@ -391,7 +396,7 @@ fn silent_connections_do_not_keep_commands_away() {
     let others: Vec<_> = (0..200).map(|_| connect("cells.sock")).collect();
     assert!(cells.fails(&["ps"]).contains("commands are waiting for the agent"));
     wait_until("the silent ones are let go", || is_up(&cells, 1));
-    assert!(cells.ok(&["cell", "kill", "1"]).contains("no peers"));
+    assert!(cells.ok(&["cell", "kill", "1", "--hold"]).contains("no peers"));
     assert!(cells.ok(&["cell", "start", "1"]).contains("is up again"));
     drop((silent, others));
     cells.ok(&["down"]);
@@ -464,7 +469,7 @@ fn without_newer_mechanisms_all_is_the_same() {
         command.env("COMB_WITHOUT", "membarrier,socket_pidfd").output().unwrap()
     };
     assert!(run(&["up", "--cells", "3"]).status.success());
-    assert!(cells.ok(&["cell", "kill", "3"]).contains("2 of 2 peers noticed"));
+    assert!(cells.ok(&["cell", "kill", "3", "--hold"]).contains("2 of 2 peers noticed"));
     assert!(cells.ok(&["cell", "start", "3"]).contains("2 of 2 channels"));
     let doctor = String::from_utf8(run(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("switched off by COMB_WITHOUT"), "{doctor}");

@@ -137,6 +137,20 @@ impl Directory {
         self.extents.retain(|_, extent| extent.away > 0);
     }
 
+    /// Blocks that a cell may have alone.
+    pub fn owned_by(&self, cell: CellId) -> Vec<Block> {
+        let mut owned = Vec::new();
+        for (&number, extent) in &self.extents {
+            for (index, &of) in extent.numbers.iter().enumerate() {
+                let entry = usize::from(of).checked_sub(1).and_then(|at| extent.entries.get(at));
+                if of != LOST && entry.is_some_and(|entry| entry.is_exclusive && entry.cells.contains(cell)) {
+                    owned.push(Block(number * EXTENT_BLOCKS as u64 + index as u64));
+                }
+            }
+        }
+        owned
+    }
+
     /// Bytes that it takes besides itself.
     pub fn heap_bytes(&self) -> usize {
         let of_extent = |extent: &Extent| {

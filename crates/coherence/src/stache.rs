@@ -17,6 +17,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use comb_types::CellId;
 
@@ -62,6 +63,11 @@ impl Stache {
         self.directory.heap_bytes()
             + self.transactions.len() * size_of::<(Block, Transaction)>()
             + self.wanted.len() * size_of::<(Block, Question)>()
+    }
+
+    /// Blocks that a cell may have alone, as far as their home knows.
+    pub fn owned_by(&self, cell: CellId) -> Vec<Block> {
+        self.directory.owned_by(cell)
     }
 
     /// What a kind of message asks for, if it asks for a right: such a message may wait, while others are answers, or hand something

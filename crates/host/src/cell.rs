@@ -4,8 +4,13 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_cell::Beginning;
+use comb_cell::supervision::Order;
+
+use crate::keeping::Shown;
 use crate::cgroup::Cgroup;
 use crate::control::{CellCondition, CellStatus};
 use crate::state::{CellState, ProcessName};
@@ -30,7 +35,21 @@ pub(crate) struct Cell {
     pub(crate) seen: Option<Instant>,
     /// When we killed it, on `CLOCK_MONOTONIC`.
     pub(crate) killed_at_ns: Option<u64>,
+    /// What the others have found, if we end it for that.
+    pub(crate) failing: Option<String>,
+    /// Which of the others know that most find it failed.
+    pub(crate) found_failed_by: BTreeSet<u32>,
+    /// Somebody wants it down: it is not started by itself.
+    pub(crate) is_held: bool,
+    /// What it shows to the other cells.
+    pub(crate) shown: Option<Shown>,
+    /// When its last lives began, over all its lives.
+    begun: Vec<Instant>,
 }
+
+/// A cell that has begun so often in so short a time fails for a reason that another beginning does not remove.
+const MOST_BEGINNINGS: usize = 5;
+const BEGINNINGS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A cell's process.
 #[derive(Debug)]
@@ -46,14 +65,20 @@ impl Running {
     /// Starts a process for that life of a cell. It is this very program, under another name for what it is to do.
     pub(crate) fn spawn(
         directory: &RuntimeDirectory,
-        cell: u32,
-        incarnation: u64,
+        (cell, incarnation): (u32, u64),
         cgroup: Option<Cgroup>,
+        beginning: &Beginning,
     ) -> std::io::Result<Self> {
         // Not by its path: the program may have been replaced by a newer build since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("comb").arg("cell").arg("run").arg(cell.to_string());
         command.arg("--incarnation").arg(incarnation.to_string());
+        let (how, cells) = match beginning {
+            Beginning::Together(cells) => ("--together", cells),
+            Beginning::ComingIn(cells) => ("--coming-in-to", cells),
+        };
+        let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
+        command.arg(how).arg(cells.join(","));
         if let Some(cgroup) = &cgroup {
             command.arg("--cgroup").arg(cgroup.path());
         }
@@ -121,6 +146,11 @@ impl Cell {
             last_round_trip_ns: 0,
             seen: None,
             killed_at_ns: None,
+            failing: None,
+            found_failed_by: BTreeSet::new(),
+            is_held: false,
+            shown: None,
+            begun: Vec::new(),
         }
     }
 
@@ -152,7 +182,10 @@ impl Cell {
 
     /// A new life begins.
     pub(crate) fn begin(&mut self, running: Running) {
-        *self = Self { incarnation: self.incarnation + 1, ..Self::new(self.number) };
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.push(Instant::now());
+        begun.drain(..begun.len().saturating_sub(MOST_BEGINNINGS));
+        *self = Self { incarnation: self.incarnation + 1, begun, ..Self::new(self.number) };
         self.pid = running.name.pid;
         self.running = Some(running);
     }
@@ -165,15 +198,44 @@ impl Cell {
             cgroup.kill();
             cgroup.remove();
         }
-        let how = match self.killed_at_ns {
-            Some(_) => "killed by its agent".to_owned(),
-            None => how(status),
+        let how = match (&self.failing, self.killed_at_ns) {
+            (Some(finding), _) => format!("killed by its agent, for the others found it failed: {finding}"),
+            (None, Some(_)) => "killed by its agent".to_owned(),
+            (None, None) => how(status),
         };
         self.running = None;
         self.connection = None;
         self.linked.clear();
         self.ended = Some(how.clone());
         Some(how)
+    }
+
+    /// Whether it may be started by itself.
+    pub(crate) fn may_start_again(&self, now: Instant) -> Result<(), String> {
+        let recently = self.begun.iter().filter(|begun| now.duration_since(**begun) < BEGINNINGS_WITHIN).count();
+        if recently < MOST_BEGINNINGS {
+            return Ok(());
+        }
+        Err(format!("it was started {recently} times within {} s", BEGINNINGS_WITHIN.as_secs()))
+    }
+
+    /// Its memory is nobody's any more: whoever still reads what it showed gets a bus error.
+    pub(crate) fn take_back(&mut self) {
+        if let Some(shown) = self.shown.take() {
+            shown.take_back();
+        }
+    }
+
+    /// What the other cells are told of what it shows.
+    pub(crate) fn shows(&self) -> Option<(Order, Arc<OwnedFd>)> {
+        let shown = self.shown.as_ref()?;
+        let order = Order::Shows { cell: self.number, incarnation: self.incarnation, pid: self.pid };
+        Some((order, shown.to_read()))
+    }
+
+    /// Whether the agent itself sees that it has failed.
+    pub(crate) fn looks_failed(&self) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.has_failed(self.number, self.incarnation, self.pid))
     }
 
     pub(crate) fn is_up(&self) -> bool {

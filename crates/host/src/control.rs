@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeDirectory;
+use crate::tasks::{Seat, TaskRecord, Wanted};
 
 /// The longest that a reply may take: the agent gives up waiting for cells long before.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -24,11 +25,26 @@ pub enum Request {
     Kill {
         /// Which.
         cell: u32,
+        /// It is to stay down until somebody starts it.
+        hold: bool,
     },
     /// Start a cell that has ended; answered when it is connected.
     Start {
         /// Which.
         cell: u32,
+    },
+    /// Where can a task's components run? Who asks keeps the connection for as long as the task lives: see [`crate::tasks`].
+    Place(Wanted),
+    /// The same of a task that runs, and that an agent before this one has placed.
+    Resume(TaskRecord),
+    /// Which tasks are there?
+    Tasks,
+    /// Have a task told to end.
+    EndTask {
+        /// Its launcher's process.
+        task: u32,
+        /// By which signal.
+        signal: i32,
     },
     /// End all cells and the agent; answered when everything is gone.
     Down,
@@ -61,6 +77,15 @@ pub enum Reply {
         /// From the request to the last channel.
         took_ns: u64,
     },
+    /// Here.
+    Placed {
+        /// By rank.
+        seats: Vec<Seat>,
+    },
+    /// These, by number.
+    Tasks(Vec<TaskRecord>),
+    /// Its launcher was told.
+    TaskTold,
     /// Everything is down.
     Down(Down),
     /// Not done, or not as asked. A sentence for people.
@@ -144,6 +169,21 @@ pub struct Killed {
     /// Those that noticed: number, and nanoseconds from just before the killing system call until the cell's endpoint
     /// returned the error. Fastest first.
     pub noticed: Vec<(u32, u64)>,
+    /// Those that have gone on, fastest first.
+    pub recovered: Vec<WentOn>,
+}
+
+/// A cell that has recovered from another's end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WentOn {
+    /// Which.
+    pub cell: u32,
+    /// When it entered the recovery: nanoseconds after the killing system call.
+    pub entered_ns: u64,
+    /// When it went on.
+    pub resumed_ns: u64,
+    /// Pages that it has discarded.
+    pub discarded_pages: u64,
 }
 
 /// What was taken down.
@@ -163,6 +203,9 @@ pub enum ControlError {
     /// Nobody listens.
     #[error("no agent is running in {0}: `comb up` starts one")]
     NoAgent(String),
+    /// It does not want to.
+    #[error("{0}")]
+    Refused(String),
     /// It does not answer in time.
     #[error("the agent in {0} does not answer")]
     Silent(String),
@@ -190,21 +233,30 @@ pub fn ask_within(
     request: &Request,
     limit: Duration,
 ) -> Result<Reply, ControlError> {
+    ask_on(&socket(SocketFlags::empty())?, directory, request, limit)
+}
+
+/// The same by a socket that may be kept.
+pub(crate) fn ask_on(
+    socket: &OwnedFd,
+    directory: &RuntimeDirectory,
+    request: &Request,
+    limit: Duration,
+) -> Result<Reply, ControlError> {
     use rustix::io::Errno;
-    let socket = socket(SocketFlags::empty())?;
     let address = SocketAddrUnix::new(directory.control_socket())?;
     match rustix::net::connect(socket.as_fd(), &address) {
         Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(ControlError::NoAgent(directory.to_string())),
         connected => connected?,
     }
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
-    set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
-    match protocol::send(&socket, request, &[]) {
+    set_socket_timeout(socket, Timeout::Recv, Some(limit))?;
+    match protocol::send(socket, request, &[]) {
         // It hung up without a question, and said why.
         Ok(()) | Err(ProtocolError::Ended) => {}
         Err(error) => return Err(error.into()),
     }
-    match protocol::receive::<Reply>(&socket) {
+    match protocol::receive::<Reply>(socket) {
         Ok((reply, _)) => Ok(reply),
         Err(ProtocolError::System(Errno::AGAIN)) => Err(ControlError::Silent(directory.to_string())),
         Err(error) => Err(error.into()),

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_cell::clock::{monotonic_ns, span};
 use comb_cell::journal;
-use comb_cell::supervision::{Order, Report};
+use comb_cell::Beginning;
+use comb_cell::supervision::{Order, Recovered, Report};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::agent::{Limits, SameUser, Server};
@@ -16,8 +18,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Running};
+use crate::keeping::Shown;
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, Reply, Request, Status};
+use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::waits::{Awaited, Wait};
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
@@ -111,6 +115,8 @@ enum Source {
     Command(u64),
     /// A cell's connection.
     Cell(u64),
+    /// A task's launcher.
+    Task(u32),
 }
 
 impl Source {
@@ -123,6 +129,7 @@ impl Source {
             Self::Command(connection) => (4, connection),
             Self::Cell(connection) => (5, connection),
             Self::Signal => (6, 0),
+            Self::Task(task) => (7, u64::from(task)),
         };
         kind << 56 | number
     }
@@ -137,6 +144,7 @@ impl Source {
             4 => Self::Command(number),
             5 => Self::Cell(number),
             6 => Self::Signal,
+            7 => Self::Task(u32::try_from(number).ok()?),
             _ => return None,
         })
     }
@@ -149,28 +157,36 @@ struct CellConnection {
     pid: u32,
     cell: Option<u32>,
     since: Instant,
-    /// Orders that its queue had no room for.
-    unsent: Vec<Order>,
+    /// Orders that its queue had no room for, each with the file that comes along.
+    unsent: Vec<(Order, Option<Arc<OwnedFd>>)>,
 }
 
 impl CellConnection {
     /// Tells the cell, now or when it has read what it was told before: a queue takes a few hundred messages. `false`:
     /// not now.
     fn tell(&mut self, order: &Order) -> bool {
-        // Only the last word on who is present counts, and on each cell's end. So the list of a cell that never reads
-        // stays short.
-        self.unsent.retain(|unsent| match (unsent, order) {
+        self.tell_with(order, None)
+    }
+
+    fn tell_with(&mut self, order: &Order, file: Option<Arc<OwnedFd>>) -> bool {
+        // Only the last word on who is present counts, on each cell's end, and on what it shows. So the list of a cell that never
+        // reads stays short.
+        self.unsent.retain(|(unsent, _)| match (unsent, order) {
             (Order::Peers { .. }, Order::Peers { .. }) => false,
-            (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. }) => one != other,
+            (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
+            | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
         });
-        self.unsent.push(order.clone());
+        self.unsent.push((order.clone(), file));
         self.send_unsent()
     }
 
     fn send_unsent(&mut self) -> bool {
-        let sent =
-            self.unsent.iter().take_while(|order| protocol::send(&self.socket, order, &[]).is_ok()).count();
+        let send = |(order, file): &&(Order, Option<Arc<OwnedFd>>)| {
+            let files: Vec<BorrowedFd<'_>> = file.iter().map(|file| file.as_fd()).collect();
+            protocol::send(&self.socket, order, &files).is_ok()
+        };
+        let sent = self.unsent.iter().take_while(send).count();
         self.unsent.drain(..sent);
         self.unsent.is_empty()
     }
@@ -207,6 +223,8 @@ struct Daemon {
     cell_connections: BTreeMap<u64, CellConnection>,
     cgroup: Option<Cgroup>,
     cells: Vec<Cell>,
+    /// By their launchers' processes.
+    tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
     ending: Option<Ending>,
 }
@@ -245,6 +263,7 @@ impl Daemon {
             cell_connections: BTreeMap::new(),
             cgroup: None,
             cells: Vec::new(),
+            tasks: BTreeMap::new(),
             waits: Vec::new(),
             ending: None,
         };
@@ -275,8 +294,9 @@ impl Daemon {
         };
         say(format_args!("process {pid} starts {cells} cells in {}", self.directory));
         self.cells = (1..=cells).map(Cell::new).collect();
+        let together = Beginning::Together((1..=cells).collect());
         for index in 0..self.cells.len() {
-            self.start_cell(index);
+            self.start_cell(index, &together);
         }
     }
 
@@ -303,11 +323,11 @@ impl Daemon {
         self.cgroup.as_ref().map(|parent| Cgroup::create(parent.path(), &format!("cell-{cell}"))).transpose()
     }
 
-    fn start_cell(&mut self, index: usize) {
+    fn start_cell(&mut self, index: usize, beginning: &Beginning) {
         let (number, incarnation) = (self.cells[index].number, self.cells[index].incarnation + 1);
         let spawned = self
             .cgroup_of(number)
-            .and_then(|cgroup| Running::spawn(&self.directory, number, incarnation, cgroup))
+            .and_then(|cgroup| Running::spawn(&self.directory, (number, incarnation), cgroup, beginning))
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
                 watched.inspect_err(|_| running.kill())?;
@@ -364,6 +384,7 @@ impl Daemon {
                     Source::Process(cell) => self.look_for_end(cell),
                     Source::Command(connection) => self.hear_command(connection),
                     Source::Cell(connection) => self.hear_cell(connection),
+                    Source::Task(task) => self.hear_task(task),
                 }
             }
             self.answer_waits();
@@ -488,12 +509,84 @@ impl Daemon {
             }
             _ if self.ending.is_some() => Err(Reply::Refused("the cells are being taken down".into())),
             Request::AwaitUp => Ok(Awaited::Up),
-            Request::Kill { cell } => self.kill(*cell).map_err(Reply::Refused),
+            Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
             Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
+            Request::Place(wanted) => return self.place(connection, wanted),
+            Request::Resume(record) => return self.resume(connection, record),
+            Request::Tasks => {
+                Err(Reply::Tasks(self.tasks.values().map(|task| task.record.clone()).collect()))
+            }
+            Request::EndTask { task, signal } => Err(match self.tasks.get(task) {
+                Some(found) => {
+                    found.tell(&TaskOrder::End { signal: *signal });
+                    Reply::TaskTold
+                }
+                None => Reply::Refused(format!("there is no task {task}: `comb task ls` shows them")),
+            }),
         };
         match outcome {
             Ok(awaited) => self.waits.push(Wait::new(connection, awaited)),
             Err(reply) => self.reply(connection, &reply),
+        }
+    }
+
+    // ── tasks ──
+
+    fn place(&mut self, connection: u64, wanted: &Wanted) {
+        let reply = match self.seats_for(wanted) {
+            Ok(seats) => {
+                let record = TaskRecord { wanted: wanted.clone(), seats, since_s: tasks::now_s() };
+                return self.resume(connection, &record);
+            }
+            Err(why) => Reply::Refused(why),
+        };
+        self.reply(connection, &reply);
+    }
+
+    fn seats_for(&mut self, wanted: &Wanted) -> Result<Vec<Seat>, String> {
+        let mut load: BTreeMap<u32, usize> = BTreeMap::new();
+        for cell in self.cells.iter().filter(|cell| cell.is_up()) {
+            if wanted.cells.is_empty() || wanted.cells.contains(&cell.number) {
+                load.insert(cell.number, 0);
+            }
+        }
+        if let Some(&missing) = wanted.cells.iter().find(|cell| !load.contains_key(cell)) {
+            self.index_of(missing)?;
+            return Err(format!("cell {missing} is not up: `comb ps` shows which are"));
+        }
+        for seat in self.tasks.values().flat_map(|task| &task.record.seats) {
+            load.entry(seat.cell).and_modify(|count| *count += 1);
+        }
+        let cells = tasks::deal(wanted.components, &load);
+        if cells.is_empty() {
+            return Err("no cell is up: `comb ps` shows them, `comb cell start 1` starts one".to_owned());
+        }
+        let cgroup = |cell: u32| {
+            let parent = self.cgroup.as_ref()?;
+            Some(parent.path().join(format!("cell-{cell}/cgroup.procs")))
+        };
+        Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
+    }
+
+    /// A task is in the book from now on, by the connection that asked.
+    fn resume(&mut self, connection: u64, record: &TaskRecord) {
+        if self.tasks.len() >= MOST_TASKS {
+            return self.reply(connection, &Reply::Refused(format!("there are {MOST_TASKS} tasks already")));
+        }
+        let Some(command) = self.commands.remove(&connection) else { return };
+        let number = record.wanted.task;
+        let _ = epoll::delete(&self.epoll, &command.socket);
+        let reply = Reply::Placed { seats: record.seats.clone() };
+        if protocol::send(&command.socket, &reply, &[]).is_ok()
+            && self.watch(&command.socket, Source::Task(number)).is_ok()
+        {
+            self.tasks.insert(number, Task::new(record.clone(), command.socket));
+        }
+    }
+
+    fn hear_task(&mut self, number: u32) {
+        if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
+            self.tasks.remove(&number);
         }
     }
 
@@ -505,7 +598,7 @@ impl Daemon {
         })
     }
 
-    fn kill(&mut self, number: u32) -> Result<Awaited, String> {
+    fn kill(&mut self, number: u32, hold: bool) -> Result<Awaited, String> {
         let index = self.index_of(number)?;
         let cell = &self.cells[index];
         let Some(running) = &cell.running else {
@@ -521,9 +614,10 @@ impl Daemon {
         let killed_at_ns = monotonic_ns();
         running.kill();
         self.cells[index].killed_at_ns = Some(killed_at_ns);
+        self.cells[index].is_held = hold;
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         say(format_args!("killed cell {number} (process {pid})"));
-        Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new() })
+        Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new(), recovered: Vec::new() })
     }
 
     fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
@@ -531,10 +625,19 @@ impl Daemon {
         if self.cells[index].running.is_some() {
             return Err(format!("cell {number} is running already (process {})", self.cells[index].pid));
         }
-        self.start_cell(index);
+        self.start_beside_others(index);
+        Ok(Awaited::Started { cell: number })
+    }
+
+    /// A cell that comes in to those that live, or begins alone.
+    fn start_beside_others(&mut self, index: usize) {
+        let number = self.cells[index].number;
+        let others: Vec<u32> = self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
+        let beginning =
+            if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
+        self.start_cell(index, &beginning);
         let cell = &self.cells[index];
         say(format_args!("started cell {number} (process {}), incarnation {}", cell.pid, cell.incarnation));
-        Ok(Awaited::Started { cell: number })
     }
 
     fn status(&self) -> Status {
@@ -577,8 +680,8 @@ impl Daemon {
             let Some(known) = self.cell_connections.get_mut(&connection) else { return };
             known.send_unsent();
             match protocol::receive::<Report>(&known.socket) {
-                Ok((report, _)) => {
-                    if let Err(misbehaviour) = self.take(connection, report) {
+                Ok((report, descriptors)) => {
+                    if let Err(misbehaviour) = self.take(connection, report, descriptors) {
                         // A cell of an earlier agent, which died before it had written it down, belongs to nobody.
                         let known = self.cell_connections.get_mut(&connection);
                         if let Some(stray) = known.filter(|known| known.cell.is_none()) {
@@ -606,7 +709,7 @@ impl Daemon {
         }
     }
 
-    fn take(&mut self, connection: u64, report: Report) -> Result<(), String> {
+    fn take(&mut self, connection: u64, report: Report, descriptors: Vec<OwnedFd>) -> Result<(), String> {
         let known = self.cell_connections.get_mut(&connection).ok_or("no such connection")?;
         if let Report::Hello { cell, incarnation, linked } = report {
             let index =
@@ -621,6 +724,7 @@ impl Daemon {
             record.linked = linked.into_iter().filter(|&peer| peer <= crate::MOST_CELLS).collect();
             record.seen = Some(Instant::now());
             self.tell_who_is_present();
+            self.tell_what_others_show(connection);
             return Ok(());
         }
         let cell = known.cell.ok_or("it did not say hello first")?;
@@ -644,8 +748,93 @@ impl Daemon {
                 record.round_trips = round_trips;
                 record.last_round_trip_ns = last_round_trip_ns;
             }
+            Report::Shows => {
+                let file = descriptors.into_iter().next().ok_or("it shows nothing")?;
+                record.shown = Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
+                self.tell_of_what_shows(cell);
+            }
+            Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
+            Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
+            Report::Restart { cell: which } => {
+                self.restart(which, &format!("cell {cell}, the recovery master, finds it fit"));
+            }
         }
         Ok(())
+    }
+
+    // ── failures ──
+
+    /// A cell knows that most cells find another one failed. What most of them say is so; a single one is not believed, unless the agent
+    /// sees it as well.
+    fn take_vote(&mut self, by: u32, suspect: u32, finding: &str) {
+        let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
+        let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
+        if cell.running.is_none() {
+            return;
+        }
+        cell.found_failed_by.insert(by);
+        let votes = cell.found_failed_by.len();
+        let is_believed = if voters > 1 { votes * 2 > voters } else { cell.looks_failed() };
+        if !is_believed {
+            return;
+        }
+        say(format_args!("ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}", cell.pid));
+        cell.killed_at_ns.get_or_insert_with(monotonic_ns);
+        cell.failing = Some(finding.to_owned());
+        if let Some(running) = &cell.running {
+            running.kill();
+        }
+    }
+
+    fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
+        for wait in &mut self.waits {
+            wait.recovered(by, recovered);
+        }
+    }
+
+    /// Where no cell is left there is no recovery master: then the agent has them started again.
+    fn restart_if_none_is_left(&mut self) {
+        if self.cells.iter().any(|cell| cell.running.is_some()) {
+            return;
+        }
+        let numbers: Vec<u32> = self.cells.iter().map(|cell| cell.number).collect();
+        for number in numbers {
+            self.restart(number, "no other cell is left");
+        }
+    }
+
+    /// The recovery master has found nothing that speaks against it.
+    fn restart(&mut self, which: u32, why: &str) {
+        let Ok(index) = self.index_of(which) else { return };
+        let cell = &mut self.cells[index];
+        if cell.running.is_some() || cell.is_held || self.ending.is_some() {
+            return;
+        }
+        if let Err(why) = cell.may_start_again(Instant::now()) {
+            return say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
+        }
+        say(format_args!("starts cell {which} again: {why}"));
+        self.start_beside_others(index);
+    }
+
+    /// What cells show goes to each of the others, once more after each hello.
+    fn tell_of_what_shows(&mut self, number: u32) {
+        let Some(order) = self.cells.iter().find(|cell| cell.number == number).and_then(Cell::shows) else { return };
+        for known in self.cell_connections.values_mut() {
+            if known.cell.is_some_and(|cell| cell != number) {
+                known.tell_with(&order.0, Some(Arc::clone(&order.1)));
+            }
+        }
+    }
+
+    fn tell_what_others_show(&mut self, connection: u64) {
+        let Some(known) = self.cell_connections.get_mut(&connection) else { return };
+        let to = known.cell;
+        for cell in self.cells.iter().filter(|cell| Some(cell.number) != to) {
+            if let Some((order, file)) = cell.shows() {
+                known.tell_with(&order, Some(file));
+            }
+        }
     }
 
     fn look_for_end(&mut self, number: u32) {
@@ -668,12 +857,15 @@ impl Daemon {
         if self.ending.is_some() {
             return;
         }
+        self.cells[index].take_back();
+        self.tasks.values().for_each(|task| task.lose(number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
         say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();
+        self.restart_if_none_is_left();
     }
 
     fn tell_who_is_present(&mut self) {
@@ -703,6 +895,8 @@ impl Daemon {
         }
         ending.deadline = Some(Instant::now() + END_LIMIT);
         say("takes everything down");
+        let end = rustix::process::Signal::TERM.as_raw();
+        self.tasks.values().for_each(|task| task.tell(&TaskOrder::End { signal: end }));
         for cell in &self.cells {
             let connection =
                 cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));

@@ -8,10 +8,12 @@ mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
+mod keeping;
 pub mod process;
 pub mod remains;
 pub mod signals;
 pub mod state;
+pub mod tasks;
 mod waits;
 
 pub use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};

@@ -3,16 +3,25 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use comb_cell::supervision::Recovered;
+
 use crate::cell::Cell;
-use crate::control::{Killed, Reply};
+use crate::control::{Killed, Reply, WentOn};
 
 /// What is waited for.
 #[derive(Debug)]
 pub(crate) enum Awaited {
     /// All cells up and connected.
     Up,
-    /// A cell dead, and all who had a channel to it aware of that.
-    Killed { cell: u32, pid: u32, killed_at_ns: u64, peers: BTreeSet<u32>, noticed: Vec<(u32, u64)> },
+    /// A cell dead, and all who had a channel to it aware of that and at work again.
+    Killed {
+        cell: u32,
+        pid: u32,
+        killed_at_ns: u64,
+        peers: BTreeSet<u32>,
+        noticed: Vec<(u32, u64)>,
+        recovered: Vec<WentOn>,
+    },
     /// A cell up and connected.
     Started { cell: u32 },
 }
@@ -57,6 +66,23 @@ impl Wait {
         }
     }
 
+    /// A cell has recovered.
+    pub(crate) fn recovered(&mut self, by: u32, report: &Recovered) {
+        if let Awaited::Killed { cell, killed_at_ns, recovered, .. } = &mut self.awaited
+            && report.dead.contains(cell)
+            && report.resumed_ns >= *killed_at_ns
+            && recovered.iter().all(|known| known.cell != by)
+        {
+            let since = |at_ns: u64| at_ns.saturating_sub(*killed_at_ns);
+            recovered.push(WentOn {
+                cell: by,
+                entered_ns: since(report.entered_ns),
+                resumed_ns: since(report.resumed_ns),
+                discarded_pages: report.discarded_pages,
+            });
+        }
+    }
+
     /// The answer, if it is time for one.
     pub(crate) fn answer(&self, cells: &[Cell], now: Instant) -> Option<Reply> {
         let late = now >= self.deadline();
@@ -81,20 +107,21 @@ impl Wait {
                     Some(_) => None,
                 }
             }
-            Awaited::Killed { cell, pid, peers, noticed, .. } => {
+            Awaited::Killed { cell, pid, peers, noticed, recovered, .. } => {
                 let (cell, pid) = (*cell, *pid);
-                let gone = cells.iter().all(|other| other.number != cell || other.running.is_none());
-                let unaware = peers.iter().filter(|peer| {
-                    let lives = cells.iter().any(|other| other.number == **peer && other.running.is_some());
-                    lives && noticed.iter().all(|(known, _)| known != *peer)
-                });
-                let unaware = unaware.count();
-                (late || gone && unaware == 0).then(|| {
-                    let mut noticed = noticed.clone();
+                let is_gone = |other: &Cell| other.running.is_none() || other.pid != pid;
+                let gone = cells.iter().all(|other| other.number != cell || is_gone(other));
+                let lives = |peer: u32| cells.iter().any(|other| other.number == peer && other.running.is_some());
+                let living = || peers.iter().copied().filter(|&peer| lives(peer));
+                let unaware = living().filter(|peer| noticed.iter().all(|(known, _)| known != peer)).count();
+                let at_work = |peer: u32| recovered.iter().any(|known| known.cell == peer);
+                (late || gone && unaware == 0 && living().all(at_work)).then(|| {
+                    let (mut noticed, mut recovered) = (noticed.clone(), recovered.clone());
                     noticed.sort_by_key(|(_, after)| *after);
+                    recovered.sort_by_key(|known| known.resumed_ns);
                     // Peers that died meanwhile have nothing to notice any more.
                     let peers = u32::try_from(noticed.len() + unaware).unwrap_or(u32::MAX);
-                    Reply::Killed(Killed { cell, pid, peers, noticed })
+                    Reply::Killed(Killed { cell, pid, peers, noticed, recovered })
                 })
             }
             Awaited::Started { cell } => {
@@ -128,7 +155,8 @@ mod tests {
 
     fn kill_of_two(peers: impl IntoIterator<Item = u32>) -> Wait {
         let peers = peers.into_iter().collect();
-        Wait::new(0, Awaited::Killed { cell: 2, pid: 7, killed_at_ns: 1000, peers, noticed: Vec::new() })
+        let (noticed, recovered) = (Vec::new(), Vec::new());
+        Wait::new(0, Awaited::Killed { cell: 2, pid: 7, killed_at_ns: 1000, peers, noticed, recovered })
     }
 
     #[test]

@@ -142,6 +142,11 @@ impl<S: Source + ?Sized> Careful<'_, S> {
         self.source.cell()
     }
 
+    /// What a section ends with that finds structures to contradict each other: what is so where nothing is wrong.
+    pub fn broken(&self, rule: &'static str) -> CarefulError {
+        CarefulError::Broken { cell: self.cell(), rule }
+    }
+
     /// A structure. What is in it is an allegation.
     #[inline]
     pub fn read<T: Structure>(&self, far: Far<T>) -> Result<T, CarefulError> {

@@ -104,6 +104,11 @@ impl Exports {
         self.importers.len()
     }
 
+    /// The beginnings of the pieces that an importer may store to.
+    pub fn granted_to(&self, number: u32) -> impl Iterator<Item = u64> + '_ {
+        self.importers.granted_to(number)
+    }
+
     /// How many pieces importers may store to.
     pub fn grants(&self) -> usize {
         self.importers.grants()

@@ -87,6 +87,11 @@ impl Guests {
         self.writers.len()
     }
 
+    /// The beginnings of what a guest may store to.
+    pub fn granted_to(&self, number: u32) -> impl Iterator<Item = u64> + '_ {
+        self.writers.iter().filter(move |(_, grant)| grant.to.contains(&number)).map(|(&at, _)| at)
+    }
+
     /// A guest is no more. It may not store any more, whatever it believes.
     pub fn dismiss(&mut self, number: u32) {
         let mut runs = Runs::default();

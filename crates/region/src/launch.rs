@@ -89,6 +89,7 @@ pub struct Launch {
     limit: Option<Duration>,
     reports: bool,
     hosts: Vec<Host>,
+    cgroups: Vec<Option<PathBuf>>,
     shell: String,
     comb: Option<PathBuf>,
 }
@@ -203,6 +204,7 @@ impl Launch {
             limit: None,
             reports: false,
             hosts: Vec::new(),
+            cgroups: Vec::new(),
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
         }
@@ -314,6 +316,13 @@ impl Launch {
         self
     }
 
+    /// Puts components into cells of this host, by rank: each begins with writing itself into such a file.
+    #[must_use]
+    pub fn cgroups(mut self, cgroups: impl IntoIterator<Item = Option<PathBuf>>) -> Self {
+        self.cgroups = cgroups.into_iter().collect();
+        self
+    }
+
     /// Runs the task on these hosts, not on this one: [`serve_part`] does there what this process would do here. Neighbouring ranks are
     /// on one host. The environment is that of the shell there.
     #[must_use]
@@ -366,6 +375,7 @@ impl Launch {
             input: if forwards { InputOfFirst::Ordered } else { InputOfFirst::Nothing },
             first: share.first,
             count: share.count,
+            cgroups: Vec::new(),
             ..plan.clone()
         };
         let crews = Crews::There(remote::start(&self.parts()?, shares, of_host, &sender)?);
@@ -424,6 +434,7 @@ impl Launch {
             reports: self.reports,
             captures: self.output != Output::Inherited,
             input: if self.has_input { InputOfFirst::Inherited } else { InputOfFirst::Nothing },
+            cgroups: self.cgroups.clone(),
             first: 0,
             count,
             description,

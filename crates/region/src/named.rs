@@ -12,6 +12,7 @@
 //! | [`home`] | the home at work |
 //! | `attach` | a process's side |
 //! | `saving` | a region in files |
+//! | [`shown`] | what a home shows of its regions to other cells |
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ pub(crate) mod door;
 pub mod home;
 pub mod register;
 mod saving;
+pub mod shown;
 
 pub use self::attach::{AttachError, Attaching, Region};
 pub use self::door::{Ask, AskError, Status, Wanted};

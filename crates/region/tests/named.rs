@@ -45,7 +45,7 @@ fn say_ready() {
 
 fn be_a_home(directory: &Path, cell: u32) {
     let agent = Agent::connect(&directory.join("agent.sock"), &format!("cell-{cell}")).expect("an agent");
-    let _home = Home::begin(&agent, HomeOptions { cell, incarnation: 1, runtime: directory.to_owned() })
+    let _home = Home::begin(&agent, HomeOptions { cell, incarnation: 1, runtime: directory.to_owned(), published: None })
         .expect("a home");
     say_ready();
     // Until the test ends it, or is gone.

@@ -133,6 +133,14 @@ pub enum CarefulError {
         /// What the section was given.
         limit: u32,
     },
+    /// Structures that contradict each other, as the reader finds.
+    #[error("{cell} breaks a rule: {rule}")]
+    Broken {
+        /// The guilty one.
+        cell: CellId,
+        /// What is so where nothing is wrong.
+        rule: &'static str,
+    },
     /// The memory is gone: the cell is dead.
     #[error("bus error at {offset:#x} of {cell}")]
     BusError {
@@ -170,6 +178,7 @@ impl CarefulError {
             | Self::Unstable { cell, .. }
             | Self::CutOff { cell }
             | Self::TooMany { cell, .. }
+            | Self::Broken { cell, .. }
             | Self::BusError { cell, .. }
             | Self::Unreachable { cell, .. } => cell,
         }

@@ -211,6 +211,21 @@ impl<S> ActiveMessages<S> {
         &self.peers.endpoint
     }
 
+    /// As [`Endpoint::arm`], for event loops, which poll once a millisecond while [`ActiveMessages::owes`].
+    pub fn arm(&mut self) -> bool {
+        self.peers.endpoint.arm()
+    }
+
+    /// As [`Endpoint::disarm`].
+    pub fn disarm(&mut self) {
+        self.peers.endpoint.disarm();
+    }
+
+    /// Whether something could not be said yet for want of room, of which nobody will tell that it is there again.
+    pub fn owes(&self) -> bool {
+        self.peers.is_unsettled()
+    }
+
     /// Opens a channel to `process/endpoint`.
     pub fn open(&mut self, to: &str) -> Result<ChannelKey, RequestError> {
         let opened = self.peers.endpoint.open(to);

@@ -73,7 +73,7 @@ impl Engine {
             return match kind {
                 Kind::Protocol => self.take_protocol(from, &head, content),
                 Kind::May => self.core.answered(from, head[0], [head[1], head[2]]),
-                Kind::Freed => self.take_removed(from, head[1]),
+                Kind::Freed => self.take_removed(from, head[1], head[0]),
                 _ => Err(Mistake::Nonsense),
             };
         }

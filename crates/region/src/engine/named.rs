@@ -10,6 +10,7 @@ use comb_memory::{Memory, MemoryError, Reason};
 use super::imported::Imported;
 use super::{Engine, Entry, Mistake, Shape, locate};
 use crate::homes::Homes;
+use crate::named::home::DISCARDED;
 use crate::peers::Peers;
 use crate::terms::{Allocation, Sharing};
 
@@ -111,13 +112,16 @@ impl Engine {
         }
     }
 
-    /// A home says that a region was removed.
-    pub(super) fn take_removed(&mut self, from: u32, offset: u64) -> Result<(), Mistake> {
+    /// A home says that a region was removed, or that it is of another generation.
+    pub(super) fn take_removed(&mut self, from: u32, offset: u64, why: u64) -> Result<(), Mistake> {
         let entry = self.entries.get(&offset).ok_or(Mistake::NoAllocation(offset))?;
         if entry.shape.home(0) != Some(from) {
             return Err(Mistake::Elsewhere(offset));
         }
-        self.forsake(offset, Reason::Other("the region was removed"));
+        self.forsake(offset, Reason::Other(match why {
+            DISCARDED => "pages of the region were discarded, for a cell that could store to them has failed; attached anew it is usable",
+            _ => "the region was removed",
+        }));
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::crew::{Event, Order, Plan};
 
 /// The first that a part says, so that nobody takes a login shell's chatter for it. The number is this conversation's version.
-pub(super) const GREETING: &[u8] = b"comb-part 2\n";
+pub(super) const GREETING: &[u8] = b"comb-part 3\n";
 /// A chunk of output or a plan: what is longer is none.
 const LONGEST_BYTES: usize = 16 << 20;
 

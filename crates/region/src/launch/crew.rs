@@ -45,6 +45,8 @@ pub(super) struct Plan {
     /// Whether what components write comes as events, or goes where the launcher's goes.
     pub(super) captures: bool,
     pub(super) input: InputOfFirst,
+    /// Files that components write themselves into to belong to cells, from the first of this host on; none for those that belong to no cell.
+    pub(super) cgroups: Vec<Option<PathBuf>>,
     /// This host's ranks: the first, and how many.
     pub(super) first: u32,
     pub(super) count: u32,
@@ -95,6 +97,10 @@ pub(super) enum Event {
     },
     /// Nothing has happened to a component: whoever waits is to look around.
     Look,
+    Began {
+        rank: u32,
+        process: u32,
+    },
 }
 
 /// What is done to the components of a host.
@@ -211,12 +217,19 @@ impl Crew {
         let report = self.plan.reports.then(reports::make).transpose();
         let report = report.map_err(|error| format!("cannot make a file for its report (memfd): {error}"))?;
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
+        let cgroup = self.plan.cgroups.get((rank - self.plan.first) as usize).and_then(Option::as_ref);
+        let cgroup = cgroup.map(|path| {
+            let opened = std::fs::File::options().write(true).open(path);
+            opened.map(OwnedFd::from).map_err(|error| format!("its cell's {} cannot be opened: {error}", path.display()))
+        });
+        let cgroup = cgroup.transpose()?;
         // Only a terminal's own process group may read from it.
         let reads_terminal =
             rank == 0 && self.plan.input == InputOfFirst::Inherited && std::io::stdin().is_terminal();
         let endowment = Endowment {
             inherits: [self.frames.as_ref(), report.as_ref()].map(|descriptor| descriptor.map(AsFd::as_fd)),
             guard: Some(guard),
+            cgroup: cgroup.as_ref(),
             core,
             has_group: !reads_terminal,
             at_our_end: Signal::KILL,
@@ -313,6 +326,7 @@ impl Watch {
         for rank in crew.plan.first..crew.plan.first + crew.plan.count {
             match crew.start_one(rank, &self.guard) {
                 Ok((mut process, report)) => {
+                    self.pending.push_back(Event::Began { rank, process: process.id() });
                     let child = process.child();
                     let (input, output, error) =
                         (child.stdin.take(), child.stdout.take(), child.stderr.take());

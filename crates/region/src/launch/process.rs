@@ -48,6 +48,8 @@ pub(super) struct Endowment<'a> {
     pub(super) inherits: [Option<BorrowedFd<'a>>; 2],
     /// To be told when it begins.
     pub(super) guard: Option<&'a Guard>,
+    /// The file that it writes itself into, to belong to a cell.
+    pub(super) cgroup: Option<&'a OwnedFd>,
     /// The one core that it runs on.
     pub(super) core: Option<u32>,
     /// Whether it leads a process group, which can be ended as a whole.
@@ -62,6 +64,7 @@ impl Process {
         let launcher = rustix::process::getpid();
         let Endowment { has_group, at_our_end, .. } = *endowment;
         let inherits = endowment.inherits.map(|descriptor| descriptor.map(|open| open.as_raw_fd()));
+        let cgroup = endowment.cgroup.map(|procs| procs.as_raw_fd());
         let words = endowment.guard.and_then(Guard::words).map(|words| words.as_raw_fd());
         let cores = endowment.core.map(|core| {
             let mut cores = CpuSet::new();
@@ -76,6 +79,11 @@ impl Process {
             // Who has ended before that line was not heard of.
             if rustix::process::getppid() != Some(launcher) {
                 return Err(rustix::io::Errno::SRCH.into());
+            }
+            if let Some(procs) = cgroup {
+                // SAFETY: it is borrowed until `start` returns, which is after this.
+                let procs = unsafe { BorrowedFd::borrow_raw(procs) };
+                rustix::io::write(procs, b"0")?;
             }
             if let Some(cores) = &cores {
                 rustix::thread::sched_setaffinity(None, cores)?;

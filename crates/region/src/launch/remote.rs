@@ -215,6 +215,7 @@ fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &Sy
     let name = command.get_program().to_string_lossy().into_owned();
     // Of a group of its own: a terminal's Ctrl-C is not for it. Asked to end, it tidies up, which a killed one cannot.
     let endowment = Endowment {
+        cgroup: None,
         inherits: [None, None],
         guard: None,
         core: None,
@@ -276,7 +277,10 @@ fn hear_all(
     while let Some(message) = conversation::read(output)? {
         match message {
             FromPart::Event(
-                Event::Ended { rank, .. } | Event::Printed { rank, .. } | Event::Reported { rank, .. },
+                Event::Began { rank, .. }
+                | Event::Ended { rank, .. }
+                | Event::Printed { rank, .. }
+                | Event::Reported { rank, .. },
             ) if !(share.first..share.first + share.count).contains(&rank) => {
                 return other("speaks for components that it does not have");
             }

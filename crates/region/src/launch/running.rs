@@ -28,6 +28,8 @@ pub struct Running {
     output: Output,
     /// To whom it matters whether component 0 wants more input.
     reader: Option<Sender<bool>>,
+    /// Who wants to know which processes the components are.
+    begins: Option<Sender<(u32, u32)>>,
     /// How long it may take, and until when that is.
     limit: Option<(Duration, Instant)>,
     /// By rank: whether it has.
@@ -228,6 +230,7 @@ impl Running {
             events: Some(events),
             output,
             reader: None,
+            begins: None,
             limit: None,
             ended: vec![false; components as usize],
         }
@@ -243,6 +246,11 @@ impl Running {
     pub(super) fn limit(&mut self, limit: Duration) {
         // What lies too far ahead for a clock is never.
         self.limit = Instant::now().checked_add(limit).map(|until| (limit, until));
+    }
+
+    /// Rank and process of each component that begins go there, while this is waited for.
+    pub fn tell_begins(&mut self, to: Sender<(u32, u32)>) {
+        self.begins = Some(to);
     }
 
     /// For other threads, while this one waits.
@@ -261,6 +269,9 @@ impl Running {
         while self.ended.contains(&false) {
             match self.next(&events, &stage) {
                 Ok(Event::Printed { rank, stream, bytes }) => printer.print(rank, stream, &bytes),
+                Ok(Event::Began { rank, process }) => {
+                    let _ = self.begins.as_ref().map(|begins| begins.send((rank, process)));
+                }
                 Ok(Event::Reported { rank, part }) => {
                     parts[rank as usize] = Part::decode(&part).ok().filter(|part| part.rank == rank);
                 }

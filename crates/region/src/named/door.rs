@@ -99,6 +99,8 @@ pub struct Status {
     pub waiting: u64,
     /// Bytes of its frames that take memory.
     pub resident_bytes: u64,
+    /// The processes that have it attached.
+    pub processes: Vec<u32>,
 }
 
 /// Why a home did not do it.

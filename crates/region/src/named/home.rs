@@ -1,24 +1,31 @@
 //! A region's home at work: the thread of a supervisor that has the frames, and says who may do what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use comb_memory::{Far, Full, Published};
 use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
 use self::hearing::Held;
 use self::shared::Shared;
+pub use self::discarding::Discarded;
+pub(crate) use self::discarding::{DISCARDED, REMOVED};
+use self::discarding::Recovering;
 use super::ENDPOINT;
 use super::register::{Register, RegisterError};
+use super::shown::{RegionsShown, Showing};
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
 
+mod belonging;
 mod body;
+mod discarding;
 mod doorkeeper;
 mod hearing;
 mod shared;
@@ -45,6 +52,9 @@ pub enum HomeError {
     /// Names cannot be given.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// There is no room to show anything to the other cells.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The system refused.
     #[error("{doing}: {source}")]
     System {
@@ -56,7 +66,7 @@ pub enum HomeError {
 }
 
 /// Whose home it is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HomeOptions {
     /// The cell.
     pub cell: u32,
@@ -64,6 +74,8 @@ pub struct HomeOptions {
     pub incarnation: u64,
     /// Where its agent and all the others' doors are.
     pub runtime: PathBuf,
+    /// Where other cells read what it shows of its regions, if they do.
+    pub published: Option<Arc<Published>>,
 }
 
 /// A home, until it is dropped: then its regions are no more.
@@ -103,6 +115,11 @@ struct Books {
     expected: Vec<(Instant, u64, u32)>,
     /// When those were last looked through, and the guards of importers.
     tidied: Instant,
+    /// A cell has failed, and nobody is given a right until that is dealt with.
+    recovering: Option<Recovering>,
+    /// Processes that do not know yet that this home has done with them, and where: what they still say of it is no lie.
+    dismissed: BTreeSet<(u32, u64)>,
+    showing: Option<Showing>,
 }
 
 /// Something that a checkpoint can be put into.
@@ -136,6 +153,9 @@ impl Home {
             held: None,
             expected: Vec::new(),
             tidied: Instant::now(),
+            recovering: None,
+            dismissed: BTreeSet::new(),
+            showing: options.published.clone().map(Showing::begin).transpose()?,
         };
         let is_over = AtomicBool::new(false);
         let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
@@ -159,6 +179,13 @@ fn ending_with_us(run: impl FnOnce()) {
     }
 }
 
+impl Home {
+    /// Where the list of its regions is, for other cells.
+    pub fn shown(&self) -> Option<Far<RegionsShown>> {
+        self.office.books().showing.as_ref().map(Showing::list)
+    }
+}
+
 impl Drop for Home {
     fn drop(&mut self) {
         self.office.is_over.store(true, Ordering::Release);
@@ -178,6 +205,11 @@ impl Office {
 
     fn kick(&self) {
         let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+
+    /// The cell that a process runs in.
+    fn cell_of(&self, process: u32) -> Option<u32> {
+        belonging::cell_of(process)
     }
 
     fn runtime(&self) -> &Path {
@@ -235,6 +267,7 @@ impl Office {
         if books.tidied.elapsed() >= BETWEEN_TIDYING {
             books.tidied = Instant::now();
             books.regions.values_mut().for_each(Shared::forget_dead);
+            books.regions.values_mut().for_each(Shared::forget_suspects);
             books.forget_late_comers();
         }
     }

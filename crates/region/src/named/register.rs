@@ -145,11 +145,21 @@ impl Register {
         }
         let offset = free(&entries, span).ok_or(RegisterError::NoAddresses(span))?;
         let entry = make(offset);
-        let (fresh, path) = (self.directory.join(".new"), self.directory.join(name));
-        let text = serde_json::to_vec_pretty(&entry).expect("plain data");
-        std::fs::write(&fresh, text).map_err(Self::system(&fresh))?;
-        std::fs::rename(&fresh, &path).map_err(Self::system(&path))?;
+        self.write(&entry)?;
         Ok(entry)
+    }
+
+    fn write(&self, entry: &Entry) -> Result<(), RegisterError> {
+        let (fresh, path) = (self.directory.join(".new"), self.directory.join(&entry.name));
+        let text = serde_json::to_vec_pretty(entry).expect("plain data");
+        std::fs::write(&fresh, text).map_err(Self::system(&fresh))?;
+        std::fs::rename(&fresh, &path).map_err(Self::system(&path))
+    }
+
+    /// A region is of another generation, or lives elsewhere. To be called by its home.
+    pub(crate) fn renew(&self, entry: &Entry) -> Result<(), RegisterError> {
+        let _locked = self.lock()?;
+        self.write(entry)
     }
 
     /// A name is free. To be called by the region's home, or when that is gone.

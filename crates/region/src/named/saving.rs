@@ -37,6 +37,28 @@ pub(crate) struct Saved {
     chain: u64,
 }
 
+impl Saved {
+    /// Opens it; `None`: there is none.
+    pub(crate) fn open(&self) -> Option<Result<Opened, CheckpointError>> {
+        (self.chain > 0).then(|| {
+            let opened = Opened::open(&self.directory)?;
+            let is_ours = opened.chain.first() == Some(&self.number);
+            let path = || file_of(&self.directory, 0, self.number);
+            if is_ours { Ok(opened) } else { Err(CheckpointError::Damaged { path: path(), what: "another has taken its place" }) }
+        })
+    }
+
+    /// The next one holds all again.
+    pub(crate) fn begin_anew(&mut self) {
+        self.chain = self.chain.min(1) * LONGEST_CHAIN;
+    }
+
+    /// Where it is, for who comes after this home.
+    pub(crate) fn place(&self) -> Option<&Path> {
+        (self.chain > 0).then_some(&*self.directory)
+    }
+}
+
 /// A checkpoint that is being written.
 pub(crate) struct Saving {
     writer: Option<Writer>,
@@ -167,6 +189,11 @@ impl Opened {
     /// How long the region was.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// As the last checkpoint of a region that is made from it.
+    pub(crate) fn as_saved(&self) -> Saved {
+        Saved { directory: self.directory.clone(), number: self.chain[0], chain: LONGEST_CHAIN }
     }
 
     /// Puts it all into a region that nobody has seen yet.

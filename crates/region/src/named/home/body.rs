@@ -20,6 +20,8 @@ pub(super) struct Attachment {
     /// What only it was told.
     pub(super) proof: u64,
     pub(super) process: u32,
+    /// The cell that it runs in, if it runs in one.
+    pub(super) cell: Option<u32>,
     pub(super) to_store: bool,
     /// Its number among importers. None: it has copies.
     pub(super) importer: Option<u32>,
@@ -114,6 +116,11 @@ impl Body {
         self.exports.copy_out(range.start, &mut content);
         content.resize(self.layout.block_bytes(), 0);
         content
+    }
+
+    /// Makes a block what it was before it was changed by somebody who is not to be believed.
+    pub(super) fn put_stable(&mut self, block: u64, content: &[u8]) {
+        self.put(block, 0, content);
     }
 
     fn put(&mut self, block: u64, at: usize, bytes: &[u8]) {

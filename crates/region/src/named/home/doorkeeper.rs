@@ -17,7 +17,7 @@ use rustix::net::sockopt::Timeout;
 
 use super::body::Attachment;
 use super::shared::Shared;
-use super::{Books, Office};
+use super::{Books, Office, REMOVED};
 use crate::named::door::{Answer, Knock, Wanted};
 use crate::named::register::{self, Entry};
 use crate::named::saving;
@@ -186,12 +186,17 @@ impl Guest<'_> {
         let made = Shared::new(entry.clone()).map_err(|error| error.to_string()).and_then(|mut region| {
             if let Some(saved) = saved {
                 saved.fill(&mut region).map_err(|error| error.to_string())?;
+                region.saved = saved.as_saved();
             }
             Ok(region)
         });
         match made {
             Ok(region) => {
-                self.office.books().regions.insert(entry.allocation.offset, region);
+                let mut books = self.office.books();
+                if let Some(showing) = &mut books.showing {
+                    showing.show(&entry).map_err(|error| error.to_string())?;
+                }
+                books.regions.insert(entry.allocation.offset, region);
                 Ok(entry)
             }
             Err(why) => {
@@ -228,7 +233,7 @@ impl Guest<'_> {
         };
         let proof = RandomState::new().build_hasher().finish();
         let attachment =
-            Attachment { rank: None, proof, process: who.pid, to_store, importer: None, leaves: None };
+            Attachment { rank: None, proof, process: who.pid, cell: self.office.cell_of(who.pid), to_store, importer: None, leaves: None };
         let allocation = region.entry.allocation;
         let number = region.attach(attachment, imports);
         drop(books);
@@ -358,6 +363,9 @@ impl Guest<'_> {
             let blocks = {
                 let mut books = self.office.books();
                 let Some(region) = books.regions.get_mut(&offset) else { return Ok(()) };
+                if region.body.snapshot.is_none() {
+                    return Err(CheckpointError::Discarded);
+                }
                 region.next_of_snapshot(BLOCKS_AT_ONCE)
             };
             if blocks.is_empty() {
@@ -417,10 +425,14 @@ impl Books {
     /// A region is no more. Who is attached is told so by the end of its channel, as if the cell were gone.
     fn remove(&mut self, offset: u64) {
         let Some(mut region) = self.regions.remove(&offset) else { return };
+        if let Some(showing) = &mut self.showing {
+            showing.hide(offset);
+        }
         let numbers: Vec<u32> = region.body.attachments.keys().copied().collect();
         for number in numbers {
             if let Some(rank) = region.body.attachments[&number].rank {
-                self.peers.send(rank, crate::wire::Kind::Freed, &[0, offset, 0, 0], &[]);
+                self.peers.send(rank, crate::wire::Kind::Freed, &[REMOVED, offset, 0, 0], &[]);
+                self.dismissed.insert((rank, offset));
             }
             region.detach(&mut self.peers, number);
         }

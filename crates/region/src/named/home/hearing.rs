@@ -72,6 +72,7 @@ impl Books {
             region.late.retain(|late| late.from != rank);
         }
         peers.forget(rank);
+        self.dismissed.retain(|&(dismissed, _)| dismissed != rank);
     }
 
     fn hear(&mut self, from: u32, kind: u8, message: &[u8]) {
@@ -86,6 +87,9 @@ impl Books {
         let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
             return Err(Mistake::Nonsense);
         };
+        if matches!(kind, Kind::Want | Kind::Protocol | Kind::Leave) && self.dismissed.contains(&(from, head[1])) {
+            return Ok(());
+        }
         match kind {
             Kind::Enter => self.take_enter(from, &head),
             Kind::Want => self.take_want(from, &head),
@@ -108,6 +112,7 @@ impl Books {
             u32::try_from(number).ok().and_then(|number| region.body.attachments.get_mut(&number));
         let attachment = attachment.filter(|one| one.rank.is_none() && one.proof == proof && !is_there);
         attachment.ok_or(unknown)?.rank = Some(from);
+        self.dismissed.remove(&(from, offset));
         Ok(())
     }
 
@@ -121,7 +126,7 @@ impl Books {
             return Err(Mistake::NoBlock(block));
         }
         let is_store = word & 1 == 1;
-        if region.is_frozen && is_store {
+        if self.recovering.is_some() || region.is_frozen && is_store {
             return put_off(region, Late { from, head: *head, kind: Kind::Want });
         }
         region.want(&mut self.peers, number, head);
@@ -145,7 +150,7 @@ impl Books {
         }
         #[expect(clippy::cast_possible_truncation, reason = "the first byte")]
         let kind = word as u8;
-        if region.is_frozen && Stache::asks(kind).is_some() {
+        if (self.recovering.is_some() || region.is_frozen) && Stache::asks(kind).is_some() {
             return put_off(region, Late { from, head: *head, kind: Kind::Protocol });
         }
         let may_store = region.body.attachments[&number].to_store;
@@ -227,7 +232,7 @@ fn put_off(region: &mut Shared, late: Late) -> Result<(), Mistake> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use comb_net::agent::server::InProcess;
     use comb_net::{Endpoint, EndpointOptions};
@@ -269,7 +274,18 @@ mod tests {
             let (buffer, held, expected) = (Vec::new(), None, Vec::new());
             let tidied = Instant::now();
             let books =
-                Books { peers, regions: BTreeMap::new(), generation: 7, buffer, held, expected, tidied };
+                Books {
+                    peers,
+                    regions: BTreeMap::new(),
+                    generation: 7,
+                    buffer,
+                    held,
+                    expected,
+                    tidied,
+                    recovering: None,
+                    dismissed: BTreeSet::new(),
+                    showing: None,
+                };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
             scene
@@ -286,7 +302,7 @@ mod tests {
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {
                 let attachment =
-                    Attachment { rank, proof: 5, process: 0, to_store, importer: None, leaves: None };
+                    Attachment { rank, proof: 5, process: 0, cell: None, to_store, importer: None, leaves: None };
                 region.attach(attachment, imports);
             }
             self.books.regions = BTreeMap::from([(HERE, region)]);

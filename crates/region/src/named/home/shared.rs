@@ -7,6 +7,7 @@ use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
 use comb_memory::{Exports, MemoryError};
 
 use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
+use super::discarding::Suspect;
 use crate::named::door::Status;
 use crate::named::register::Entry;
 use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) is_frozen: bool,
     pub(super) late: Vec<Late>,
     pub(super) saved: crate::named::saving::Saved,
+    /// What processes could store to that are gone, for as long as their cells may turn out to have failed.
+    pub(super) suspects: Vec<Suspect>,
 }
 
 /// A message that has to wait.
@@ -42,10 +45,7 @@ impl Shared {
     pub(super) fn new(entry: Entry) -> Result<Self, MemoryError> {
         let allocation = entry.allocation;
         let layout = allocation.layout().expect("checked before it got a name");
-        let protocol = match allocation.terms.sharing {
-            Sharing::Migratory => Stache::migratory(),
-            _ => Stache::new(),
-        };
+        let protocol = protocol_of(&entry);
         let body = Body {
             allocation,
             layout,
@@ -69,6 +69,7 @@ impl Shared {
             is_frozen: false,
             late: Vec::new(),
             saved,
+            suspects: Vec::new(),
         })
     }
 
@@ -93,7 +94,11 @@ impl Shared {
 
     /// Somebody is gone, and what only it had.
     pub(super) fn detach(&mut self, peers: &mut Peers, number: u32) {
+        let could_store_to = self.writable_by(number);
         let Some(attachment) = self.body.attachments.remove(&number) else { return };
+        if attachment.leaves.is_none() {
+            self.suspects.extend(attachment.cell.map(|cell| Suspect::now(cell, could_store_to)));
+        }
         let is_other = |waiter: &Waiter| match *waiter {
             Waiter::Thread { of, .. } | Waiter::Leaving { of } => of != number,
             Waiter::Saving => true,
@@ -105,6 +110,27 @@ impl Shared {
             None => self.protocol.on_peer_death(&mut At::new(&mut self.body, peers), CellId(number)),
         }
         self.settle(peers);
+    }
+
+    /// The blocks that a process can store to at this moment, in the home's frames or in a copy that it has alone.
+    pub(super) fn writable_by(&self, number: u32) -> Vec<u64> {
+        let Some(attachment) = self.body.attachments.get(&number) else { return Vec::new() };
+        let block_bytes = self.body.block_bytes();
+        match attachment.importer {
+            Some(importer) => self.body.exports.granted_to(importer).map(|at| at / block_bytes).collect(),
+            None => self.protocol.owned_by(CellId(number)).into_iter().map(|block| block.0).collect(),
+        }
+    }
+
+    /// All of it is at home, and nobody is attached.
+    pub(super) fn begin_anew(&mut self) {
+        self.protocol = protocol_of(&self.entry);
+        self.body.access.clear();
+        self.body.lost.clear();
+        self.body.waiting.clear();
+        self.body.ready.clear();
+        self.late.clear();
+        self.given = None;
     }
 
     pub(super) fn hear(
@@ -330,11 +356,19 @@ impl Shared {
             lost: self.body.lost.len() as u64,
             waiting: self.body.waiting.iter().filter(|(_, waiter)| waiter.is_thread()).count() as u64,
             resident_bytes: self.body.exports.resident_bytes(),
+            processes: self.body.attachments.values().map(|attachment| attachment.process).collect(),
         }
     }
 
     pub(super) fn forget_dead(&mut self) {
         self.body.exports.forget_dead();
+    }
+}
+
+fn protocol_of(entry: &Entry) -> Stache {
+    match entry.allocation.terms.sharing {
+        Sharing::Migratory => Stache::migratory(),
+        _ => Stache::new(),
     }
 }
 

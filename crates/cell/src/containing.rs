@@ -1,0 +1,353 @@
+//! What a cell does about failures: hints become alerts, alerts are voted on, and after each view the double barrier is gone through. The
+//! protocols are [`comb_containment`]'s; this drives them for real.
+
+use std::time::{Duration, Instant};
+
+use comb_containment::alerts::{self, Alerts, Finding};
+use comb_containment::recovery::{self, Recovery, Step};
+use comb_containment::To;
+use comb_membership::View;
+use comb_region::named::home::{Discarded, Home};
+use comb_types::{CellId, Incarnation, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{monotonic_ns, span};
+use crate::shown::Others;
+use crate::supervision::{Recovered, Report};
+use crate::watch::{self, Sight, Suspicion, TICK};
+
+/// Between two looks at a cell that is under suspicion.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// Blocks are on their way home, for microseconds each.
+const BETWEEN_DISCARDS: Duration = Duration::from_micros(200);
+/// From one walk through all that the watched cell shows to the next: what is corrupt there is not so for longer.
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(25);
+/// A look that has not come to an end by then finds nothing.
+const LONGEST_LOOK: Duration = Duration::from_millis(15);
+
+/// What cells say to each other about failures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Message {
+    Alert(alerts::Message),
+    Recovery(recovery::Message),
+}
+
+/// A suspicion that is being looked into, for a vote.
+#[derive(Debug)]
+struct Look {
+    suspect: CellId,
+    finding: Finding,
+    suspicion: Option<Suspicion>,
+    since: Instant,
+    next: Instant,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Containing {
+    own: CellId,
+    started: Instant,
+    living: Vec<CellId>,
+    /// Whose memory is not to be looked at any more.
+    gone: Vec<CellId>,
+    alerts: Alerts,
+    recovery: Recovery,
+    /// The cell that this one watches, when it is looked at next, and what is suspicious.
+    watched: Option<CellId>,
+    next_watch: Instant,
+    next_sweep: Instant,
+    suspicion: Option<Suspicion>,
+    looks: Vec<Look>,
+    entered_ns: Option<u64>,
+    /// What is being discarded: by which view, and of whose.
+    discarding: Option<(u64, Vec<u32>)>,
+    discarded: Discarded,
+    reports: Vec<Report>,
+}
+
+impl Containing {
+    pub(crate) fn new(own: CellId) -> Self {
+        Self {
+            own,
+            started: Instant::now(),
+            living: Vec::new(),
+            gone: Vec::new(),
+            alerts: Alerts::new(own),
+            recovery: Recovery::new(own),
+            watched: None,
+            next_watch: Instant::now(),
+            next_sweep: Instant::now(),
+            suspicion: None,
+            looks: Vec::new(),
+            entered_ns: None,
+            discarding: None,
+            discarded: Discarded::default(),
+            reports: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO.saturating_add(self.started.elapsed())
+    }
+
+    /// The cells have agreed on who lives.
+    pub(crate) fn view(&mut self, view: &View) {
+        let living: Vec<(CellId, Incarnation)> =
+            view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
+        let before = std::mem::take(&mut self.living);
+        self.living = living.iter().map(|&(cell, _)| cell).collect();
+        self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
+        self.alerts.living(self.now(), &self.living);
+        self.entered_ns.get_or_insert_with(monotonic_ns);
+        self.recovery.view(view.epoch.0, &living);
+        self.watched = watch::watched_by(self.own, &self.living);
+        self.suspicion = None;
+        self.looks.retain(|look| self.living.contains(&look.suspect));
+    }
+
+    /// What another cell says of failures. `Err`: it cannot be, in words.
+    pub(crate) fn hear(&mut self, from: CellId, message: &[u8]) -> Result<(), String> {
+        let message = postcard::from_bytes(message).map_err(|_| "says what means nothing".to_owned())?;
+        match message {
+            Message::Alert(alert) => self.alerts.handle(self.now(), from, alert).map_err(|error| error.to_string()),
+            Message::Recovery(reached) => {
+                self.recovery.handle(from, reached).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Calls to these had no answer in time.
+    pub(crate) fn late(&mut self, cells: &[CellId]) {
+        for &cell in cells {
+            self.hint(cell, Finding::Late);
+        }
+    }
+
+    /// Something speaks for a failure.
+    pub(crate) fn hint(&mut self, suspect: CellId, finding: Finding) {
+        self.alerts.hint(self.now(), suspect, finding);
+    }
+
+    /// When [`Containing::work`] has something to do.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let looks = self.looks.iter().map(|look| look.next);
+        let alerts = self.alerts.next_timeout();
+        let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
+        let watch = self.watched.map(|_| self.next_watch);
+        let discarding = self.discarding.as_ref().map(|_| Instant::now() + BETWEEN_DISCARDS);
+        looks.chain(alerts).chain(watch).chain(discarding).min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn work(&mut self, others: &mut Others, home: &Home) {
+        for cell in std::mem::take(&mut self.gone) {
+            others.forget(cell);
+        }
+        let now = Instant::now();
+        if now >= self.next_watch {
+            self.next_watch = now + TICK;
+            self.watch(others);
+        }
+        if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
+            self.alerts.handle_timeout(self.now());
+        }
+        self.take_alerts(others);
+        self.go_on_looking(others, now);
+        self.recover(home);
+    }
+
+    /// Looks at the cell that is this one's to watch.
+    fn watch(&mut self, others: &Others) {
+        let Some(cell) = self.watched else { return };
+        // One that has shown nothing yet is membership's to miss.
+        let Some((process, tick)) = others.moved(cell) else { return };
+        let tick = match tick {
+            Ok(tick) => tick,
+            Err(finding) => return self.hint(cell, finding),
+        };
+        let now = Instant::now();
+        if now >= self.next_sweep {
+            self.next_sweep = now + BETWEEN_SWEEPS;
+            if others.is_corrupt(cell) {
+                return self.hint(cell, Finding::Corrupt);
+            }
+        }
+        let Some(suspicion) = &self.suspicion else {
+            self.suspicion = Suspicion::of(process, tick);
+            if self.suspicion.is_some() {
+                self.next_watch = Instant::now() + BETWEEN_LOOKS;
+            }
+            return;
+        };
+        match suspicion.look(tick) {
+            Sight::Moves => self.suspicion = None,
+            Sight::Unclear => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            Sight::Hangs => {
+                self.suspicion = None;
+                self.hint(cell, Finding::Silent);
+            }
+        }
+    }
+
+    fn take_alerts(&mut self, others: &Others) {
+        while let Some(event) = self.alerts.poll_event() {
+            match event {
+                alerts::Event::Look { suspect, finding, .. } => {
+                    let now = Instant::now();
+                    let look = Look { suspect, finding, suspicion: None, since: now, next: now };
+                    self.looks.push(look);
+                    self.go_on_looking(others, now);
+                }
+                alerts::Event::Verdict { suspect, finding } => {
+                    self.reports.push(Report::Failed { cell: suspect.0, finding: finding.to_string() });
+                }
+                alerts::Event::VotedDown { .. } => {}
+            }
+        }
+    }
+
+    /// This cell looks for itself: what others say is not enough.
+    fn go_on_looking(&mut self, others: &Others, now: Instant) {
+        let mut seen = Vec::new();
+        self.looks.retain_mut(|look| {
+            if now < look.next {
+                return true;
+            }
+            let found = look.found(others);
+            match found {
+                Some(agrees) => seen.push((look.suspect, look.finding, agrees)),
+                None if now.duration_since(look.since) >= LONGEST_LOOK => {
+                    seen.push((look.suspect, look.finding, false));
+                }
+                None => {
+                    look.next = now + BETWEEN_LOOKS;
+                    return true;
+                }
+            }
+            false
+        });
+        let now = self.now();
+        for (suspect, finding, agrees) in seen {
+            self.alerts.looked(now, suspect, finding, agrees);
+        }
+    }
+
+    fn recover(&mut self, home: &Home) {
+        self.go_on_discarding(home);
+        while let Some(event) = self.recovery.poll_event() {
+            match event {
+                recovery::Event::CutOff { epoch, dead } => {
+                    self.discarding = None;
+                    home.cut_off(&numbers(&dead));
+                    self.recovery.done(epoch, Step::CutOff);
+                }
+                recovery::Event::Discard { epoch, dead } => {
+                    self.discarding = Some((epoch, numbers(&dead)));
+                    self.go_on_discarding(home);
+                }
+                recovery::Event::Resumed { epoch, dead, master } => {
+                    home.resume();
+                    self.resumed(epoch, numbers(&dead), master);
+                }
+            }
+        }
+    }
+
+    fn go_on_discarding(&mut self, home: &Home) {
+        let Some((epoch, dead)) = &self.discarding else { return };
+        let Some(discarded) = home.discard(dead) else { return };
+        self.discarded.pages += discarded.pages;
+        self.discarded.regions.extend(discarded.regions);
+        self.recovery.done(*epoch, Step::Discard);
+        self.discarding = None;
+    }
+
+    fn resumed(&mut self, epoch: u64, dead: Vec<u32>, is_master: bool) {
+        let discarded = std::mem::take(&mut self.discarded);
+        let entered_ns = self.entered_ns.take().unwrap_or_default();
+        if dead.is_empty() {
+            return;
+        }
+        if is_master {
+            self.reports.extend(dead.iter().map(|&cell| Report::Restart { cell }));
+        }
+        self.reports.push(Report::Recovered(Recovered {
+            epoch,
+            dead,
+            entered_ns,
+            resumed_ns: monotonic_ns(),
+            discarded_pages: discarded.pages,
+            regions: discarded.regions,
+        }));
+    }
+
+    /// What is to be said to another cell, or to all.
+    pub(crate) fn to_send(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
+        let mut messages = Vec::new();
+        let pack = |message: &Message| postcard::to_allocvec(message).expect("plain data");
+        let whom = |to| match to {
+            To::One(cell) => Some(cell),
+            To::Others => None,
+        };
+        while let Some((to, message)) = self.alerts.poll_transmit() {
+            messages.push((whom(to), pack(&Message::Alert(message))));
+        }
+        while let Some((to, message)) = self.recovery.poll_transmit() {
+            messages.push((whom(to), pack(&Message::Recovery(message))));
+        }
+        messages
+    }
+
+    /// What the agent is to know.
+    pub(crate) fn reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+}
+
+impl Look {
+    /// Whether the finding is right; `None`: not known yet.
+    fn found(&mut self, others: &Others) -> Option<bool> {
+        let Some((process, tick)) = others.moved(self.suspect) else { return Some(false) };
+        let tick = match (tick, self.finding) {
+            // Whatever was found, this is worse.
+            (Err(Finding::Gone | Finding::Leaving), _) => return Some(true),
+            (Err(found), finding) => return Some(found == finding),
+            (Ok(_), Finding::Gone | Finding::Leaving) => return Some(false),
+            (Ok(_), Finding::Corrupt) => return Some(others.is_corrupt(self.suspect)),
+            (Ok(tick), _) => tick,
+        };
+        let Some(suspicion) = &self.suspicion else {
+            self.suspicion = Suspicion::of(process, tick);
+            return if self.suspicion.is_some() { None } else { Some(false) };
+        };
+        match suspicion.look(tick) {
+            Sight::Moves => Some(false),
+            Sight::Unclear => None,
+            Sight::Hangs => Some(true),
+        }
+    }
+}
+
+fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
+    lives.iter().map(|(cell, _)| cell.0).collect()
+}
+
+/// A report that belongs in the log, as people read it.
+pub(crate) fn sentence(report: &Report) -> Option<String> {
+    Some(match report {
+        Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
+        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions }) => {
+            let names = |cells: &[u32]| {
+                let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
+                cells.join(", ")
+            };
+            let took = span(resumed_ns.saturating_sub(*entered_ns));
+            let of = if regions.is_empty() { String::new() } else { format!(" of {}", regions.join(", ")) };
+            format!(
+                "recovered from the end of cell {} in {took} (view {epoch}): {discarded_pages} pages{of} discarded",
+                names(dead)
+            )
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,214 @@
+//! Channels to the other cells, and what goes over them: active messages, among them calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use comb_net::active::{ActiveError, ActiveMessages};
+use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, RequestError};
+use comb_types::CellId;
+
+use crate::calls::Desk;
+use crate::clock::monotonic_ns;
+use crate::supervision::{WIRE, cell_of_address, process_name};
+
+/// Requests: sixteen bytes that come back as they are.
+pub(crate) const HEARTBEAT: u16 = 0;
+/// What containment has to say; nothing comes back.
+pub(crate) const CONTAINMENT: u16 = 1;
+/// A call, and its answer if it was served at once.
+pub(crate) const CALL: u16 = 2;
+/// The answer to a call that was put off.
+pub(crate) const COMPLETION: u16 = 3;
+
+/// As many cells as a host has, and as many again that are coming while their former lives are going.
+const CHANNELS: u32 = 256;
+
+/// What has happened on the channels.
+#[derive(Debug)]
+pub(crate) enum News {
+    Linked(CellId),
+    /// Once for each life of a cell.
+    Ended {
+        cell: CellId,
+        address: String,
+        cause: Cause,
+        at_ns: u64,
+    },
+    /// No cell, and therefore closed.
+    Stranger(String),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Links {
+    own: CellId,
+    active: ActiveMessages<Desk>,
+    cells: BTreeMap<ChannelKey, (CellId, String)>,
+    /// Cells that the agent says can be opened to.
+    pub(crate) present: BTreeSet<u32>,
+    news: Vec<News>,
+}
+
+impl Links {
+    pub(crate) fn new(agent: &Agent, own: CellId, desk: Desk) -> Result<Self, RequestError> {
+        let options = EndpointOptions { channels: CHANNELS, events: true, ..EndpointOptions::default() };
+        let mut active = ActiveMessages::new(agent.endpoint_with(WIRE, options)?, desk);
+        active.on_request(HEARTBEAT, |_, request| {
+            let (beat, length) = words(request.arguments());
+            let _ = request.reply(HEARTBEAT, &beat[..length], &[]);
+        });
+        active.on_reply(HEARTBEAT, |desk, reply| desk.hear_beat(reply.from, reply.arguments));
+        active.on_request(CONTAINMENT, |desk, request| desk.hear(request.from(), request.payload()));
+        active.on_request(CALL, Desk::serve);
+        active.on_reply(CALL, |desk, reply| desk.hear_answer(reply.from, reply.arguments, reply.payload));
+        active.on_request(COMPLETION, |desk, request| {
+            desk.hear_answer(request.from(), request.arguments(), request.payload());
+        });
+        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), news: Vec::new() })
+    }
+
+    pub(crate) fn desk(&mut self) -> &mut Desk {
+        self.active.state_mut()
+    }
+
+    /// Takes in what has come, and sends what is ready.
+    pub(crate) fn poll(&mut self) {
+        loop {
+            let outcome = self.active.poll();
+            self.meet_newcomers();
+            match outcome {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(ended) => self.ended(&ended),
+            }
+        }
+        for (channel, word, result) in self.active.state_mut().completed() {
+            if self.cells.contains_key(&channel) {
+                let sent = self.active.try_request(channel, COMPLETION, &[word], &result);
+                self.see(&sent);
+            }
+        }
+        for (channel, why) in self.active.state_mut().guilty() {
+            self.cut(channel, why);
+        }
+    }
+
+    pub(crate) fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The cell behind a channel.
+    pub(crate) fn cell(&self, channel: ChannelKey) -> Option<CellId> {
+        self.cells.get(&channel).map(|&(cell, _)| cell)
+    }
+
+    /// The channel to a cell.
+    pub(crate) fn channel(&self, cell: CellId) -> Option<ChannelKey> {
+        self.cells.iter().find(|(_, (other, _))| *other == cell).map(|(&key, _)| key)
+    }
+
+    /// Cells that there is a channel to.
+    pub(crate) fn linked(&self) -> impl Iterator<Item = CellId> + '_ {
+        self.cells.values().map(|&(cell, _)| cell)
+    }
+
+    /// Sends, if that can be done at once. What is not sent to a cell that does not read is the least of its troubles.
+    pub(crate) fn send(&mut self, to: CellId, handler: u16, arguments: &[u64], payload: &[u8]) -> bool {
+        let Some(channel) = self.channel(to) else { return false };
+        let sent = self.active.try_request(channel, handler, arguments, payload);
+        self.see(&sent);
+        sent.is_ok()
+    }
+
+    fn see(&mut self, sent: &Result<(), ActiveError>) {
+        if let Err(ActiveError::Ended(ended)) = sent {
+            let ended = ended.clone();
+            self.ended(&ended);
+        }
+    }
+
+    /// Opens to those of the present that have lower numbers; the others open to us.
+    pub(crate) fn open_to_lower(&mut self) {
+        let missing: Vec<u32> = self.present.range(..self.own.0).copied().collect();
+        for cell in missing {
+            let address = format!("{}/{WIRE}", process_name(cell));
+            // Refused or no agent: tried again at the next beat.
+            if self.channel(CellId(cell)).is_none()
+                && let Ok(key) = self.active.open(&address)
+            {
+                self.install(key, CellId(cell), address);
+            }
+        }
+    }
+
+    /// Channels that others opened to us since we looked.
+    fn meet_newcomers(&mut self) {
+        let endpoint = self.active.endpoint();
+        let unknown: Vec<ChannelKey> = endpoint.channels().filter(|key| !self.cells.contains_key(key)).collect();
+        for key in unknown {
+            let _ = self.active.accept(Duration::ZERO);
+            let address = self.active.endpoint().peer(key).unwrap_or_default().to_owned();
+            match cell_of_address(&address) {
+                Some(cell) => self.install(key, CellId(cell), address),
+                None => {
+                    self.active.close(key);
+                    self.news.push(News::Stranger(address));
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, key: ChannelKey, cell: CellId, address: String) {
+        self.cells.insert(key, (cell, address));
+        self.news.push(News::Linked(cell));
+    }
+
+    fn ended(&mut self, ended: &ChannelEnded) {
+        self.forget(ended.channel, ended.cause.clone());
+    }
+
+    /// Ends a channel whose peer has said what it may not.
+    pub(crate) fn cut(&mut self, channel: ChannelKey, why: &'static str) {
+        self.active.close(channel);
+        self.forget(channel, Cause::Left(format!("{why}, and was cut off")));
+    }
+
+    /// Ends all channels: nothing that this cell says is to be believed.
+    pub(crate) fn cut_all(&mut self) {
+        for channel in std::mem::take(&mut self.cells).into_keys() {
+            self.active.close(channel);
+        }
+    }
+
+    fn forget(&mut self, channel: ChannelKey, cause: Cause) {
+        if let Some((cell, address)) = self.cells.remove(&channel) {
+            self.active.state_mut().forget(channel, &cause);
+            self.news.push(News::Ended { cell, address, cause, at_ns: monotonic_ns() });
+        }
+    }
+
+    // ── sleep ──
+
+    /// Readable when something has come, once armed.
+    pub(crate) fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.active.endpoint().event_descriptor().expect("made with events")
+    }
+
+    /// Before a sleep; `false`: something is there already.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.active.arm()
+    }
+
+    /// After it.
+    pub(crate) fn disarm(&mut self) {
+        self.active.disarm();
+    }
+}
+
+/// Arguments, and how many: the borrow of a request ends where it is answered.
+fn words(arguments: &[u64]) -> ([u64; 4], usize) {
+    let mut words = [0; 4];
+    words[..arguments.len()].copy_from_slice(arguments);
+    (words, arguments.len())
+}

@@ -1,0 +1,241 @@
+//! What a cell shows to the others: structures in memory of its own, which they read carefully. (Hive §4.1)
+//!
+//! It begins with a [`Face`]: when the cell moved last, what it has, and where its regions are listed. Whoever watches a cell looks at the first word
+//! of it with every tick; now and then it walks through everything else, so that a structure that nobody happens to read is not corrupt for long.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use comb_containment::alerts::Finding;
+use comb_memory::careful::{Careful, CarefulError, Peer, careful};
+use comb_memory::{Far, Full, PublishError, Published, Structure};
+use comb_region::named::shown::{RegionsShown, check_regions};
+use comb_types::{CellId, Incarnation};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::clock::monotonic_ns;
+use crate::watch::{Sight, Suspicion};
+
+/// Room for what a cell shows. Only what is used takes memory.
+const SHOWN_BYTES: u64 = 64 << 20;
+
+/// Why a cell cannot show anything.
+#[derive(Debug, thiserror::Error)]
+pub enum ShownError {
+    /// No memory.
+    #[error("no memory to show to the other cells: {0}")]
+    Publish(#[from] PublishError),
+    /// No room, which cannot be at the beginning.
+    #[error(transparent)]
+    Full(#[from] Full),
+}
+
+/// Where others begin to read.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Face {
+    /// When the cell's loop came round last, on `CLOCK_MONOTONIC` of its host.
+    pub moved_at_ns: u64,
+    /// Processor time that the supervisor has used.
+    pub used_ns: u64,
+    /// Bytes of page frames that it has.
+    pub frame_bytes: u64,
+    /// Bytes that it may have; 0: no limit.
+    pub most_bytes: u64,
+    /// Its regions.
+    pub regions: Far<RegionsShown>,
+}
+
+impl Structure for Face {
+    const TAG: u32 = u32::from_le_bytes(*b"face");
+}
+
+/// What this cell shows.
+#[derive(Debug)]
+pub struct Shown {
+    published: Arc<Published>,
+    face: Far<Face>,
+}
+
+impl Shown {
+    /// Makes the memory, and a face in it.
+    pub fn create(own: CellId, incarnation: u64) -> Result<Self, ShownError> {
+        let published = Published::create(own, Incarnation(incarnation), SHOWN_BYTES)?;
+        let face = Face { moved_at_ns: monotonic_ns(), used_ns: 0, frame_bytes: 0, most_bytes: 0, regions: Far::NONE };
+        let face = published.allocate(face)?;
+        published.set_root(face);
+        Ok(Self { published: Arc::new(published), face })
+    }
+
+    /// For others in this cell that have something to show.
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
+    }
+
+    /// For the agent.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.published.descriptor()
+    }
+
+    /// This cell moves.
+    pub fn tick(&self) {
+        self.published.tick();
+        self.update(|face| face.moved_at_ns = monotonic_ns());
+    }
+
+    /// Something of it has changed.
+    pub fn update(&self, change: impl FnOnce(&mut Face)) {
+        self.published.update(self.face, change);
+    }
+
+    /// Nothing here is to be believed any more.
+    pub fn cut_off(&self) {
+        self.published.cut_off();
+    }
+}
+
+/// What the other cells show.
+#[derive(Debug, Default)]
+pub struct Others {
+    cells: BTreeMap<CellId, Other>,
+}
+
+#[derive(Debug)]
+struct Other {
+    process: u32,
+    shown: Peer,
+}
+
+impl Others {
+    /// A cell shows this.
+    pub fn see(&mut self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
+        let shown = Peer::map(file, cell, Incarnation(incarnation))?;
+        self.cells.insert(cell, Other { process, shown });
+        Ok(())
+    }
+
+    /// A cell is no more.
+    pub fn forget(&mut self, cell: CellId) {
+        self.cells.remove(&cell);
+    }
+
+    /// Of which cells something is seen.
+    pub fn cells(&self) -> impl Iterator<Item = CellId> + '_ {
+        self.cells.keys().copied()
+    }
+
+    /// What a cell shows; none if it has shown nothing yet.
+    pub fn face(&self, cell: CellId) -> Option<Result<Face, CarefulError>> {
+        self.cells.get(&cell).map(|other| face_of(&other.shown))
+    }
+
+    /// When a cell moved last, and its process; none if it has shown nothing yet.
+    pub(crate) fn moved(&self, cell: CellId) -> Option<(u32, Result<u64, Finding>)> {
+        let other = self.cells.get(&cell)?;
+        let moved = match face_of(&other.shown) {
+            Ok(face) => Ok(face.moved_at_ns),
+            // It was stopped within a change: what its thread does says whether that is for ever.
+            Err(CarefulError::Unstable { .. }) => Ok(0),
+            Err(error) => Err(finding(&error)),
+        };
+        Some((other.process, moved))
+    }
+
+    /// Walks through all that a cell shows: the first rule that is broken. (What cannot be looked at now is not broken.)
+    pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
+        let Some(other) = self.cells.get(&cell) else { return Ok(()) };
+        let swept = careful(&other.shown, |c| {
+            let face = c.read(c.root::<Face>()?)?;
+            if face.regions.is_none() { Ok(()) } else { check_regions(c, face.regions) }
+        });
+        match swept {
+            Err(error) if is_suspicious(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether anything that a cell shows breaks a rule.
+    pub(crate) fn is_corrupt(&self, cell: CellId) -> bool {
+        self.sweep(cell).is_err()
+    }
+
+    /// Reads what a cell shows; none if it has shown nothing yet.
+    pub fn read<R>(&self, cell: CellId, section: impl FnOnce(&Careful<'_, Peer>) -> R) -> Option<R> {
+        self.cells.get(&cell).map(|other| careful(&other.shown, section))
+    }
+}
+
+fn face_of(shown: &Peer) -> Result<Face, CarefulError> {
+    careful(shown, |c| c.read(c.root::<Face>()?))
+}
+
+/// Whether an error says something about the cell, and not about this one or the moment.
+fn is_suspicious(error: &CarefulError) -> bool {
+    !matches!(error, CarefulError::System { .. } | CarefulError::TooMany { .. } | CarefulError::Unstable { .. })
+}
+
+/// What an error in a careful reference speaks for.
+pub(crate) fn finding(error: &CarefulError) -> Finding {
+    match error {
+        CarefulError::BusError { .. } => Finding::Gone,
+        CarefulError::CutOff { .. } => Finding::Leaving,
+        _ => Finding::Corrupt,
+    }
+}
+
+/// The same file, by a descriptor that neither stores nor shortens it.
+pub fn reopened_to_read(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whether the cell that shows this has failed, as somebody sees it who belongs to no cell: it does not move though it could, or breaks a rule.
+pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) -> bool {
+    let mut others = Others::default();
+    if others.see(cell, incarnation, process, file).is_err() {
+        return true;
+    }
+    let moved = |others: &Others| others.moved(cell).and_then(|(_, moved)| moved.ok());
+    let Some(first) = moved(&others) else { return true };
+    if others.is_corrupt(cell) {
+        return true;
+    }
+    let Some(suspicion) = Suspicion::of(process, first) else { return false };
+    std::thread::sleep(Duration::from_millis(3));
+    moved(&others).is_none_or(|moved| suspicion.look(moved) == Sight::Hangs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(shown: &Shown, cell: u32, incarnation: u64) -> Result<Others, CarefulError> {
+        let file = shown.file().try_clone_to_owned().unwrap();
+        let file = reopened_to_read(&file).unwrap();
+        let mut others = Others::default();
+        others.see(CellId(cell), incarnation, std::process::id(), &file).map(|()| others)
+    }
+
+    #[test]
+    fn a_cell_is_seen_to_move_until_it_is_cut_off_or_gone() {
+        let shown = Shown::create(CellId(3), 7).unwrap();
+        assert!(seen(&shown, 4, 7).is_err() && seen(&shown, 3, 8).is_err(), "another's, or of another life");
+        let others = seen(&shown, 3, 7).unwrap();
+        let before = others.moved(CellId(3)).unwrap().1.unwrap();
+        shown.tick();
+        assert!(others.moved(CellId(3)).unwrap().1.unwrap() >= before);
+        assert!(others.sweep(CellId(3)).is_ok() && others.moved(CellId(4)).is_none());
+        shown.cut_off();
+        assert_eq!(others.moved(CellId(3)).unwrap().1, Err(Finding::Leaving));
+        // Its memory is taken back.
+        let shown = Shown::create(CellId(3), 7).unwrap();
+        let others = seen(&shown, 3, 7).unwrap();
+        rustix::fs::ftruncate(shown.file(), 0).unwrap();
+        assert_eq!(others.moved(CellId(3)).unwrap().1, Err(Finding::Gone));
+        std::mem::forget(shown);
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether a cell moves. (Hive §4.3, "clock monitoring")
+//!
+//! Each cell writes the time into a word of its own as its loop goes round, and looks at the word of the next cell in the ring. A word that stands
+//! still is not yet a cell that hangs: on a busy machine a healthy one waits for a core. So whoever finds it too old looks at what the kernel says of its
+//! thread, twice:
+//!
+//! | what the thread did between the two looks | |
+//! |---|---|
+//! | it is stopped, or gone | it hangs |
+//! | it slept, and its alarm is long over | it hangs: somebody who should wake it does not |
+//! | it had a core for long, and did not come round | it hangs |
+//! | it waited for a core, or had one only for a moment | it is slow, and nobody is the worse for it |
+
+use std::time::Duration;
+
+use comb_types::CellId;
+
+use crate::clock::monotonic_ns;
+
+/// How often a cell comes round at least, with nothing to do.
+pub const TICK: Duration = Duration::from_millis(4);
+/// A word so old is looked into: one round was missed, and another is due.
+const OVERDUE: Duration = Duration::from_millis(8);
+/// Between the two looks at the thread at least.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// No turn of the loop takes so long on a core.
+const LONGEST_TURN: Duration = Duration::from_millis(3);
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Thread {
+    state: u8,
+    ran_ns: u64,
+}
+
+impl Thread {
+    /// Of the first thread of a process; none if that is gone.
+    fn of(process: u32) -> Option<Self> {
+        let stat = std::fs::read(format!("/proc/{process}/task/{process}/stat")).ok()?;
+        // Behind the name, which may contain anything.
+        let state = stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2))?;
+        let times = std::fs::read_to_string(format!("/proc/{process}/task/{process}/schedstat")).ok()?;
+        let ran_ns = times.split_whitespace().next()?.parse().ok()?;
+        Some(Self { state: *state, ran_ns })
+    }
+}
+
+/// What comes of a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sight {
+    /// It moves, or would if it had a core.
+    Moves,
+    /// Look again after a moment.
+    Unclear,
+    Hangs,
+}
+
+/// One cell under suspicion, from the first look to the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspicion {
+    process: u32,
+    tick_ns: u64,
+    looked_ns: u64,
+    first: Option<Thread>,
+}
+
+impl Suspicion {
+    /// Of a cell that shows such a tick; `None`: it is not old.
+    pub(crate) fn of(process: u32, tick_ns: u64) -> Option<Self> {
+        let now = monotonic_ns();
+        let is_old = now.saturating_sub(tick_ns) >= as_ns(OVERDUE);
+        is_old.then(|| Self { process, tick_ns, looked_ns: now, first: Thread::of(process) })
+    }
+
+    /// Looks again; the cell shows such a tick now.
+    pub(crate) fn look(&self, tick_ns: u64) -> Sight {
+        let now = monotonic_ns();
+        if tick_ns != self.tick_ns {
+            return Sight::Moves;
+        }
+        let second = Thread::of(self.process);
+        judge(self.first, second, Duration::from_nanos(now - self.looked_ns))
+    }
+}
+
+fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Sight {
+    let (Some(first), Some(second)) = (first, second) else { return Sight::Hangs };
+    let ran = Duration::from_nanos(second.ran_ns.saturating_sub(first.ran_ns));
+    match second.state {
+        b'T' | b't' | b'Z' | b'X' => Sight::Hangs,
+        _ if ran >= LONGEST_TURN => Sight::Hangs,
+        _ if between < BETWEEN_LOOKS => Sight::Unclear,
+        // Its alarm would have made it runnable.
+        b'S' if first.state == b'S' && ran.is_zero() => Sight::Hangs,
+        // It has a core all the time, and time enough was not over yet.
+        b'R' if ran * 2 >= between => Sight::Unclear,
+        // It waits: for a core, or for memory from a disk.
+        _ => Sight::Moves,
+    }
+}
+
+fn as_ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The cell that another one watches: the next in the ring of the living.
+pub(crate) fn watched_by(own: CellId, living: &[CellId]) -> Option<CellId> {
+    let mut sorted: Vec<CellId> = living.iter().copied().filter(|&cell| cell != own).collect();
+    sorted.sort_unstable();
+    sorted.iter().copied().find(|&cell| cell > own).or_else(|| sorted.first().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_millis(4);
+
+    fn thread(state: u8, ran_ms: u64) -> Option<Thread> {
+        Some(Thread { state, ran_ns: ran_ms * 1_000_000 })
+    }
+
+    #[test]
+    fn a_stopped_a_sleeping_and_a_looping_thread_hang() {
+        let first = thread(b'S', 10);
+        for (second, why) in [(thread(b'T', 10), "stopped"), (thread(b'S', 10), "asleep"), (None, "gone")] {
+            assert_eq!(judge(first, second, LONG), Sight::Hangs, "{why}");
+        }
+        assert_eq!(judge(thread(b'R', 10), thread(b'R', 13), LONG), Sight::Hangs, "it loops");
+    }
+
+    #[test]
+    fn one_that_waits_for_a_core_does_not_hang_however_long_it_takes() {
+        for between in [LONG, Duration::from_secs(3)] {
+            assert_eq!(judge(thread(b'R', 10), thread(b'R', 10), between), Sight::Moves);
+            assert_eq!(judge(thread(b'S', 10), thread(b'R', 10), between), Sight::Moves);
+            assert_eq!(judge(thread(b'D', 10), thread(b'D', 10), between), Sight::Moves);
+        }
+        assert_eq!(judge(thread(b'S', 10), thread(b'S', 11), LONG), Sight::Moves, "it had something to do");
+    }
+
+    #[test]
+    fn two_looks_need_time_between_them() {
+        let soon = Duration::from_millis(1);
+        assert_eq!(judge(thread(b'S', 10), thread(b'S', 10), soon), Sight::Unclear);
+        assert_eq!(judge(thread(b'R', 10), thread(b'R', 12), Duration::from_millis(2)), Sight::Unclear);
+    }
+
+    #[test]
+    fn the_ring_is_closed() {
+        let cells = [3, 1, 7].map(CellId);
+        assert_eq!(watched_by(CellId(1), &cells), Some(CellId(3)));
+        assert_eq!(watched_by(CellId(7), &cells), Some(CellId(1)));
+        assert_eq!(watched_by(CellId(7), &[CellId(7)]), None);
+    }
+
+    #[test]
+    fn a_fresh_tick_is_not_suspect_and_our_own_thread_is_seen() {
+        assert!(Suspicion::of(std::process::id(), monotonic_ns()).is_none());
+        let old = Suspicion::of(std::process::id(), 1).expect("old");
+        assert!(old.first.is_some());
+        assert_eq!(old.look(2), Sight::Moves);
+    }
+}
