@@ -4,7 +4,7 @@
 //! of it with every tick; now and then it walks through everything else, so that a structure that nobody happens to read is not corrupt for long.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,14 +2,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{Group, GroupError, GroupOptions, Names};
 use comb_membership::stack::Event;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions};
-use comb_types::{CellId, NodeId};
+use comb_types::{CellId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
@@ -18,7 +20,7 @@ use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
 use crate::journal;
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
-use crate::notice::Notices;
+use crate::notice;
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{Order, Report, WIRE, process_name};
@@ -121,11 +123,14 @@ struct Supervisor {
     who: String,
     links: Links,
     group: Group,
+    ends: Ends,
     containing: Containing,
     superior: Superior,
-    notices: Notices,
+    notices: notice::Notices,
     shown: Shown,
     others: Others,
+    /// Cells that there is a channel to, and that the group is not in touch with yet.
+    unsettled: BTreeSet<CellId>,
     beats: u64,
     /// Round trips when the agent went away.
     round_trips_before: u64,
@@ -155,17 +160,25 @@ impl Supervisor {
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);
         }
-        let group = join(&agent, &options)?;
+        let ends = Ends::default();
+        let group = join(&agent, &options)?.with_environment(ends.clone());
+        let mut containing = Containing::new(own);
+        // Of a view that was configured no event tells.
+        if let Some(view) = group.view() {
+            containing.view(view);
+        }
         let mut supervisor = Self {
             who: format!("cell {}", options.number),
             links,
             group,
-            containing: Containing::new(own),
+            containing,
+            ends,
             superior: Superior::at(options.cells_socket.clone()),
-            notices: Notices::default(),
+            notices: notice::Notices::default(),
             shown,
             others: Others::default(),
             options,
+            unsettled: BTreeSet::new(),
             beats: 0,
             round_trips_before: 0,
             turn: 0,
@@ -195,6 +208,7 @@ impl Supervisor {
                 return Ok(());
             }
             self.contain();
+            self.report_settled();
             for notice in self.notices.take_due(monotonic_ns()) {
                 self.say(notice);
             }
@@ -266,7 +280,8 @@ impl Supervisor {
             match news {
                 News::Linked(cell) => {
                     self.notices.channel_opened(cell.0);
-                    self.superior.report(Report::Linked { peer: cell.0 });
+                    self.ends.lives(cell);
+                    self.unsettled.insert(cell);
                 }
                 News::Ended { cell, address, cause, at_ns } => self.channel_ended(cell, address, &cause, at_ns),
                 News::Stranger(address) => {
@@ -276,7 +291,28 @@ impl Supervisor {
         }
     }
 
+    /// A cell counts as linked when the group has it as well: then its end is known in every way there is.
+    fn report_settled(&mut self) {
+        if self.unsettled.is_empty() {
+            return;
+        }
+        let unreached: Vec<NodeId> = self.group.unreached().collect();
+        let is_in = |cell: &CellId| {
+            let node = NodeId(cell.0);
+            self.group.view().is_some_and(|view| view.nodes().any(|other| other == node)) && !unreached.contains(&node)
+        };
+        let settled: Vec<CellId> = self.unsettled.iter().copied().filter(is_in).collect();
+        for cell in settled {
+            self.unsettled.remove(&cell);
+            self.superior.report(Report::Linked { peer: cell.0 });
+        }
+    }
+
     fn channel_ended(&mut self, cell: CellId, address: String, cause: &Cause, at_ns: u64) {
+        self.unsettled.remove(&cell);
+        if matches!(cause, Cause::Exited(_)) {
+            self.ends.ended(cell);
+        }
         self.superior.report(Report::Noticed { peer: cell.0, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(cell.0, at_ns, address, cause);
     }
@@ -386,7 +422,8 @@ impl Supervisor {
 
     fn find_superior(&mut self) {
         let away_for = self.superior.away_for();
-        let linked = self.links.linked().map(|cell| cell.0).collect();
+        let settled = self.links.linked().filter(|cell| !self.unsettled.contains(cell));
+        let linked = settled.map(|cell| cell.0).collect();
         let hello =
             Report::Hello { cell: self.options.number, incarnation: self.options.incarnation, linked };
         if !self.superior.find(&hello, Some((&Report::Shows, self.shown.file()))) {
@@ -406,6 +443,34 @@ impl Supervisor {
         self.shown.cut_off();
         self.links.cut_all();
         self.say(format_args!("cuts itself off: {why}"));
+    }
+}
+
+/// What the kernel says of the ends of cells on other channels than the group's, for the group.
+#[derive(Clone, Debug, Default)]
+struct Ends(Arc<Mutex<Notices>>);
+
+impl Ends {
+    fn said(&self) -> MutexGuard<'_, Notices> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self, cell: CellId) {
+        self.said().seen(NodeId(cell.0), Kind::ProcessExit, Confidence::CERTAIN);
+    }
+
+    fn lives(&self, cell: CellId) {
+        self.said().over(NodeId(cell.0), Kind::ProcessExit);
+    }
+}
+
+impl Environment for Ends {
+    fn poll_notice(&mut self, now: Time) -> Option<Notice> {
+        self.said().poll_notice(now)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.said().next_timeout()
     }
 }
 

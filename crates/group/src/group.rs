@@ -270,6 +270,10 @@ impl Group {
             left: None,
             sent: 0,
         };
+        // Of a view that was configured no event tells.
+        if let Some(view) = group.stack.view().cloned() {
+            group.reach(&view);
+        }
         group.send();
         Ok(group)
     }
@@ -465,11 +469,9 @@ impl Group {
                 (Event::Replace { number, records }, _) => work.push(Work::Replace { number, records }),
                 (Event::Acquire { epoch, seat }, Some(asker)) => asker.ask(epoch, seat),
                 (event, _) => {
-                    // Whoever has a channel to a member hears of its end from the kernel. One of the two opens it.
                     if let Event::View(view) = &event {
                         has_view = true;
-                        let others = view.nodes().filter(|&node| node < self.own);
-                        self.mesh.reach(others, view.members.len() <= FEW);
+                        self.reach(view);
                     }
                     self.events.push_back(event);
                 }
@@ -479,6 +481,12 @@ impl Group {
             writer.write(work);
         }
         has_view
+    }
+
+    /// Whoever has a channel to a member hears of its end from the kernel. One of the two opens it.
+    fn reach(&mut self, view: &View) {
+        let others = view.nodes().filter(|&node| node < self.own);
+        self.mesh.reach(others, view.members.len() <= FEW);
     }
 
     /// Before anybody can know that it has agreed to a view, a member leaves word that it has.
