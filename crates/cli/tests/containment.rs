@@ -1,0 +1,227 @@
+//! Failures that stay where they are: by the real command, with real processes in the cells.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use comb_region::Task;
+use comb_region::named::{Attaching, Region};
+use serde_json::Value;
+
+const NAME: &str = "COMB_TEST_SERVANT";
+const PAGE: usize = 4096;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A program that does to a region what it is told, line by line.
+#[test]
+fn servant() {
+    let Ok(name) = std::env::var(NAME) else { return };
+    let task = Task::join().expect("a task of one");
+    let mut region = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let said = match words[..] {
+            ["attach"] => match task.attach(&name, &Attaching::default()) {
+                Ok(attached) => {
+                    region = Some(attached);
+                    "done".to_owned()
+                }
+                Err(error) => error.to_string(),
+            },
+            ["leave"] => {
+                region = None;
+                "done".to_owned()
+            }
+            ["store", page, value] => store(region.as_ref(), page.parse().unwrap(), value.parse().unwrap()),
+            ["load", page] => load(region.as_ref(), page.parse().unwrap()),
+            ["cell"] => std::fs::read_to_string("/proc/self/cgroup").unwrap().replace('\n', " "),
+            _ => format!("what is {line}?"),
+        };
+        println!("\n= {said}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+fn numbers(region: Option<&Region>, page: usize) -> comb_region::Array<u64> {
+    region.expect("attached").array::<u64>((page * PAGE) as u64, 1).expect("within it")
+}
+
+fn store(region: Option<&Region>, page: usize, value: u64) -> String {
+    match numbers(region, page).write(0, &[value]) {
+        Ok(()) => "done".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn load(region: Option<&Region>, page: usize) -> String {
+    let mut value = [0];
+    match numbers(region, page).read(0, &mut value) {
+        Ok(()) => value[0].to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+struct Comb {
+    directory: PathBuf,
+}
+
+impl Comb {
+    fn new(name: &str, cells: u32) -> Self {
+        let directory = std::env::temp_dir().join(format!("comb-contain-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        let comb = Self { directory };
+        comb.ok(&["up", "--cells", &cells.to_string()]);
+        comb
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
+        command.args(arguments).env("COMB_RUNTIME_DIR", &self.directory).env_remove("COMB_WITHOUT");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("comb.log")).unwrap_or_default()
+    }
+
+    fn status(&self, cell: usize) -> Value {
+        let status: Value = serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap();
+        status["cells"][cell - 1].clone()
+    }
+
+    #[track_caller]
+    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let since = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(since.elapsed() < LIMIT, "waited for {what}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for the next life of a cell.
+    #[track_caller]
+    fn wait_for_life(&self, cell: usize, incarnation: u64) {
+        self.wait_for("another life of the cell", || {
+            let status = self.status(cell);
+            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3).then_some(())
+        });
+    }
+
+    /// A servant in that cell, which has to do with that region.
+    fn servant(&self, cell: u32, region: &str) -> Servant {
+        let program = std::env::current_exe().unwrap();
+        let cells = cell.to_string();
+        let mut command = self.command(&["run", "-n", "1", "--cells", &cells, "--"]);
+        command.arg(program).args(["--exact", "servant", "--nocapture", "--test-threads=1"]).env(NAME, region);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (asks, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Servant { child, asks, says }
+    }
+}
+
+impl Drop for Comb {
+    fn drop(&mut self) {
+        let _ = self.run(&["down"]);
+        let _ = std::fs::remove_dir_all(self.directory.with_extension("saved"));
+    }
+}
+
+struct Servant {
+    child: Child,
+    asks: ChildStdin,
+    says: BufReader<ChildStdout>,
+}
+
+impl Servant {
+    /// What it says to an order.
+    #[track_caller]
+    fn does(&mut self, order: &str) -> String {
+        writeln!(self.asks, "{order}").unwrap();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "it has ended instead of: {order}");
+            if let Some(said) = line.strip_prefix("= ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Servant {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a dead cell's process could store to is discarded, and nothing else; who had the region open is told, and who opens it then reads what is stable.
+#[test]
+fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
+    let comb = Comb::new("discard", 4);
+    comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
+    let (mut victim, mut survivor) = (comb.servant(2, "r"), comb.servant(3, "r"));
+    assert!(victim.does("cell").contains("/cell-2"));
+    for servant in [&mut victim, &mut survivor] {
+        assert_eq!(servant.does("attach"), "done");
+    }
+    // Pages 0 to 9 are saved.
+    for page in 0..10 {
+        assert_eq!(survivor.does(&format!("store {page} {}", 100 + page)), "done");
+    }
+    let saved = comb.directory.with_extension("saved");
+    comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
+    // The survivor has stored to page 20 since, the victim to pages 3 and 30.
+    assert_eq!(survivor.does("store 20 7"), "done");
+    assert_eq!(victim.does("store 3 7"), "done");
+    assert_eq!(victim.does("store 30 7"), "done");
+    assert_eq!(survivor.does("load 30"), "7");
+    let killed = comb.ok(&["cell", "kill", "2"]);
+    assert!(killed.contains("at work again") && killed.contains("2 pages discarded"), "{killed}");
+    let told = survivor.does("load 5");
+    assert!(told.contains("discarded"), "{told}");
+    assert_eq!(survivor.does("leave"), "done");
+    // Opened after it: what the victim could have damaged is stable again, the rest is as it was.
+    let mut late = comb.servant(4, "r");
+    for servant in [&mut survivor, &mut late] {
+        assert_eq!(servant.does("attach"), "done");
+        for (page, value) in [(3, 103), (30, 0), (5, 105), (20, 7)] {
+            assert_eq!(servant.does(&format!("load {page}")), value.to_string(), "page {page}");
+        }
+    }
+    assert_eq!(late.does("store 3 8"), "done");
+    comb.wait_for_life(2, 2);
+    assert!(comb.log().contains("2 pages of r discarded"), "{}", comb.log());
+}
+
+/// A process that ends by itself, or is killed alone, has failed for itself: what it stored stays.
+#[test]
+fn a_task_that_fails_alone_takes_nothing_with_it() {
+    let comb = Comb::new("alone", 4);
+    comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
+    let (mut victim, mut survivor) = (comb.servant(2, "r"), comb.servant(3, "r"));
+    for servant in [&mut victim, &mut survivor] {
+        assert_eq!(servant.does("attach"), "done");
+    }
+    assert_eq!(victim.does("store 3 7"), "done");
+    drop(victim);
+    comb.wait_for("the end of the task", || (survivor.does("load 3") == "7").then_some(()));
+    assert!(comb.ok(&["cell", "kill", "4"]).contains("0 pages discarded"));
+    assert_eq!(survivor.does("load 3"), "7");
+}
