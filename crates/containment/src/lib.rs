@@ -6,6 +6,7 @@
 //! | [`alerts`] | has a cell failed, or does one say so that lies? | Hive §4.3 |
 //! | [`recovery`] | when is everything cut off, discarded, and safe again? | Hive §4.3 |
 //! | [`rights`] | who may store to which pages? | Hive §4.2 |
+//! | [`pages`] | where is a page, and which cells share it or its frame? | Hive §5.1–5.5 |
 //! | [`generations`] | has an object lost something since it was opened? | Hive §4.2 |
 //! | [`dependencies`] | with which cells does a task die? | Hive §2, §5.6 |
 //!
@@ -20,6 +21,7 @@ extern crate std;
 pub mod alerts;
 pub mod dependencies;
 pub mod generations;
+pub mod pages;
 pub mod recovery;
 pub mod rights;
 mod transmit;
@@ -28,6 +30,7 @@ pub use alerts::Alerts;
 pub use comb_types::{CellId, Incarnation, Time};
 pub use dependencies::{Dependencies, Reason};
 pub use generations::{Generations, Opened, Stale};
+pub use pages::{Frame, PageId, PageTable};
 pub use recovery::Recovery;
 pub use rights::Rights;
 pub use transmit::To;
