@@ -21,6 +21,9 @@ extern crate std;
 
 pub mod alerts;
 pub mod dependencies;
+#[cfg(test)]
+#[path = "../../membership/src/exhaustive.rs"]
+mod exhaustive;
 pub mod generations;
 pub mod pages;
 pub mod recovery;
