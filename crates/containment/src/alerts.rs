@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::transmit::To;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 /// What speaks against a cell.
@@ -146,6 +148,9 @@ pub struct Alerts {
     config: Config,
     living: BTreeSet<CellId>,
     alerts: BTreeMap<Charge, Alert>,
+    /// Where this cell was asked to look, and until when the answer counts. An alert may end before: the answer goes to all others
+    /// nevertheless, for whoever has heard other votes needs it.
+    looks: BTreeMap<Charge, Time>,
     /// What this cell has raised, and when.
     raised: BTreeMap<Charge, Time>,
     /// By who raised it.
@@ -170,7 +175,6 @@ struct Alert {
     /// Nobody, if votes came on a faster way than the alert itself.
     raisers: BTreeSet<CellId>,
     ends_at: Time,
-    is_looked_at: bool,
 }
 
 /// How often an alert was voted down.
@@ -193,6 +197,7 @@ impl Alerts {
             config,
             living: BTreeSet::new(),
             alerts: BTreeMap::new(),
+            looks: BTreeMap::new(),
             raised: BTreeMap::new(),
             voted_down: BTreeMap::new(),
             condemned: BTreeSet::new(),
@@ -219,8 +224,8 @@ impl Alerts {
         self.decide_all(now);
     }
 
-    /// This cell found something itself. An alert is raised, unless there is one, or this cell raised it a moment ago. If another has
-    /// raised it, this is a vote.
+    /// This cell found something itself, which raises an alert, unless this cell raised it a moment ago. If another has raised it, this
+    /// is a vote on that one.
     pub fn hint(&mut self, now: Time, suspect: CellId, finding: Finding) {
         // What is slander says the record, and nothing else.
         if finding != Finding::Slander {
@@ -233,11 +238,8 @@ impl Alerts {
     pub fn looked(&mut self, now: Time, suspect: CellId, finding: Finding, agrees: bool) {
         self.handle_timeout(now);
         let charge = Charge { suspect, finding };
-        let is_asked = self
-            .alerts
-            .get(&charge)
-            .is_some_and(|alert| alert.is_looked_at && !alert.votes.contains_key(&self.own));
-        if is_asked {
+        let has_voted = self.alerts.get(&charge).is_some_and(|alert| alert.votes.contains_key(&self.own));
+        if self.looks.remove(&charge).is_some() && !has_voted {
             self.vote(now, charge, agrees);
         }
     }
@@ -255,8 +257,8 @@ impl Alerts {
             return Err(PeerError::AboutItself(from));
         }
         self.handle_timeout(now);
-        // Views come to one cell earlier than to another: whom we do not know, others may.
-        if self.living.contains(&suspect) {
+        // Views come to one cell earlier than to another: whom we do not know, others may. And what was decided is decided.
+        if self.living.contains(&suspect) && !self.condemned.contains(&suspect) {
             let charge = Charge { suspect, finding };
             match message {
                 Message::Raise { .. } => self.hear_alert(now, from, charge),
@@ -286,6 +288,7 @@ impl Alerts {
             let alert = self.alerts.remove(&charge).expect("just seen");
             self.tell_voted_down(charge, &alert);
         }
+        self.looks.retain(|_, until| *until > now);
         self.raised.retain(|_, at| now.since(*at) < self.config.pause);
         self.voted_down.retain(|_, wrong| now.since(wrong.last) < self.config.memory);
     }
@@ -302,16 +305,14 @@ impl Alerts {
         if !is_voter || self.condemned.contains(&suspect) {
             return;
         }
-        let alert = self.alerts.get(&charge);
-        if alert.is_some_and(|alert| !alert.raisers.is_empty()) {
-            if alert.and_then(|alert| alert.votes.get(&self.own)) != Some(&true) {
-                self.vote(now, charge, true);
-            }
-        } else if !self.raised.contains_key(&charge) && !self.is_proven_wrong(self.own, charge) {
+        if !self.raised.contains_key(&charge) && !self.is_proven_wrong(self.own, charge) {
+            // Though another may have raised it: perhaps to us alone.
             self.raised.insert(charge, now);
             self.open(now, self.own, charge);
             self.transmits.push_back((To::Others, Message::Raise { suspect, finding }));
             self.decide(now, charge);
+        } else if self.alerts.get(&charge).is_some_and(|alert| alert.votes.get(&self.own) != Some(&true)) {
+            self.vote(now, charge, true);
         }
     }
 
@@ -321,15 +322,16 @@ impl Alerts {
             return self.hear_vote(now, from, charge, true);
         }
         self.open(now, from, charge);
-        let alert = self.alerts.get_mut(&charge).expect("just opened");
-        let has_voted = alert.is_looked_at || alert.votes.contains_key(&self.own);
-        if !self.living.contains(&self.own) || charge.suspect == self.own || has_voted {
+        let has_voted = self.alerts[&charge].votes.contains_key(&self.own);
+        if !self.may_vote(self.own, charge.suspect) || has_voted {
             return;
         }
         if charge.finding != Finding::Slander {
-            alert.is_looked_at = true;
-            let Charge { suspect, finding } = charge;
-            self.events.push_back(Event::Look { suspect, finding, by: from });
+            if !self.looks.contains_key(&charge) {
+                self.looks.insert(charge, now.saturating_add(self.config.limit));
+                let Charge { suspect, finding } = charge;
+                self.events.push_back(Event::Look { suspect, finding, by: from });
+            }
         } else if self.slanders(charge.suspect) {
             self.vote(now, charge, true);
         }
@@ -337,10 +339,6 @@ impl Alerts {
     }
 
     fn hear_vote(&mut self, now: Time, from: CellId, charge: Charge, agrees: bool) {
-        if self.condemned.contains(&charge.suspect) && !self.alerts.contains_key(&charge) {
-            // It was decided without this one.
-            return;
-        }
         let ends_at = now.saturating_add(self.config.limit);
         let alert = self.alerts.entry(charge).or_insert_with(|| Alert::unraised(ends_at));
         let is_first = alert.votes.insert(from, agrees).is_none();
@@ -362,8 +360,9 @@ impl Alerts {
 
     /// This cell's vote.
     fn vote(&mut self, now: Time, charge: Charge, agrees: bool) {
-        let Some(alert) = self.alerts.get_mut(&charge) else { return };
-        alert.votes.insert(self.own, agrees);
+        if let Some(alert) = self.alerts.get_mut(&charge) {
+            alert.votes.insert(self.own, agrees);
+        }
         let Charge { suspect, finding } = charge;
         self.transmits.push_back((To::Others, Message::Vote { suspect, finding, agrees }));
         self.decide(now, charge);
@@ -406,10 +405,9 @@ impl Alerts {
 
     /// Those who raised an alert were wrong.
     ///
-    /// Nobody is wrong about slander: whether others have the same record depends on what the slanderer told whom. Nor about
-    /// whoever has failed in another way.
+    /// Nobody is wrong about slander: whether others have the same record depends on what the slanderer told whom.
     fn blame(&mut self, now: Time, charge: Charge, alert: &Alert) {
-        if charge.finding == Finding::Slander || self.condemned.contains(&charge.suspect) {
+        if charge.finding == Finding::Slander {
             return;
         }
         for &raiser in &alert.raisers {
@@ -439,6 +437,7 @@ impl Alerts {
     /// Forgets all that was said of a cell, and all that it said.
     fn forget(&mut self, cell: CellId) {
         self.alerts.retain(|charge, _| charge.suspect != cell);
+        self.looks.retain(|charge, _| charge.suspect != cell);
         for alert in self.alerts.values_mut() {
             alert.votes.remove(&cell);
             alert.raisers.remove(&cell);
@@ -452,7 +451,7 @@ impl Alerts {
 impl Alert {
     /// Of which only votes were heard.
     fn unraised(ends_at: Time) -> Self {
-        Self { votes: BTreeMap::new(), raisers: BTreeSet::new(), ends_at, is_looked_at: false }
+        Self { votes: BTreeMap::new(), raisers: BTreeSet::new(), ends_at }
     }
 }
 

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::transmit::To;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 /// A point that all who live in a view reach before any goes on.

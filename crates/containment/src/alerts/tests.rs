@@ -103,12 +103,30 @@ fn who_hears_an_alert_looks_once_and_tells_all() {
     assert_eq!(events(&mut alerts), [verdict(3, SILENT)]);
 }
 
+/// A liar had told one cell alone of a dead one. What that cell then found itself was a vote on the liar's alert, of which nobody else
+/// knew, and so nobody else looked; the liar had only to go on.
 #[test]
-fn what_this_cell_finds_itself_is_a_vote_on_an_alert_that_is_open() {
+fn what_this_cell_finds_itself_all_hear_whatever_it_heard_from_others() {
     let mut alerts = among(5);
     alerts.handle(ms(1), CellId(1), raise(3, SILENT)).unwrap();
-    alerts.hint(ms(2), CellId(3), SILENT);
-    alerts.looked(ms(3), CellId(3), SILENT, false);
+    alerts.looked(ms(2), CellId(3), SILENT, false);
+    alerts.hint(ms(3), CellId(3), SILENT);
+    assert_eq!(sent(&mut alerts), [vote(3, SILENT, false), raise(3, SILENT)]);
+    alerts.handle(ms(4), CellId(2), vote(3, SILENT, true)).unwrap();
+    assert_eq!(events(&mut alerts), [look(3, 1), verdict(3, SILENT)], "one alert, and the last word of each");
+}
+
+/// Of two liars one had told this cell alone what was so, and the other agreed: it condemned before it had looked, and told nobody.
+#[test]
+fn what_this_cell_was_asked_all_hear_though_it_is_decided() {
+    let mut alerts = among(4);
+    alerts.handle(ms(1), CellId(1), raise(3, SILENT)).unwrap();
+    alerts.handle(ms(1), CellId(2), vote(3, SILENT, true)).unwrap();
+    assert_eq!(events(&mut alerts), [look(3, 1), verdict(3, SILENT)]);
+    alerts.handle(ms(2), CellId(1), raise(3, SILENT)).unwrap();
+    assert_eq!(events(&mut alerts), [], "nor is it asked again");
+    alerts.looked(ms(3), CellId(3), SILENT, true);
+    alerts.looked(ms(3), CellId(3), SILENT, true);
     assert_eq!(sent(&mut alerts), [vote(3, SILENT, true)]);
 }
 
@@ -156,7 +174,7 @@ fn who_is_voted_down_twice_is_a_suspect_and_the_others_need_not_look() {
     alerts.handle(ms(200), CellId(2), raise(1, Finding::Slander)).unwrap();
     sent(&mut alerts);
     is_wrong(&mut alerts, ms(200), 1);
-    assert_eq!(sent(&mut alerts)[1..], [vote(1, Finding::Slander, true)]);
+    assert_eq!(sent(&mut alerts)[1..], [raise(1, Finding::Slander)]);
     assert_eq!(events(&mut alerts).last(), Some(&verdict(1, Finding::Slander)));
 
     // Or this cell has had it before.
