@@ -40,7 +40,7 @@ pub use self::remote::Remote;
 pub(crate) use self::routine::landing;
 use crate::far::{Far, Structure};
 use crate::published::format::{
-    self, ALIGNMENT, FIRST_RECORD, FRONT_BYTES, Header, Root, Tick, tag_of, tag_word_of,
+    self, ALIGNMENT, FIRST_CONTENT, FRONT_BYTES, Header, Root, Tick, tag_of, tag_word_of,
 };
 use crate::space::index;
 
@@ -50,6 +50,9 @@ pub const READS: u32 = 10_000;
 /// How often something is copied that changes meanwhile. Whoever changes one structure in a loop leaves it alone between two changes for long enough
 /// to copy it, if it is small; and an owner that was stopped within a change may not run again for longer than anybody should wait here.
 const TRIES: u32 = 128;
+
+/// Of a structure that [`Source::take_if`] is asked for.
+const LARGEST_SHORT_CUT: usize = 64;
 
 /// Why bytes could not be got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +113,13 @@ pub trait Source {
         }
         Ok(Taken { before, tag, after: word(record - 8)?, epoch: word(format::EPOCH)? })
     }
+
+    /// A short cut, for whoever has one: copies a record's content as [`Source::take`] does, and compares the words around it to what they should
+    /// be. False says nothing but that this is to be done in the other way.
+    #[inline]
+    fn take_if(&self, _record: u64, _into: &mut [u8], _tag_word: u64) -> Result<bool, Gone> {
+        Ok(false)
+    }
 }
 
 /// Reads what a cell has published, at most [`READS`] times.
@@ -150,13 +160,12 @@ impl<S: Source + ?Sized> Careful<'_, S> {
     /// A structure. What is in it is an allegation.
     #[inline]
     pub fn read<T: Structure>(&self, far: Far<T>) -> Result<T, CarefulError> {
-        self.admit(far, size_of::<T>() as u64)?;
-        self.read_at(far.offset())
+        self.read_from(FIRST_CONTENT, far)
     }
 
     /// An array, of at most `most` elements.
     pub fn array<T: Structure>(&self, far: Far<T>, most: usize) -> Result<Vec<T>, CarefulError> {
-        self.admit(far, 0)?;
+        self.admit(FIRST_CONTENT, far, 0)?;
         let (record, each) = (far.offset(), size_of::<T>() as u64);
         let tag_word = self.take(record, 0, &mut [], |found| self.check_type::<T>(record, found))?;
         let (_, bytes) = tag_of(tag_word);
@@ -164,7 +173,7 @@ impl<S: Source + ?Sized> Careful<'_, S> {
         if !bytes.is_multiple_of(each) || bytes / each > most as u64 {
             return Err(self.wrong_length::<T>(record, bytes, most));
         }
-        self.admit(far, bytes)?;
+        self.admit(FIRST_CONTENT, far, bytes)?;
         let mut array = vec![T::new_zeroed(); index(bytes / each)];
         self.take(record, 0, array.as_mut_bytes(), |found| self.check_tag(record, found, tag_word))?;
         Ok(array)
@@ -176,7 +185,7 @@ impl<S: Source + ?Sized> Careful<'_, S> {
         let (record, each) = (far.offset(), size_of::<T>() as u64);
         let from = (element as u64).saturating_mul(each);
         let end = from.saturating_add(each);
-        self.admit(far, end)?;
+        self.admit(FIRST_CONTENT, far, end)?;
         let mut value = T::new_zeroed();
         self.take(record, from, value.as_mut_bytes(), |found| {
             self.check_type::<T>(record, found)?;
@@ -190,17 +199,72 @@ impl<S: Source + ?Sized> Careful<'_, S> {
     /// How far the cell's protocol loop has come: a cell whose loop stands still shows the same number again. (Hive §4.3)
     #[inline]
     pub fn tick(&self) -> Result<u64, CarefulError> {
-        self.read_at::<Tick>(format::TICK).map(|tick| tick.0)
+        let far = Far::<Tick>::alleged(self.cell(), format::TICK);
+        self.read_from(0, far).map(|tick| tick.0)
     }
 
     /// Where the cell wants its readers to begin; [`Far::NONE`] if it has not said. It says nothing about the type: `T` is what the reader expects.
     pub fn root<T: Structure>(&self) -> Result<Far<T>, CarefulError> {
-        self.read_at::<Root>(format::ROOT).map(|root| Far::alleged(root.0.cell(), root.0.offset()))
+        let far = Far::<Root>::alleged(self.cell(), format::ROOT);
+        self.read_from(0, far).map(|root| Far::alleged(root.0.cell(), root.0.offset()))
+    }
+
+    /// A structure whose content begins nowhere before `first`. A small one that is in order goes by the short cut; all else is found out step by
+    /// step.
+    #[inline]
+    fn read_from<T: Structure>(&self, first: u64, far: Far<T>) -> Result<T, CarefulError> {
+        let mut value = T::new_zeroed();
+        if size_of::<T>() > LARGEST_SHORT_CUT {
+            self.read_by_steps(first, far, &mut value)?;
+            return Ok(value);
+        }
+        let mut gone = None;
+        let left = self.left.get();
+        if left > 0 && self.admit(first, far, size_of::<T>() as u64).is_ok() {
+            match self.source.take_if(far.offset(), value.as_mut_bytes(), tag_word_of::<T>()) {
+                Ok(true) => {
+                    self.left.set(left - 1);
+                    return Ok(value);
+                }
+                Ok(false) => {}
+                Err(why) => gone = Some(why),
+            }
+        }
+        // Into the same place: what is made of a result in two places is copied once more.
+        self.read_after_all(first, far, gone, &mut value)?;
+        Ok(value)
+    }
+
+    #[cold]
+    fn read_after_all<T: Structure>(
+        &self,
+        first: u64,
+        far: Far<T>,
+        gone: Option<Gone>,
+        value: &mut T,
+    ) -> Result<(), CarefulError> {
+        match gone {
+            Some(gone) => Err(self.gone(far.offset(), gone)),
+            None => self.read_by_steps(first, far, value),
+        }
+    }
+
+    #[inline]
+    fn read_by_steps<T: Structure>(
+        &self,
+        first: u64,
+        far: Far<T>,
+        value: &mut T,
+    ) -> Result<(), CarefulError> {
+        self.admit(first, far, size_of::<T>() as u64)?;
+        let record = far.offset();
+        let check = |found| self.check_tag(record, found, tag_word_of::<T>());
+        self.take(record, 0, value.as_mut_bytes(), check).map(drop)
     }
 
     /// Whether the pointer may be followed. (Hive §4.1, step 2)
     #[inline]
-    fn admit<T: Structure>(&self, far: Far<T>, bytes: u64) -> Result<(), CarefulError> {
+    fn admit<T>(&self, first: u64, far: Far<T>, bytes: u64) -> Result<(), CarefulError> {
         let (cell, offset) = (self.cell(), far.offset());
         if far.cell() != cell {
             return Err(CarefulError::OtherCell { cell, found: far.cell() });
@@ -208,20 +272,11 @@ impl<S: Source + ?Sized> Careful<'_, S> {
         if !offset.is_multiple_of(ALIGNMENT) {
             return Err(CarefulError::Misaligned { cell, offset });
         }
-        let end = offset.saturating_add(bytes);
-        if offset < FIRST_RECORD + FRONT_BYTES || end > self.source.bytes() {
+        let there = self.source.bytes();
+        if offset < first || offset > there || bytes > there - offset {
             return Err(CarefulError::OutOfRange { cell, offset, bytes });
         }
         Ok(())
-    }
-
-    #[inline]
-    fn read_at<T: Structure>(&self, record: u64) -> Result<T, CarefulError> {
-        let mut value = T::new_zeroed();
-        self.take(record, 0, value.as_mut_bytes(), |found| {
-            self.check_tag(record, found, tag_word_of::<T>())
-        })?;
-        Ok(value)
     }
 
     /// Copies, and then looks at what was copied. The tag word.

@@ -254,34 +254,72 @@ impl Published {
 
     fn load<T: Structure>(&self, at: u64) -> T {
         let mut value = T::new_zeroed();
-        for (place, byte) in (at..).zip(value.as_mut_bytes()) {
-            *byte = self.word(place / 8 * 8).load(Ordering::Relaxed).to_le_bytes()[index(place % 8)];
+        let (head, rest) = value.as_mut_bytes().split_at_mut(head(at, size_of::<T>()));
+        let (whole, tail) = rest.as_chunks_mut::<8>();
+        self.load_part(at, head);
+        let first = at + head.len() as u64;
+        let words = self.words(first, whole.len());
+        for (bytes, word) in whole.iter_mut().zip(words) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
+        self.load_part(first + size_of_val(words) as u64, tail);
         value
     }
 
-    /// Whole words, whose other bytes stay.
     fn store(&self, at: u64, content: &[u8]) {
-        let (mut at, mut rest) = (at, content);
-        while !rest.is_empty() {
+        let (head, rest) = content.split_at(head(at, content.len()));
+        let (whole, tail) = rest.as_chunks::<8>();
+        self.store_part(at, head);
+        let first = at + head.len() as u64;
+        let words = self.words(first, whole.len());
+        for (bytes, word) in whole.iter().zip(words) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        self.store_part(first + size_of_val(words) as u64, tail);
+    }
+
+    /// Less than a word, and within one.
+    fn load_part(&self, at: u64, into: &mut [u8]) {
+        if !into.is_empty() {
             let from = index(at % 8);
-            let (now, later) = rest.split_at(rest.len().min(8 - from));
+            let word = self.word(at - from as u64).load(Ordering::Relaxed).to_le_bytes();
+            into.copy_from_slice(&word[from..from + into.len()]);
+        }
+    }
+
+    /// The same; the word's other bytes stay.
+    fn store_part(&self, at: u64, content: &[u8]) {
+        if !content.is_empty() {
+            let from = index(at % 8);
             let word = self.word(at - from as u64);
             let mut bytes = word.load(Ordering::Relaxed).to_le_bytes();
-            bytes[from..from + now.len()].copy_from_slice(now);
+            bytes[from..from + content.len()].copy_from_slice(content);
             word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-            (at, rest) = (at + now.len() as u64, later);
         }
     }
 
     #[inline]
     fn word(&self, at: u64) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at <= self.mapping.bytes() - 8);
-        let word = std::ptr::with_exposed_provenance::<AtomicU64>(self.mapping.address() + index(at));
+        &self.words(at, 1)[0]
+    }
+
+    #[inline]
+    fn words(&self, at: u64, count: usize) -> &[AtomicU64] {
+        if count == 0 {
+            return &[];
+        }
+        let there = self.mapping.bytes();
+        assert!(at.is_multiple_of(8) && at <= there && count as u64 <= (there - at) / 8);
+        let first = std::ptr::with_exposed_provenance::<AtomicU64>(self.mapping.address() + index(at));
         // SAFETY: aligned, and within the mapping, which lives as long as `self`. This process stores to it by these words alone, and others
         // cannot. When the file was shortened this process is dead, or about to die.
-        unsafe { &*word }
+        unsafe { std::slice::from_raw_parts(first, count) }
     }
+}
+
+/// How many bytes from a place on are not of a word that begins there or behind it.
+fn head(at: u64, bytes: usize) -> usize {
+    index(at.next_multiple_of(8) - at).min(bytes)
 }
 
 impl Drop for Published {

@@ -11,7 +11,8 @@ use super::{CarefulError, Gone, Source, Taken, routine};
 use crate::fault;
 use crate::kernel::Protection;
 use crate::mapping::Mapping;
-use crate::published::{SEALS, format};
+use crate::published::SEALS;
+use crate::published::format::{self, FRONT_BYTES};
 use crate::space::index;
 
 /// What memory files of ordinary pages live on.
@@ -83,27 +84,42 @@ impl Source for Peer {
     }
 
     fn copy(&self, offset: u64, into: &mut [u8]) -> Result<(), Gone> {
-        self.take_behind(0, offset, into).map(drop)
+        // What is in front of the first record is there as long as anything is.
+        let from = self.addresses(0, offset, into.len());
+        // SAFETY: within the mapping, which was made after the landings.
+        unsafe { routine::take(from, into) }.map(drop)
     }
 
     #[inline]
     fn take(&self, record: u64, from: u64, into: &mut [u8]) -> Result<Taken, Gone> {
-        self.take_behind(record.wrapping_sub(format::FRONT_BYTES), record.wrapping_add(from), into)
+        assert!(record >= FRONT_BYTES);
+        let from = self.addresses(record - FRONT_BYTES, record.saturating_add(from), into.len());
+        // SAFETY: as above.
+        unsafe { routine::take(from, into) }
+    }
+
+    #[inline]
+    fn take_if(&self, record: u64, into: &mut [u8], tag_word: u64) -> Result<bool, Gone> {
+        assert!(record >= FRONT_BYTES);
+        let from = self.addresses(record - FRONT_BYTES, record, into.len());
+        // SAFETY: as above.
+        unsafe { routine::take_if(from, into, tag_word, format::alive(self.incarnation)) }
     }
 }
 
 impl Peer {
+    /// Of something, and of what is in front of it, there or at the beginning.
+    ///
+    /// # Panics
+    /// If it is not within the mapping: that is the fault of whoever asks.
     #[inline]
-    fn take_behind(&self, front: u64, content: u64, into: &mut [u8]) -> Result<Taken, Gone> {
-        let reaches = |at, bytes| at <= self.bytes() && bytes <= self.bytes() - at;
-        assert!(reaches(content, into.len() as u64) && reaches(front, format::FRONT_BYTES));
+    fn addresses(&self, front: u64, content: u64, bytes: usize) -> routine::Addresses {
+        assert!(content <= self.bytes() && bytes as u64 <= self.bytes() - content);
         let start = self.mapping.address();
-        let from = routine::Addresses {
+        routine::Addresses {
             front: start + index(front),
             content: start + index(content),
             epoch: start + index(format::EPOCH),
-        };
-        // SAFETY: within the mapping, as just asserted, which was made after the landings.
-        unsafe { routine::take(from, into) }.ok_or(Gone::BusError)
+        }
     }
 }

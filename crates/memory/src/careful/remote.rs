@@ -3,6 +3,7 @@
 use comb_types::{CellId, Incarnation};
 
 use super::{CarefulError, Gone, Source};
+use crate::published::format;
 
 /// What a cell of another host has published. `G` gets bytes from an offset on, as [`Source::copy`] does; a structure costs five of them, in order.
 /// Where that is too much, a [`Source`] of one's own has the other host look.
@@ -17,7 +18,8 @@ pub struct Remote<G> {
 impl<G: Fn(u64, &mut [u8]) -> Result<(), Gone>> Remote<G> {
     /// Looks whether that is what that life of a cell has published.
     pub fn new(cell: CellId, incarnation: Incarnation, get: G) -> Result<Self, CarefulError> {
-        let mut remote = Self { get, cell, incarnation, bytes: 0 };
+        // Whatever it is, it begins with a page.
+        let mut remote = Self { get, cell, incarnation, bytes: format::HEADER_BYTES };
         remote.bytes = super::read_header(&remote)?;
         Ok(remote)
     }

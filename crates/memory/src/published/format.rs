@@ -43,6 +43,9 @@ pub(crate) const ROOT: u64 = 256 + FRONT_BYTES;
 /// The first record of the allocator.
 pub(crate) const FIRST_RECORD: u64 = HEADER_BYTES;
 
+/// Where pointers may lead: its content.
+pub(crate) const FIRST_CONTENT: u64 = FIRST_RECORD + FRONT_BYTES;
+
 /// How far a cell's protocol loop has come.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]

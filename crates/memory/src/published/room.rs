@@ -3,7 +3,7 @@
 //! Places are of a few sizes, and stay of their size: what was in front of a record's content once, tag word and sequence word, is
 //! there for ever. All that is known about them is private, so nothing that anybody stores to the shared memory confuses it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::Full;
 use super::format::FRONT_BYTES;
@@ -30,15 +30,16 @@ pub(super) struct Room {
     /// From here on there was never a record.
     next: u64,
     end: u64,
-    /// Where content may be, by size of the place.
-    free: [Vec<u64>; SIZES],
+    /// Where content may be, by size of the place. What was freed last is used last: whoever still has a pointer there shall be told so, not find another
+    /// structure of the same type.
+    free: [VecDeque<u64>; SIZES],
     /// By where the content is.
     taken: HashMap<u64, Taken>,
 }
 
 impl Room {
     pub(super) fn new(first: u64, end: u64) -> Self {
-        Self { next: first, end, free: std::array::from_fn(|_| Vec::new()), taken: HashMap::new() }
+        Self { next: first, end, free: std::array::from_fn(|_| VecDeque::new()), taken: HashMap::new() }
     }
 
     /// A place for a record. Where its content is to be.
@@ -51,7 +52,7 @@ impl Room {
     }
 
     fn place(&mut self, class: usize) -> Option<(usize, u64)> {
-        if let Some(content) = self.free[class].pop() {
+        if let Some(content) = self.free[class].pop_front() {
             return Some((class, content));
         }
         if self.end - self.next >= size(class) {
@@ -61,7 +62,7 @@ impl Room {
         }
         // There is none of this size, so one that is larger than needed.
         let larger = (class + 1..SIZES).find(|&larger| !self.free[larger].is_empty())?;
-        self.free[larger].pop().map(|content| (larger, content))
+        self.free[larger].pop_front().map(|content| (larger, content))
     }
 
     /// The tag word of the record whose content is there, if there is one.
@@ -72,7 +73,7 @@ impl Room {
     /// The place of a record has none any more.
     pub(super) fn give_back(&mut self, content: u64) {
         if let Some(taken) = self.taken.remove(&content) {
-            self.free[taken.class].push(content);
+            self.free[taken.class].push_back(content);
         }
     }
 }
