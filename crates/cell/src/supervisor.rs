@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comb_net::agent::protocol::{self, ProtocolError};
@@ -10,6 +11,7 @@ use comb_net::{
     Agent, Cause, ChannelEnded, ChannelKey, ConnectError, Endpoint, EndpointOptions, PostError, RequestError,
 };
 use comb_region::named::home::{Home, HomeError, HomeOptions};
+use comb_region::named::{Keeper, RemoteKeeper};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -129,7 +131,9 @@ impl Supervisor {
         let endpoint_options = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
         let endpoint = agent.endpoint_with(WIRE, endpoint_options)?;
         let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
-        let of = HomeOptions { cell: options.number, incarnation: options.incarnation, runtime };
+        let (cell, incarnation) = (options.number, options.incarnation);
+        let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
+        let of = HomeOptions { cell, incarnation, runtime, keeper };
         let home = Home::begin(&agent, of)?;
         let mut supervisor = Self {
             who: format!("cell {}", options.number),

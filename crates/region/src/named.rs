@@ -10,6 +10,7 @@
 //! | [`register`] | names, and the addresses that go with them, in the runtime directory |
 //! | `door` | what is said at the home's door, before there is a channel: descriptors are handed over there |
 //! | [`home`] | the home at work |
+//! | [`keeper`] | who has second references, so that nothing opens when a home dies |
 //! | `attach` | a process's side |
 //! | `saving` | a region in files |
 
@@ -18,12 +19,14 @@ use serde::{Deserialize, Serialize};
 mod attach;
 pub(crate) mod door;
 pub mod home;
+pub mod keeper;
 pub mod register;
 mod saving;
 
 pub use self::attach::{AttachError, Attaching, Region};
 pub use self::door::{Ask, AskError, Status, Wanted};
 pub use self::home::{Home, HomeError};
+pub use self::keeper::{Keeper, KeptReferences, RemoteKeeper};
 pub use self::register::{Entry, NameError, Register};
 
 /// Regions are here in the heap, behind what tasks allocate.

@@ -1,12 +1,13 @@
 //! A region's home at work: the thread of a supervisor that has the frames, and says who may do what.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use comb_memory::Exports;
 use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use self::hearing::Held;
 use self::shared::Shared;
 use super::ENDPOINT;
+use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
@@ -64,6 +66,8 @@ pub struct HomeOptions {
     pub incarnation: u64,
     /// Where its agent and all the others' doors are.
     pub runtime: PathBuf,
+    /// Who keeps second references. Without one, importers of a home that dies may store to its frames until they have heard of that.
+    pub keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// A home, until it is dropped: then its regions are no more.
@@ -103,6 +107,8 @@ struct Books {
     expected: Vec<(Instant, u64, u32)>,
     /// When those were last looked through, and the guards of importers.
     tidied: Instant,
+    /// Regions that were removed, as long as a process lives that had imported them: it may not have heard of that yet.
+    closed: Vec<Exports>,
 }
 
 /// Something that a checkpoint can be put into.
@@ -136,6 +142,7 @@ impl Home {
             held: None,
             expected: Vec::new(),
             tidied: Instant::now(),
+            closed: Vec::new(),
         };
         let is_over = AtomicBool::new(false);
         let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
@@ -168,6 +175,36 @@ impl Drop for Home {
             self.office.options.cell,
         ));
         let _ = self.office.register.clear_of(self.office.options.cell);
+    }
+}
+
+impl Books {
+    fn tidy(&mut self) {
+        self.regions.values_mut().for_each(Shared::forget_dead);
+        self.closed.retain_mut(|exports| {
+            exports.forget_dead();
+            exports.importers() > 0
+        });
+        self.forget_late_comers();
+    }
+
+    /// All that there are second references to. What no descriptor is left for is not among them.
+    fn references(&self) -> Vec<keeper::Taken> {
+        let mut all = Vec::new();
+        for (&region, shared) in &self.regions {
+            let exports = &shared.body.exports;
+            let Ok(frames) = exports.file().try_clone_to_owned() else { continue };
+            all.push((keeper::Reference::Frames { region }, vec![frames]));
+            for (importer, guard, process, address) in exports.guards() {
+                let (Ok(guard), Ok(process)) = (guard.try_clone_to_owned(), process.try_clone_to_owned())
+                else {
+                    continue;
+                };
+                let address = address as u64;
+                all.push((keeper::Reference::Guard { region, importer, address }, vec![guard, process]));
+            }
+        }
+        all
     }
 }
 
@@ -234,8 +271,25 @@ impl Office {
         books.peers.endpoint.disarm();
         if books.tidied.elapsed() >= BETWEEN_TIDYING {
             books.tidied = Instant::now();
-            books.regions.values_mut().for_each(Shared::forget_dead);
-            books.forget_late_comers();
+            books.tidy();
+            drop(books);
+            self.keep_again();
+        }
+    }
+
+    /// A keeper that has begun anew is told all that it had been told.
+    fn keep_again(&self) {
+        let Some(keeper) = self.options.keeper.as_ref().filter(|keeper| keeper.has_begun_anew()) else {
+            return;
+        };
+        // Not under the lock: whoever keeps them is another process.
+        let references = self.books().references();
+        for (reference, descriptors) in references {
+            let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+            if let Err(error) = keeper.keep(reference, &descriptors) {
+                eprintln!("comb: while this home lives, importers are guarded by it alone: {error}");
+                return;
+            }
         }
     }
 }

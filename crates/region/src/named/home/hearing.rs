@@ -268,8 +268,8 @@ mod tests {
             }
             let (buffer, held, expected) = (Vec::new(), None, Vec::new());
             let tidied = Instant::now();
-            let books =
-                Books { peers, regions: BTreeMap::new(), generation: 7, buffer, held, expected, tidied };
+            let (regions, closed) = (BTreeMap::new(), Vec::new());
+            let books = Books { peers, regions, generation: 7, buffer, held, expected, tidied, closed };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
             scene
