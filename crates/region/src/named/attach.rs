@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use comb_memory::{Memory, MemoryError};
+use comb_memory::{Memory, MemoryError, Place};
 use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};
 use comb_net::{Agent, ConnectError, EndpointOptions, RequestError};
 
@@ -86,6 +86,8 @@ struct Attached {
     attaching: Attaching,
     imports: bool,
     homes: Arc<Homes>,
+    /// What a thread that dies of touching it calls it.
+    _place: Place,
     /// Its memory must not outlive the heap.
     _task: Task,
 }
@@ -159,8 +161,11 @@ impl Task {
             }
         };
         let imports = homes.attach(&door, &entry, attaching)?;
-        let attached = Attached { entry, attaching: attaching.clone(), imports, homes, _task: self.clone() };
-        let attached = Arc::new(attached);
+        let start = comb_memory::HEAP_START + usize::try_from(entry.allocation.offset).expect("in the heap");
+        let end = start + usize::try_from(entry.allocation.bytes).expect("in the heap");
+        let place = comb_memory::name_place(start..end, &format!("region {name} of cell {}", entry.cell));
+        let (attaching, task) = (attaching.clone(), self.clone());
+        let attached = Arc::new(Attached { entry, attaching, imports, homes, _place: place, _task: task });
         books.regions.insert(name.to_owned(), Arc::downgrade(&attached));
         Ok(Region { attached })
     }
