@@ -12,6 +12,7 @@ use comb_membership::stack::Event;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions};
 use comb_types::{CellId, NodeId, Time};
+use comb_region::named::{Keeper, RemoteKeeper};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
@@ -154,8 +155,10 @@ impl Supervisor {
         let shown = Shown::create(own, options.incarnation)?;
         let links = Links::new(&agent, own, Desk::new().map_err(cannot)?)?;
         let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
+        let (cell, incarnation) = (options.number, options.incarnation);
+        let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
         let published = Some(Arc::clone(shown.published()));
-        let of = HomeOptions { cell: options.number, incarnation: options.incarnation, runtime, published };
+        let of = HomeOptions { cell, incarnation, runtime, keeper, published };
         let home = Home::begin(&agent, of)?;
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);

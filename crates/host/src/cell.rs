@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use comb_cell::Beginning;
 use comb_cell::supervision::Order;
 
-use crate::keeping::Shown;
+use crate::backing::Shown;
 use crate::cgroup::Cgroup;
 use crate::control::{CellCondition, CellStatus};
 use crate::state::{CellState, ProcessName};

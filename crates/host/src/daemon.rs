@@ -18,10 +18,11 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Running};
-use crate::keeping::Shown;
+use crate::backing::Shown;
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, Reply, Request, Status};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
+use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::waits::{Awaited, Wait};
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
@@ -215,6 +216,8 @@ struct Daemon {
     /// Held as long as the agent lives.
     _lock: File,
     server: Server,
+    /// Second references for the cells' homes.
+    keeping: Keeping,
     epoll: OwnedFd,
     control: Listener,
     cells_listener: Listener,
@@ -244,6 +247,7 @@ impl Daemon {
         let directory = options.directory.clone();
         let previous = state::read(&directory);
         let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), options.limits)?;
+        let keeping = Keeping::begin(directory.path()).map_err(system("cannot keep second references"))?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
         let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
         let cannot = system("cannot wait for events");
@@ -255,6 +259,7 @@ impl Daemon {
             directory,
             _lock: lock,
             server,
+            keeping,
             epoll,
             control,
             cells_listener,
@@ -307,6 +312,7 @@ impl Daemon {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
                 self.watch(&running.process, Source::Process(cell.number))?;
+                self.keeping.cell_begins(cell.number, cell.incarnation, running.name.pid);
             }
             self.cells.push(cell);
         }
@@ -334,7 +340,10 @@ impl Daemon {
                 Ok(running)
             });
         match spawned {
-            Ok(running) => self.cells[index].begin(running),
+            Ok(running) => {
+                self.keeping.cell_begins(number, incarnation, running.name.pid);
+                self.cells[index].begin(running);
+            }
             Err(error) => {
                 say(format_args!("cell {number} cannot be started: {error}"));
                 self.cells[index].ended = Some(format!("could not be started: {error}"));
@@ -851,6 +860,7 @@ impl Daemon {
             );
             return;
         };
+        self.keeping.cell_ended(number);
         if let Some(connection) = connection {
             self.cell_connections.remove(&connection);
         }

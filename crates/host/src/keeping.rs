@@ -1,38 +1,156 @@
-//! What the agent keeps of its cells' memory, so that it can take it back when they are gone: second references.
+//! Second references for the homes in this host's cells: beside the agent's one thread, for whoever hands something over waits for the answer.
+//!
+//! The agent says which process is which cell, and when one has ended; the rest is [`comb_region::named::keeper`].
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use comb_cell::shown;
-use comb_types::CellId;
+use comb_net::agent::listener::Listener;
+use comb_region::named::KeptReferences;
+use comb_region::named::keeper::{self, references};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
-/// What a cell shows to others.
+/// References of processes that have ended are closed now and then.
+const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
+/// How long it takes at most until the end is noticed.
+const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// A home has one connection; there may be an old one for a moment.
+const MOST_CONNECTIONS: usize = 2 * crate::MOST_CELLS as usize;
+
+/// The keeper of this host, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Shown {
-    /// By which it is taken back.
-    file: OwnedFd,
-    to_read: Arc<OwnedFd>,
+pub struct Keeping {
+    shared: Arc<Shared>,
 }
 
-impl Shown {
-    pub(crate) fn of(file: OwnedFd) -> Result<Self, Errno> {
-        let to_read = Arc::new(shown::reopened_to_read(&file)?);
-        Ok(Self { file, to_read })
+#[derive(Debug, Default)]
+struct Shared {
+    references: Mutex<KeptReferences>,
+    /// Of each cell that runs, which life it is, and in which process.
+    cells: Mutex<BTreeMap<u32, (u64, u32)>>,
+    connections: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Keeping {
+    /// Listens in a runtime directory whose agent this process is.
+    pub fn begin(runtime: &Path) -> std::io::Result<Self> {
+        let path = keeper::socket(runtime);
+        // We hold the lock: whoever listened here is dead.
+        let _ = std::fs::remove_file(&path);
+        let listener = Listener::bind(&path)?;
+        let shared = Arc::new(Shared::default());
+        let keeping = Self { shared: Arc::clone(&shared) };
+        let listen = move || shared.listen(&listener);
+        std::thread::Builder::new().name("comb-keeper".to_owned()).spawn(listen)?;
+        Ok(keeping)
     }
 
-    /// What others are given. They can neither write nor shorten it.
-    pub(crate) fn to_read(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.to_read)
+    /// A process is a life of a cell from now on: it may hand references over.
+    pub fn cell_begins(&self, cell: u32, incarnation: u64, process: u32) {
+        locked(&self.shared.cells).insert(cell, (incarnation, process));
     }
 
-    /// Whoever reads it from now on gets a bus error, and its memory is free.
-    pub(crate) fn take_back(self) {
-        let _ = rustix::fs::ftruncate(&self.file, 0);
+    /// A cell has ended: its process is gone. When this returns, nobody can load or store anything that was homed there.
+    pub fn cell_ended(&self, cell: u32) {
+        locked(&self.shared.cells).remove(&cell);
+        locked(&self.shared.references).cell_ended(cell);
     }
 
-    /// Whether the agent sees as well that the cell has failed.
-    pub(crate) fn has_failed(&self, cell: u32, incarnation: u64, process: u32) -> bool {
-        shown::has_failed(&self.to_read, CellId(cell), incarnation, process)
+    /// How many regions there are references of, and how many importers.
+    pub fn count(&self) -> (usize, usize) {
+        locked(&self.shared.references).count()
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// Whoever panicked has left nothing half done: what is kept is kept by single steps.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn listen(self: &Arc<Self>, listener: &OwnedFd) {
+        let mut tidied = Instant::now();
+        while !self.is_over.load(Ordering::Acquire) {
+            let mut waiting = [PollFd::new(listener, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut waiting, Some(&LONGEST_SLEEP));
+            if tidied.elapsed() >= BETWEEN_TIDYING {
+                tidied = Instant::now();
+                locked(&self.references).tidy();
+            }
+            match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(home) => self.let_in(home),
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                // No descriptor is left. Whoever knocks waits, and is told so by its own limit.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Without a thread, it is hung up on.
+    fn let_in(self: &Arc<Self>, home: OwnedFd) {
+        if self.connections.load(Ordering::Relaxed) >= MOST_CONNECTIONS {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let serve = move || {
+            shared.connections.fetch_add(1, Ordering::Relaxed);
+            let is_cell = |process, cell, incarnation| {
+                locked(&shared.cells).get(&cell) == Some(&(incarnation, process))
+            };
+            references::serve(&home, &shared.references, is_cell);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        };
+        let _ = std::thread::Builder::new().name("comb-keeps".to_owned()).spawn(serve);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use comb_memory::Exports;
+    use comb_region::named::keeper::Reference;
+    use comb_region::named::{Keeper, RemoteKeeper};
+
+    use super::*;
+
+    #[test]
+    fn a_cell_hands_over_what_is_its_own_and_its_end_empties_it() {
+        let directory = std::env::temp_dir().join(format!("comb-keeping-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let keeping = Keeping::begin(&directory).unwrap();
+        let process = std::process::id();
+        keeping.cell_begins(3, 7, process);
+        let mut frames = Exports::create(1 << 20).unwrap();
+        frames.copy_in(5, &[1]);
+        let reference = Reference::Frames { region: 1 << 40 };
+        for (cell, incarnation) in [(4, 7), (3, 6)] {
+            let stranger = RemoteKeeper::new(&directory, cell, incarnation);
+            let refused = stranger.keep(reference, &[frames.file()]).unwrap_err().to_string();
+            assert!(refused.contains("not that cell"), "{refused}");
+        }
+        let keeper = RemoteKeeper::new(&directory, 3, 7);
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        assert!(keeper.keep(reference, &[event.as_fd()]).unwrap_err().to_string().contains("no frames"));
+        keeper.keep(reference, &[frames.file()]).unwrap();
+        assert!(keeper.take().unwrap().is_empty(), "they are in use");
+        assert_eq!(keeping.count(), (1, 0));
+        keeping.cell_ended(3);
+        assert_eq!((frames.resident_bytes(), keeping.count()), (0, (0, 0)), "nobody has imported them");
+        drop(keeping);
+        let _ = std::fs::remove_dir_all(&directory);
     }
 }

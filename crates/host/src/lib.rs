@@ -1,14 +1,15 @@
 //! The agent of a host: starts cells, introduces them to each other, notices their ends at once, kills.
 //!
 //! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where it is
-//! found, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
+//! found, [`keeping`] holds second references for the cells' homes, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
 //! [`signals`] the system's side.
 
 mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
-mod keeping;
+mod backing;
+pub mod keeping;
 pub mod process;
 pub mod remains;
 pub mod signals;

@@ -99,6 +99,11 @@ impl Exports {
             .map_or(0, |status| u64::try_from(status.st_blocks).unwrap_or(0) * 512)
     }
 
+    /// What second references are made of: see [`Guests::guards`].
+    pub fn guards(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, BorrowedFd<'_>, usize)> {
+        self.importers.guards()
+    }
+
     /// How many processes may look at the frames, be it that they were dismissed.
     pub fn importers(&self) -> usize {
         self.importers.len()

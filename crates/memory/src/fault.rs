@@ -6,8 +6,10 @@
 
 mod careful;
 mod message;
+mod places;
 mod room;
 mod signals;
+mod whence;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +19,9 @@ use comb_coherence::tempest::Loss;
 use rustix::io::Errno;
 
 pub use self::careful::{LostAt, careful_copy_from, careful_copy_to};
+pub use self::places::{Place, name_place};
 use self::signals::Interrupted;
+use self::whence::{Whence, Where};
 use crate::images;
 use crate::threads::{self, Need};
 
@@ -194,14 +198,16 @@ fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Ne
     let need =
         Need { start: interrupted.address, bytes: 1, is_store: interrupted.is_store, is_looked_at: false };
     let fault = of(need);
+    let whence = Whence { instruction: interrupted.instruction };
     let kind = if fault.is_store { "store to" } else { "load from" };
     if !signals::is_own_process() {
         if interrupted.land_in_system_call() {
             return Next::Return;
         }
         message::say(&format_args!(
-            "comb: {kind} {:#x} in a child by fork, which has none of the shared memory\n",
-            fault.address
+            "comb: {kind} {:#x} in a child by fork, which has none of the shared memory\n{}{whence}",
+            fault.address,
+            Where(fault.address)
         ));
         return Next::Chain;
     }
@@ -211,7 +217,7 @@ fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Ne
         Verdict::NotOurs | Verdict::Lost(_) if interrupted.land_in_system_call() => Next::Return,
         Verdict::NotOurs => {
             message::say(&format_args!(
-                "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n",
+                "comb: {kind} {:#x}, where nothing is allocated in the shared heap\n{whence}",
                 fault.address
             ));
             Next::Chain
@@ -224,7 +230,16 @@ fn serve_in_heap(interrupted: &Interrupted, handler: fn(Fault) -> Verdict) -> Ne
             if let Some(hook) = LOSS_HOOK.get() {
                 hook(fault, reason);
             }
-            message::say(&format_args!("comb: what was stored at {:#x} is lost: {reason}\n", fault.address));
+            let (address, place) = (fault.address, Where(fault.address));
+            if fault.is_store {
+                message::say(&format_args!(
+                    "comb: a store to {address:#x} was stopped: {reason}\n{place}{whence}"
+                ));
+            } else {
+                message::say(&format_args!(
+                    "comb: what was stored at {address:#x} is lost: {reason}\n{place}{whence}"
+                ));
+            }
             signals::die_of_bus_error()
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -65,6 +65,13 @@ impl Guests {
     /// Forgets a guest that was not let in.
     pub(crate) fn turn_away(&mut self, number: u32) {
         self.guests.remove(&number);
+    }
+
+    /// What second references are made of: each guest's number, its guard and its process, and where it has the first frame.
+    pub fn guards(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, BorrowedFd<'_>, usize)> {
+        self.guests
+            .iter()
+            .map(|(&number, guest)| (number, guest.guard.as_fd(), guest.process.as_fd(), guest.address))
     }
 
     /// How many there are, be it that they were dismissed.

@@ -53,8 +53,8 @@ pub use self::{
     exports::Exports,
     far::{Far, Structure},
     fault::{
-        Fault, InstallError, LostAt, Reason, Verdict, careful_copy_from, careful_copy_to, install,
-        set_loss_hook,
+        Fault, InstallError, LostAt, Place, Reason, Verdict, careful_copy_from, careful_copy_to, install,
+        name_place, set_loss_hook,
     },
     guests::{Guests, NoGuard, Pages},
     imported::Guard,

@@ -10,6 +10,7 @@
 //! | [`register`] | names, and the addresses that go with them, in the runtime directory |
 //! | `door` | what is said at the home's door, before there is a channel: descriptors are handed over there |
 //! | [`home`] | the home at work |
+//! | [`keeper`] | who has second references, so that nothing opens when a home dies |
 //! | `attach` | a process's side |
 //! | `saving` | a region in files |
 //! | [`shown`] | what a home shows of its regions to other cells |
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 mod attach;
 pub(crate) mod door;
 pub mod home;
+pub mod keeper;
 pub mod register;
 mod saving;
 pub mod shown;
@@ -26,6 +28,7 @@ pub mod shown;
 pub use self::attach::{AttachError, Attaching, Region};
 pub use self::door::{Ask, AskError, Status, Wanted};
 pub use self::home::{Home, HomeError};
+pub use self::keeper::{Keeper, KeptReferences, RemoteKeeper};
 pub use self::register::{Entry, NameError, Register};
 
 /// Regions are here in the heap, behind what tasks allocate.

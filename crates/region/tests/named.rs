@@ -5,10 +5,11 @@ mod conditions;
 #[path = "../../net/tests/standing/mod.rs"]
 mod standing;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use comb_net::Agent;
 use comb_net::agent::Limits;
@@ -17,7 +18,10 @@ use comb_net::agent::server::Server;
 use comb_region::Array;
 use comb_region::Task;
 use comb_region::named::home::{Home, HomeOptions};
-use comb_region::named::{Ask, Attaching, Entry, Mode, Region, Status, Wanted};
+use comb_region::named::keeper::{self, Reference};
+use comb_region::named::{
+    Ask, Attaching, Entry, Keeper, KeptReferences, Mode, Region, RemoteKeeper, Status, Wanted,
+};
 use comb_region::task::Share;
 use conditions::wait_until;
 use rustix::process::{Pid, Signal};
@@ -32,9 +36,11 @@ const PAGE: usize = 512;
 fn process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("of the test"));
-    match role.strip_prefix("home-") {
-        Some(cell) => be_a_home(&directory, cell.parse().expect("a number")),
-        None => be_a_hand(&directory),
+    let number = |cell: &str| cell.parse().expect("a number");
+    match role.split_once('-') {
+        Some(("home", cell)) => be_a_home(&directory, number(cell), false),
+        Some(("kept", cell)) => be_a_home(&directory, number(cell), true),
+        _ => be_a_hand(&directory),
     }
 }
 
@@ -43,10 +49,11 @@ fn say_ready() {
     println!("= {}", rustix::thread::gettid().as_raw_pid());
 }
 
-fn be_a_home(directory: &Path, cell: u32) {
+fn be_a_home(directory: &Path, cell: u32, is_kept: bool) {
     let agent = Agent::connect(&directory.join("agent.sock"), &format!("cell-{cell}")).expect("an agent");
-    let _home = Home::begin(&agent, HomeOptions { cell, incarnation: 1, runtime: directory.to_owned(), published: None })
-        .expect("a home");
+    let keeper = is_kept.then(|| Arc::new(RemoteKeeper::new(directory, cell, 1)) as Arc<dyn Keeper>);
+    let options = HomeOptions { cell, incarnation: 1, runtime: directory.to_owned(), keeper, published: None };
+    let _home = Home::begin(&agent, options).expect("a home");
     say_ready();
     // Until the test ends it, or is gone.
     let _ = std::io::stdin().lines().next();
@@ -90,6 +97,19 @@ fn be_a_hand(directory: &Path) {
                 Ok(()) => "done".to_owned(),
                 Err(lost) => format!("lost: {}", lost.reason),
             },
+            // As a program does it: whoever may not, dies.
+            "poke" => {
+                let place = array(&region).as_ptr().wrapping_add(number(1));
+                // SAFETY: within the region.
+                unsafe { place.write_volatile(number(2) as u64) };
+                "done".to_owned()
+            }
+            // What of others' frames and of guards this process has open.
+            "descriptors" => {
+                let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+                let found: Vec<String> = open.filter_map(|entry| what_guards(&entry.path())).collect();
+                found.join(" ")
+            }
             // As plain loads and stores.
             "add" => {
                 let place = array(&region).as_ptr().wrapping_add(number(1));
@@ -152,9 +172,20 @@ fn be_a_hand(directory: &Path) {
     }
 }
 
+/// Frames that nobody else can open, and what can change their guard.
+fn what_guards(descriptor: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let target = std::fs::read_link(descriptor).ok()?.to_string_lossy().into_owned();
+    let mode = std::fs::metadata(descriptor).ok()?.mode() & 0o777;
+    let is_such = target.contains("comb-frames") && mode == 0 || target.contains("userfaultfd");
+    is_such.then_some(target.replace(' ', ""))
+}
+
 /// A process of the test. It ends with it.
 struct Process {
     child: Child,
+    /// What it said on standard error.
+    said: std::fs::File,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     /// What the kernel says of the thread that does what it is told.
@@ -168,19 +199,42 @@ impl Process {
 
     /// On a kernel that lacks something.
     fn start_without(mechanism: &str, role: &str, directory: &Path) -> Self {
+        Self::start_with(["COMB_WITHOUT", mechanism], role, directory)
+    }
+
+    fn start_with([variable, value]: [&str; 2], role: &str, directory: &Path) -> Self {
+        let said = rustix::fs::memfd_create("said", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let said = std::fs::File::from(said);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process", "--nocapture", "--test-threads=1"])
-            .env("COMB_WITHOUT", mechanism)
+            .env(variable, value)
             .env(ROLE, role)
             .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(said.try_clone().unwrap())
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut process = Self { child, input, output, thread: PathBuf::new() };
+        let mut process = Self { child, said, input, output, thread: PathBuf::new() };
         process.thread = format!("/proc/{}/task/{}", process.child.id(), process.hear()).into();
         process
+    }
+
+    /// Does what it is told and dies of it: its last words.
+    fn dies(mut self, words: &str) -> String {
+        use std::os::unix::process::ExitStatusExt;
+        self.tell(words);
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{words}");
+        self.errors()
+    }
+
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        self.said.rewind().unwrap();
+        self.said.read_to_string(&mut text).unwrap();
+        text
     }
 
     fn tell(&mut self, words: &str) {
@@ -192,7 +246,7 @@ impl Process {
         loop {
             line.clear();
             let bytes = self.output.read_line(&mut line).unwrap();
-            assert!(bytes > 0, "it has ended: {:?}", self.child.wait());
+            assert!(bytes > 0, "it has ended: {:?}\n{}", self.child.wait(), self.errors());
             // The test's own harness writes too.
             if let Some(answer) = line.split_once("= ").map(|(_, answer)| answer.trim_end()) {
                 return answer.to_owned();
@@ -279,6 +333,11 @@ impl Scene {
         (scene, home)
     }
 
+    /// One that hands second references to this process, see [`Keeping`].
+    fn kept_home(&self, cell: u32) -> Process {
+        Process::start(&format!("kept-{cell}"), &self.directory)
+    }
+
     fn home(&self, cell: u32) -> Process {
         Process::start(&format!("home-{cell}"), &self.directory)
     }
@@ -349,6 +408,49 @@ fn wanted(name: &str, bytes: u64) -> Wanted {
         mode: Mode::default(),
         sparse: false,
         from: None,
+    }
+}
+
+/// A keeper, as a host's agent is one.
+struct Keeping {
+    references: Arc<Mutex<KeptReferences>>,
+    connections: Arc<Mutex<Vec<std::os::fd::OwnedFd>>>,
+    path: PathBuf,
+}
+
+impl Keeping {
+    fn begin(directory: &Path) -> Self {
+        let path = keeper::socket(directory);
+        let listener = comb_net::agent::listener::Listener::bind(&path).unwrap();
+        rustix::io::ioctl_fionbio(&listener, false).unwrap();
+        let keeping = Self { references: Arc::default(), connections: Arc::default(), path };
+        let (references, connections) = (Arc::clone(&keeping.references), Arc::clone(&keeping.connections));
+        // Until it has let in one more: of one test there are no others.
+        std::thread::spawn(move || {
+            while let Ok(home) = rustix::net::accept(&listener) {
+                connections.lock().unwrap().push(home.try_clone().unwrap());
+                let references = Arc::clone(&references);
+                std::thread::spawn(move || {
+                    keeper::references::serve(&home, &references, |_, _, incarnation| incarnation > 0);
+                });
+            }
+        });
+        keeping
+    }
+
+    fn count(&self) -> (usize, usize) {
+        let mut references = self.references.lock().unwrap();
+        references.tidy();
+        references.count()
+    }
+
+    /// Dies: what it had is closed.
+    fn end(self) {
+        std::fs::remove_file(&self.path).unwrap();
+        *self.references.lock().unwrap() = KeptReferences::default();
+        for home in self.connections.lock().unwrap().iter() {
+            let _ = rustix::net::shutdown(home, rustix::net::Shutdown::Both);
+        }
     }
 }
 
@@ -465,6 +567,132 @@ fn who_only_reads_stores_nothing_and_who_may_not_is_told() {
     let refused = hand.ask("attach sealed imports");
     assert!(refused.contains("may not store"), "{refused}");
     hand.does("attach sealed imports reading", "imports");
+}
+
+#[test]
+fn who_dies_of_a_store_says_to_what_and_by_which_instruction() {
+    let (scene, _home) = Scene::with_region(3);
+    let mut writer = scene.hand_with("imports");
+    writer.does("set 513 5", "done");
+    let told = |said: &str, why: &str| {
+        let (process, stopped) = (std::env::current_exe().unwrap(), format!("was stopped: {why}\n"));
+        for words in [
+            "comb: a store to 0x",
+            &stopped,
+            "comb:   there is region r of cell 1, byte 4104 (page 1)\n",
+            "comb:   by thread ",
+            &format!("({}+0x", process.display()),
+        ] {
+            assert!(said.contains(words), "{words}:\n{said}");
+        }
+    };
+    for way in ["imports", "copies"] {
+        let mut reader = scene.hand();
+        reader.does(&format!("attach r {way} reading"), way);
+        reader.does("get 513", "5");
+        told(&reader.dies("poke 513 6"), "the region is attached for reading only");
+        writer.does("get 513", "5");
+    }
+    // What is granted to it, and is lost then.
+    scene.door(1).remove("r", true).unwrap();
+    wait_until("it has heard", || writer.ask("get 0").contains("was removed"));
+    told(&writer.dies("poke 513 6"), "the region was removed");
+}
+
+#[test]
+fn an_importer_has_nothing_open_that_could_undo_its_guard() {
+    let (scene, _home) = Scene::with_region(3);
+    scene.door(1).create(&wanted("second", 4096)).unwrap();
+    let mut hand = scene.hand_with("imports");
+    let before = hand.ask("descriptors");
+    assert!(!before.contains("comb-frames") && before.contains("userfaultfd"), "{before}");
+    // Its own memory's is there, to which nothing can be said, and there is no more of them.
+    hand.does("attach second imports", "imports");
+    hand.does("descriptors", &before);
+    hand.does("set 0 1", "done");
+}
+
+#[test]
+fn whose_system_calls_are_not_covered_has_copies() {
+    let (scene, _home) = Scene::with_region(3);
+    let mut importer = scene.hand_with("imports");
+    let mut hand = Process::start_with(["COMB_COVER", "0"], "hand", &scene.directory);
+    hand.does("attach r", "copies");
+    importer.does("set 0 7", "done");
+    hand.does("get 0", "7");
+}
+
+#[test]
+fn what_a_dead_home_leaves_is_emptied_and_guarded_until_its_importers_have_ended() {
+    let scene = Scene::new();
+    let keeping = Keeping::begin(&scene.directory);
+    let home = scene.kept_home(1);
+    let entry = scene.create(300);
+    let mut hands = [scene.hand_with("imports"), scene.hand_with("imports"), scene.hand_with("copies")];
+    hands[0].does("fill 3", "done");
+    hands[1].does("get 0", "3");
+    assert_eq!(keeping.count(), (1, 2), "who has copies guards itself");
+    // None of them hears of it yet.
+    hands.iter().for_each(Process::stand_still);
+    home.kill();
+    assert_eq!(keeping.count(), (1, 2));
+    keeping.references.lock().unwrap().cell_ended(1);
+    // What a successor gets.
+    let successor = RemoteKeeper::new(&scene.directory, 1, 2);
+    let taken = successor.take().unwrap();
+    let region = entry.allocation.offset;
+    let references: Vec<Reference> = taken.iter().map(|(reference, _)| *reference).collect();
+    let address = comb_memory::HEAP_START as u64 + region;
+    let guard = |importer| Reference::Guard { region, importer, address };
+    assert_eq!(references, [Reference::Frames { region }, guard(1), guard(2)]);
+    assert_eq!(rustix::fs::fstat(&taken[0].1[0]).unwrap().st_blocks, 0, "emptied");
+    hands.iter().for_each(Process::go_on);
+    for hand in &mut hands[..2] {
+        hand.loses("get 0", "died, where it was homed");
+        hand.loses("set 1 1", "died, where it was homed");
+    }
+    assert_eq!(keeping.count(), (1, 2), "whatever they have heard");
+    let [first, second, _third] = hands;
+    first.kill();
+    wait_until("one has ended", || keeping.count() == (1, 1));
+    // A new life of the cell makes the same region anew; who had the old one is kept as it was.
+    let _again = scene.kept_home(1);
+    scene.create(300);
+    let mut hand = scene.hand_with("imports");
+    hand.does("get 0", "0");
+    assert_eq!(keeping.count(), (2, 2));
+    second.kill();
+    wait_until("the other has, too", || keeping.count() == (1, 1));
+    drop(taken);
+}
+
+#[test]
+fn a_keeper_that_begins_anew_is_told_everything_again() {
+    let scene = Scene::new();
+    let keeping = Keeping::begin(&scene.directory);
+    let _home = scene.kept_home(1);
+    scene.create(3);
+    let mut hand = scene.hand_with("imports");
+    hand.does("set 0 5", "done");
+    keeping.end();
+    // Without one nobody else is let in.
+    let mut other = scene.hand();
+    let refused = other.ask("attach r");
+    assert!(refused.contains("keep a second reference"), "{refused}");
+    hand.does("set 0 6", "done");
+    let keeping = Keeping::begin(&scene.directory);
+    wait_until("all is handed over", || keeping.count() == (1, 1));
+    other.does("attach r", "imports");
+    assert_eq!(keeping.count(), (1, 2));
+    other.does("get 0", "6");
+    // What is removed is kept until nobody can store to it.
+    hand.does("leave", "done");
+    scene.door(1).remove("r", true).unwrap();
+    wait_until("it has heard", || other.ask("get 0").contains("was removed"));
+    assert_eq!(keeping.count(), (1, 2));
+    hand.kill();
+    other.kill();
+    wait_until("nobody is left", || keeping.count() == (0, 0));
 }
 
 #[test]

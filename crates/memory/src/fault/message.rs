@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-/// Longer ones are cut.
-const LONGEST_BYTES: usize = 512;
+/// Longer ones are cut: three lines, and names of files and regions.
+const LONGEST_BYTES: usize = 1024;
 
 struct Line {
     bytes: [u8; LONGEST_BYTES],

@@ -8,7 +8,7 @@ use comb_memory::{
 };
 
 use crate::Kind;
-use crate::isolation::{dies, passes};
+use crate::isolation::{dies, dies_saying, passes};
 use crate::world::{Policy, begin};
 
 const KIND: Kind = Kind { control: Control::Userfaultfd, grain: Grain::Pages, block_bytes: 4096 };
@@ -82,6 +82,12 @@ deaths! {
         world.policy(Policy::Lose);
         world.load(3);
     };
+    a_store_that_is_stopped_ends_the_process: libc::SIGBUS,
+        "was stopped: the test wants it so\ncomb:   by thread ", || {
+        let world = begin(KIND, 10, Invalid);
+        world.policy(Policy::Lose);
+        world.store(3, 1);
+    };
     a_wild_address_in_the_heap_ends_the_process: libc::SIGSEGV,
         "comb: load from 0x100000123456, where nothing is allocated in the shared heap", || {
         begin(KIND, 10, Invalid);
@@ -125,6 +131,45 @@ fn deeper(depth: u64) -> u64 {
 fn wild_load(address: usize) {
     // SAFETY: none; that is what happens to those who have none.
     unsafe { std::hint::black_box(pointer(address as u64).read_volatile()) };
+}
+
+/// Which page, of what, and by which instruction of which thread.
+#[test]
+fn the_last_words_say_where_and_whence() {
+    // Where the instruction is in its file does not depend on where that is mapped.
+    let in_file = |instruction: usize| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let number = |text: &str| usize::from_str_radix(text, 16).unwrap();
+        let found = maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let is_it = (number(start)..number(end)).contains(&instruction);
+            is_it.then(|| instruction - number(start) + number(rest.split(' ').nth(1).unwrap()))
+        });
+        found.unwrap()
+    };
+    let program = std::env::current_exe().unwrap();
+    let instruction = format!(" ({}+{:#x})\n", program.display(), in_file(wild_store as *const () as usize));
+    let place = "was stopped: the test wants it so\ncomb:   there is a place of mine, byte 4104 (page 1)\n";
+    dies_saying(
+        "endings::the_last_words_say_where_and_whence",
+        libc::SIGBUS,
+        &[place, "comb:   by thread ", " (wild one) of process ", &instruction],
+        || {
+            let world = begin(KIND, 10, Invalid);
+            world.policy(Policy::Lose);
+            let start = world.place(2) as usize;
+            let _place = comb_memory::name_place(start..start + 8192, "a place of mine");
+            let _ = rustix::thread::set_name(c"wild one");
+            wild_store(world.place(3).wrapping_add(8));
+        },
+    );
+}
+
+/// By its first instruction.
+#[unsafe(naked)]
+extern "C" fn wild_store(_place: *mut u8) {
+    std::arch::naked_asm!("mov byte ptr [rdi], 1", "ret");
 }
 
 #[test]

@@ -19,10 +19,16 @@ pub(crate) fn passes(name: &str, case: impl FnOnce()) {
 
 /// The test of this name ends its process by a signal, and says this before.
 pub(crate) fn dies(name: &str, signal: i32, last_words: &str, case: impl FnOnce()) {
+    dies_saying(name, signal, &[last_words], case);
+}
+
+pub(crate) fn dies_saying(name: &str, signal: i32, last_words: &[&str], case: impl FnOnce()) {
     let Some(ended) = elsewhere(name, case) else { return };
     let text = &ended.text;
     assert_eq!(ended.code, Err(signal), "{name}:\n{text}");
-    assert!(text.contains(last_words), "{name} has not said {last_words:?}:\n{text}");
+    for words in last_words {
+        assert!(text.contains(words), "{name} has not said {words:?}:\n{text}");
+    }
 }
 
 struct Ended {

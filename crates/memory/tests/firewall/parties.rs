@@ -361,17 +361,25 @@ pub(crate) fn error(result: impl Into<i64>) -> i32 {
     if result.into() == -1 { std::io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
 }
 
-/// A system call from code that came after system calls were covered, and that no file contains.
+/// A system call from code that came after system calls were covered, that no file contains, and that is far from all other.
 pub(crate) fn from_late_code(number: libc::c_long, arguments: [usize; 6]) -> isize {
     const CODE: [u8; 3] = [0x0f, 0x05, 0xc3];
-    // SAFETY: new memory, which gets `syscall; ret`, and is called as such.
-    unsafe {
+    const FAR: usize = 0x0500_0000_0000;
+    static PLACE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    let code = *PLACE.get_or_init(|| {
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let code = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0);
-        assert_ne!(code, libc::MAP_FAILED);
-        code.cast::<[u8; 3]>().write(CODE);
-        let result: isize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: new memory, which gets `syscall; ret`.
+        unsafe {
+            let code = libc::mmap(FAR as *mut _, 4096, protection, flags, -1, 0);
+            assert_eq!(code as usize, FAR);
+            code.cast::<[u8; 3]>().write(CODE);
+        }
+        FAR
+    });
+    let result: isize;
+    // SAFETY: what stands there changes what is named here and nothing else.
+    unsafe {
         std::arch::asm!(
             "call {code}",
             code = in(reg) code,
@@ -385,8 +393,8 @@ pub(crate) fn from_late_code(number: libc::c_long, arguments: [usize; 6]) -> isi
             lateout("rcx") _,
             lateout("r11") _,
         );
-        result
     }
+    result
 }
 
 pub(crate) const NOT_PERMITTED: isize = -(libc::EPERM as isize);

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use comb_memory::{Memory, MemoryError};
+use comb_memory::{Memory, MemoryError, Place};
 use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};
 use comb_net::{Agent, ConnectError, EndpointOptions, RequestError};
 
@@ -86,6 +86,8 @@ struct Attached {
     attaching: Attaching,
     imports: bool,
     homes: Arc<Homes>,
+    /// What a thread that dies of touching it calls it.
+    _place: Place,
     /// Its memory must not outlive the heap.
     _task: Task,
 }
@@ -95,6 +97,8 @@ pub(crate) struct Homes {
     runtime: Arc<Runtime>,
     memory: Arc<Memory>,
     directory: PathBuf,
+    /// Whether no system call of this process undoes the guard of what it imports.
+    is_covered: bool,
     /// Whose channels they are.
     _agent: Agent,
 }
@@ -157,8 +161,11 @@ impl Task {
             }
         };
         let imports = homes.attach(&door, &entry, attaching)?;
-        let attached = Attached { entry, attaching: attaching.clone(), imports, homes, _task: self.clone() };
-        let attached = Arc::new(attached);
+        let start = comb_memory::HEAP_START + usize::try_from(entry.allocation.offset).expect("in the heap");
+        let end = start + usize::try_from(entry.allocation.bytes).expect("in the heap");
+        let place = comb_memory::name_place(start..end, &format!("region {name} of cell {}", entry.cell));
+        let (attaching, task) = (attaching.clone(), self.clone());
+        let attached = Arc::new(Attached { entry, attaching, imports, homes, _place: place, _task: task });
         books.regions.insert(name.to_owned(), Arc::downgrade(&attached));
         Ok(Region { attached })
     }
@@ -174,17 +181,18 @@ impl Homes {
             .map_err(|error| AttachError::System(std::io::Error::other(error)))?;
         // Copies are nobody else's, whatever the components of the task share.
         let memory = Arc::new(task.memory().beside()?);
-        covering::cover(true);
+        let is_covered = covering::cover(true);
         let engine = Engine::of_homes(Arc::clone(&memory), Peers::none_yet(endpoint));
         let runtime = Runtime::start(engine, Whose::Homes)?;
-        Ok(Self { runtime, memory, directory: directory.to_owned(), _agent: agent })
+        Ok(Self { runtime, memory, directory: directory.to_owned(), is_covered, _agent: agent })
     }
 
     /// Whether it is imported.
     fn attach(&self, door: &Ask, entry: &Entry, attaching: &Attaching) -> Result<bool, AttachError> {
         let (cell, to_store) = (entry.cell, !attaching.only_to_read);
         let nonsense = |what| AttachError::Nonsense { cell, name: entry.name.clone(), what };
-        let wants_import = attaching.share == Share::Auto && comb_memory::mechanism::guards_imports();
+        let wants_import =
+            attaching.share == Share::Auto && self.is_covered && comb_memory::mechanism::guards_imports();
         let knock = Knock::Attach { name: entry.name.clone(), to_store, imports: wants_import };
         let (answer, mut frames) = door.ask(&knock, &[])?;
         let Answer::Attached { allocation, number, proof } = answer else {
@@ -209,9 +217,12 @@ impl Homes {
             let guard = self.memory.import(&layout, frames.as_fd())?;
             let address = layout.address(comb_memory::Block(0)) as u64;
             let guarded = door.ask(&Knock::Guard { address }, &[guard.as_fd()]);
-            drop(guard);
+            // Neither is needed here any more, and both could undo what the home does.
+            drop((guard, frames));
             let opened = match guarded {
-                Ok((Answer::Guarded, _)) => self.memory.open_import(&layout, to_store).map_err(AttachError::from),
+                Ok((Answer::Guarded, _)) => {
+                    self.memory.open_import(&layout, to_store).map_err(AttachError::from)
+                }
                 Ok(_) => Err(door.strange().into()),
                 Err(error) => Err(error.into()),
             };

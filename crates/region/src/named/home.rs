@@ -1,13 +1,13 @@
 //! A region's home at work: the thread of a supervisor that has the frames, and says who may do what.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use comb_memory::{Far, Full, Published};
+use comb_memory::{Exports, Far, Full, Published};
 use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ pub use self::discarding::Discarded;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::discarding::Recovering;
 use super::ENDPOINT;
+use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
 use super::shown::{RegionsShown, Showing};
 use crate::peers::Peers;
@@ -76,6 +77,8 @@ pub struct HomeOptions {
     pub runtime: PathBuf,
     /// Where other cells read what it shows of its regions, if they do.
     pub published: Option<Arc<Published>>,
+    /// Who keeps second references. Without one, importers of a home that dies may store to its frames until they have heard of that.
+    pub keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// A home, until it is dropped: then its regions are no more.
@@ -120,6 +123,8 @@ struct Books {
     /// Processes that do not know yet that this home has done with them, and where: what they still say of it is no lie.
     dismissed: BTreeSet<(u32, u64)>,
     showing: Option<Showing>,
+    /// Regions that were removed, as long as a process lives that had imported them: it may not have heard of that yet.
+    closed: Vec<Exports>,
 }
 
 /// Something that a checkpoint can be put into.
@@ -156,6 +161,7 @@ impl Home {
             recovering: None,
             dismissed: BTreeSet::new(),
             showing: options.published.clone().map(Showing::begin).transpose()?,
+            closed: Vec::new(),
         };
         let is_over = AtomicBool::new(false);
         let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
@@ -195,6 +201,37 @@ impl Drop for Home {
             self.office.options.cell,
         ));
         let _ = self.office.register.clear_of(self.office.options.cell);
+    }
+}
+
+impl Books {
+    fn tidy(&mut self) {
+        self.regions.values_mut().for_each(Shared::forget_dead);
+        self.regions.values_mut().for_each(Shared::forget_suspects);
+        self.closed.retain_mut(|exports| {
+            exports.forget_dead();
+            exports.importers() > 0
+        });
+        self.forget_late_comers();
+    }
+
+    /// All that there are second references to. What no descriptor is left for is not among them.
+    fn references(&self) -> Vec<keeper::Taken> {
+        let mut all = Vec::new();
+        for (&region, shared) in &self.regions {
+            let exports = &shared.body.exports;
+            let Ok(frames) = exports.file().try_clone_to_owned() else { continue };
+            all.push((keeper::Reference::Frames { region }, vec![frames]));
+            for (importer, guard, process, address) in exports.guards() {
+                let (Ok(guard), Ok(process)) = (guard.try_clone_to_owned(), process.try_clone_to_owned())
+                else {
+                    continue;
+                };
+                let address = address as u64;
+                all.push((keeper::Reference::Guard { region, importer, address }, vec![guard, process]));
+            }
+        }
+        all
     }
 }
 
@@ -266,9 +303,25 @@ impl Office {
         books.peers.endpoint.disarm();
         if books.tidied.elapsed() >= BETWEEN_TIDYING {
             books.tidied = Instant::now();
-            books.regions.values_mut().for_each(Shared::forget_dead);
-            books.regions.values_mut().for_each(Shared::forget_suspects);
-            books.forget_late_comers();
+            books.tidy();
+            drop(books);
+            self.keep_again();
+        }
+    }
+
+    /// A keeper that has begun anew is told all that it had been told.
+    fn keep_again(&self) {
+        let Some(keeper) = self.options.keeper.as_ref().filter(|keeper| keeper.has_begun_anew()) else {
+            return;
+        };
+        // Not under the lock: whoever keeps them is another process.
+        let references = self.books().references();
+        for (reference, descriptors) in references {
+            let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+            if let Err(error) = keeper.keep(reference, &descriptors) {
+                eprintln!("comb: while this home lives, importers are guarded by it alone: {error}");
+                return;
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who stands at the door: lets processes in, and does what a person asks.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ use super::body::Attachment;
 use super::shared::Shared;
 use super::{Books, Office, REMOVED};
 use crate::named::door::{Answer, Knock, Wanted};
+use crate::named::keeper::Reference;
 use crate::named::register::{self, Entry};
 use crate::named::saving;
 use crate::named::{ADDRESSES, Mode, Owner};
@@ -190,6 +191,10 @@ impl Guest<'_> {
             }
             Ok(region)
         });
+        let made = made.and_then(|region| {
+            self.keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
+            Ok(region)
+        });
         match made {
             Ok(region) => {
                 let mut books = self.office.books();
@@ -204,6 +209,12 @@ impl Guest<'_> {
                 Err(why)
             }
         }
+    }
+
+    /// Whoever keeps second references has this one from now on.
+    fn keep(&self, reference: Reference, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
+        let keeper = self.office.options.keeper.as_ref();
+        keeper.map_or(Ok(()), |keeper| keeper.keep(reference, descriptors)).map_err(|error| error.to_string())
     }
 
     fn attach(
@@ -247,15 +258,22 @@ impl Guest<'_> {
 
     fn guard(&mut self, who: &Credentials, guard: OwnedFd, address: u64) -> Result<(), String> {
         let (offset, number) = self.attached.ok_or("nothing is attached yet")?;
-        let mut books = self.office.books();
-        let region = books.regions.get_mut(&offset).ok_or("the region was removed meanwhile")?;
-        let attachment = region.body.attachments.get(&number);
-        let importer = attachment.and_then(|one| one.importer).ok_or("it was attached for copies")?;
-        let address = usize::try_from(address).map_err(|error| error.to_string())?;
-        if address as u64 != comb_memory::HEAP_START as u64 + offset {
+        let importer = {
+            let mut books = self.office.books();
+            let region = books.regions.get_mut(&offset).ok_or("the region was removed meanwhile")?;
+            let attachment = region.body.attachments.get(&number);
+            attachment.and_then(|one| one.importer).ok_or("it was attached for copies")?
+        };
+        if address != comb_memory::HEAP_START as u64 + offset {
             return Err("a region has one address".to_owned());
         }
+        // Before anything is shown: from then on it has something to lose.
+        let reference = Reference::Guard { region: offset, importer, address };
+        self.keep(reference, &[guard.as_fd(), who.process.as_fd()])?;
+        let address = usize::try_from(address).map_err(|error| error.to_string())?;
         let process = who.process.try_clone().map_err(|error| error.to_string())?;
+        let mut books = self.office.books();
+        let region = books.regions.get_mut(&offset).ok_or("the region was removed meanwhile")?;
         region.body.exports.admit(importer, guard, address, process).map_err(|error| error.to_string())?;
         drop(books);
         self.expect();
@@ -291,6 +309,10 @@ impl Guest<'_> {
         }
         let offset = region.entry.allocation.offset;
         books.remove(offset);
+        drop(books);
+        if let Some(keeper) = &self.office.options.keeper {
+            keeper.release(offset);
+        }
         self.office.register.remove(name).map_err(|error| error.to_string())?;
         Ok(attached)
     }
@@ -436,5 +458,7 @@ impl Books {
             }
             region.detach(&mut self.peers, number);
         }
+        region.body.exports.close();
+        self.closed.push(region.body.exports);
     }
 }

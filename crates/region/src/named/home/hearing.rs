@@ -273,19 +273,21 @@ mod tests {
             }
             let (buffer, held, expected) = (Vec::new(), None, Vec::new());
             let tidied = Instant::now();
-            let books =
-                Books {
-                    peers,
-                    regions: BTreeMap::new(),
-                    generation: 7,
-                    buffer,
-                    held,
-                    expected,
-                    tidied,
-                    recovering: None,
-                    dismissed: BTreeSet::new(),
-                    showing: None,
-                };
+            let (regions, closed) = (BTreeMap::new(), Vec::new());
+            let (recovering, dismissed, showing) = (None, BTreeSet::new(), None);
+            let books = Books {
+                peers,
+                regions,
+                generation: 7,
+                buffer,
+                held,
+                expected,
+                tidied,
+                closed,
+                recovering,
+                dismissed,
+                showing,
+            };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
             scene
