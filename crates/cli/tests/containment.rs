@@ -225,3 +225,67 @@ fn a_task_that_fails_alone_takes_nothing_with_it() {
     assert!(comb.ok(&["cell", "kill", "4"]).contains("0 pages discarded"));
     assert_eq!(survivor.does("load 3"), "7");
 }
+
+/// A home that dies takes its regions with it. The next life of its cell has those again that have a checkpoint; who had them open is told.
+#[test]
+fn what_lived_in_a_dead_cell_is_what_it_was_at_its_last_checkpoint() {
+    let comb = Comb::new("home", 4);
+    for name in ["saved", "unsaved"] {
+        comb.ok(&["region", "create", name, "--size", "1M", "--cell", "2"]);
+    }
+    let mut user = comb.servant(3, "saved");
+    assert_eq!(user.does("attach"), "done");
+    assert_eq!(user.does("store 3 7"), "done");
+    let saved = comb.directory.with_extension("saved");
+    comb.ok(&["region", "checkpoint", "saved", "--to", saved.to_str().unwrap()]);
+    assert_eq!(user.does("store 3 8"), "done");
+    comb.ok(&["cell", "kill", "2"]);
+    let told = user.does("load 3");
+    assert!(told.contains("its home, cell 2, is gone") || told.contains("cell 2"), "{told}");
+    comb.wait_for_life(2, 2);
+    assert_eq!(user.does("leave"), "done");
+    comb.wait_for("the region", || (user.does("attach") == "done").then_some(()));
+    assert_eq!(user.does("load 3"), "7");
+    let listed = comb.ok(&["region", "ls"]);
+    assert!(!listed.contains("unsaved"), "{listed}");
+    comb.ok(&["region", "create", "unsaved", "--size", "1M"]);
+}
+
+/// Processes of a cell end with its supervisor, those of others do not.
+#[test]
+fn a_cell_ends_as_a_whole_and_no_other_with_it() {
+    let comb = Comb::new("whole", 4);
+    comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
+    let mut servants: Vec<Servant> = (1..=4).map(|cell| comb.servant(cell, "r")).collect();
+    for servant in &mut servants {
+        assert_eq!(servant.does("attach"), "done");
+    }
+    let tasks = comb.ok(&["task", "ls"]);
+    assert_eq!(tasks.lines().count(), 5, "{tasks}");
+    let pid = comb.status(4)["pid"].as_u64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let mut victim = servants.pop().unwrap();
+    let status = victim.child.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 9));
+    comb.wait_for_life(4, 2);
+    for servant in &mut servants {
+        assert_eq!(servant.does("load 5"), "0");
+    }
+    assert_eq!(comb.ok(&["task", "ls"]).lines().count(), 4);
+}
+
+/// A cell that is stopped, or whose loop does not come round, has failed as one that is gone.
+#[test]
+fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
+    let comb = Comb::new("hang", 4);
+    for life in 2..4 {
+        let pid = comb.status(3)["pid"].as_u64().unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        comb.wait_for_life(3, life);
+    }
+    let log = comb.log();
+    assert!(log.contains("the cells agree that cell 3 has failed: its tick stands still"), "{log}");
+    assert!(!log.contains("cell 1 (process") && !log.contains("cell 2 (process"), "others have suffered: {log}");
+}

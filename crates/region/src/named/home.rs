@@ -29,6 +29,7 @@ mod body;
 mod discarding;
 mod doorkeeper;
 mod hearing;
+mod inheriting;
 mod shared;
 
 /// Messages that are taken before the lock is given to others for a moment.
@@ -133,11 +134,10 @@ pub(super) trait Filled {
 }
 
 impl Home {
-    /// Begins. Regions of earlier lives of the cell are forgotten.
+    /// Begins. Regions of earlier lives of the cell that have a checkpoint are there again in a while, the others are forgotten.
     pub fn begin(agent: &Agent, options: HomeOptions) -> Result<Self, HomeError> {
         let system = |doing| move |source| HomeError::System { doing, source };
         let register = Register::of(&options.runtime);
-        register.clear_of(options.cell)?;
         let endpoint_options = EndpointOptions {
             channels: MOST_PROCESSES,
             events: true,
@@ -165,6 +165,7 @@ impl Home {
         };
         let is_over = AtomicBool::new(false);
         let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
+        inheriting::forget_the_lost(&office)?;
         let home = Self { office: Arc::new(office) };
         let door = doorkeeper::listen(&home.office).map_err(system("cannot listen at the door"))?;
         let (serving, keeping) = (Arc::clone(&home.office), Arc::clone(&home.office));
@@ -173,7 +174,12 @@ impl Home {
             spawned.map(drop).map_err(|_| HomeError::System { doing: "no thread", source: Errno::AGAIN })
         };
         spawn("comb-regions", Box::new(move || ending_with_us(|| serving.serve())))?;
-        spawn("comb-door", Box::new(move || ending_with_us(|| doorkeeper::keep(&keeping, &door))))?;
+        spawn("comb-door", Box::new(move || {
+            ending_with_us(|| {
+                inheriting::inherit(&keeping);
+                doorkeeper::keep(&keeping, &door);
+            });
+        }))?;
         Ok(home)
     }
 }
@@ -200,6 +206,7 @@ impl Drop for Home {
             &self.office.options.runtime,
             self.office.options.cell,
         ));
+        // Whoever ends in good order leaves nothing to the next life.
         let _ = self.office.register.clear_of(self.office.options.cell);
     }
 }
@@ -247,6 +254,12 @@ impl Office {
     /// The cell that a process runs in.
     fn cell_of(&self, process: u32) -> Option<u32> {
         belonging::cell_of(process)
+    }
+
+    /// Whoever keeps second references has this one from now on.
+    fn keep(&self, reference: keeper::Reference, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
+        let keeper = self.options.keeper.as_ref();
+        keeper.map_or(Ok(()), |keeper| keeper.keep(reference, descriptors)).map_err(|error| error.to_string())
     }
 
     fn runtime(&self) -> &Path {

@@ -36,6 +36,9 @@ pub struct Entry {
     pub mode: Mode,
     /// Its place and shape.
     pub allocation: Allocation,
+    /// Where its last checkpoint is, if there is any: what becomes of it when it is lost.
+    #[serde(default)]
+    pub saved: Option<PathBuf>,
 }
 
 /// Why a name is none.
@@ -172,10 +175,15 @@ impl Register {
         }
     }
 
-    /// Forgets what earlier lives of a cell had.
+    /// What earlier lives of a cell have left.
+    pub(crate) fn of_cell(&self, cell: u32) -> Result<Vec<Entry>, RegisterError> {
+        Ok(self.all()?.into_iter().filter(|entry| entry.cell == cell).collect())
+    }
+
+    /// Forgets what a cell has.
     pub(crate) fn clear_of(&self, cell: u32) -> Result<(), RegisterError> {
         let _locked = self.lock()?;
-        for entry in self.all()?.iter().filter(|entry| entry.cell == cell) {
+        for entry in self.of_cell(cell)? {
             self.remove(&entry.name)?;
         }
         Ok(())
@@ -228,7 +236,7 @@ mod tests {
         let terms = Terms::default();
         let allocation = Allocation { offset, bytes, generation: 1, creator: cell, terms, image: 0 };
         let owner = Owner { user: 1, group: 1 };
-        Entry { name: name.to_owned(), cell, incarnation: 1, owner, mode: Mode::default(), allocation }
+        Entry { name: name.to_owned(), cell, incarnation: 1, owner, mode: Mode::default(), allocation, saved: None }
     }
 
     #[test]
@@ -252,6 +260,7 @@ mod tests {
         of_two = register
             .enter("f", 4096, |offset| Entry {
                 allocation: Allocation { offset, ..of_two.allocation },
+                saved: None,
                 ..of_two
             })
             .unwrap();

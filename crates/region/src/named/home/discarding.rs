@@ -143,8 +143,7 @@ impl Shared {
 
 impl Books {
     fn discard(&mut self, office: &Office, offset: u64, damaged: BTreeSet<u64>, discarded: &mut Discarded) {
-        self.generation += 1;
-        let generation = self.generation;
+        let generation = self.next_generation(0);
         let Self { regions, peers, dismissed, .. } = self;
         let region = regions.get_mut(&offset).expect("there a moment ago");
         // Blocks that their last holder did not give back, now or before, are no better.

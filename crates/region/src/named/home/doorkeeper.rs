@@ -1,7 +1,7 @@
 //! Who stands at the door: lets processes in, and does what a person asks.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -168,11 +168,7 @@ impl Guest<'_> {
                  alone can be made sparse"
             ));
         }
-        let generation = {
-            let mut books = self.office.books();
-            books.generation += 1;
-            books.generation
-        };
+        let generation = self.office.books().next_generation(0);
         let owner = Owner { user: who.uid, group: who.gid };
         let options = &self.office.options;
         let entry = self.office.register.enter(&wanted.name, layout.span(), |offset| Entry {
@@ -182,6 +178,7 @@ impl Guest<'_> {
             owner,
             mode: wanted.mode,
             allocation: Allocation { offset, bytes, generation, creator: 0, terms, image: 0 },
+            saved: wanted.from.clone(),
         });
         let entry = entry.map_err(|error| error.to_string())?;
         let made = Shared::new(entry.clone()).map_err(|error| error.to_string()).and_then(|mut region| {
@@ -192,7 +189,7 @@ impl Guest<'_> {
             Ok(region)
         });
         let made = made.and_then(|region| {
-            self.keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
+            self.office.keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
             Ok(region)
         });
         match made {
@@ -209,12 +206,6 @@ impl Guest<'_> {
                 Err(why)
             }
         }
-    }
-
-    /// Whoever keeps second references has this one from now on.
-    fn keep(&self, reference: Reference, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
-        let keeper = self.office.options.keeper.as_ref();
-        keeper.map_or(Ok(()), |keeper| keeper.keep(reference, descriptors)).map_err(|error| error.to_string())
     }
 
     fn attach(
@@ -269,7 +260,7 @@ impl Guest<'_> {
         }
         // Before anything is shown: from then on it has something to lose.
         let reference = Reference::Guard { region: offset, importer, address };
-        self.keep(reference, &[guard.as_fd(), who.process.as_fd()])?;
+        self.office.keep(reference, &[guard.as_fd(), who.process.as_fd()])?;
         let address = usize::try_from(address).map_err(|error| error.to_string())?;
         let process = who.process.try_clone().map_err(|error| error.to_string())?;
         let mut books = self.office.books();
@@ -370,7 +361,9 @@ impl Guest<'_> {
         match written {
             Ok((saved, number, pages)) => {
                 region.body.snapshot = None;
+                region.entry.saved = saved.place().map(Path::to_owned);
                 region.saved = saved;
+                self.office.register.renew(&region.entry).map_err(|error| error.to_string())?;
                 Ok((number, pages))
             }
             Err(error) => {
