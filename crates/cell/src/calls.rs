@@ -2,7 +2,8 @@
 //!
 //! A call is a request with a procedure's number. It is served in the receive path if it cannot block: the procedure answers at once. If it
 //! finds that it would have to wait, it gives a *job* instead, which a pool of threads does; the answer is a message of its own then. So a
-//! procedure may be tried where it is fast, and fall back. Every call has a limit, and whoever calls gets an answer or an error within it.
+//! procedure may be tried where it is fast, and fall back. Every call has a limit, and whoever calls gets an answer or an error within it. Arguments that would
+//! not be copied in a moment are left where they are, for whoever serves the call to read them carefully.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -11,13 +12,17 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use comb_net::ChannelKey;
-use comb_net::Cause;
+use comb_memory::{Far, Published, Structure};
 use comb_net::active::Request;
+use comb_net::{Cause, ChannelKey};
+use comb_types::CellId;
 use rustix::event::{EventfdFlags, eventfd};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::heartbeat::Pulse;
 use crate::links::CALL;
+use crate::shown::Others;
+use crate::supervision::cell_of_address;
 
 /// Threads that do what would hold up the receive path.
 const WORKERS: usize = 2;
@@ -64,9 +69,26 @@ pub enum CallError {
     /// It said why not. Nothing was done.
     #[error("{0}")]
     Refused(String),
+    /// Not sent.
+    #[error("arguments of {0} bytes find no room")]
+    TooLong(usize),
     /// Not sent: there is no channel, or no room on it.
     #[error("it cannot be reached")]
     Unreachable,
+}
+
+/// Arguments that are longer are not sent but shown, and read carefully by whoever serves the call. (Hive §6)
+pub const LONGEST_SENT: usize = 1024;
+/// Longer arguments are none.
+pub const LONGEST_SHOWN: usize = 1 << 20;
+
+/// Eight bytes of arguments that are shown.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Word([u8; 8]);
+
+impl Structure for Word {
+    const TAG: u32 = u32::from_le_bytes(*b"args");
 }
 
 /// An answer's first byte.
@@ -82,10 +104,14 @@ struct Open {
     to: ChannelKey,
     since: Instant,
     limit: Duration,
+    /// Its arguments, if they are shown.
+    shown: Option<Far<Word>>,
 }
 
 /// What comes and goes with messages.
-pub(crate) struct Desk {
+pub struct Desk {
+    published: Arc<Published>,
+    others: Others,
     procedures: BTreeMap<u16, Procedure>,
     pool: Pool,
     pub(crate) pulse: Pulse,
@@ -103,8 +129,11 @@ impl Debug for Desk {
 }
 
 impl Desk {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    /// Shows long arguments there, and reads those of the others.
+    pub fn new(published: Arc<Published>, others: Others) -> std::io::Result<Self> {
         Ok(Self {
+            published,
+            others,
             procedures: BTreeMap::new(),
             pool: Pool::new()?,
             pulse: Pulse::default(),
@@ -117,7 +146,7 @@ impl Desk {
     }
 
     /// From now on others can call it.
-    pub(crate) fn offer(&mut self, number: u16, procedure: Procedure) {
+    pub fn offer(&mut self, number: u16, procedure: Procedure) {
         let before = self.procedures.insert(number, procedure);
         assert!(before.is_none(), "procedure {number} is there already");
     }
@@ -159,9 +188,15 @@ impl Desk {
         };
         let number = u16::try_from(word & 0xffff).expect("sixteen bits");
         let call = word >> 32 << 32;
-        let served = match self.procedures.get_mut(&number) {
-            Some(procedure) => procedure(request.from(), request.payload()),
-            None => Served::Refused(format!("there is no procedure {number}")),
+        let shown = match *request.arguments() {
+            [_, offset, bytes] => Some(self.read_shown(&request, offset, bytes)),
+            _ => None,
+        };
+        let served = match (self.procedures.get_mut(&number), shown) {
+            (Some(procedure), None) => procedure(request.from(), request.payload()),
+            (Some(procedure), Some(Ok(shown))) => procedure(request.from(), &shown),
+            (Some(_), Some(Err(why))) => Served::Refused(why),
+            (None, _) => Served::Refused(format!("there is no procedure {number}")),
         };
         let sent = match served {
             Served::Done(answer) if answer.is_empty() => request.reply(CALL, &[call], &[]),
@@ -179,6 +214,22 @@ impl Desk {
         drop(sent);
     }
 
+    /// Arguments that the caller shows: as careful as with all that others show.
+    fn read_shown(&self, request: &Request<'_>, offset: u64, bytes: u64) -> Result<Vec<u8>, String> {
+        let caller = cell_of_address(request.peer()).map(CellId).ok_or("only cells show arguments")?;
+        let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= LONGEST_SHOWN);
+        let bytes = bytes.ok_or("its arguments are longer than any")?;
+        let far = Far::<Word>::alleged(caller, offset);
+        let words = self.others.read(caller, |c| c.array(far, bytes.div_ceil(8)));
+        let words = words.ok_or_else(|| format!("nothing of {caller} is seen here"))?;
+        let mut shown: Vec<u8> = words.map_err(|error| error.to_string())?.iter().flat_map(|word| word.0).collect();
+        if shown.len() < bytes {
+            return Err("its arguments are shorter than it says".to_owned());
+        }
+        shown.truncate(bytes);
+        Ok(shown)
+    }
+
     /// Answers that jobs have made, with the words that go before them.
     pub(crate) fn completed(&mut self) -> Vec<(ChannelKey, u64, Vec<u8>)> {
         self.pool.done()
@@ -186,17 +237,51 @@ impl Desk {
 
     // ── calls of ours ──
 
-    /// The word that goes before a call, which is open from now on.
-    pub(crate) fn begin(&mut self, to: ChannelKey, procedure: u16, limit: Duration) -> (u32, u64) {
+    /// A call is open from now on: its number, and the words that go before it. Behind three of them nothing follows.
+    pub(crate) fn begin(
+        &mut self,
+        to: ChannelKey,
+        procedure: u16,
+        arguments: &[u8],
+        limit: Duration,
+    ) -> Result<(u32, Vec<u64>), CallError> {
+        let shown = if arguments.len() > LONGEST_SENT { Some(self.show(arguments)?) } else { None };
         self.next_call = self.next_call.wrapping_add(1);
         let call = self.next_call;
-        self.open.insert(call, Open { to, since: Instant::now(), limit });
-        (call, u64::from(call) << 32 | u64::from(procedure))
+        self.open.insert(call, Open { to, since: Instant::now(), limit, shown });
+        let mut words = vec![u64::from(call) << 32 | u64::from(procedure)];
+        if let Some(shown) = shown {
+            words.extend([shown.offset(), arguments.len() as u64]);
+        }
+        Ok((call, words))
+    }
+
+    fn show(&self, arguments: &[u8]) -> Result<Far<Word>, CallError> {
+        if arguments.len() > LONGEST_SHOWN {
+            return Err(CallError::TooLong(arguments.len()));
+        }
+        let words: Vec<Word> = arguments
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                Word(word)
+            })
+            .collect();
+        self.published.allocate_array(&words).map_err(|_| CallError::TooLong(arguments.len()))
+    }
+
+    /// A call is over.
+    fn close(&mut self, open: &Open) {
+        if let Some(shown) = open.shown {
+            self.published.free(shown);
+        }
     }
 
     /// It could not be sent.
     pub(crate) fn unsent(&mut self, call: u32) {
-        if self.open.remove(&call).is_some() {
+        if let Some(open) = self.open.remove(&call) {
+            self.close(&open);
             self.answers.push_back((call, Err(CallError::Unreachable)));
         }
     }
@@ -211,7 +296,9 @@ impl Desk {
         if self.open.get(&call).is_none_or(|open| open.to != from) || word & LATER == LATER {
             return;
         }
-        self.open.remove(&call);
+        if let Some(open) = self.open.remove(&call) {
+            self.close(&open);
+        }
         let answer = match payload.split_first() {
             None => Ok(Vec::new()),
             Some((&DONE, answer)) => Ok(answer.to_vec()),
@@ -233,6 +320,7 @@ impl Desk {
         let late: Vec<(u32, Open)> =
             self.open.extract_if(.., |_, open| open.since.elapsed() >= open.limit).collect();
         let to = late.iter().map(|(_, open)| open.to).collect();
+        late.iter().for_each(|(_, open)| self.close(open));
         self.answers.extend(late.into_iter().map(|(call, open)| (call, Err(CallError::Late(open.limit)))));
         to
     }
@@ -244,7 +332,9 @@ impl Desk {
 
     /// A channel has ended.
     pub(crate) fn forget(&mut self, channel: ChannelKey, cause: &Cause) {
-        let lost = self.open.extract_if(.., |_, open| open.to == channel);
+        let lost: Vec<(u32, Open)> = self.open.extract_if(.., |_, open| open.to == channel).collect();
+        lost.iter().for_each(|(_, open)| self.close(open));
+        let lost = lost.into_iter();
         self.answers.extend(lost.map(|(call, _)| (call, Err(CallError::Gone(cause.to_string())))));
         self.heard.retain(|(from, _)| *from != channel);
     }

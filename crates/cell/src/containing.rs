@@ -139,7 +139,7 @@ impl Containing {
     }
 
     /// Does what is due.
-    pub(crate) fn work(&mut self, others: &mut Others, home: &Home) {
+    pub(crate) fn work(&mut self, others: &Others, home: &Home) {
         for cell in std::mem::take(&mut self.gone) {
             others.forget(cell);
         }

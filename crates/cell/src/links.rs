@@ -8,7 +8,7 @@ use comb_net::active::{ActiveError, ActiveMessages};
 use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, RequestError};
 use comb_types::CellId;
 
-use crate::calls::Desk;
+use crate::calls::{CallError, Desk};
 use crate::clock::monotonic_ns;
 use crate::supervision::{WIRE, cell_of_address, process_name};
 
@@ -26,13 +26,18 @@ const CHANNELS: u32 = 256;
 
 /// What has happened on the channels.
 #[derive(Debug)]
-pub(crate) enum News {
+pub enum News {
+    /// There is a channel.
     Linked(CellId),
     /// Once for each life of a cell.
     Ended {
+        /// Whose.
         cell: CellId,
+        /// Of the channel.
         address: String,
+        /// Why.
         cause: Cause,
+        /// When this was seen, on `CLOCK_MONOTONIC`.
         at_ns: u64,
     },
     /// No cell, and therefore closed.
@@ -41,17 +46,18 @@ pub(crate) enum News {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Links {
+pub struct Links {
     own: CellId,
     active: ActiveMessages<Desk>,
     cells: BTreeMap<ChannelKey, (CellId, String)>,
     /// Cells that the agent says can be opened to.
-    pub(crate) present: BTreeSet<u32>,
+    pub present: BTreeSet<u32>,
     news: Vec<News>,
 }
 
 impl Links {
-    pub(crate) fn new(agent: &Agent, own: CellId, desk: Desk) -> Result<Self, RequestError> {
+    /// A cell's endpoint. Calls of others are served from now on, when it is polled.
+    pub fn new(agent: &Agent, own: CellId, desk: Desk) -> Result<Self, RequestError> {
         let options = EndpointOptions { channels: CHANNELS, events: true, ..EndpointOptions::default() };
         let mut active = ActiveMessages::new(agent.endpoint_with(WIRE, options)?, desk);
         active.on_request(HEARTBEAT, |_, request| {
@@ -68,12 +74,13 @@ impl Links {
         Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), news: Vec::new() })
     }
 
-    pub(crate) fn desk(&mut self) -> &mut Desk {
+    /// Where calls are served.
+    pub fn desk(&mut self) -> &mut Desk {
         self.active.state_mut()
     }
 
     /// Takes in what has come, and sends what is ready.
-    pub(crate) fn poll(&mut self) {
+    pub fn poll(&mut self) {
         loop {
             let outcome = self.active.poll();
             self.meet_newcomers();
@@ -94,31 +101,56 @@ impl Links {
         }
     }
 
-    pub(crate) fn news(&mut self) -> Vec<News> {
+    /// What has happened since the last time.
+    pub fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
 
     /// The cell behind a channel.
-    pub(crate) fn cell(&self, channel: ChannelKey) -> Option<CellId> {
+    pub fn cell(&self, channel: ChannelKey) -> Option<CellId> {
         self.cells.get(&channel).map(|&(cell, _)| cell)
     }
 
     /// The channel to a cell.
-    pub(crate) fn channel(&self, cell: CellId) -> Option<ChannelKey> {
+    pub fn channel(&self, cell: CellId) -> Option<ChannelKey> {
         self.cells.iter().find(|(_, (other, _))| *other == cell).map(|(&key, _)| key)
     }
 
     /// Cells that there is a channel to.
-    pub(crate) fn linked(&self) -> impl Iterator<Item = CellId> + '_ {
+    pub fn linked(&self) -> impl Iterator<Item = CellId> + '_ {
         self.cells.values().map(|&(cell, _)| cell)
     }
 
     /// Sends, if that can be done at once. What is not sent to a cell that does not read is the least of its troubles.
-    pub(crate) fn send(&mut self, to: CellId, handler: u16, arguments: &[u64], payload: &[u8]) -> bool {
+    pub fn send(&mut self, to: CellId, handler: u16, arguments: &[u64], payload: &[u8]) -> bool {
         let Some(channel) = self.channel(to) else { return false };
         let sent = self.active.try_request(channel, handler, arguments, payload);
         self.see(&sent);
         sent.is_ok()
+    }
+
+    /// Calls a procedure of a cell: the call's number. Its answer, or why there is none, is one of [`Links::next_answer`]'s within the limit.
+    pub fn call(
+        &mut self,
+        to: CellId,
+        procedure: u16,
+        arguments: &[u8],
+        limit: Duration,
+    ) -> Result<u32, CallError> {
+        let channel = self.channel(to).ok_or(CallError::Unreachable)?;
+        let (call, words) = self.active.state_mut().begin(channel, procedure, arguments, limit)?;
+        let sent = if words.len() == 1 { arguments } else { &[] };
+        let sent = self.active.try_request(channel, CALL, &words, sent);
+        if sent.is_err() {
+            self.active.state_mut().unsent(call);
+            self.see(&sent);
+        }
+        Ok(call)
+    }
+
+    /// The next call that is over.
+    pub fn next_answer(&mut self) -> Option<(u32, Result<Vec<u8>, CallError>)> {
+        self.active.state_mut().next_answer()
     }
 
     fn see(&mut self, sent: &Result<(), ActiveError>) {
@@ -129,7 +161,7 @@ impl Links {
     }
 
     /// Opens to those of the present that have lower numbers; the others open to us.
-    pub(crate) fn open_to_lower(&mut self) {
+    pub fn open_to_lower(&mut self) {
         let missing: Vec<u32> = self.present.range(..self.own.0).copied().collect();
         for cell in missing {
             let address = format!("{}/{WIRE}", process_name(cell));
@@ -169,13 +201,13 @@ impl Links {
     }
 
     /// Ends a channel whose peer has said what it may not.
-    pub(crate) fn cut(&mut self, channel: ChannelKey, why: &'static str) {
+    pub fn cut(&mut self, channel: ChannelKey, why: &'static str) {
         self.active.close(channel);
         self.forget(channel, Cause::Left(format!("{why}, and was cut off")));
     }
 
     /// Ends all channels: nothing that this cell says is to be believed.
-    pub(crate) fn cut_all(&mut self) {
+    pub fn cut_all(&mut self) {
         for channel in std::mem::take(&mut self.cells).into_keys() {
             self.active.close(channel);
         }
@@ -191,17 +223,17 @@ impl Links {
     // ── sleep ──
 
     /// Readable when something has come, once armed.
-    pub(crate) fn event_descriptor(&self) -> BorrowedFd<'_> {
+    pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.active.endpoint().event_descriptor().expect("made with events")
     }
 
     /// Before a sleep; `false`: something is there already.
-    pub(crate) fn arm(&mut self) -> bool {
+    pub fn arm(&mut self) -> bool {
         self.active.arm()
     }
 
     /// After it.
-    pub(crate) fn disarm(&mut self) {
+    pub fn disarm(&mut self) {
         self.active.disarm();
     }
 }

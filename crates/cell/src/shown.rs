@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comb_containment::alerts::Finding;
@@ -98,10 +98,10 @@ impl Shown {
     }
 }
 
-/// What the other cells show.
-#[derive(Debug, Default)]
+/// What the other cells show. All clones are one.
+#[derive(Clone, Debug, Default)]
 pub struct Others {
-    cells: BTreeMap<CellId, Other>,
+    cells: Arc<Mutex<BTreeMap<CellId, Arc<Other>>>>,
 }
 
 #[derive(Debug)]
@@ -112,30 +112,38 @@ struct Other {
 
 impl Others {
     /// A cell shows this.
-    pub fn see(&mut self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
+    pub fn see(&self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
         let shown = Peer::map(file, cell, Incarnation(incarnation))?;
-        self.cells.insert(cell, Other { process, shown });
+        self.known().insert(cell, Arc::new(Other { process, shown }));
         Ok(())
     }
 
+    fn known(&self) -> MutexGuard<'_, BTreeMap<CellId, Arc<Other>>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, cell: CellId) -> Option<Arc<Other>> {
+        self.known().get(&cell).cloned()
+    }
+
     /// A cell is no more.
-    pub fn forget(&mut self, cell: CellId) {
-        self.cells.remove(&cell);
+    pub fn forget(&self, cell: CellId) {
+        self.known().remove(&cell);
     }
 
     /// Of which cells something is seen.
-    pub fn cells(&self) -> impl Iterator<Item = CellId> + '_ {
-        self.cells.keys().copied()
+    pub fn cells(&self) -> Vec<CellId> {
+        self.known().keys().copied().collect()
     }
 
     /// What a cell shows; none if it has shown nothing yet.
     pub fn face(&self, cell: CellId) -> Option<Result<Face, CarefulError>> {
-        self.cells.get(&cell).map(|other| face_of(&other.shown))
+        self.of(cell).map(|other| face_of(&other.shown))
     }
 
     /// When a cell moved last, and its process; none if it has shown nothing yet.
     pub(crate) fn moved(&self, cell: CellId) -> Option<(u32, Result<u64, Finding>)> {
-        let other = self.cells.get(&cell)?;
+        let other = self.of(cell)?;
         let moved = match face_of(&other.shown) {
             Ok(face) => Ok(face.moved_at_ns),
             // It was stopped within a change: what its thread does says whether that is for ever.
@@ -147,7 +155,7 @@ impl Others {
 
     /// Walks through all that a cell shows: the first rule that is broken. (What cannot be looked at now is not broken.)
     pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
-        let Some(other) = self.cells.get(&cell) else { return Ok(()) };
+        let Some(other) = self.of(cell) else { return Ok(()) };
         let swept = careful(&other.shown, |c| {
             let face = c.read(c.root::<Face>()?)?;
             if face.regions.is_none() { Ok(()) } else { check_regions(c, face.regions) }
@@ -165,7 +173,7 @@ impl Others {
 
     /// Reads what a cell shows; none if it has shown nothing yet.
     pub fn read<R>(&self, cell: CellId, section: impl FnOnce(&Careful<'_, Peer>) -> R) -> Option<R> {
-        self.cells.get(&cell).map(|other| careful(&other.shown, section))
+        self.of(cell).map(|other| careful(&other.shown, section))
     }
 }
 
@@ -195,7 +203,7 @@ pub fn reopened_to_read(file: &OwnedFd) -> Result<OwnedFd, Errno> {
 
 /// Whether the cell that shows this has failed, as somebody sees it who belongs to no cell: it does not move though it could, or breaks a rule.
 pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) -> bool {
-    let mut others = Others::default();
+    let others = Others::default();
     if others.see(cell, incarnation, process, file).is_err() {
         return true;
     }
@@ -216,7 +224,7 @@ mod tests {
     fn seen(shown: &Shown, cell: u32, incarnation: u64) -> Result<Others, CarefulError> {
         let file = shown.file().try_clone_to_owned().unwrap();
         let file = reopened_to_read(&file).unwrap();
-        let mut others = Others::default();
+        let others = Others::default();
         others.see(CellId(cell), incarnation, std::process::id(), &file).map(|()| others)
     }
 

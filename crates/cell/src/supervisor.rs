@@ -21,7 +21,7 @@ use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
 use crate::journal;
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
-use crate::notice;
+use crate::{notice, procedures};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{Order, Report, WIRE, process_name};
@@ -153,7 +153,10 @@ impl Supervisor {
             source: Errno::from_io_error(&source).unwrap_or(Errno::MFILE),
         };
         let shown = Shown::create(own, options.incarnation)?;
-        let links = Links::new(&agent, own, Desk::new().map_err(cannot)?)?;
+        let others = Others::default();
+        let mut desk = Desk::new(Arc::clone(shown.published()), others.clone()).map_err(cannot)?;
+        procedures::offer(&mut desk);
+        let links = Links::new(&agent, own, desk)?;
         let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
         let (cell, incarnation) = (options.number, options.incarnation);
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
@@ -179,7 +182,7 @@ impl Supervisor {
             superior: Superior::at(options.cells_socket.clone()),
             notices: notice::Notices::default(),
             shown,
-            others: Others::default(),
+            others,
             options,
             unsettled: BTreeSet::new(),
             beats: 0,
@@ -370,7 +373,7 @@ impl Supervisor {
             late.into_iter().filter_map(|channel| self.links.cell(channel)).collect()
         };
         self.containing.late(&late);
-        self.containing.work(&mut self.others, &self.home);
+        self.containing.work(&self.others, &self.home);
         for (to, message) in self.containing.to_send() {
             match to {
                 Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
