@@ -134,6 +134,7 @@ const STORMS: &[(&str, &str)] = &[
     ("silence", "200"),
     ("gossip", "100"),
     ("coherence", "2000"),
+    ("containment", "1000"),
 ];
 
 /// Apart from the seeds that the tests have.

@@ -239,7 +239,8 @@ fn name_runs_that_panic() {
 
 /// All there are.
 fn all() -> impl Iterator<Item = &'static Scenario> {
-    comb_membership::scenario::ALL.iter().chain(comb_coherence::scenario::ALL)
+    let of_memory = comb_coherence::scenario::ALL.iter().chain(comb_containment::scenario::ALL);
+    comb_membership::scenario::ALL.iter().chain(of_memory)
 }
 
 fn list() -> Outcome {

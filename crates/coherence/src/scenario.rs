@@ -20,7 +20,6 @@ use crate::stache::Stache;
 use crate::tempest::Protocol;
 
 mod cell;
-mod link;
 
 /// All there are.
 pub const ALL: &[Scenario] = &[Scenario {

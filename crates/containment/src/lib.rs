@@ -28,6 +28,8 @@ pub mod generations;
 pub mod pages;
 pub mod recovery;
 pub mod rights;
+#[cfg(feature = "scenarios")]
+pub mod scenario;
 mod transmit;
 pub mod tree;
 
@@ -39,3 +41,8 @@ pub use pages::{Frame, PageId, PageTable};
 pub use recovery::Recovery;
 pub use rights::Rights;
 pub use transmit::To;
+
+// The README's example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

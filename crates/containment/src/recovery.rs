@@ -74,9 +74,10 @@ pub enum Event {
     Resumed {
         /// Of which view.
         epoch: u64,
-        /// Since the last of these events.
+        /// Since the last of these events. Who came and went in views that this cell has not heard of is not among them: nothing
+        /// here was theirs.
         dead: Dead,
-        /// Whether this cell looks after the dead: checks what they ran on, and has them started anew.
+        /// Whether this cell looks after those who are missing: checks what they ran on, and has them started anew.
         master: bool,
     },
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+pub mod channel;
 mod checker;
 mod clock;
 mod disk;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use comb_sim::channel::{Channel, HEAD};
 use comb_sim::{Actor, Boot, Dice, Effects, Input, NodeId, Time};
 use comb_types::CellId;
 
-use super::link::{HEAD, Link};
 use crate::block::Block;
 use crate::machine::{BLOCK_BYTES, Do, Letter, Machine, TELLS, at};
 use crate::placement::{Pages, Policy, carry_out};
@@ -69,7 +69,7 @@ pub(super) struct Cell {
     /// Which protocol, for whoever reads the log.
     which: u8,
     machine: Machine,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, Channel>,
     cells: u32,
     dead: BTreeSet<NodeId>,
     /// Those of the dead of whom all have told what they know of homes.
@@ -118,7 +118,7 @@ impl Cell {
 
     /// Whether nothing of it is under way.
     pub(super) fn is_quiet(&self) -> bool {
-        self.thread == Thread::Rests && self.links.values().all(Link::is_quiet)
+        self.thread == Thread::Rests && self.links.values().all(Channel::is_quiet)
     }
 
     fn hear(&mut self, from: NodeId, frame: &[u8], effects: &mut Effects<'_, Event>) {
@@ -295,8 +295,8 @@ impl Cell {
             }
         }
         for (&to, link) in &mut self.links {
-            if link.owes {
-                effects.send(to, link.acknowledgement());
+            if let Some(frame) = link.acknowledgement() {
+                effects.send(to, frame);
             }
         }
         if effects.now() >= self.send_again_at {

@@ -109,7 +109,8 @@ impl Bounds {
         match event {
             Event::CutOff { epoch, dead } => {
                 cell.work.push_back((epoch, Step::CutOff));
-                let mut fallen = state.views.iter().filter(|view| dead.iter().any(|dead| view.contains(dead)));
+                let mut fallen =
+                    state.views.iter().filter(|view| dead.iter().any(|dead| view.contains(dead)));
                 let last = fallen.next_back().map(|view| dead.iter().all(|dead| view.contains(dead)));
                 state.has.began_again |= last == Some(false);
                 let current = &state.views[usize::try_from(epoch).expect("few") - 1];
