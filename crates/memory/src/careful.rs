@@ -22,7 +22,8 @@
 //! # Where from
 //!
 //! A [`Source`] is whatever bytes can be got from: [`Peer`], a mapping of this host's memory, or [`Remote`], by a function that gets bytes from another
-//! host. The protocol is the same.
+//! host. The protocol is the same. What answers such a function on the other host is a [`Source`] as well: the owner's
+//! [`Published`](crate::Published), or a [`Peer`].
 
 mod errors;
 mod peer;
@@ -59,8 +60,12 @@ const LARGEST_SHORT_CUT: usize = 64;
 pub enum Gone {
     /// The memory is no more.
     BusError,
-    /// The network's word: no answer, or a refusal.
+    /// They are not to be had: the network has no answer, or somebody refuses.
     Unreachable(&'static str),
+}
+
+impl Gone {
+    pub(crate) const BEYOND: Self = Self::Unreachable("that is beyond what the cell has published");
 }
 
 /// What was seen around a copy of a record's content, in this order.
@@ -95,7 +100,7 @@ pub trait Source {
     /// How many there are.
     fn bytes(&self) -> u64;
 
-    /// Copies bytes, of whatever is there by now. All of it was there after the call began, and before it ended. Only asked for within [`Source::bytes`].
+    /// Copies bytes, of whatever is there by now: all of it was there after the call began, and before it ended.
     fn copy(&self, offset: u64, into: &mut [u8]) -> Result<(), Gone>;
 
     /// Copies from a record's content, and what is to be seen around it, each behind the one before: the content is at `record`, and wanted from byte

@@ -30,6 +30,7 @@ use zerocopy::IntoBytes;
 
 use self::format::{FRONT_BYTES, Header, Root, Tick, tag_of, tag_word, tag_word_of};
 use self::room::Room;
+use crate::careful::{Gone, Source};
 use crate::far::{Far, Structure};
 use crate::kernel::Protection;
 use crate::mapping::Mapping;
@@ -254,16 +255,21 @@ impl Published {
 
     fn load<T: Structure>(&self, at: u64) -> T {
         let mut value = T::new_zeroed();
-        let (head, rest) = value.as_mut_bytes().split_at_mut(head(at, size_of::<T>()));
+        self.load_bytes(at, value.as_mut_bytes());
+        value
+    }
+
+    /// Whoever loads while others store loads in order.
+    fn load_bytes(&self, at: u64, into: &mut [u8]) {
+        let (head, rest) = into.split_at_mut(head(at, into.len()));
         let (whole, tail) = rest.as_chunks_mut::<8>();
         self.load_part(at, head);
         let first = at + head.len() as u64;
         let words = self.words(first, whole.len());
         for (bytes, word) in whole.iter_mut().zip(words) {
-            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            *bytes = word.load(Ordering::Acquire).to_le_bytes();
         }
         self.load_part(first + size_of_val(words) as u64, tail);
-        value
     }
 
     fn store(&self, at: u64, content: &[u8]) {
@@ -282,7 +288,7 @@ impl Published {
     fn load_part(&self, at: u64, into: &mut [u8]) {
         if !into.is_empty() {
             let from = index(at % 8);
-            let word = self.word(at - from as u64).load(Ordering::Relaxed).to_le_bytes();
+            let word = self.word(at - from as u64).load(Ordering::Acquire).to_le_bytes();
             into.copy_from_slice(&word[from..from + into.len()]);
         }
     }
@@ -314,6 +320,30 @@ impl Published {
         // SAFETY: aligned, and within the mapping, which lives as long as `self`. This process stores to it by these words alone, and others
         // cannot. When the file was shortened this process is dead, or about to die.
         unsafe { std::slice::from_raw_parts(first, count) }
+    }
+}
+
+/// For readers on other hosts, who cannot map it. They have the same protocol before them as those of this host.
+impl Source for Published {
+    fn cell(&self) -> CellId {
+        self.cell
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    fn bytes(&self) -> u64 {
+        self.mapping.bytes()
+    }
+
+    fn copy(&self, offset: u64, into: &mut [u8]) -> Result<(), Gone> {
+        let there = self.mapping.bytes();
+        if offset > there || into.len() as u64 > there - offset {
+            return Err(Gone::BEYOND);
+        }
+        self.load_bytes(offset, into);
+        Ok(())
     }
 }
 

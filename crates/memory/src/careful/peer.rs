@@ -85,23 +85,23 @@ impl Source for Peer {
 
     fn copy(&self, offset: u64, into: &mut [u8]) -> Result<(), Gone> {
         // What is in front of the first record is there as long as anything is.
-        let from = self.addresses(0, offset, into.len());
+        let from = self.addresses(0, offset, into.len())?;
         // SAFETY: within the mapping, which was made after the landings.
         unsafe { routine::take(from, into) }.map(drop)
     }
 
     #[inline]
     fn take(&self, record: u64, from: u64, into: &mut [u8]) -> Result<Taken, Gone> {
-        assert!(record >= FRONT_BYTES);
-        let from = self.addresses(record - FRONT_BYTES, record.saturating_add(from), into.len());
+        let front = record.checked_sub(FRONT_BYTES).ok_or(Gone::BEYOND)?;
+        let from = self.addresses(front, record.saturating_add(from), into.len())?;
         // SAFETY: as above.
         unsafe { routine::take(from, into) }
     }
 
     #[inline]
     fn take_if(&self, record: u64, into: &mut [u8], tag_word: u64) -> Result<bool, Gone> {
-        assert!(record >= FRONT_BYTES);
-        let from = self.addresses(record - FRONT_BYTES, record, into.len());
+        let front = record.checked_sub(FRONT_BYTES).ok_or(Gone::BEYOND)?;
+        let from = self.addresses(front, record, into.len())?;
         // SAFETY: as above.
         unsafe { routine::take_if(from, into, tag_word, format::alive(self.incarnation)) }
     }
@@ -109,17 +109,16 @@ impl Source for Peer {
 
 impl Peer {
     /// Of something, and of what is in front of it, there or at the beginning.
-    ///
-    /// # Panics
-    /// If it is not within the mapping: that is the fault of whoever asks.
     #[inline]
-    fn addresses(&self, front: u64, content: u64, bytes: usize) -> routine::Addresses {
-        assert!(content <= self.bytes() && bytes as u64 <= self.bytes() - content);
+    fn addresses(&self, front: u64, content: u64, bytes: usize) -> Result<routine::Addresses, Gone> {
+        if content > self.bytes() || bytes as u64 > self.bytes() - content {
+            return Err(Gone::BEYOND);
+        }
         let start = self.mapping.address();
-        routine::Addresses {
+        Ok(routine::Addresses {
             front: start + index(front),
             content: start + index(content),
             epoch: start + index(format::EPOCH),
-        }
+        })
     }
 }

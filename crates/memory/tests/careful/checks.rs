@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use comb_memory::careful::{Gone, READS};
-use comb_memory::{CarefulError, Far, Published, Remote, careful, careful_within};
+use comb_memory::{CarefulError, Far, Published, Remote, Source, careful, careful_within};
 use comb_types::CellId;
 
 use crate::structures::{
@@ -62,7 +62,7 @@ fn a_pointer_out_of_range_is_not_followed() {
             assert_eq!(c.read(far), Err(range(bytes)), "at {offset:#x}");
             assert_eq!(c.element(far, 0), Err(range(bytes)));
             assert_eq!(c.element(far, 3), Err(range(4 * bytes)));
-            if offset < 4096 || offset > BYTES {
+            if !(4096..=BYTES).contains(&offset) {
                 assert_eq!(c.array(far, 10), Err(range(0)));
             }
         });
@@ -359,6 +359,55 @@ fn another_hosts_cell_is_looked_at_before_it_is_read() {
     assert!(matches!(other, Err(CarefulError::NotIts { cell: CellId(9), found: 3 })));
     published.cut_off();
     assert!(matches!(Remote::new(CELL, INCARNATION, get), Err(CarefulError::CutOff { .. })));
+    // What says that it is too long, or not whole pages.
+    for bytes in [0, 4096, BYTES + 8, 1 << 40] {
+        let mut content = image(&self::published());
+        put(&mut content, 40, bytes);
+        let get = |offset: u64, into: &mut [u8]| {
+            let from = usize::try_from(offset).unwrap();
+            into.copy_from_slice(&content[from..from + into.len()]);
+            Ok(())
+        };
+        let refused = Remote::new(CELL, INCARNATION, get);
+        assert!(matches!(refused, Err(CarefulError::NotPublished { cell: CELL, .. })), "{bytes}");
+    }
+}
+
+#[test]
+fn the_owner_and_its_peers_answer_for_other_hosts() {
+    fn expect_all(source: &impl Source, node: Far<Node>, pages: Far<Page>) {
+        let remote =
+            Remote::new(CELL, INCARNATION, |offset, into: &mut [u8]| source.copy(offset, into)).unwrap();
+        careful(&remote, |c| {
+            assert_eq!(c.read(node), Ok(NODE));
+            assert_eq!(c.array(pages, 9), Ok(vec![Page([1, 2, 3]); 9]));
+            assert_eq!(c.element(pages, 8), Ok(Page([1, 2, 3])));
+            assert_eq!(c.tick(), Ok(1));
+        });
+        careful(source, |c| assert_eq!((c.read(node), c.tick()), (Ok(NODE), Ok(1))));
+        // Whatever they are asked for.
+        let mut into = [0; 16];
+        for offset in [BYTES - 15, BYTES, u64::MAX] {
+            assert!(matches!(source.copy(offset, &mut into), Err(Gone::Unreachable(_))));
+            assert!(matches!(source.copy(offset, &mut into[..0]), Ok(()) | Err(Gone::Unreachable(_))));
+        }
+        for offset in [0, 3, BYTES - 16] {
+            assert_eq!(source.copy(offset, &mut into), Ok(()));
+        }
+    }
+    let published = published();
+    let peer = peer(&published);
+    let node = published.allocate(NODE).unwrap();
+    let pages = published.allocate_array(&[Page([1, 2, 3]); 9]).unwrap();
+    published.tick();
+    expect_all(&published, node, pages);
+    expect_all(&peer, node, pages);
+    let mut into = [0; 8];
+    for record in [0, 8, BYTES - 7, u64::MAX] {
+        assert!(matches!(peer.take(record, 0, &mut into), Err(Gone::Unreachable(_))));
+        assert!(matches!(peer.take_if(record, &mut into, 0), Err(Gone::Unreachable(_))));
+    }
+    assert!(matches!(peer.take(4112, u64::MAX, &mut into), Err(Gone::Unreachable(_))));
 }
 
 #[test]

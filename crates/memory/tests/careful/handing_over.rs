@@ -67,7 +67,8 @@ fn what_has_a_wrong_length_is_not_mapped() {
     let content = image(&published());
     for length in [4096, 8191, 8193] {
         let refused = map_forged(&content[..length]).unwrap_err();
-        assert!(matches!(refused, CarefulError::NotPublished { .. }), "{length}: {refused}");
+        let rule = "it is some pages long, and not too many";
+        assert_eq!(refused, CarefulError::NotPublished { cell: CELL, rule }, "{length}");
     }
     // Whole pages, but not as many as the header says.
     let refused = map_forged(&content[..8192]).unwrap_err();
@@ -76,7 +77,8 @@ fn what_has_a_wrong_length_is_not_mapped() {
     rustix::fs::ftruncate(&vast, 1 << 40).unwrap();
     rustix::io::pwrite(&vast, &content[..8192], 0).unwrap();
     rustix::fs::fcntl_add_seals(&vast, ALL).unwrap();
-    assert!(matches!(refusal(vast), CarefulError::NotPublished { .. }));
+    let rule = "it is some pages long, and not too many";
+    assert_eq!(refusal(vast), CarefulError::NotPublished { cell: CELL, rule });
 }
 
 #[test]
