@@ -21,7 +21,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 const PAGES: usize = 8192;
-const STORED: &str = "stored";
+pub(crate) const STORED: &str = "stored";
 const EMPTY: &str = "empty";
 
 /// A cell's home in this process, for the time of a part. It answers as a supervisor does: from a thread that spins for a moment, then sleeps.

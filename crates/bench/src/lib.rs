@@ -16,6 +16,7 @@ mod delivery;
 mod endpoint_way;
 mod farm;
 mod figure;
+pub mod firewall;
 mod gossip_peers;
 mod group_side;
 mod hot_spot;

@@ -85,7 +85,8 @@ impl Exports {
 
     /// An importer is no more. It may not store any more, whatever it believes.
     pub fn dismiss(&mut self, number: u32) {
-        self.importers.dismiss(number);
+        let unfenced = self.importers.dismiss(number);
+        self.renew(unfenced);
     }
 
     /// Guards of processes that are gone are closed: while one lives, that would let it store.
@@ -165,7 +166,20 @@ impl Exports {
 
     /// Nobody may store to a range any more. When it returns, nobody does.
     pub fn revoke(&mut self, range: &Range<u64>) {
-        self.importers.revoke(range);
+        let unfenced = self.importers.revoke(range);
+        self.renew(unfenced);
+    }
+
+    /// Gives pieces other frames with the same content, so that nobody has any of it in its page tables. It is how a right is taken from somebody
+    /// without the help of its process, nor its end; and from all others, who have to ask again.
+    fn renew(&mut self, pieces: Vec<Range<u64>>) {
+        for page in pieces.into_iter().flat_map(|piece| piece.step_by(PAGE_BYTES)) {
+            let mut content = [0; PAGE_BYTES];
+            self.frames.copy_out(page, &mut content);
+            // Without this nothing else holds either.
+            self.frames.punch(page, PAGE).expect("frames can be taken away");
+            self.frames.copy_in(page, &content);
+        }
     }
 
     /// Nobody may see a piece any more: its content is kept aside.

@@ -1,9 +1,11 @@
 //! Other processes of this host that have frames of this one mapped. Each has handed over a descriptor by which entries in its page tables are made,
 //! marked against stores and found gone, without its help: any touch of a page without an entry is stopped there, and so is a store to a marked one.
+#![expect(unsafe_code, reason = "a list of descriptors that others own")]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -16,6 +18,9 @@ use crate::userfaultfd::Userfaultfd;
 /// A guest whose mappings change cannot be fenced in until they have changed: the kernel says EAGAIN. What a program does to its own memory takes
 /// microseconds; who moves what is guarded never gets done with it (see [`Userfaultfd::open_guard`]). It has so long, then it is killed.
 const FENCE_LIMIT: Duration = Duration::from_millis(20);
+
+/// Killed, a process is gone within a millisecond, unless the kernel is busy for it, or another process has the same memory.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Who may load and store to which of some frames, outside this process. Ranges count from the first frame.
 #[derive(Debug, Default)]
@@ -39,6 +44,8 @@ struct Guest {
     process: OwnedFd,
     /// It has said goodbye, or was cut off. While its process lives, its pages stay marked.
     is_dismissed: bool,
+    /// It cannot be fenced, nor be ended. Nothing is granted to it.
+    is_stray: bool,
 }
 
 /// Why a guest is not let in.
@@ -51,7 +58,7 @@ impl Guests {
     /// the descriptor, or will have before anything of it is shown.
     pub fn admit(&mut self, number: u32, guard: OwnedFd, address: usize, process: OwnedFd) {
         let guard = Userfaultfd::of_another(guard);
-        self.guests.insert(number, Guest { guard, address, process, is_dismissed: false });
+        self.guests.insert(number, Guest { guard, address, process, is_dismissed: false, is_stray: false });
     }
 
     /// Whether pages of a guest are guarded: of memory that is not registered as it should be, the kernel refuses to mark them.
@@ -99,26 +106,29 @@ impl Guests {
         self.writers.iter().filter(move |(_, grant)| grant.to.contains(&number)).map(|(&at, _)| at)
     }
 
-    /// A guest is no more. It may not store any more, whatever it believes.
-    pub fn dismiss(&mut self, number: u32) {
+    /// A guest is no more. It may not store any more, whatever it believes; but for what is returned: see [`Guests::revoke`].
+    #[must_use = "there it may store still"]
+    pub fn dismiss(&mut self, number: u32) -> Vec<Range<u64>> {
         let mut runs = Runs::default();
         self.writers.retain(|&at, grant| {
             if grant.to.contains(&number) {
                 grant.to.retain(|&to| to != number);
-                runs.add(&self.guests, number, at..at + grant.bytes);
+                runs.add(&mut self.guests, number, at..at + grant.bytes);
             }
             !grant.to.is_empty()
         });
-        runs.fence(&self.guests);
+        let unfenced = runs.fence(&mut self.guests);
         if let Some(guest) = self.guests.get_mut(&number) {
             guest.is_dismissed = true;
         }
         self.forget_dead();
+        unfenced
     }
 
     /// Nobody may store, nor is shown anything, any more.
     pub(crate) fn dismiss_all(&mut self) {
-        self.revoke(&(0..u64::MAX));
+        // Whatever cannot be revoked is taken away with all frames.
+        let _ = self.revoke(&(0..u64::MAX));
         self.guests.values_mut().for_each(|guest| guest.is_dismissed = true);
         self.forget_dead();
     }
@@ -128,7 +138,7 @@ impl Guests {
         self.guests.retain(|_, guest| {
             // Of no page: that changes nothing, and is told whether mappings change.
             if protect(&guest.guard, guest.address, 0, true) == Err(Errno::AGAIN) {
-                guest.end();
+                guest.kill();
             }
             let lives = || protect(&guest.guard, guest.address, PAGE_BYTES, true) != Err(Errno::SRCH);
             !guest.is_dismissed || lives()
@@ -157,7 +167,8 @@ impl Guests {
     /// Makes entries for pages with frames. Where there are some, they are unmarked or left as they are.
     fn enter(&self, number: u32, range: &Range<u64>, is_protected: bool) -> Result<(), MemoryError> {
         let guest = self.guests.get(&number).filter(|guest| !guest.is_dismissed);
-        let Some(Guest { guard, address, .. }) = guest else { return Ok(()) };
+        let Some(Guest { guard, address, process, .. }) = guest else { return Ok(()) };
+        let _watched = Watched::begin(process);
         let (at, bytes) = (index(range.start), index(range.end - range.start));
         let (address, mut done, mut patience) = (address + at, 0, Patience::default());
         while done < bytes {
@@ -181,68 +192,148 @@ impl Guests {
         Ok(())
     }
 
-    /// No guest may store to a range any more. When it returns, none does.
-    pub fn revoke(&mut self, range: &Range<u64>) {
+    /// No guest may store to a range any more. When it returns, none does, but for what is returned: who can store there can be neither fenced nor ended, and
+    /// whoever has the frames takes them away.
+    #[must_use = "there somebody may store still"]
+    pub fn revoke(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut runs = Runs::default();
         for (at, grant) in self.writers.extract_if(range.clone(), |_, _| true) {
             for &number in &grant.to {
-                runs.add(&self.guests, number, at..at + grant.bytes);
+                runs.add(&mut self.guests, number, at..at + grant.bytes);
             }
         }
-        runs.fence(&self.guests);
+        let mut unfenced = runs.fence(&mut self.guests);
+        if !unfenced.is_empty() {
+            self.give_strays_up(&mut unfenced);
+        }
+        unfenced
+    }
+
+    /// What else was granted to who could not be fenced is to be taken away as well.
+    fn give_strays_up(&mut self, unfenced: &mut Vec<Range<u64>>) {
+        let is_stray = |number: &u32| self.guests.get(number).is_some_and(|guest| guest.is_stray);
+        self.writers.retain(|&at, grant| {
+            let before = grant.to.len();
+            grant.to.retain(|number| !is_stray(number));
+            if grant.to.len() < before {
+                unfenced.push(at..at + grant.bytes);
+            }
+            !grant.to.is_empty()
+        });
     }
 }
 
-/// Pieces that lie in a row, of one guest each: to fence one of a thousand pages takes the kernel a tenth of what a thousand of one take.
+/// Pieces that lie in a row, of one guest each: to fence one of a thousand pages takes the kernel a fraction of what a thousand of one take.
 #[derive(Default)]
-struct Runs(Vec<(u32, Range<u64>)>);
+struct Runs {
+    open: Vec<(u32, Range<u64>)>,
+    unfenced: Vec<Range<u64>>,
+}
 
 impl Runs {
     /// Pieces come in the order of their places.
-    fn add(&mut self, guests: &BTreeMap<u32, Guest>, number: u32, piece: Range<u64>) {
-        match self.0.iter_mut().find(|(of, _)| *of == number) {
+    fn add(&mut self, guests: &mut BTreeMap<u32, Guest>, number: u32, piece: Range<u64>) {
+        match self.open.iter_mut().find(|(of, _)| *of == number) {
             Some((_, run)) if run.end == piece.start => run.end = piece.end,
-            Some((_, run)) => fence(guests, number, &std::mem::replace(run, piece)),
-            None => self.0.push((number, piece)),
+            Some((_, run)) => {
+                let run = std::mem::replace(run, piece);
+                self.fence_one(guests, number, run);
+            }
+            None => self.open.push((number, piece)),
         }
     }
 
-    fn fence(self, guests: &BTreeMap<u32, Guest>) {
-        self.0.into_iter().for_each(|(number, run)| fence(guests, number, &run));
+    /// What could not be fenced.
+    fn fence(mut self, guests: &mut BTreeMap<u32, Guest>) -> Vec<Range<u64>> {
+        for (number, run) in std::mem::take(&mut self.open) {
+            self.fence_one(guests, number, run);
+        }
+        self.unfenced
     }
-}
 
-/// A guest may not store to a range. If that cannot be had, it ends.
-fn fence(guests: &BTreeMap<u32, Guest>, number: u32, range: &Range<u64>) {
-    let Some(guest) = guests.get(&number) else { return };
-    let (address, bytes) = (guest.address + index(range.start), index(range.end - range.start));
-    match protect(&guest.guard, address, bytes, true) {
-        Ok(()) | Err(Errno::SRCH) => {}
-        // It has unmapped a part: the kernel says so, and leaves the rest alone.
-        Err(Errno::NOENT) => guest.fence_pages(address, bytes),
-        Err(_) => guest.end(),
+    fn fence_one(&mut self, guests: &mut BTreeMap<u32, Guest>, number: u32, run: Range<u64>) {
+        let Some(guest) = guests.get_mut(&number) else { return };
+        if !guest.is_fenced(&run) && !guest.is_ended() {
+            (guest.is_stray, guest.is_dismissed) = (true, true);
+            self.unfenced.push(run);
+        }
     }
 }
 
 impl Guest {
-    fn fence_pages(&self, address: usize, bytes: usize) {
-        for page in (address..address + bytes).step_by(PAGE_BYTES) {
-            match protect(&self.guard, page, PAGE_BYTES, true) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::SRCH) => return,
-                Err(_) => return self.end(),
-            }
+    /// Whether it may not store to a range any more.
+    fn is_fenced(&self, range: &Range<u64>) -> bool {
+        let _watched = Watched::begin(&self.process);
+        let (address, bytes) = (self.address + index(range.start), index(range.end - range.start));
+        match protect(&self.guard, address, bytes, true) {
+            Ok(()) | Err(Errno::SRCH) => true,
+            // It has unmapped a part: the kernel says so, and leaves the rest alone.
+            Err(Errno::NOENT) => (address..address + bytes).step_by(PAGE_BYTES).all(|page| {
+                let fenced = protect(&self.guard, page, PAGE_BYTES, true);
+                matches!(fenced, Ok(()) | Err(Errno::NOENT | Errno::SRCH))
+            }),
+            Err(_) => false,
         }
     }
 
-    /// Returns when no thread of it runs any more, however long that takes: until then it could store.
-    fn end(&self) {
+    fn kill(&self) {
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
-        while self.guard.try_write_protect(self.address, PAGE_BYTES, true) != Err(Errno::SRCH) {
-            // Its memory is gone some microseconds later.
+    }
+
+    /// Kills it. Whether no thread runs any more that has its memory.
+    fn is_ended(&self) -> bool {
+        self.kill();
+        let since = Instant::now();
+        while since.elapsed() < END_LIMIT {
+            if self.guard.try_write_protect(self.address, PAGE_BYTES, true) == Err(Errno::SRCH) {
+                return true;
+            }
             std::thread::yield_now();
         }
+        false
     }
+}
+
+/// Whose page tables this process is changing at this moment, and since when. The kernel may have it wait there without end: for memory that their
+/// process wants, say, and cannot have.
+static WATCHED: Mutex<Vec<(Instant, RawFd)>> = Mutex::new(Vec::new());
+
+struct Watched(RawFd);
+
+impl Watched {
+    /// The descriptor of a process, which outlives this.
+    fn begin(process: &OwnedFd) -> Self {
+        let process = process.as_raw_fd();
+        watched().push((Instant::now(), process));
+        Self(process)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut watched = watched();
+        if let Some(at) = watched.iter().position(|&(_, process)| process == self.0) {
+            watched.swap_remove(at);
+        }
+    }
+}
+
+fn watched() -> MutexGuard<'static, Vec<(Instant, RawFd)>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills those for whom somebody in this process has been waiting for so long in the kernel, to change what they may load and store: then the waiting ends.
+/// Called now and then, by a thread that does not wait itself. How many.
+pub fn end_who_keeps_waiting(limit: Duration) -> usize {
+    let watched = watched();
+    let stuck = watched.iter().filter(|(since, _)| since.elapsed() >= limit);
+    stuck
+        .map(|&(_, process)| {
+            // SAFETY: whoever has put it there takes it away first, which it cannot while this has the list.
+            let process = unsafe { BorrowedFd::borrow_raw(process) };
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        })
+        .count()
 }
 
 fn protect(guard: &Userfaultfd, address: usize, bytes: usize, is_protected: bool) -> Result<(), Errno> {
@@ -308,4 +399,30 @@ impl Pages {
 fn place(page: u64) -> (u64, usize, u64) {
     let within = page % EXTENT_PAGES;
     (page / EXTENT_PAGES, index(within / 64), 1 << (within % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    #[test]
+    fn who_is_waited_for_in_the_kernel_is_ended() {
+        let mut stuck = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = pidfd_open(Pid::from_child(&stuck), PidfdFlags::empty()).unwrap();
+        let waits = std::thread::spawn(move || {
+            let _watched = Watched::begin(&process);
+            stuck.wait().unwrap().signal()
+        });
+        assert_eq!(end_who_keeps_waiting(Duration::from_secs(60)), 0);
+        while end_who_keeps_waiting(Duration::ZERO) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(waits.join().unwrap(), Some(libc::SIGKILL));
+        assert_eq!(end_who_keeps_waiting(Duration::ZERO), 0);
+    }
 }

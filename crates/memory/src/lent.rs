@@ -70,9 +70,9 @@ impl Lent {
         access: Access,
     ) -> Result<(), MemoryError> {
         let frames = frames(layout, &(block.0..block.0 + 1));
-        self.guests.revoke(&frames);
+        let is_fenced = self.guests.revoke(&frames).is_empty();
         let pages = frames.start / PAGE..frames.end / PAGE;
-        if access != Access::Invalid || !pages.clone().any(|page| self.shown.has(page)) {
+        if access != Access::Invalid && is_fenced || !pages.clone().any(|page| self.shown.has(page)) {
             return Ok(());
         }
         // Nobody can take an entry out of another process's page table but together with the frame, and all others'.
@@ -87,7 +87,8 @@ impl Lent {
     /// An allocation is no more.
     pub fn forget(&mut self, layout: &Layout) {
         let frames = frames(layout, &(0..layout.blocks()));
-        self.guests.revoke(&frames);
+        // What cannot be revoked is nobody's content any more.
+        let _ = self.guests.revoke(&frames);
         self.shown.forget(frames.start / PAGE..frames.end / PAGE);
     }
 }

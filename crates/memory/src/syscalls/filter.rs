@@ -257,12 +257,13 @@ impl Program {
 
     /// Lets through what this crate does itself.
     fn comes_from_us(&mut self) {
-        let (upper, lower) = halves(super::stub::PAGE);
+        let stub = super::stub::PAGE;
+        let ((upper, lower), end) = (halves(stub), halves(stub + super::stub::PAGE_BYTES).1);
         self.emit(LOAD, INSTRUCTION + UPPER);
         self.branch(IF_EQUAL, upper, 0, 4);
         self.emit(LOAD, INSTRUCTION);
         self.branch(IF_AT_LEAST, lower, 0, 2);
-        self.branch(IF_AT_LEAST, lower + super::stub::PAGE_BYTES as u32, 1, 0);
+        self.branch(IF_AT_LEAST, end, 1, 0);
         self.emit(RETURN, ALLOW);
     }
 

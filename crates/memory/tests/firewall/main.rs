@@ -2,6 +2,7 @@
 //!
 //! Where it is Comb's filter of system calls that stops it, an importer is *covered*; where it is the kernel, it is not, and calls what it likes.
 #![expect(unsafe_code, reason = "the ways past a guard are system calls and raw stores")]
+#![expect(clippy::cast_possible_truncation, reason = "registers, of one machine")]
 
 mod descriptors;
 mod forks;

@@ -88,6 +88,13 @@ impl Line {
         (String::from_utf8_lossy(&bytes[..length]).into_owned(), descriptors)
     }
 
+    /// Words, or that nobody is there any more.
+    pub(crate) fn has_something(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::event::poll(&mut waiting, Some(&Timespec::default())) == Ok(1)
+    }
+
     #[track_caller]
     pub(crate) fn expect(&self, words: &str) {
         assert_eq!(self.hear().0, words);

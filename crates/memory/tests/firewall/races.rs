@@ -47,6 +47,19 @@ fn wait_for_a_store(exports: &mut Exports) {
     }
 }
 
+/// Until a thread of the importer waits in the kernel as nobody can disturb it.
+fn wait_until_it_stands_still(home: &Home) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    let threads = format!("/proc/{}/task", home.importer.child.id());
+    let stands = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") D "))
+    };
+    while !std::fs::read_dir(&threads).unwrap().flatten().any(stands) {
+        assert!(Instant::now() < limit, "it goes on");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn after_a_revoke_no_store_comes() {
     between(
@@ -168,6 +181,59 @@ fn an_importer_dies_while_rights_change() {
             |line| store_for_ever(&Importer::come_in(line), 20),
         );
     }
+}
+
+/// It moves guarded memory, so that nobody can fence it; and another process has the same memory, so that its end ends nothing.
+#[test]
+fn who_can_be_neither_fenced_nor_ended_has_nothing_left() {
+    extern "C" fn store_until_enough(importer: *mut libc::c_void) -> i32 {
+        // SAFETY: of the process whose memory this is, which stands still until it ends.
+        let importer = unsafe { &*importer.cast::<Importer>() };
+        for number in 1_u64.. {
+            let _ = careful_copy_to(&number.to_ne_bytes(), importer.page(GRANTED).wrapping_add(16));
+            if number == 1 {
+                importer.has_tried();
+            }
+            if number % 1024 == 0 && importer.line.has_something() {
+                break;
+            }
+        }
+        0
+    }
+    between(
+        "races::who_can_be_neither_fenced_nor_ended_has_nothing_left",
+        |home| {
+            home.usual();
+            home.exports.grant(1, range(40)).unwrap();
+            home.importer.expect("tried");
+            wait_for_a_store(&mut home.exports);
+            home.importer.is_to_be_killed();
+            wait_until_it_stands_still(home);
+            home.exports.revoke(&range(GRANTED));
+            nothing_comes(&mut home.exports, 1);
+            home.is_as_it_was();
+            assert_eq!(home.exports.grants(), 0, "nothing else is granted to it either");
+            home.exports.grant(1, range(GRANTED)).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            nothing_comes(&mut home.exports, 1);
+            // The one that is left stores for ever, and is stopped each time.
+            home.importer.say("enough");
+        },
+        |line| {
+            let importer = Importer::come_in(line);
+            let start = importer.page(40) as usize;
+            let stack = vec![0_u8; 256 << 10].leak();
+            let top = stack.as_mut_ptr().wrapping_add(stack.len() - 64);
+            let argument = std::ptr::from_ref(&importer).cast_mut().cast();
+            // SAFETY: a process with a stack of its own, that ends with the test's.
+            unsafe {
+                let child = libc::clone(store_until_enough, top.cast(), libc::CLONE_VM, argument);
+                assert!(child > 0);
+                let flags = libc::MREMAP_MAYMOVE;
+                libc::mremap(start as *mut _, 4096, 8192, flags);
+            }
+        },
+    );
 }
 
 /// A region that is no more: who has not heard of it yet is stopped all the same.

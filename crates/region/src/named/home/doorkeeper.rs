@@ -34,6 +34,8 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 const HOMECOMING_LIMIT: Duration = Duration::from_secs(5);
 /// What is under way takes some microseconds for each message.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
+/// Changes of an importer's page tables take microseconds. A process for which they take so long keeps all others waiting.
+const FENCE_LIMIT: Duration = Duration::from_secs(2);
 /// Blocks of a snapshot that are taken out at once: others are served in between.
 const BLOCKS_AT_ONCE: usize = 64;
 /// As many as can knock at once.
@@ -52,6 +54,8 @@ pub(super) fn keep(office: &Arc<Office>, door: &OwnedFd) {
         let mut sources = [PollFd::new(door, PollFlags::IN), PollFd::new(&office.kick, PollFlags::empty())];
         let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
         let _ = rustix::event::poll(&mut sources, Some(&limit));
+        // Whoever serves cannot look after itself.
+        comb_memory::guests::end_who_keeps_waiting(FENCE_LIMIT);
         let Ok(guest) = rustix::net::accept_with(door, SocketFlags::CLOEXEC) else { continue };
         if Arc::strong_count(&guests) > MOST_AT_THE_DOOR {
             let _ = protocol::send(&guest, &Answer::Refused("too many are at the door".to_owned()), &[]);
