@@ -6,7 +6,7 @@
 //!
 //! # The protocol
 //!
-//! [`careful`] begins a section, which may read a bounded number of times: linked structures may have loops. For each read:
+//! [`careful()`] begins a section, which may read a bounded number of times: linked structures may have loops. For each read:
 //!
 //! 1. The pointer leads to the cell that is being read, is aligned, and leads to the range that cell has published.
 //! 2. All is copied to private memory, and looked at there alone: sequence word, tag word, content, the sequence word again, the epoch word, in
@@ -133,7 +133,7 @@ pub fn careful<'a, S: Source + ?Sized, R>(source: &'a S, section: impl FnOnce(&C
     careful_within(source, READS, section)
 }
 
-/// As [`careful`], at most `reads` times, tries counted.
+/// As [`careful()`], at most `reads` times, tries counted.
 #[inline]
 pub fn careful_within<'a, S: Source + ?Sized, R>(
     source: &'a S,

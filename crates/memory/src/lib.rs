@@ -19,7 +19,7 @@
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
 //! | [`far`] | how does a cell name what it, or another, lets all read? |
 //! | [`published`] | how does it let them, and change that while they read? |
-//! | [`careful`] | how does one read it, of a cell that may be dead or mad? |
+//! | [`mod@careful`] | how does one read it, of a cell that may be dead or mad? |
 //! | [`mechanism`] | what can this kernel do for it? |
 
 mod access;

@@ -1,7 +1,7 @@
 //! What a cell lets all others read, as its owner has it.
 //!
 //! A file in memory, sealed so that nobody but its maker ever stores to it: peers map it read-only and look at it by *careful references*
-//! ([`crate::careful`]), without a word to the owner. It may be shortened: after the cell's death the host's agent cuts it to nothing, and it can never
+//! ([`mod@crate::careful`]), without a word to the owner. It may be shortened: after the cell's death the host's agent cuts it to nothing, and it can never
 //! grow again, so what is dead stays dead for all who read.
 //!
 //! The owner's part of the protocol (Hive §4.1):

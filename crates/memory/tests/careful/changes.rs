@@ -10,7 +10,7 @@ use crate::structures::{CELL, Page, Words, peer, published};
 
 /// Readers go on for so long, and until they have seen so many values: a machine that has no processor for them all shows them few.
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
-const ENOUGH: u64 = 100;
+const ENOUGH: u64 = 20;
 
 /// Far longer than that takes.
 const TOO_LONG: Duration = Duration::from_secs(60);
