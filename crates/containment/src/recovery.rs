@@ -157,11 +157,13 @@ impl Recovery {
             return;
         }
         let gone = self.living.iter().filter(|(cell, life)| living.get(cell) != Some(life));
-        self.dead.extend(gone.map(|(&cell, &life)| (cell, life)));
+        let gone: BTreeMap<CellId, Incarnation> = gone.map(|(&cell, &life)| (cell, life)).collect();
+        self.dead.extend(gone.iter().map(|(&cell, &life)| (cell, life)));
         (self.epoch, self.living, self.phase) = (epoch, living, Phase::CuttingOff);
-        // What comes from others for this view may have come already.
+        // What comes from others for this view may have come already. What a life said that is over does not hold for the next one.
         let members = &self.living;
-        self.reached.retain(|(cell, _), of| *of > epoch || *of == epoch && members.contains_key(cell));
+        let may_count = |cell: &CellId, of: u64| of > epoch || of == epoch && members.contains_key(cell);
+        self.reached.retain(|(cell, _), of| !gone.contains_key(cell) && may_count(cell, *of));
         self.events.push_back(Event::CutOff { epoch, dead: self.dead() });
     }
 
@@ -198,8 +200,8 @@ impl Recovery {
                 return Err(PeerError::TooEarly(from));
             }
         }
-        let last = self.reached.entry((from, barrier)).or_insert(epoch);
-        *last = epoch.max(*last);
+        // The last word counts, not the greatest: that could be one for all time, and the next life's words would be in vain.
+        self.reached.insert((from, barrier), epoch);
         self.go_on();
         Ok(())
     }

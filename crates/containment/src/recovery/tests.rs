@@ -123,6 +123,24 @@ fn views_come_to_some_earlier_and_never_count_backwards() {
     assert_eq!(events(&mut recovery), [], "a view without us is none of ours");
 }
 
+/// A cell said that it was at the barriers of the last view that there can be, and died. Whatever its next life said was less than that,
+/// and all waited for it.
+#[test]
+fn what_a_life_says_does_not_outlive_it() {
+    let mut recovery = settled();
+    recovery.handle(CellId(2), at(Barrier::First, u64::MAX)).unwrap();
+    recovery.handle(CellId(2), at(Barrier::Second, 2)).unwrap();
+    recovery.handle(CellId(3), at(Barrier::First, u64::MAX)).unwrap();
+    let again = |epoch| [(CellId(0), Incarnation(1)), (ME, Incarnation(1)), (CellId(2), Incarnation(epoch))];
+    recovery.view(2, &again(2));
+    assert_eq!(recovery.held_up_by().1, [CellId(0), ME, CellId(2)]);
+    recovery.handle(CellId(2), at(Barrier::First, 2)).unwrap();
+    // One that came and went unseen, too.
+    recovery.view(3, &cells(&[1, 3]));
+    recovery.handle(CellId(3), at(Barrier::First, 3)).unwrap();
+    assert_eq!(recovery.held_up_by().1, [ME]);
+}
+
 #[test]
 fn what_a_peer_may_not_say_is_refused_and_changes_nothing() {
     let mut recovery = settled();
