@@ -860,7 +860,8 @@ impl Daemon {
             );
             return;
         };
-        self.keeping.cell_ended(number);
+        // Nobody waits for that here.
+        drop(self.keeping.cell_ended(number));
         if let Some(connection) = connection {
             self.cell_connections.remove(&connection);
         }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use comb_net::agent::listener::Listener;
@@ -57,10 +58,14 @@ impl Keeping {
         locked(&self.shared.cells).insert(cell, (incarnation, process));
     }
 
-    /// A cell has ended: its process is gone. When this returns, nobody can load or store anything that was homed there.
-    pub fn cell_ended(&self, cell: u32) {
+    /// A cell has ended: its process is gone. When the thread has ended that this starts, nobody can load or store anything that was homed there. Without
+    /// a thread its frames stay as they are, and guarded: nobody is to have them again.
+    pub fn cell_ended(&self, cell: u32) -> std::io::Result<JoinHandle<()>> {
         locked(&self.shared.cells).remove(&cell);
-        locked(&self.shared.references).cell_ended(cell);
+        let ending = locked(&self.shared.references).cell_ends(cell);
+        let shared = Arc::clone(&self.shared);
+        let empty = move || ending.finish(&shared.references);
+        std::thread::Builder::new().name("comb-empties".to_owned()).spawn(empty)
     }
 
     /// How many regions there are references of, and how many importers.
@@ -148,7 +153,7 @@ mod tests {
         keeper.keep(reference, &[frames.file()]).unwrap();
         assert!(keeper.take().unwrap().is_empty(), "they are in use");
         assert_eq!(keeping.count(), (1, 0));
-        keeping.cell_ended(3);
+        keeping.cell_ended(3).unwrap().join().unwrap();
         assert_eq!((frames.resident_bytes(), keeping.count()), (0, (0, 0)), "nobody has imported them");
         drop(keeping);
         let _ = std::fs::remove_dir_all(&directory);

@@ -636,7 +636,8 @@ fn what_a_dead_home_leaves_is_emptied_and_guarded_until_its_importers_have_ended
     hands.iter().for_each(Process::stand_still);
     home.kill();
     assert_eq!(keeping.count(), (1, 2));
-    keeping.references.lock().unwrap().cell_ended(1);
+    let ending = keeping.references.lock().unwrap().cell_ends(1);
+    ending.finish(&keeping.references);
     // What a successor gets.
     let successor = RemoteKeeper::new(&scene.directory, 1, 2);
     let taken = successor.take().unwrap();

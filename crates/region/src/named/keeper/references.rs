@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comb_memory::{KeptGuard, Orphaned};
 use comb_net::agent::credentials;
@@ -14,7 +14,7 @@ use super::{Reference, Reply, Request, Taken};
 /// Of one cell: as many as processes can be attached to sixteen of its regions. Each is two descriptors of the agent's.
 const MOST_OF_A_CELL: usize = 4096;
 
-/// Second references. Whoever owns it tells it of cells that have ended.
+/// Second references. Whoever owns it says which cells have ended.
 #[derive(Debug, Default)]
 pub struct KeptReferences {
     /// In the order in which they came: there may be several of one place, of which the last is in use.
@@ -26,7 +26,7 @@ pub struct KeptReferences {
 struct Kept {
     cell: u32,
     region: u64,
-    frames: Orphaned,
+    frames: Arc<Orphaned>,
     importers: BTreeMap<u32, Importer>,
     stage: Stage,
 }
@@ -35,7 +35,9 @@ struct Kept {
 enum Stage {
     /// Its home is at work.
     Homed,
-    /// Its home is no more. The next may take it.
+    /// Its home is no more, and its frames are being emptied.
+    Ending,
+    /// They are. The next home may take it.
     Orphaned,
     /// Nobody is to have it again.
     Released,
@@ -78,7 +80,7 @@ impl KeptReferences {
                     known.stage = Stage::Homed;
                     return Ok(());
                 }
-                let (importers, stage) = (BTreeMap::new(), Stage::Homed);
+                let (importers, stage, frames) = (BTreeMap::new(), Stage::Homed, Arc::new(frames));
                 self.regions.push(Kept { cell, region, frames, importers, stage });
             }
             Reference::Guard { region, importer, address } => {
@@ -96,18 +98,22 @@ impl KeptReferences {
         self.regions.iter_mut().filter(move |kept| kept.cell == cell)
     }
 
-    /// A home has given a region up.
+    /// A home has given a region up, and emptied its frames.
     pub fn release(&mut self, cell: u32, region: u64) {
         for kept in self.of(cell).filter(|kept| kept.region == region && kept.stage == Stage::Homed) {
-            kept.leave(Stage::Released);
+            kept.stage = Stage::Released;
         }
         self.tidy();
     }
 
-    /// A cell has ended: no thread of it runs any more. When this returns, nobody has anything of its frames.
-    pub fn cell_ended(&mut self, cell: u32) {
-        self.of(cell).filter(|kept| kept.stage == Stage::Homed).for_each(|kept| kept.leave(Stage::Orphaned));
-        self.tidy();
+    /// A cell has ended: no thread of it runs any more. What its next life hands over from now on is its own.
+    pub fn cell_ends(&mut self, cell: u32) -> Ending {
+        let homed = self.of(cell).filter(|kept| kept.stage == Stage::Homed);
+        let frames = homed.map(|kept| {
+            kept.stage = Stage::Ending;
+            Arc::clone(&kept.frames)
+        });
+        Ending { frames: frames.collect() }
     }
 
     /// What an earlier life of the cell has left, as it can be handed over to the next. It is kept here, too.
@@ -129,7 +135,7 @@ impl KeptReferences {
     pub fn tidy(&mut self) {
         self.regions.retain_mut(|kept| {
             kept.importers.retain(|_, importer| !importer.is_gone());
-            kept.stage == Stage::Homed || !kept.importers.is_empty()
+            matches!(kept.stage, Stage::Homed | Stage::Ending) || !kept.importers.is_empty()
         });
     }
 
@@ -139,18 +145,38 @@ impl KeptReferences {
     }
 }
 
-impl Kept {
-    fn leave(&mut self, stage: Stage) {
-        self.stage = stage;
-        if let Err(error) = self.frames.empty() {
-            eprintln!("comb: frames of a cell that has ended stay as they are: {error}");
-        }
-    }
-}
-
 fn is_same(one: &Orphaned, other: &Orphaned) -> bool {
     let number = |frames: &Orphaned| rustix::fs::fstat(frames).map(|found| (found.st_dev, found.st_ino)).ok();
     number(one).is_some() && number(one) == number(other)
+}
+
+/// Frames of a cell that has ended.
+#[derive(Debug)]
+#[must_use = "they are to be emptied"]
+pub struct Ending {
+    frames: Vec<Arc<Orphaned>>,
+}
+
+impl Ending {
+    /// Empties them. When this returns, nobody has anything of them. That takes a third of a second for 256 MB that were in use: others are served meanwhile.
+    pub fn finish(self, references: &Mutex<KeptReferences>) {
+        for frames in &self.frames {
+            if let Err(error) = frames.empty() {
+                eprintln!("comb: frames of a cell that has ended stay as they are: {error}");
+            }
+        }
+        let mut references = locked(references);
+        for kept in &mut references.regions {
+            if self.frames.iter().any(|frames| Arc::ptr_eq(frames, &kept.frames)) {
+                kept.stage = Stage::Orphaned;
+            }
+        }
+        references.tidy();
+    }
+}
+
+fn locked(references: &Mutex<KeptReferences>) -> MutexGuard<'_, KeptReferences> {
+    references.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves a home until it hangs up. `is_cell` says whether a process is that life of that cell: others are hung up on.
