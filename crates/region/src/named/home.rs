@@ -12,11 +12,12 @@ use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use self::hearing::Held;
-use self::shared::Shared;
 pub use self::discarding::Discarded;
-pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::discarding::Recovering;
+pub(crate) use self::discarding::{DISCARDED, REMOVED};
+use self::hearing::Held;
+pub use self::reclaiming::{ClockHand, HomeMemory};
+use self::shared::Shared;
 use super::ENDPOINT;
 use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
@@ -30,6 +31,7 @@ mod discarding;
 mod doorkeeper;
 mod hearing;
 mod inheriting;
+mod reclaiming;
 mod shared;
 
 /// Messages that are taken before the lock is given to others for a moment.
@@ -174,12 +176,15 @@ impl Home {
             spawned.map(drop).map_err(|_| HomeError::System { doing: "no thread", source: Errno::AGAIN })
         };
         spawn("comb-regions", Box::new(move || ending_with_us(|| serving.serve())))?;
-        spawn("comb-door", Box::new(move || {
-            ending_with_us(|| {
-                inheriting::inherit(&keeping);
-                doorkeeper::keep(&keeping, &door);
-            });
-        }))?;
+        spawn(
+            "comb-door",
+            Box::new(move || {
+                ending_with_us(|| {
+                    inheriting::inherit(&keeping);
+                    doorkeeper::keep(&keeping, &door);
+                });
+            }),
+        )?;
         Ok(home)
     }
 }
