@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use comb_containment::To;
 use comb_containment::alerts::{self, Alerts, Finding};
 use comb_containment::recovery::{self, Recovery, Step};
-use comb_containment::To;
 use comb_membership::View;
 use comb_region::named::home::{Discarded, Home};
 use comb_types::{CellId, Incarnation, Time};
@@ -96,20 +96,31 @@ impl Containing {
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
         let before = std::mem::take(&mut self.living);
         self.living = living.iter().map(|&(cell, _)| cell).collect();
-        self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
+        let gone = before.into_iter().filter(|cell| !self.living.contains(cell));
+        let gone: Vec<CellId> = gone.collect();
+        if !gone.is_empty() {
+            self.entered_ns.get_or_insert_with(monotonic_ns);
+        }
+        self.gone.extend(gone);
         self.alerts.living(self.now(), &self.living);
-        self.entered_ns.get_or_insert_with(monotonic_ns);
         self.recovery.view(view.epoch.0, &living);
         self.watched = watch::watched_by(self.own, &self.living);
         self.suspicion = None;
         self.looks.retain(|look| self.living.contains(&look.suspect));
     }
 
+    /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.entered_ns.is_some()
+    }
+
     /// What another cell says of failures. `Err`: it cannot be, in words.
     pub(crate) fn hear(&mut self, from: CellId, message: &[u8]) -> Result<(), String> {
         let message = postcard::from_bytes(message).map_err(|_| "says what means nothing".to_owned())?;
         match message {
-            Message::Alert(alert) => self.alerts.handle(self.now(), from, alert).map_err(|error| error.to_string()),
+            Message::Alert(alert) => {
+                self.alerts.handle(self.now(), from, alert).map_err(|error| error.to_string())
+            }
             Message::Recovery(reached) => {
                 self.recovery.handle(from, reached).map_err(|error| error.to_string())
             }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::clock::monotonic_ns;
+use crate::hints::MOST_TASKS;
 use crate::watch::{Sight, Suspicion};
 
 /// Room for what a cell shows. Only what is used takes memory.
@@ -40,18 +41,85 @@ pub enum ShownError {
 pub struct Face {
     /// When the cell's loop came round last, on `CLOCK_MONOTONIC` of its host.
     pub moved_at_ns: u64,
-    /// Processor time that the supervisor has used.
+    /// Processor time that everything in it has used.
     pub used_ns: u64,
     /// Bytes of page frames that it has.
     pub frame_bytes: u64,
-    /// Bytes that it may have; 0: no limit.
+    /// Bytes that it should have at most; 0: no limit.
     pub most_bytes: u64,
     /// Its regions.
     pub regions: Far<RegionsShown>,
+    /// What else the policy wants to know. Apart, so that whoever watches the cell has little to read.
+    pub load: Far<Load>,
 }
 
 impl Structure for Face {
     const TAG: u32 = u32::from_le_bytes(*b"face");
+}
+
+/// What a cell has to do, and has done for the policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Bytes of its page frames that nobody may store to.
+    pub idle_bytes: u64,
+    /// Bytes of memory that processes of tasks have in it for themselves.
+    pub task_bytes: u64,
+    /// Processes of tasks.
+    pub processes: u64,
+    /// What it has done at the policy's word.
+    pub heeded: Heeded,
+    /// Its tasks: [`MOST_TASKS`] rows.
+    pub tasks: Far<TaskShown>,
+}
+
+impl Structure for Load {
+    const TAG: u32 = u32::from_le_bytes(*b"load");
+}
+
+/// What a cell has done because it was hinted, since it began.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Debug,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[repr(C)]
+pub struct Heeded {
+    /// Bytes of page frames that it has given back.
+    pub given_back_bytes: u64,
+    /// Bytes of tasks' memory that it has paged out.
+    pub paged_out_bytes: u64,
+    /// How often it has had a task wait.
+    pub waits: u64,
+    /// How often it has given a task other cores.
+    pub bindings: u64,
+}
+
+/// A task that has components in a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskShown {
+    /// Which; 0: the row shows nothing.
+    pub task: u32,
+    /// Components of it in all cells.
+    pub components: u32,
+    /// Cores that it wants for itself; 0: it wants none.
+    pub cores: u32,
+    /// Whether its components want to run at the same time, and to wait together: 1 or 0.
+    pub is_gang: u32,
+}
+
+impl Structure for TaskShown {
+    const TAG: u32 = u32::from_le_bytes(*b"task");
 }
 
 /// What this cell shows.
@@ -59,16 +127,27 @@ impl Structure for Face {
 pub struct Shown {
     published: Arc<Published>,
     face: Far<Face>,
+    load: Far<Load>,
+    tasks: Far<TaskShown>,
 }
 
 impl Shown {
     /// Makes the memory, and a face in it.
     pub fn create(own: CellId, incarnation: u64) -> Result<Self, ShownError> {
         let published = Published::create(own, Incarnation(incarnation), SHOWN_BYTES)?;
-        let face = Face { moved_at_ns: monotonic_ns(), used_ns: 0, frame_bytes: 0, most_bytes: 0, regions: Far::NONE };
+        let tasks = published.allocate_array(&[TaskShown::default(); MOST_TASKS])?;
+        let load = published.allocate(Load { tasks, ..Load::default() })?;
+        let face = Face {
+            moved_at_ns: monotonic_ns(),
+            used_ns: 0,
+            frame_bytes: 0,
+            most_bytes: 0,
+            regions: Far::NONE,
+            load,
+        };
         let face = published.allocate(face)?;
         published.set_root(face);
-        Ok(Self { published: Arc::new(published), face })
+        Ok(Self { published: Arc::new(published), face, load, tasks })
     }
 
     /// For others in this cell that have something to show.
@@ -92,6 +171,21 @@ impl Shown {
         self.published.update(self.face, change);
     }
 
+    /// What it has to do has changed. Where its tasks are listed stays.
+    pub fn set_load(&self, load: Load) {
+        self.published.update(self.load, |shown| *shown = Load { tasks: self.tasks, ..load });
+    }
+
+    /// Its tasks are these. There is room for [`MOST_TASKS`].
+    pub fn set_tasks(&self, tasks: &[TaskShown]) {
+        for at in 0..MOST_TASKS {
+            let row = tasks.get(at).copied().unwrap_or_default();
+            if self.published.get_element(self.tasks, at) != row {
+                self.published.update_element(self.tasks, at, |shown| *shown = row);
+            }
+        }
+    }
+
     /// Nothing here is to be believed any more.
     pub fn cut_off(&self) {
         self.published.cut_off();
@@ -112,7 +206,13 @@ struct Other {
 
 impl Others {
     /// A cell shows this.
-    pub fn see(&self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
+    pub fn see(
+        &self,
+        cell: CellId,
+        incarnation: u64,
+        process: u32,
+        file: &OwnedFd,
+    ) -> Result<(), CarefulError> {
         let shown = Peer::map(file, cell, Incarnation(incarnation))?;
         self.known().insert(cell, Arc::new(Other { process, shown }));
         Ok(())
@@ -141,6 +241,16 @@ impl Others {
         self.of(cell).map(|other| face_of(&other.shown))
     }
 
+    /// All that a cell shows of what it has to do; none if it has shown nothing yet.
+    pub fn load(&self, cell: CellId) -> Option<Result<(Face, Load, Vec<TaskShown>), CarefulError>> {
+        self.read(cell, |c| {
+            let face = c.read(c.root::<Face>()?)?;
+            let load = c.read(face.load)?;
+            let tasks = c.array(load.tasks, MOST_TASKS)?;
+            Ok((face, load, tasks.into_iter().filter(|row| row.task != 0).collect()))
+        })
+    }
+
     /// When a cell moved last, and its process; none if it has shown nothing yet.
     pub(crate) fn moved(&self, cell: CellId) -> Option<(u32, Result<u64, Finding>)> {
         let other = self.of(cell)?;
@@ -158,6 +268,7 @@ impl Others {
         let Some(other) = self.of(cell) else { return Ok(()) };
         let swept = careful(&other.shown, |c| {
             let face = c.read(c.root::<Face>()?)?;
+            c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
             if face.regions.is_none() { Ok(()) } else { check_regions(c, face.regions) }
         });
         match swept {
@@ -183,7 +294,10 @@ fn face_of(shown: &Peer) -> Result<Face, CarefulError> {
 
 /// Whether an error says something about the cell, and not about this one or the moment.
 fn is_suspicious(error: &CarefulError) -> bool {
-    !matches!(error, CarefulError::System { .. } | CarefulError::TooMany { .. } | CarefulError::Unstable { .. })
+    !matches!(
+        error,
+        CarefulError::System { .. } | CarefulError::TooMany { .. } | CarefulError::Unstable { .. }
+    )
 }
 
 /// What an error in a careful reference speaks for.
