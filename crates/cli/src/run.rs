@@ -83,6 +83,12 @@ pub(crate) struct Run {
     /// (see --checkpoint), else from the start
     #[arg(long)]
     restart: bool,
+    /// Its components run at the same time: they take turns with those of other such tasks where there are not cores enough for all
+    #[arg(long, conflicts_with = "hosts")]
+    gang: bool,
+    /// Have so many cores for itself, where there are others left [default: share them with all]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["hosts", "bind"], value_parser = clap::value_parser!(u32).range(1..=256))]
+    cores: Option<u32>,
     /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
     #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
     bind: Option<Binding>,
@@ -134,8 +140,11 @@ fn cells(text: &str) -> Result<Cells, &'static str> {
         "none" => Ok(Cells::None),
         "all" => Ok(Cells::These(Vec::new())),
         list => {
-            let numbers = list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<Vec<u32>>>();
-            numbers.map(Cells::These).ok_or("say cells as `comb ps` numbers them, such as 1,3; or all, or none")
+            let numbers =
+                list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<Vec<u32>>>();
+            numbers
+                .map(Cells::These)
+                .ok_or("say cells as `comb ps` numbers them, such as 1,3; or all, or none")
         }
     }
 }
@@ -213,10 +222,16 @@ impl Run {
             }
             task.hand_to(running.control());
             let ended = running.wait();
-            let lost = on_cells.as_ref().filter(|_| ended.interrupted.is_none()).and_then(|on_cells| on_cells.lost_with(&ended));
+            let lost = on_cells
+                .as_ref()
+                .filter(|_| ended.interrupted.is_none())
+                .and_then(|on_cells| on_cells.lost_with(&ended));
             match (lost, &ended.failed) {
                 (Some(cell), Some(failed)) => {
-                    eprintln!("comb: component {} (pid {}) was lost with cell {cell}; the task ends with it", failed.rank, failed.process);
+                    eprintln!(
+                        "comb: component {} (pid {}) was lost with cell {cell}; the task ends with it",
+                        failed.rank, failed.process
+                    );
                 }
                 _ => {
                     if let Some(sentence) = sentence(&ended) {
@@ -250,7 +265,9 @@ impl Run {
         let directory = RuntimeDirectory::from_environment()?;
         let is_there = directory.control_socket().exists();
         if self.cells.is_some() && !is_there {
-            return Err(Failure::new(format!("no agent is running in {directory}, so there are no cells: `comb up` starts them")));
+            return Err(Failure::new(format!(
+                "no agent is running in {directory}, so there are no cells: `comb up` starts them"
+            )));
         }
         Ok(is_there.then_some(directory))
     }
@@ -265,6 +282,8 @@ impl Run {
                 _ => Vec::new(),
             },
             restarts: 0,
+            cores: self.cores.unwrap_or(0),
+            gang: self.gang,
         }
     }
 

@@ -212,7 +212,8 @@ impl Cell {
 
     /// Whether it may be started by itself.
     pub(crate) fn may_start_again(&self, now: Instant) -> Result<(), String> {
-        let recently = self.begun.iter().filter(|begun| now.duration_since(**begun) < BEGINNINGS_WITHIN).count();
+        let recently =
+            self.begun.iter().filter(|begun| now.duration_since(**begun) < BEGINNINGS_WITHIN).count();
         if recently < MOST_BEGINNINGS {
             return Ok(());
         }
@@ -265,6 +266,10 @@ impl Cell {
             round_trips: self.round_trips,
             last_round_trip_ns: self.last_round_trip_ns,
             seen_ms_ago: self.seen.map(|seen| millis(seen.elapsed())),
+            heeded: self
+                .shown
+                .as_ref()
+                .and_then(|shown| shown.heeded(self.number, self.incarnation, self.pid)),
         }
     }
 }

@@ -7,24 +7,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_cell::clock::{monotonic_ns, span};
-use comb_cell::journal;
 use comb_cell::Beginning;
-use comb_cell::supervision::{Order, Recovered, Report};
+use comb_cell::clock::{monotonic_ns, span};
+use comb_cell::heeding;
+use comb_cell::hints::{MOST_TASKS as MOST_TASKS_TOLD, POLICY};
+use comb_cell::journal;
+use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::agent::{Limits, SameUser, Server};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::cell::{Cell, Running};
 use crate::backing::Shown;
+use crate::cell::{Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, Reply, Request, Status};
-use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
+use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
+use crate::waxing::Waxing;
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
@@ -118,6 +121,8 @@ enum Source {
     Cell(u64),
     /// A task's launcher.
     Task(u32),
+    /// The policy's process.
+    Policy,
 }
 
 impl Source {
@@ -131,6 +136,7 @@ impl Source {
             Self::Cell(connection) => (5, connection),
             Self::Signal => (6, 0),
             Self::Task(task) => (7, u64::from(task)),
+            Self::Policy => (8, 0),
         };
         kind << 56 | number
     }
@@ -146,6 +152,7 @@ impl Source {
             5 => Self::Cell(number),
             6 => Self::Signal,
             7 => Self::Task(u32::try_from(number).ok()?),
+            8 => Self::Policy,
             _ => return None,
         })
     }
@@ -160,6 +167,8 @@ struct CellConnection {
     since: Instant,
     /// Orders that its queue had no room for, each with the file that comes along.
     unsent: Vec<(Order, Option<Arc<OwnedFd>>)>,
+    /// The tasks that it was told of.
+    tasks: Vec<TaskHere>,
 }
 
 impl CellConnection {
@@ -173,7 +182,9 @@ impl CellConnection {
         // Only the last word on who is present counts, on each cell's end, and on what it shows. So the list of a cell that never
         // reads stays short.
         self.unsent.retain(|(unsent, _)| match (unsent, order) {
-            (Order::Peers { .. }, Order::Peers { .. }) => false,
+            (Order::Peers { .. }, Order::Peers { .. })
+            | (Order::Hints { .. }, Order::Hints { .. })
+            | (Order::Tasks { .. }, Order::Tasks { .. }) => false,
             (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
             | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
@@ -229,6 +240,7 @@ struct Daemon {
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
+    waxing: Waxing,
     ending: Option<Ending>,
 }
 
@@ -270,6 +282,7 @@ impl Daemon {
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
+            waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             ending: None,
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
@@ -359,6 +372,7 @@ impl Daemon {
             agent,
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             cells: self.cells.iter().map(Cell::state).collect(),
+            policy: self.waxing.incarnation,
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -394,9 +408,11 @@ impl Daemon {
                     Source::Command(connection) => self.hear_command(connection),
                     Source::Cell(connection) => self.hear_cell(connection),
                     Source::Task(task) => self.hear_task(task),
+                    Source::Policy => self.look_for_end_of_policy(),
                 }
             }
             self.answer_waits();
+            self.start_policy();
             self.drop_the_silent();
             if self.is_over() {
                 return self.finish();
@@ -408,7 +424,8 @@ impl Daemon {
         let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
         let pauses = [&self.control, &self.cells_listener].into_iter().filter_map(Listener::deadline);
         let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
-        self.waits.iter().map(Wait::deadline).chain(ending).chain(pauses).chain(silent).min()
+        let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
+        self.waits.iter().map(Wait::deadline).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
     /// Since when whoever has been silent longest has been so.
@@ -566,13 +583,17 @@ impl Daemon {
         for seat in self.tasks.values().flat_map(|task| &task.record.seats) {
             load.entry(seat.cell).and_modify(|count| *count += 1);
         }
-        let cells = tasks::deal(wanted.components, &load);
+        let cells = tasks::deal(wanted.components, &load, self.waxing.advice().as_ref());
         if cells.is_empty() {
             return Err("no cell is up: `comb ps` shows them, `comb cell start 1` starts one".to_owned());
         }
+        self.remove_cgroups_of_ended_tasks();
         let cgroup = |cell: u32| {
-            let parent = self.cgroup.as_ref()?;
-            Some(parent.path().join(format!("cell-{cell}/cgroup.procs")))
+            let parent = self.cgroup.as_ref()?.path().join(format!("cell-{cell}"));
+            // One of its own within the cell's: it can be told to wait as a whole.
+            let own = heeding::cgroup_of(&parent, wanted.task);
+            let is_there = own.is_dir() || std::fs::create_dir(&own).is_ok();
+            Some(if is_there { own } else { parent }.join("cgroup.procs"))
         };
         Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
     }
@@ -591,11 +612,40 @@ impl Daemon {
         {
             self.tasks.insert(number, Task::new(record.clone(), command.socket));
         }
+        self.tell_of_tasks();
     }
 
     fn hear_task(&mut self, number: u32) {
         if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
             self.tasks.remove(&number);
+            self.remove_cgroups_of_ended_tasks();
+        }
+        self.tell_of_tasks();
+    }
+
+    /// Those that still have processes are left for the next time.
+    fn remove_cgroups_of_ended_tasks(&self) {
+        for cell in self.cgroup.iter().flat_map(Cgroup::children) {
+            for own in cell.children() {
+                let name = own.path().file_name().and_then(|name| name.to_str());
+                let number = name.and_then(|name| name.strip_prefix("task-")?.parse().ok());
+                if number.is_some_and(|number| !self.tasks.contains_key(&number)) {
+                    own.remove();
+                }
+            }
+        }
+    }
+
+    /// Cells know which tasks they have.
+    fn tell_of_tasks(&mut self) {
+        for known in self.cell_connections.values_mut() {
+            let Some(cell) = known.cell.filter(|&cell| cell != POLICY.0) else { continue };
+            let tasks: Vec<_> =
+                self.tasks.values().filter_map(|task| task.in_cell(cell)).take(MOST_TASKS_TOLD).collect();
+            if known.tasks != tasks {
+                known.tasks.clone_from(&tasks);
+                known.tell(&Order::Tasks { tasks });
+            }
         }
     }
 
@@ -626,7 +676,14 @@ impl Daemon {
         self.cells[index].is_held = hold;
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         say(format_args!("killed cell {number} (process {pid})"));
-        Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new(), recovered: Vec::new() })
+        Ok(Awaited::Killed {
+            cell: number,
+            pid,
+            killed_at_ns,
+            peers,
+            noticed: Vec::new(),
+            recovered: Vec::new(),
+        })
     }
 
     fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
@@ -641,7 +698,8 @@ impl Daemon {
     /// A cell that comes in to those that live, or begins alone.
     fn start_beside_others(&mut self, index: usize) {
         let number = self.cells[index].number;
-        let others: Vec<u32> = self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
+        let others: Vec<u32> =
+            self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
         let beginning =
             if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
         self.start_cell(index, &beginning);
@@ -661,7 +719,8 @@ impl Daemon {
             directory: self.directory.to_string(),
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
         };
-        Status { agent, cells: self.cells.iter().map(|cell| cell.status(&self.cells)).collect() }
+        let cells = self.cells.iter().map(|cell| cell.status(&self.cells)).collect();
+        Status { agent, cells, wax: self.waxing.status() }
     }
 
     // ── cells ──
@@ -678,7 +737,8 @@ impl Daemon {
         self.next_connection += 1;
         if self.watch(&socket, Source::Cell(connection)).is_ok() {
             let since = Instant::now();
-            let fresh = CellConnection { socket, pid, cell: None, since, unsent: Vec::new() };
+            let fresh =
+                CellConnection { socket, pid, cell: None, since, unsent: Vec::new(), tasks: Vec::new() };
             self.cell_connections.insert(connection, fresh);
         }
     }
@@ -734,13 +794,26 @@ impl Daemon {
             record.seen = Some(Instant::now());
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
+            self.tell_of_hints(Some(connection));
+            self.tell_of_tasks();
             return Ok(());
+        }
+        if let Report::Policy { incarnation } = report {
+            if !self.waxing.hello(known.pid, incarnation, connection) {
+                return Err("it says that it is the policy, and is not".to_owned());
+            }
+            known.cell = Some(POLICY.0);
+            self.tell_what_others_show(connection);
+            return Ok(());
+        }
+        if self.waxing.is_on(connection) {
+            return self.hear_policy(&report, descriptors);
         }
         let cell = known.cell.ok_or("it did not say hello first")?;
         let Some(record) = self.cells.iter_mut().find(|other| other.number == cell) else { return Ok(()) };
         record.seen = Some(Instant::now());
         match report {
-            Report::Hello { .. } => {}
+            Report::Hello { .. } | Report::Policy { .. } => {}
             Report::Linked { peer } => {
                 if peer > crate::MOST_CELLS {
                     return Err(format!("it says that it has a channel to cell {peer}"));
@@ -759,7 +832,8 @@ impl Daemon {
             }
             Report::Shows => {
                 let file = descriptors.into_iter().next().ok_or("it shows nothing")?;
-                record.shown = Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
+                record.shown =
+                    Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
                 self.tell_of_what_shows(cell);
             }
             Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
@@ -787,7 +861,10 @@ impl Daemon {
         if !is_believed {
             return;
         }
-        say(format_args!("ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}", cell.pid));
+        say(format_args!(
+            "ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}",
+            cell.pid
+        ));
         cell.killed_at_ns.get_or_insert_with(monotonic_ns);
         cell.failing = Some(finding.to_owned());
         if let Some(running) = &cell.running {
@@ -796,6 +873,7 @@ impl Daemon {
     }
 
     fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
+        self.waxing.recovered(by);
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
@@ -820,7 +898,9 @@ impl Daemon {
             return;
         }
         if let Err(why) = cell.may_start_again(Instant::now()) {
-            return say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
+            return say(format_args!(
+                "cell {which} stays down: {why}; `comb cell start {which}` tries again"
+            ));
         }
         say(format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);
@@ -828,7 +908,9 @@ impl Daemon {
 
     /// What cells show goes to each of the others, once more after each hello.
     fn tell_of_what_shows(&mut self, number: u32) {
-        let Some(order) = self.cells.iter().find(|cell| cell.number == number).and_then(Cell::shows) else { return };
+        let Some(order) = self.cells.iter().find(|cell| cell.number == number).and_then(Cell::shows) else {
+            return;
+        };
         for known in self.cell_connections.values_mut() {
             if known.cell.is_some_and(|cell| cell != number) {
                 known.tell_with(&order.0, Some(Arc::clone(&order.1)));
@@ -870,6 +952,7 @@ impl Daemon {
         }
         self.cells[index].take_back();
         self.tasks.values().for_each(|task| task.lose(number));
+        self.waxing.lose(self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
         say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
@@ -895,6 +978,67 @@ impl Daemon {
         }
     }
 
+    // ── the policy ──
+
+    /// When all cells are as they are to be for a while.
+    fn start_policy(&mut self) {
+        let is_settled =
+            self.cells.iter().all(|cell| cell.running.is_none() || (cell.is_up() && cell.shows().is_some()));
+        let is_one_up = self.cells.iter().any(Cell::is_up);
+        if self.ending.is_some() || !is_settled || !is_one_up || !self.waxing.is_due(Instant::now()) {
+            return;
+        }
+        let started = self.waxing.start(&self.directory, self.cgroup.as_ref());
+        let event = epoll::EventData::new_u64(Source::Policy.token());
+        let watched =
+            started.and_then(|process| Ok(epoll::add(&self.epoll, process, event, epoll::EventFlags::IN)?));
+        if let Err(error) = watched {
+            self.waxing.end();
+            say(format_args!("the policy cannot be started: {error}"));
+        }
+        self.write_state();
+    }
+
+    fn hear_policy(&mut self, report: &Report, descriptors: Vec<OwnedFd>) -> Result<(), String> {
+        if *report == Report::Shows {
+            self.waxing.shows(descriptors.into_iter().next().ok_or("it shows nothing")?)?;
+            self.tell_of_hints(None);
+        }
+        Ok(())
+    }
+
+    /// Where hints are is told to one cell, or to all.
+    fn tell_of_hints(&mut self, to: Option<u64>) {
+        let Some((order, file)) = self.waxing.order() else { return };
+        for (connection, known) in &mut self.cell_connections {
+            let is_cell = known.cell.is_some_and(|cell| cell != POLICY.0);
+            if is_cell && to.is_none_or(|to| to == *connection) {
+                known.tell_with(&order, Some(Arc::clone(&file)));
+            }
+        }
+    }
+
+    fn look_for_end_of_policy(&mut self) {
+        if let Some(process) = self.waxing.process() {
+            let _ = epoll::delete(&self.epoll, process);
+        }
+        let (pid, incarnation) = (self.waxing.status().map(|status| status.pid), self.waxing.incarnation);
+        match self.waxing.take_end() {
+            Some((how, connection)) => {
+                if let Some(connection) = connection {
+                    self.cell_connections.remove(&connection);
+                }
+                let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+                say(format_args!("the policy{pid}, incarnation {incarnation}, is gone: {how}"));
+            }
+            None => {
+                if let Some(process) = self.waxing.process() {
+                    let _ = self.watch(process, Source::Policy);
+                }
+            }
+        }
+    }
+
     // ── the end ──
 
     fn end_all(&mut self, connection: Option<u64>) {
@@ -906,6 +1050,7 @@ impl Daemon {
         }
         ending.deadline = Some(Instant::now() + END_LIMIT);
         say("takes everything down");
+        self.waxing.end();
         let end = rustix::process::Signal::TERM.as_raw();
         self.tasks.values().for_each(|task| task.tell(&TaskOrder::End { signal: end }));
         for cell in &self.cells {

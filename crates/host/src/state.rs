@@ -20,6 +20,9 @@ pub struct State {
     pub cgroup: Option<PathBuf>,
     /// All cells, ended ones too.
     pub cells: Vec<CellState>,
+    /// Lives that the policy has had.
+    #[serde(default)]
+    pub policy: u64,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.
