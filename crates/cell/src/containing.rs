@@ -109,7 +109,11 @@ impl Containing {
     pub(crate) fn hear(&mut self, from: CellId, message: &[u8]) -> Result<(), String> {
         let message = postcard::from_bytes(message).map_err(|_| "says what means nothing".to_owned())?;
         match message {
-            Message::Alert(alert) => self.alerts.handle(self.now(), from, alert).map_err(|error| error.to_string()),
+            // Who does not live in our view may live in the next, and have heard of it first.
+            Message::Alert(alert) => match self.alerts.handle(self.now(), from, alert) {
+                Err(alerts::PeerError::NotLiving(_)) => Ok(()),
+                handled => handled.map_err(|error| error.to_string()),
+            },
             Message::Recovery(reached) => {
                 self.recovery.handle(from, reached).map_err(|error| error.to_string())
             }
@@ -147,6 +151,10 @@ impl Containing {
         if now >= self.next_watch {
             self.next_watch = now + TICK;
             self.watch(others);
+            for cell in home.take_guilty().into_iter().map(CellId) {
+                let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
+                self.hint(cell, finding.unwrap_or(Finding::Corrupt));
+            }
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
             self.alerts.handle_timeout(self.now());

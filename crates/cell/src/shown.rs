@@ -11,7 +11,8 @@ use std::time::Duration;
 use comb_containment::alerts::Finding;
 use comb_memory::careful::{Careful, CarefulError, Peer, careful};
 use comb_memory::{Far, Full, PublishError, Published, Structure};
-use comb_region::named::shown::{RegionsShown, check_regions};
+use comb_region::named::home::OtherCells;
+use comb_region::named::shown::{NodeShown, RegionsShown, Seen, walk};
 use comb_types::{CellId, Incarnation};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -107,13 +108,19 @@ pub struct Others {
 #[derive(Debug)]
 struct Other {
     process: u32,
-    shown: Peer,
+    shown: Arc<Peer>,
+}
+
+impl OtherCells for Others {
+    fn peer(&self, cell: CellId) -> Option<Arc<Peer>> {
+        self.of(cell).map(|other| Arc::clone(&other.shown))
+    }
 }
 
 impl Others {
     /// A cell shows this.
     pub fn see(&self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
-        let shown = Peer::map(file, cell, Incarnation(incarnation))?;
+        let shown = Arc::new(Peer::map(file, cell, Incarnation(incarnation))?);
         self.known().insert(cell, Arc::new(Other { process, shown }));
         Ok(())
     }
@@ -156,12 +163,32 @@ impl Others {
     /// Walks through all that a cell shows: the first rule that is broken. (What cannot be looked at now is not broken.)
     pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
         let Some(other) = self.of(cell) else { return Ok(()) };
-        let swept = careful(&other.shown, |c| {
+        let mut elsewhere = Vec::new();
+        let swept = careful(&*other.shown, |c| {
             let face = c.read(c.root::<Face>()?)?;
-            if face.regions.is_none() { Ok(()) } else { check_regions(c, face.regions) }
+            let see = |seen| {
+                if let Seen::Elsewhere(node) = seen {
+                    elsewhere.push(node);
+                }
+            };
+            if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
         });
+        // A pointer that leads astray is the fault of whoever has it.
+        let swept = swept.and_then(|()| elsewhere.into_iter().try_for_each(|node| self.check_node(cell, node)));
         match swept {
             Err(error) if is_suspicious(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_node(&self, holder: CellId, node: Far<NodeShown>) -> Result<(), CarefulError> {
+        match self.read(node.cell(), |c| c.read(node)) {
+            Some(Err(
+                CarefulError::WrongTag { .. } | CarefulError::Misaligned { .. } | CarefulError::OutOfRange { .. },
+            )) => {
+                Err(CarefulError::Broken { cell: holder, rule: "a pointer to another cell leads to a node there" })
+            }
+            // Its cell may be on its way out, or not be seen yet.
             _ => Ok(()),
         }
     }
@@ -173,7 +200,7 @@ impl Others {
 
     /// Reads what a cell shows; none if it has shown nothing yet.
     pub fn read<R>(&self, cell: CellId, section: impl FnOnce(&Careful<'_, Peer>) -> R) -> Option<R> {
-        self.of(cell).map(|other| careful(&other.shown, section))
+        self.of(cell).map(|other| careful(&*other.shown, section))
     }
 }
 

@@ -10,7 +10,7 @@ use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{Group, GroupError, GroupOptions, Names};
 use comb_membership::stack::Event;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
-use comb_region::named::home::{Home, HomeError, HomeOptions};
+use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
 use comb_types::{CellId, NodeId, Time};
 use comb_region::named::{Keeper, RemoteKeeper};
 use rustix::event::{PollFd, PollFlags, epoll};
@@ -161,7 +161,8 @@ impl Supervisor {
         let (cell, incarnation) = (options.number, options.incarnation);
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
         let published = Some(Arc::clone(shown.published()));
-        let of = HomeOptions { cell, incarnation, runtime, keeper, published };
+        let seen = Some(Arc::new(others.clone()) as Arc<dyn OtherCells>);
+        let of = HomeOptions { cell, incarnation, runtime, keeper, published, others: seen };
         let home = Home::begin(&agent, of)?;
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);

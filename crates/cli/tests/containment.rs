@@ -289,3 +289,85 @@ fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
     assert!(log.contains("the cells agree that cell 3 has failed: its tick stands still"), "{log}");
     assert!(!log.contains("cell 1 (process") && !log.contains("cell 2 (process"), "others have suffered: {log}");
 }
+
+/// A child has what its parent had when it was forked, wherever both live; neither sees what the other stores since. What a child has not got yet is lost with the
+/// cell that has it, and nothing else is. (Hive §5.3)
+#[test]
+fn children_of_regions_find_their_pages_in_other_cells() {
+    let comb = Comb::new("fork", 4);
+    comb.ok(&["region", "create", "parent", "--size", "1M", "--cell", "1"]);
+    let mut one = comb.servant(3, "parent");
+    assert_eq!(one.does("attach"), "done");
+    for page in 0..10 {
+        assert_eq!(one.does(&format!("store {page} {}", 100 + page)), "done");
+    }
+    comb.ok(&["region", "fork", "parent", "child", "--cell", "2"]);
+    assert_eq!(one.does("store 3 7"), "done");
+    let mut two = comb.servant(4, "child");
+    assert_eq!(two.does("attach"), "done");
+    for (page, value) in [(3, "103"), (4, "104"), (200, "0")] {
+        assert_eq!(two.does(&format!("load {page}")), value, "page {page}");
+    }
+    assert_eq!(two.does("store 5 8"), "done");
+    assert_eq!((one.does("load 5"), one.does("load 3")), ("105".to_owned(), "7".to_owned()));
+    // A child of the child: some of its pages are in its parent's cell, some in that one's parent's.
+    comb.ok(&["region", "fork", "child", "grandchild", "--cell", "3"]);
+    assert_eq!(two.does("store 5 9"), "done");
+    assert_eq!(one.does("store 6 9"), "done");
+    let mut three = comb.servant(4, "grandchild");
+    assert_eq!(three.does("attach"), "done");
+    for (page, value) in [(5, "8"), (6, "106"), (3, "103")] {
+        assert_eq!(three.does(&format!("load {page}")), value, "page {page}");
+    }
+    let task = comb.ok(&["task", "ls", "--json"]);
+    let task: Value = task
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|task| task["depends"].as_array().unwrap().len() == 4)
+        .unwrap_or_else(|| panic!("who uses the grandchild depends on all: {task}"));
+    assert!(task["depends"][0]["why"][0].as_str().unwrap().contains("has not got yet"), "{task}");
+    assert!(comb.run(&["region", "rm", "parent"]).stderr.starts_with(b"comb: "), "it has children");
+    // The cell at the top dies.
+    comb.ok(&["cell", "kill", "1", "--hold"]);
+    let told = two.does("load 8");
+    assert!(told.contains("is lost"), "{told}");
+    assert_eq!(two.does("load 4"), "104");
+    assert_eq!((three.does("load 6"), three.does("load 5")), ("106".to_owned(), "8".to_owned()));
+    assert_eq!(two.does("store 4 11"), "done");
+    drop((two, three));
+    let log = comb.log();
+    assert!(!log.contains("found it failed"), "a dead cell's orphans accuse nobody: {log}");
+}
+
+/// Whoever is forked again and again does not get slower and slower, and children that are gone leave nothing.
+#[test]
+fn a_region_is_forked_a_hundred_times() {
+    let comb = Comb::new("forks", 4);
+    comb.ok(&["region", "create", "r0", "--size", "1M", "--cell", "1"]);
+    let mut servant = comb.servant(4, "r0");
+    assert_eq!(servant.does("attach"), "done");
+    let mut parent = "r0".to_owned();
+    for turn in 0..100 {
+        assert_eq!(servant.does(&format!("store {} {turn}", turn % 20)), "done");
+        let (child, cell) = (format!("r{}", turn + 1), (turn % 4 + 1).to_string());
+        comb.ok(&["region", "fork", &parent, &child, "--cell", &cell]);
+        if turn % 2 == 1 {
+            // The line goes on from the child.
+            servant = comb.servant(4, &child);
+            assert_eq!(servant.does("attach"), "done");
+            parent = child;
+        }
+    }
+    let mut last = comb.servant(2, "r100");
+    assert_eq!(last.does("attach"), "done");
+    for page in 0..20 {
+        assert_eq!(last.does(&format!("load {page}")), (80 + page).to_string(), "page {page}");
+    }
+    for turn in (1..=100).rev() {
+        comb.ok(&["region", "rm", &format!("r{turn}"), "--force"]);
+    }
+    let listed = comb.ok(&["region", "ls", "--json"]);
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    let nodes: Value = serde_json::from_str(listed.trim()).unwrap();
+    assert_eq!(nodes["state"]["nodes"], 0, "{nodes}");
+}

@@ -860,6 +860,8 @@ impl Daemon {
             );
             return;
         };
+        // What it shows goes before its frames are emptied: whoever reads these looks at that once more.
+        self.cells[index].take_back();
         // Nobody waits for that here.
         drop(self.keeping.cell_ended(number));
         if let Some(connection) = connection {
@@ -868,7 +870,6 @@ impl Daemon {
         if self.ending.is_some() {
             return;
         }
-        self.cells[index].take_back();
         self.tasks.values().for_each(|task| task.lose(number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();

@@ -65,6 +65,11 @@ impl Exports {
         let _ = self.frames.punch(0, self.bytes);
     }
 
+    /// By which other homes read what is there, and no more: a descriptor that neither stores nor maps to store.
+    pub fn file_to_read(&self) -> BorrowedFd<'_> {
+        self.frames.to_read().expect("they are guarded")
+    }
+
     /// What importers map.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.frames.file()

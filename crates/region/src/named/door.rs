@@ -34,6 +34,8 @@ pub struct Wanted {
     pub sparse: bool,
     /// Where it was saved, if it is to contain that.
     pub from: Option<PathBuf>,
+    /// The region whose child it is to be: it contains what that does at this moment.
+    pub parent: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,6 +59,20 @@ pub(crate) enum Knock {
         name: String,
         directory: PathBuf,
     },
+    /// Of another home: a child of a region of this one is to be there.
+    Fork {
+        name: String,
+        cell: u32,
+    },
+    /// Of another home: it wants to read what a node has.
+    Node {
+        node: u64,
+    },
+    /// Of another home: a child is no more.
+    ForkEnded {
+        node: u64,
+        cell: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -78,6 +94,14 @@ pub(crate) enum Answer {
         number: u64,
         pages: u64,
     },
+    /// With the descriptors of the node.
+    Forked {
+        entry: Entry,
+        node: u64,
+    },
+    /// With its descriptors.
+    Node,
+    Noted,
 }
 
 /// A region, as its home sees it.
@@ -101,6 +125,10 @@ pub struct Status {
     pub resident_bytes: u64,
     /// The processes that have it attached.
     pub processes: Vec<u32>,
+    /// The cells in which what it has not got yet is looked for.
+    pub ancestors: Vec<u32>,
+    /// How often it has been forked, as far as there are children.
+    pub nodes: u64,
 }
 
 /// Why a home did not do it.
@@ -200,6 +228,27 @@ impl Ask {
             Answer::Removed { attached } => Ok(attached),
             _ => Err(self.strange()),
         }
+    }
+
+    /// A region is to have a child in a cell: what it is like, where its node is, and by what that is read.
+    pub(crate) fn fork(&self, name: &str, cell: u32) -> Result<(Entry, u64, Vec<OwnedFd>), AskError> {
+        match self.ask(&Knock::Fork { name: name.to_owned(), cell }, &[])? {
+            (Answer::Forked { entry, node }, files) => Ok((entry, node, files)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// By what a node is read.
+    pub(crate) fn node(&self, node: u64) -> Result<Vec<OwnedFd>, AskError> {
+        match self.ask(&Knock::Node { node }, &[])? {
+            (Answer::Node, files) => Ok(files),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// A child of a node is no more.
+    pub(crate) fn fork_ended(&self, node: u64, cell: u32) -> Result<(), AskError> {
+        self.ask(&Knock::ForkEnded { node, cell }, &[]).map(drop)
     }
 
     /// What the cell's regions are doing.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use self::hearing::Held;
 use self::shared::Shared;
 pub use self::discarding::Discarded;
+pub use self::forking::OtherCells;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::discarding::Recovering;
 use super::ENDPOINT;
@@ -28,6 +29,7 @@ mod belonging;
 mod body;
 mod discarding;
 mod doorkeeper;
+mod forking;
 mod hearing;
 mod inheriting;
 mod shared;
@@ -78,6 +80,8 @@ pub struct HomeOptions {
     pub runtime: PathBuf,
     /// Where other cells read what it shows of its regions, if they do.
     pub published: Option<Arc<Published>>,
+    /// What other cells show, if it is seen.
+    pub others: Option<Arc<dyn OtherCells>>,
     /// Who keeps second references. Without one, importers of a home that dies may store to its frames until they have heard of that.
     pub keeper: Option<Arc<dyn Keeper>>,
 }
@@ -192,6 +196,12 @@ fn ending_with_us(run: impl FnOnce()) {
 }
 
 impl Home {
+    /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
+    pub fn take_guilty(&self) -> Vec<u32> {
+        let mut books = self.office.books();
+        books.regions.values_mut().flat_map(|region| std::mem::take(&mut region.body.guilty)).collect()
+    }
+
     /// Where the list of its regions is, for other cells.
     pub fn shown(&self) -> Option<Far<RegionsShown>> {
         self.office.books().showing.as_ref().map(Showing::list)

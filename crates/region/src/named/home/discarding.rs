@@ -73,6 +73,11 @@ impl Home {
                 region.detach(peers, number);
             }
         }
+        books.with_nodes(|books| {
+            for region in books.regions.values_mut() {
+                dead.iter().for_each(|&cell| region.body.forks.cell_ended(cell));
+            }
+        });
     }
 
     /// Throws away what the dead could have damaged. `None`: others have blocks of such regions alone, which come home first; ask again soon.

@@ -299,7 +299,7 @@ mod tests {
                 Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms, image: 0 };
             let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
             let entry = Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
-            let mut region = Shared::new(entry).unwrap();
+            let mut region = Shared::new(entry, None).unwrap();
             for (rank, imports, to_store) in
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {

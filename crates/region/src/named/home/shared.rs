@@ -1,13 +1,15 @@
 //! One region at its home.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
-use comb_memory::{Exports, MemoryError};
+use comb_memory::{Exports, MemoryError, Published};
 
 use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
 use super::discarding::Suspect;
+use super::forking::{Ancestors, Forks};
 use crate::named::door::Status;
 use crate::named::register::Entry;
 use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
@@ -42,7 +44,7 @@ pub(super) struct Late {
 }
 
 impl Shared {
-    pub(super) fn new(entry: Entry) -> Result<Self, MemoryError> {
+    pub(super) fn new(entry: Entry, published: Option<Arc<Published>>) -> Result<Self, MemoryError> {
         let allocation = entry.allocation;
         let layout = allocation.layout().expect("checked before it got a name");
         let protocol = protocol_of(&entry);
@@ -58,6 +60,9 @@ impl Shared {
             changed: BTreeSet::new(),
             used: BTreeSet::new(),
             snapshot: None,
+            ancestors: None,
+            forks: Forks::new(published),
+            guilty: Vec::new(),
         };
         let saved = crate::named::saving::Saved::default();
         Ok(Self {
@@ -139,6 +144,9 @@ impl Shared {
         number: u32,
         message: Message<'_>,
     ) -> Result<(), PeerError> {
+        if message.block.0 < self.body.layout.blocks() {
+            self.body.get_from_ancestors(message.block.0);
+        }
         let mut at = At::new(&mut self.body, peers);
         let heard = self.protocol.on_message(&mut at, CellId(number), message);
         drop(at);
@@ -199,6 +207,7 @@ impl Shared {
         is_store: bool,
         wishes: u64,
     ) {
+        self.body.get_from_ancestors(block.0);
         if self.body.lost.contains_key(&block.0) {
             return self.answer(peers, of, token, LOST, 0);
         }
@@ -214,7 +223,7 @@ impl Shared {
         } else {
             let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
             let end = (block.0 + most).min(self.body.layout.blocks());
-            let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid;
+            let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid && self.body.is_got(block);
             let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
             range.end = self.body.range(shown).end;
             self.body.exports.show(importer, range.clone())
@@ -297,6 +306,7 @@ impl Shared {
     /// It stands still: this is the moment. `is_whole`: of all that was ever used, not of what has changed alone.
     /// What it is of.
     pub(super) fn begin_snapshot(&mut self, is_whole: bool) -> BTreeSet<u64> {
+        self.get_all_from_ancestors();
         let end = self.body.layout.frame_bytes();
         self.body.exports.revoke(&(0..end));
         let changed = std::mem::take(&mut self.body.changed);
@@ -305,6 +315,13 @@ impl Shared {
         let left: BTreeSet<u64> = left.into_iter().filter(|block| !lost.contains_key(block)).collect();
         self.body.snapshot = Some(Snapshot { left: left.clone(), kept: BTreeMap::new() });
         left
+    }
+
+    /// What is saved, or forked too often, has all of its own.
+    pub(super) fn get_all_from_ancestors(&mut self) {
+        if self.body.ancestors.is_some() {
+            (0..self.body.layout.blocks()).for_each(|block| self.body.get_from_ancestors(block));
+        }
     }
 
     /// Rights may be given again. What was asked for meanwhile.
@@ -356,6 +373,8 @@ impl Shared {
             lost: self.body.lost.len() as u64,
             waiting: self.body.waiting.iter().filter(|(_, waiter)| waiter.is_thread()).count() as u64,
             resident_bytes: self.body.exports.resident_bytes(),
+            ancestors: self.body.ancestors.iter().flat_map(Ancestors::cells).collect(),
+            nodes: self.body.forks.count() as u64,
             processes: self.body.attachments.values().map(|attachment| attachment.process).collect(),
         }
     }
@@ -375,7 +394,9 @@ fn protocol_of(entry: &Entry) -> Stache {
 impl super::Filled for Shared {
     /// Before anybody is attached.
     fn refill(&mut self, at: u64, content: &[u8]) {
-        self.body.used.insert(at / self.body.block_bytes());
+        let block = at / self.body.block_bytes();
+        self.body.used.insert(block);
+        self.body.forks.wants(block);
         self.body.exports.copy_in(at, content);
     }
 }
