@@ -765,7 +765,12 @@ impl Daemon {
             Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {
-                self.restart(which, &format!("cell {cell}, the recovery master, finds it fit"));
+                let why = format!("cell {cell}, the recovery master, finds it fit");
+                self.restart(which, &why);
+                // Lives that came and went between two views are in no cell's memory.
+                let gone: Vec<u32> =
+                    self.cells.iter().filter(|cell| cell.running.is_none()).map(|cell| cell.number).collect();
+                gone.into_iter().for_each(|other| self.restart(other, &why));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use comb_memory::{Exports, Far, Full, Published};
@@ -18,6 +18,7 @@ pub use self::discarding::Discarded;
 pub use self::forking::OtherCells;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::discarding::Recovering;
+use self::forking::Guilty;
 use super::ENDPOINT;
 use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
@@ -102,6 +103,7 @@ struct Office {
     /// Wakes whoever sleeps here.
     kick: OwnedFd,
     is_over: AtomicBool,
+    guilty: Guilty,
 }
 
 impl std::fmt::Debug for Office {
@@ -168,7 +170,8 @@ impl Home {
             closed: Vec::new(),
         };
         let is_over = AtomicBool::new(false);
-        let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
+        let guilty = Guilty::default();
+        let office = Office { options, register, books: Mutex::new(books), event, kick, is_over, guilty };
         inheriting::forget_the_lost(&office)?;
         let home = Self { office: Arc::new(office) };
         let door = doorkeeper::listen(&home.office).map_err(system("cannot listen at the door"))?;
@@ -198,8 +201,7 @@ fn ending_with_us(run: impl FnOnce()) {
 impl Home {
     /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
     pub fn take_guilty(&self) -> Vec<u32> {
-        let mut books = self.office.books();
-        books.regions.values_mut().flat_map(|region| std::mem::take(&mut region.body.guilty)).collect()
+        self.office.guilty.take()
     }
 
     /// Where the list of its regions is, for other cells.
@@ -253,6 +255,15 @@ impl Books {
 }
 
 impl Office {
+    /// Unless somebody is at work.
+    fn books_at_once(&self) -> Option<MutexGuard<'_, Books>> {
+        match self.books.try_lock() {
+            Ok(books) => Some(books),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -75,8 +75,6 @@ pub(super) struct Body {
     pub(super) ancestors: Option<Ancestors>,
     /// What was forked from here.
     pub(super) forks: Forks,
-    /// Cells of which something was read that cannot be.
-    pub(super) guilty: Vec<u32>,
 }
 
 /// A region's content at one moment, while it is written to files.
@@ -142,9 +140,7 @@ impl Body {
             }
             Err(error) => {
                 eprintln!("comb: block {block} is lost: {error}");
-                let guilty = error.guilty();
-                self.guilty.extend(guilty);
-                self.lost.insert(block, guilty.map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
+                self.lost.insert(block, error.guilty().map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
             }
         }
     }

@@ -52,11 +52,12 @@ pub(super) struct Recovering {
 
 impl Home {
     /// From when this returns on no process of these cells can store to anything here, and nobody is given a right. May be said again, with others.
-    pub fn cut_off(&self, dead: &[u32]) {
+    /// `None`, of this and the other steps: the home is at work; ask again soon. Whoever asks has others to watch over, and does not wait.
+    pub fn cut_off(&self, dead: &[u32]) -> Option<()> {
         if dead.is_empty() {
-            return;
+            return Some(());
         }
-        let mut books = self.office.books();
+        let mut books = self.office.books_at_once()?;
         let Books { regions, peers, recovering, .. } = &mut *books;
         let recovering = recovering.get_or_insert(Recovering { dead: BTreeSet::new(), recalled: None });
         recovering.dead.extend(dead);
@@ -78,6 +79,7 @@ impl Home {
                 dead.iter().for_each(|&cell| region.body.forks.cell_ended(cell));
             }
         });
+        Some(())
     }
 
     /// Throws away what the dead could have damaged. `None`: others have blocks of such regions alone, which come home first; ask again soon.
@@ -85,7 +87,7 @@ impl Home {
         if dead.is_empty() {
             return Some(Discarded::default());
         }
-        let mut books = self.office.books();
+        let mut books = self.office.books_at_once()?;
         let since = books.recovering.as_mut()?.recalled.get_or_insert_with(Instant::now).to_owned();
         let is_patient = since.elapsed() < HOMECOMING_LIMIT;
         let Books { regions, peers, .. } = &mut *books;
@@ -109,10 +111,10 @@ impl Home {
     }
 
     /// It is over: rights are given again.
-    pub fn resume(&self) {
-        let mut books = self.office.books();
+    pub fn resume(&self) -> Option<()> {
+        let mut books = self.office.books_at_once()?;
         if books.recovering.take().is_none() {
-            return;
+            return Some(());
         }
         let offsets: Vec<u64> = books.regions.keys().copied().collect();
         for offset in offsets {
@@ -125,6 +127,7 @@ impl Home {
         }
         drop(books);
         self.office.kick();
+        Some(())
     }
 }
 

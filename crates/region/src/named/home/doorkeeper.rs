@@ -156,6 +156,9 @@ impl Guest<'_> {
     /// Another home is to have a child of a region.
     fn fork(&self, who: &Credentials, name: &str, cell: u32) -> Result<(Answer, Vec<OwnedFd>), String> {
         of_a_cell(who)?;
+        if self.office.books().named(name)?.is_too_deep() {
+            self.get_from_ancestors(name)?;
+        }
         let offset = self.freeze(who, name)?;
         let forked = self.at_one_moment(offset, name, |region| {
             let end = region.body.layout.frame_bytes();
@@ -196,7 +199,7 @@ impl Guest<'_> {
         others: Arc<dyn OtherCells>,
     ) -> Result<Ancestors, String> {
         let strange = || format!("{node} came without its descriptors");
-        let mut ancestors = Ancestors::new(node, published, others);
+        let mut ancestors = Ancestors::new(node, published, others, self.office.guilty.clone());
         ancestors.files.insert(node, NodeFiles::of(files).ok_or_else(strange)?);
         for above in ancestors.chain().map_err(|error| error.to_string())?.into_iter().skip(1) {
             let files = Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above.offset));
@@ -419,6 +422,15 @@ impl Guest<'_> {
         Ok(attached)
     }
 
+    /// Blocks that are still with ancestors come here a few at a time, so that nobody else has to wait for that.
+    fn get_from_ancestors(&self, name: &str) -> Result<(), String> {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.office.books().named(name)?.get_some_from_ancestors(from);
+        }
+        Ok(())
+    }
+
     /// A region stands still from now on: where it begins.
     fn freeze(&self, who: &Credentials, name: &str) -> Result<u64, String> {
         let mut books = self.office.books();
@@ -472,6 +484,7 @@ impl Guest<'_> {
     }
 
     fn save(&self, who: &Credentials, name: &str, directory: &Path) -> Result<(u64, u64), String> {
+        self.get_from_ancestors(name)?;
         let offset = self.freeze(who, name)?;
         let mut saving = self.at_one_moment(offset, name, |region| {
             let mut begun = saving::Saving::begin(directory, &region.entry, &region.saved);

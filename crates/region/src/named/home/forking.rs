@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comb_containment::CellId;
 use comb_containment::tree::{self, Found, LookupError, NodeHead, Nodes, Place};
@@ -81,6 +81,22 @@ pub(super) struct Ancestors {
     others: Arc<dyn OtherCells>,
     /// Blocks that were looked for.
     looked: BTreeSet<u64>,
+    guilty: Guilty,
+}
+
+/// Cells of which something was read that cannot be, until somebody takes that in. Not under the home's lock: whoever watches over cells never waits for
+/// what a home does.
+#[derive(Clone, Default)]
+pub(super) struct Guilty(Arc<Mutex<Vec<u32>>>);
+
+impl Guilty {
+    fn cells(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.cells())
+    }
 }
 
 /// The ways to a node: this cell's own memory, and others'.
@@ -136,8 +152,13 @@ impl NodeFiles {
 }
 
 impl Ancestors {
-    pub(super) fn new(parent: tree::Far, own: Arc<Published>, others: Arc<dyn OtherCells>) -> Self {
-        Self { parent, files: BTreeMap::new(), own, others, looked: BTreeSet::new() }
+    pub(super) fn new(
+        parent: tree::Far,
+        own: Arc<Published>,
+        others: Arc<dyn OtherCells>,
+        guilty: Guilty,
+    ) -> Self {
+        Self { parent, files: BTreeMap::new(), own, others, looked: BTreeSet::new(), guilty }
     }
 
     /// All nodes from the parent upwards.
@@ -165,8 +186,9 @@ impl Ancestors {
             return Ok(None);
         }
         let found = self.look(block, bytes).map_err(|error| self.whose(error));
-        if found.is_err() {
+        if let Err(error) = &found {
             self.looked.remove(&block);
+            self.guilty.cells().extend(error.guilty());
         }
         found
     }
@@ -437,9 +459,13 @@ impl Office {
 
 impl Shared {
     /// Who is forked again and again gets all that it has not got, before the way up is too long.
-    pub(super) fn stay_shallow(&mut self) {
+    pub(super) fn is_too_deep(&self) -> bool {
         let chain = self.body.ancestors.as_ref().map(|ancestors| ancestors.chain().map_or(0, |chain| chain.len()));
-        if chain.is_some_and(|nodes| nodes + self.body.forks.count() + 2 >= MOST_NODES) {
+        chain.is_some_and(|nodes| nodes + self.body.forks.count() + 2 >= MOST_NODES)
+    }
+
+    pub(super) fn stay_shallow(&mut self) {
+        if self.is_too_deep() {
             self.get_all_from_ancestors();
             self.body.ancestors = None;
         }

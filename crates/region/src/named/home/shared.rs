@@ -20,6 +20,9 @@ use crate::wire::{Head, Kind};
 /// The most blocks that an importer is shown at once.
 pub(in crate::named) const MOST_SHOWN_BYTES: u64 = 2 << 20;
 
+/// So many take a fraction of a millisecond, and in between others are served.
+const BLOCKS_GOT_AT_ONCE: u64 = 64;
+
 /// A region, with its protocol.
 pub(super) struct Shared {
     pub(super) entry: Entry,
@@ -62,7 +65,6 @@ impl Shared {
             snapshot: None,
             ancestors: None,
             forks: Forks::new(published),
-            guilty: Vec::new(),
         };
         let saved = crate::named::saving::Saved::default();
         Ok(Self {
@@ -317,10 +319,19 @@ impl Shared {
         left
     }
 
-    /// What is saved, or forked too often, has all of its own.
+    /// What is saved, or forked too often, has all of its own. Some blocks from `from` on; where to go on, if there are more.
+    pub(super) fn get_some_from_ancestors(&mut self, from: u64) -> Option<u64> {
+        self.body.ancestors.as_ref()?;
+        let (end, blocks) = (from + BLOCKS_GOT_AT_ONCE, self.body.layout.blocks());
+        (from..end.min(blocks)).for_each(|block| self.body.get_from_ancestors(block));
+        (end < blocks).then_some(end)
+    }
+
+    /// The same of all that are left: few, if they were got before.
     pub(super) fn get_all_from_ancestors(&mut self) {
-        if self.body.ancestors.is_some() {
-            (0..self.body.layout.blocks()).for_each(|block| self.body.get_from_ancestors(block));
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.get_some_from_ancestors(from);
         }
     }
 
