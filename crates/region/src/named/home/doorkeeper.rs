@@ -160,10 +160,11 @@ impl Guest<'_> {
             self.get_from_ancestors(name)?;
         }
         let offset = self.freeze(who, name)?;
+        let mut left = None;
         let forked = self.at_one_moment(offset, name, |region| {
             let end = region.body.layout.frame_bytes();
             region.body.exports.revoke(&(0..end));
-            region.stay_shallow();
+            left = region.stay_shallow()?;
             let (body, entry) = (&mut region.body, region.entry.clone());
             let parent = body.ancestors.as_ref().map(|ancestors| ancestors.parent);
             let node = body.forks.split(body.layout.blocks(), parent, cell)?;
@@ -171,6 +172,9 @@ impl Guest<'_> {
             Ok((Answer::Forked { entry, node }, files))
         })?;
         self.office.books().with_nodes(|_| ());
+        if let Some(left) = left {
+            self.office.leave_parent(&left);
+        }
         Ok(forked)
     }
 

@@ -464,10 +464,19 @@ impl Shared {
         chain.is_some_and(|nodes| nodes + self.body.forks.count() + 2 >= MOST_NODES)
     }
 
-    pub(super) fn stay_shallow(&mut self) {
-        if self.is_too_deep() {
-            self.get_all_from_ancestors();
-            self.body.ancestors = None;
+    /// What it needs no more: its parent's home is to be told. An error if what was forked from it needs that still.
+    pub(super) fn stay_shallow(&mut self) -> Result<Option<Ancestors>, String> {
+        let nodes = self.body.forks.count();
+        if nodes + 2 >= MOST_NODES || nodes > 0 && self.is_too_deep() {
+            return Err(format!(
+                "{} has children of {nodes} moments: fork one of them instead, or remove some",
+                self.entry.name
+            ));
         }
+        if !self.is_too_deep() {
+            return Ok(None);
+        }
+        self.get_all_from_ancestors();
+        Ok(self.body.ancestors.take())
     }
 }
