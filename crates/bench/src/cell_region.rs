@@ -39,7 +39,14 @@ impl Cell {
         let socket = cell.directory.join("agent.sock");
         cell.agent = Some(Server::bind(&socket, Box::new(SameUser), Limits::default())?);
         let agent = Agent::connect(&socket, "cell-1")?;
-        let options = HomeOptions { cell: 1, incarnation: 1, runtime: cell.directory.clone(), keeper: None, published: None, others: None };
+        let options = HomeOptions {
+            cell: 1,
+            incarnation: 1,
+            runtime: cell.directory.clone(),
+            keeper: None,
+            published: None,
+            others: None,
+        };
         cell.home = Some(Home::begin(&agent, options)?);
         for name in [STORED, EMPTY] {
             let wanted = Wanted {
@@ -50,7 +57,7 @@ impl Cell {
                 mode: Mode::default(),
                 sparse: true,
                 from: None,
-            parent: None,
+                parent: None,
             };
             Ask::at(&cell.directory, 1)?.create(&wanted)?;
         }

@@ -395,7 +395,14 @@ impl Comb {
         let socket = directory.0.join("agent.sock");
         let agent = Server::bind(&socket, Box::new(SameUser), Limits::default()).unwrap();
         let cell = Agent::connect(&socket, "cell-1").unwrap();
-        let options = HomeOptions { cell: 1, incarnation: 1, runtime: directory.0.clone(), keeper: None, published: None, others: None };
+        let options = HomeOptions {
+            cell: 1,
+            incarnation: 1,
+            runtime: directory.0.clone(),
+            keeper: None,
+            published: None,
+            others: None,
+        };
         let home = Home::begin(&cell, options).unwrap();
         Self { directory, home: Some(home), _agent: agent }
     }

@@ -222,7 +222,8 @@ impl Desk {
         let far = Far::<Word>::alleged(caller, offset);
         let words = self.others.read(caller, |c| c.array(far, bytes.div_ceil(8)));
         let words = words.ok_or_else(|| format!("nothing of {caller} is seen here"))?;
-        let mut shown: Vec<u8> = words.map_err(|error| error.to_string())?.iter().flat_map(|word| word.0).collect();
+        let mut shown: Vec<u8> =
+            words.map_err(|error| error.to_string())?.iter().flat_map(|word| word.0).collect();
         if shown.len() < bytes {
             return Err("its arguments are shorter than it says".to_owned());
         }
@@ -372,7 +373,8 @@ impl Pool {
 
     fn put(&mut self, channel: ChannelKey, call: u64, job: Job) -> Result<(), String> {
         while self.workers < WORKERS {
-            let (jobs, result, event) = (Arc::clone(&self.jobs), self.result.clone(), Arc::clone(&self.event));
+            let (jobs, result, event) =
+                (Arc::clone(&self.jobs), self.result.clone(), Arc::clone(&self.event));
             let works = move || work(&jobs, &result, &event);
             let spawned = std::thread::Builder::new().name("comb-calls".to_owned()).spawn(works);
             match spawned {

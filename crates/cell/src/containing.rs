@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use comb_containment::To;
 use comb_containment::alerts::{self, Alerts, Finding};
 use comb_containment::recovery::{self, Recovery, Step};
-use comb_containment::To;
 use comb_membership::View;
 use comb_region::named::home::{Discarded, Home};
 use comb_types::{CellId, Incarnation, Time};
@@ -101,7 +101,8 @@ impl Containing {
         self.entered_ns.get_or_insert_with(monotonic_ns);
         self.recovery.view(view.epoch.0, &living);
         // Steps begin anew, but what is over is over.
-        self.under_way = self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
+        self.under_way =
+            self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
         self.watched = watch::watched_by(self.own, &self.living);
         self.suspicion = None;
         self.looks.retain(|look| self.living.contains(&look.suspect));
@@ -296,7 +297,7 @@ impl Containing {
     }
 
     /// What is to be said to another cell, or to all.
-    pub(crate) fn to_send(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
+    pub(crate) fn transmits(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
         let mut messages = Vec::new();
         let pack = |message: &Message| postcard::to_allocvec(message).expect("plain data");
         let whom = |to| match to {

@@ -177,7 +177,8 @@ impl Links {
     /// Channels that others opened to us since we looked.
     fn meet_newcomers(&mut self) {
         let endpoint = self.active.endpoint();
-        let unknown: Vec<ChannelKey> = endpoint.channels().filter(|key| !self.cells.contains_key(key)).collect();
+        let unknown: Vec<ChannelKey> =
+            endpoint.channels().filter(|key| !self.cells.contains_key(key)).collect();
         for key in unknown {
             let _ = self.active.accept(Duration::ZERO);
             let address = self.active.endpoint().peer(key).unwrap_or_default().to_owned();

@@ -55,7 +55,8 @@ mod tests {
                 // Each sees the other.
                 others[2 - number as usize].see(CellId(number), 1, std::process::id(), &file).unwrap();
                 let process = agent.connect(&process_name(number)).unwrap();
-                let mut desk = Desk::new(shown.published().clone(), others[number as usize - 1].clone()).unwrap();
+                let mut desk =
+                    Desk::new(shown.published().clone(), others[number as usize - 1].clone()).unwrap();
                 offer(&mut desk);
                 desk.offer(9, Box::new(|_, _| Served::Refused("not today".to_owned())));
                 desk.offer(10, Box::new(|_, _| Served::Later(Box::new(|| Err("not even later".to_owned())))));
@@ -100,7 +101,9 @@ mod tests {
         assert_eq!(pair.call(ECHO, b"some", LIMIT), Ok(b"some".to_vec()));
         assert_eq!(pair.call(9, &[], LIMIT), Err(CallError::Refused("not today".to_owned())));
         assert_eq!(pair.call(10, &[], LIMIT), Err(CallError::Refused("not even later".to_owned())));
-        assert!(matches!(pair.call(77, &[], LIMIT), Err(CallError::Refused(why)) if why.contains("no procedure 77")));
+        assert!(
+            matches!(pair.call(77, &[], LIMIT), Err(CallError::Refused(why)) if why.contains("no procedure 77"))
+        );
         let short = Duration::from_millis(20);
         assert_eq!(pair.call(11, &[], short), Err(CallError::Late(short)));
         // And goes on after that.
@@ -117,7 +120,9 @@ mod tests {
                 break Some(answer);
             }
         };
-        assert!(answer.is_none_or(|answer| matches!(answer, Err(CallError::Gone(_) | CallError::Unreachable))));
+        assert!(
+            answer.is_none_or(|answer| matches!(answer, Err(CallError::Gone(_) | CallError::Unreachable)))
+        );
     }
 
     #[test]
@@ -135,6 +140,8 @@ mod tests {
         }
         // The caller's memory is cut off meanwhile.
         pair.cells[1].1.cut_off();
-        assert!(matches!(pair.call(NULL, &long[1..], LIMIT), Err(CallError::Refused(why)) if why.contains("cut itself off")));
+        assert!(
+            matches!(pair.call(NULL, &long[1..], LIMIT), Err(CallError::Refused(why)) if why.contains("cut itself off"))
+        );
     }
 }

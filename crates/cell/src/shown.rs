@@ -66,7 +66,13 @@ impl Shown {
     /// Makes the memory, and a face in it.
     pub fn create(own: CellId, incarnation: u64) -> Result<Self, ShownError> {
         let published = Published::create(own, Incarnation(incarnation), SHOWN_BYTES)?;
-        let face = Face { moved_at_ns: monotonic_ns(), used_ns: 0, frame_bytes: 0, most_bytes: 0, regions: Far::NONE };
+        let face = Face {
+            moved_at_ns: monotonic_ns(),
+            used_ns: 0,
+            frame_bytes: 0,
+            most_bytes: 0,
+            regions: Far::NONE,
+        };
         let face = published.allocate(face)?;
         published.set_root(face);
         Ok(Self { published: Arc::new(published), face })
@@ -119,7 +125,13 @@ impl OtherCells for Others {
 
 impl Others {
     /// A cell shows this.
-    pub fn see(&self, cell: CellId, incarnation: u64, process: u32, file: &OwnedFd) -> Result<(), CarefulError> {
+    pub fn see(
+        &self,
+        cell: CellId,
+        incarnation: u64,
+        process: u32,
+        file: &OwnedFd,
+    ) -> Result<(), CarefulError> {
         let shown = Arc::new(Peer::map(file, cell, Incarnation(incarnation))?);
         self.known().insert(cell, Arc::new(Other { process, shown }));
         Ok(())
@@ -174,7 +186,8 @@ impl Others {
             if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
         });
         // A pointer that leads astray is the fault of whoever has it.
-        let swept = swept.and_then(|()| elsewhere.into_iter().try_for_each(|node| self.check_node(cell, node)));
+        let swept =
+            swept.and_then(|()| elsewhere.into_iter().try_for_each(|node| self.check_node(cell, node)));
         match swept {
             Err(error) if is_suspicious(&error) => Err(error),
             _ => Ok(()),
@@ -184,10 +197,13 @@ impl Others {
     fn check_node(&self, holder: CellId, node: Far<NodeShown>) -> Result<(), CarefulError> {
         match self.read(node.cell(), |c| c.read(node)) {
             Some(Err(
-                CarefulError::WrongTag { .. } | CarefulError::Misaligned { .. } | CarefulError::OutOfRange { .. },
-            )) => {
-                Err(CarefulError::Broken { cell: holder, rule: "a pointer to another cell leads to a node there" })
-            }
+                CarefulError::WrongTag { .. }
+                | CarefulError::Misaligned { .. }
+                | CarefulError::OutOfRange { .. },
+            )) => Err(CarefulError::Broken {
+                cell: holder,
+                rule: "a pointer to another cell leads to a node there",
+            }),
             // Its cell may be on its way out, or not be seen yet.
             _ => Ok(()),
         }
@@ -210,7 +226,10 @@ fn face_of(shown: &Peer) -> Result<Face, CarefulError> {
 
 /// Whether an error says something about the cell, and not about this one or the moment.
 fn is_suspicious(error: &CarefulError) -> bool {
-    !matches!(error, CarefulError::System { .. } | CarefulError::TooMany { .. } | CarefulError::Unstable { .. })
+    !matches!(
+        error,
+        CarefulError::System { .. } | CarefulError::TooMany { .. } | CarefulError::Unstable { .. }
+    )
 }
 
 /// What an error in a careful reference speaks for.

@@ -1,8 +1,8 @@
 //! The process that acts for a cell: one thread, one loop, asleep unless somebody has something to say.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use comb_group::{Group, GroupError, GroupOptions, Names};
 use comb_membership::stack::Event;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
-use comb_types::{CellId, NodeId, Time};
 use comb_region::named::{Keeper, RemoteKeeper};
+use comb_types::{CellId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
@@ -21,11 +21,11 @@ use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
 use crate::journal;
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
-use crate::{notice, procedures};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{Order, Report, WIRE, process_name};
 use crate::watch::TICK;
+use crate::{notice, procedures};
 
 /// How often a cell asks its peers whether they are there.
 const BEAT_INTERVAL: Duration = Duration::from_millis(100);
@@ -254,12 +254,10 @@ impl Supervisor {
 
     fn wait(&mut self, limit: Duration) -> Result<(), SupervisorError> {
         let calls = self.links.desk().event().try_clone_to_owned();
-        let calls = calls.map_err(|_| SupervisorError::System { doing: "cannot wait", source: Errno::MFILE })?;
+        let calls =
+            calls.map_err(|_| SupervisorError::System { doing: "cannot wait", source: Errno::MFILE })?;
         let group = self.group.endpoint();
-        let events = [
-            self.links.event_descriptor(),
-            group.event_descriptor().expect("made with events"),
-        ];
+        let events = [self.links.event_descriptor(), group.event_descriptor().expect("made with events")];
         let mut waiting: Vec<PollFd<'_>> = Vec::with_capacity(4);
         let sources = events.iter().copied().chain([calls.as_fd()]).chain(self.superior.descriptor());
         waiting.extend(sources.map(|source: BorrowedFd<'_>| PollFd::from_borrowed_fd(source, PollFlags::IN)));
@@ -290,7 +288,9 @@ impl Supervisor {
                     self.ends.lives(cell);
                     self.unsettled.insert(cell);
                 }
-                News::Ended { cell, address, cause, at_ns } => self.channel_ended(cell, address, &cause, at_ns),
+                News::Ended { cell, address, cause, at_ns } => {
+                    self.channel_ended(cell, address, &cause, at_ns);
+                }
                 News::Stranger(address) => {
                     self.say(format_args!("closed a channel that {address} opened: it is no cell"));
                 }
@@ -306,7 +306,8 @@ impl Supervisor {
         let unreached: Vec<NodeId> = self.group.unreached().collect();
         let is_in = |cell: &CellId| {
             let node = NodeId(cell.0);
-            self.group.view().is_some_and(|view| view.nodes().any(|other| other == node)) && !unreached.contains(&node)
+            self.group.view().is_some_and(|view| view.nodes().any(|other| other == node))
+                && !unreached.contains(&node)
         };
         let settled: Vec<CellId> = self.unsettled.iter().copied().filter(is_in).collect();
         for cell in settled {
@@ -375,7 +376,7 @@ impl Supervisor {
         };
         self.containing.late(&late);
         self.containing.work(&self.others, &self.home);
-        for (to, message) in self.containing.to_send() {
+        for (to, message) in self.containing.transmits() {
             match to {
                 Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
                 None => {
@@ -482,11 +483,8 @@ impl Environment for Ends {
 }
 
 fn join(agent: &Agent, options: &CellOptions) -> Result<Group, GroupError> {
-    let names = Names {
-        process: "cell-".to_owned(),
-        endpoint: GROUP_ENDPOINT.to_owned(),
-        ..Names::default()
-    };
+    let names =
+        Names { process: "cell-".to_owned(), endpoint: GROUP_ENDPOINT.to_owned(), ..Names::default() };
     let endpoint = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
     let group = GroupOptions { names, config: Default::default(), endpoint };
     let nodes = |cells: &[u32]| cells.iter().map(|&cell| NodeId(cell)).collect::<Vec<_>>();

@@ -136,8 +136,13 @@ mod tests {
 
     #[test]
     fn a_kill_is_told_with_the_slowest_peer() {
-        let mut killed =
-            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)], recovered: Vec::new() };
+        let mut killed = Killed {
+            cell: 2,
+            pid: 1234,
+            peers: 3,
+            noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)],
+            recovered: Vec::new(),
+        };
         assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
         killed.noticed.clear();
         assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));

@@ -195,7 +195,13 @@ impl Create {
     }
 }
 
-fn fork(directory: &RuntimeDirectory, parent: String, name: String, cell: Option<u32>, mode: Mode) -> Outcome {
+fn fork(
+    directory: &RuntimeDirectory,
+    parent: String,
+    name: String,
+    cell: Option<u32>,
+    mode: Mode,
+) -> Outcome {
     let cell = match cell {
         Some(cell) => cell,
         None => least_used(directory)?,

@@ -134,8 +134,11 @@ fn cells(text: &str) -> Result<Cells, &'static str> {
         "none" => Ok(Cells::None),
         "all" => Ok(Cells::These(Vec::new())),
         list => {
-            let numbers = list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<Vec<u32>>>();
-            numbers.map(Cells::These).ok_or("say cells as `comb ps` numbers them, such as 1,3; or all, or none")
+            let numbers =
+                list.split(',').map(|number| number.trim().parse().ok()).collect::<Option<Vec<u32>>>();
+            numbers
+                .map(Cells::These)
+                .ok_or("say cells as `comb ps` numbers them, such as 1,3; or all, or none")
         }
     }
 }
@@ -213,10 +216,16 @@ impl Run {
             }
             task.hand_to(running.control());
             let ended = running.wait();
-            let lost = on_cells.as_ref().filter(|_| ended.interrupted.is_none()).and_then(|on_cells| on_cells.lost_with(&ended));
+            let lost = on_cells
+                .as_ref()
+                .filter(|_| ended.interrupted.is_none())
+                .and_then(|on_cells| on_cells.lost_with(&ended));
             match (lost, &ended.failed) {
                 (Some(cell), Some(failed)) => {
-                    eprintln!("comb: component {} (pid {}) was lost with cell {cell}; the task ends with it", failed.rank, failed.process);
+                    eprintln!(
+                        "comb: component {} (pid {}) was lost with cell {cell}; the task ends with it",
+                        failed.rank, failed.process
+                    );
                 }
                 _ => {
                     if let Some(sentence) = sentence(&ended) {
@@ -250,7 +259,9 @@ impl Run {
         let directory = RuntimeDirectory::from_environment()?;
         let is_there = directory.control_socket().exists();
         if self.cells.is_some() && !is_there {
-            return Err(Failure::new(format!("no agent is running in {directory}, so there are no cells: `comb up` starts them")));
+            return Err(Failure::new(format!(
+                "no agent is running in {directory}, so there are no cells: `comb up` starts them"
+            )));
         }
         Ok(is_there.then_some(directory))
     }

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use comb_cell::clock::span;
-use comb_containment::dependencies::{Dependencies, Reason};
 use comb_containment::CellId;
+use comb_containment::dependencies::{Dependencies, Reason};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, Reply, Request};
 use comb_host::tasks::TaskRecord;
@@ -86,10 +86,13 @@ fn tasks(directory: &RuntimeDirectory) -> Result<Vec<TaskRecord>, Failure> {
 
 /// What the homes of regions say of each that lives.
 fn regions(directory: &RuntimeDirectory) -> Result<Vec<(u32, Status)>, Failure> {
-    let Reply::Status(status) = agent::ask(directory, &Request::Status)? else { return Err(agent::unexpected()) };
+    let Reply::Status(status) = agent::ask(directory, &Request::Status)? else {
+        return Err(agent::unexpected());
+    };
     let homes: std::collections::BTreeSet<u32> =
         Register::of(directory.path()).all()?.iter().map(|entry| entry.cell).collect();
-    let living = status.cells.iter().filter(|cell| cell.state == CellCondition::Up && homes.contains(&cell.cell));
+    let living =
+        status.cells.iter().filter(|cell| cell.state == CellCondition::Up && homes.contains(&cell.cell));
     let mut regions = Vec::new();
     for cell in living {
         // One that is dying is depended on for a moment only.
@@ -189,7 +192,8 @@ fn object(task: &TaskRecord, regions: &[(u32, Status)]) -> serde_json::Value {
 fn show(directory: &RuntimeDirectory, number: u32, json: bool) -> Outcome {
     let tasks = tasks(directory)?;
     let task = tasks.iter().find(|task| task.wanted.task == number);
-    let task = task.ok_or_else(|| Failure::new(format!("there is no task {number}: `comb task ls` shows them")))?;
+    let task =
+        task.ok_or_else(|| Failure::new(format!("there is no task {number}: `comb task ls` shows them")))?;
     let regions = regions(directory)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&object(task, &regions))?);
@@ -200,7 +204,8 @@ fn show(directory: &RuntimeDirectory, number: u32, json: bool) -> Outcome {
 }
 
 fn text(task: &TaskRecord, regions: &[(u32, Status)]) -> String {
-    let mut text = format!("task {}: {}\nruns for {}", task.wanted.task, task.wanted.program.join(" "), age(task));
+    let mut text =
+        format!("task {}: {}\nruns for {}", task.wanted.task, task.wanted.program.join(" "), age(task));
     match task.wanted.restarts {
         0 => {}
         1 => text.push_str(", started again once"),
@@ -255,7 +260,11 @@ mod tests {
         };
         let regions = [(4, status("table", &[101, 5])), (2, status("other", &[9]))];
         let text = text(&task, &regions);
-        for line in ["0          1     100", "1                component 0 runs there", "4                region table lives there (component 1)"] {
+        for line in [
+            "0          1     100",
+            "1                component 0 runs there",
+            "4                region table lives there (component 1)",
+        ] {
             assert!(text.contains(line), "{line:?} in\n{text}");
         }
         let (depends, _) = dependencies(&task, &regions);

@@ -119,7 +119,8 @@ impl Comb {
     fn wait_for_life(&self, cell: usize, incarnation: u64) {
         self.wait_for("another life of the cell", || {
             let status = self.status(cell);
-            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3).then_some(())
+            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3)
+                .then_some(())
         });
     }
 
@@ -128,7 +129,10 @@ impl Comb {
         let program = std::env::current_exe().unwrap();
         let cells = cell.to_string();
         let mut command = self.command(&["run", "-n", "1", "--cells", &cells, "--"]);
-        command.arg(program).args(["--exact", "servant", "--nocapture", "--test-threads=1"]).env(NAME, region);
+        command
+            .arg(program)
+            .args(["--exact", "servant", "--nocapture", "--test-threads=1"])
+            .env(NAME, region);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (asks, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Servant { child, asks, says }
@@ -287,7 +291,10 @@ fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
     }
     let log = comb.log();
     assert!(log.contains("the cells agree that cell 3 has failed: its tick stands still"), "{log}");
-    assert!(!log.contains("cell 1 (process") && !log.contains("cell 2 (process"), "others have suffered: {log}");
+    assert!(
+        !log.contains("cell 1 (process") && !log.contains("cell 2 (process"),
+        "others have suffered: {log}"
+    );
 }
 
 /// A child has what its parent had when it was forked, wherever both live; neither sees what the other stores since. What a child has not got yet is lost with the

@@ -212,7 +212,8 @@ impl Cell {
 
     /// Whether it may be started by itself.
     pub(crate) fn may_start_again(&self, now: Instant) -> Result<(), String> {
-        let recently = self.begun.iter().filter(|begun| now.duration_since(**begun) < BEGINNINGS_WITHIN).count();
+        let recently =
+            self.begun.iter().filter(|begun| now.duration_since(**begun) < BEGINNINGS_WITHIN).count();
         if recently < MOST_BEGINNINGS {
             return Ok(());
         }

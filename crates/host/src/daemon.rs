@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_cell::Beginning;
 use comb_cell::clock::{monotonic_ns, span};
 use comb_cell::journal;
-use comb_cell::Beginning;
 use comb_cell::supervision::{Order, Recovered, Report};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
@@ -17,13 +17,13 @@ use comb_net::agent::{Limits, SameUser, Server};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::cell::{Cell, Running};
 use crate::backing::Shown;
+use crate::cell::{Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, Reply, Request, Status};
-use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
+use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
@@ -626,7 +626,14 @@ impl Daemon {
         self.cells[index].is_held = hold;
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         say(format_args!("killed cell {number} (process {pid})"));
-        Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new(), recovered: Vec::new() })
+        Ok(Awaited::Killed {
+            cell: number,
+            pid,
+            killed_at_ns,
+            peers,
+            noticed: Vec::new(),
+            recovered: Vec::new(),
+        })
     }
 
     fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
@@ -641,7 +648,8 @@ impl Daemon {
     /// A cell that comes in to those that live, or begins alone.
     fn start_beside_others(&mut self, index: usize) {
         let number = self.cells[index].number;
-        let others: Vec<u32> = self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
+        let others: Vec<u32> =
+            self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
         let beginning =
             if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
         self.start_cell(index, &beginning);
@@ -759,7 +767,8 @@ impl Daemon {
             }
             Report::Shows => {
                 let file = descriptors.into_iter().next().ok_or("it shows nothing")?;
-                record.shown = Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
+                record.shown =
+                    Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
                 self.tell_of_what_shows(cell);
             }
             Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
@@ -792,7 +801,10 @@ impl Daemon {
         if !is_believed {
             return;
         }
-        say(format_args!("ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}", cell.pid));
+        say(format_args!(
+            "ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}",
+            cell.pid
+        ));
         cell.killed_at_ns.get_or_insert_with(monotonic_ns);
         cell.failing = Some(finding.to_owned());
         if let Some(running) = &cell.running {
@@ -825,7 +837,9 @@ impl Daemon {
             return;
         }
         if let Err(why) = cell.may_start_again(Instant::now()) {
-            return say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
+            return say(format_args!(
+                "cell {which} stays down: {why}; `comb cell start {which}` tries again"
+            ));
         }
         say(format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);
@@ -833,7 +847,9 @@ impl Daemon {
 
     /// What cells show goes to each of the others, once more after each hello.
     fn tell_of_what_shows(&mut self, number: u32) {
-        let Some(order) = self.cells.iter().find(|cell| cell.number == number).and_then(Cell::shows) else { return };
+        let Some(order) = self.cells.iter().find(|cell| cell.number == number).and_then(Cell::shows) else {
+            return;
+        };
         for known in self.cell_connections.values_mut() {
             if known.cell.is_some_and(|cell| cell != number) {
                 known.tell_with(&order.0, Some(Arc::clone(&order.1)));

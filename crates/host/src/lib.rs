@@ -4,11 +4,11 @@
 //! found, [`keeping`] holds second references for the cells' homes, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
 //! [`signals`] the system's side.
 
+mod backing;
 mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
-mod backing;
 pub mod keeping;
 pub mod process;
 pub mod remains;

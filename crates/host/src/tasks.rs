@@ -93,7 +93,8 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(record: TaskRecord, socket: OwnedFd) -> Self {
         let mut task = Self { record, socket, processes: BTreeMap::new() };
-        let known: Vec<(u32, u32)> = (0..).zip(&task.record.seats).map(|(rank, seat)| (rank, seat.process)).collect();
+        let known: Vec<(u32, u32)> =
+            (0..).zip(&task.record.seats).map(|(rank, seat)| (rank, seat.process)).collect();
         for (rank, process) in known.into_iter().filter(|(_, process)| *process != 0) {
             task.began(rank, process);
         }
@@ -129,7 +130,9 @@ impl Task {
         let mut is_hit = false;
         for (rank, seat) in (0..).zip(&self.record.seats).filter(|(_, seat)| seat.cell == cell) {
             is_hit = true;
-            if seat.process != 0 && let Some(descriptor) = self.processes.get(&rank) {
+            if seat.process != 0
+                && let Some(descriptor) = self.processes.get(&rank)
+            {
                 process::kill(descriptor);
             }
         }
@@ -219,7 +222,9 @@ impl Places {
 
     /// An agent that has been started anew is told what there is.
     fn find_again(&mut self) {
-        if let Ok((socket, Reply::Placed { .. })) = hold(&self.directory, &Request::Resume(self.record.clone())) {
+        if let Ok((socket, Reply::Placed { .. })) =
+            hold(&self.directory, &Request::Resume(self.record.clone()))
+        {
             self.socket = Some(socket);
         }
     }

@@ -12,13 +12,13 @@ use comb_net::{Agent, EndpointOptions, Geometry, RequestError};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
+pub use self::discarding::Discarded;
+use self::discarding::Recovering;
+pub(crate) use self::discarding::{DISCARDED, REMOVED};
+use self::forking::Guilty;
+pub use self::forking::OtherCells;
 use self::hearing::Held;
 use self::shared::Shared;
-pub use self::discarding::Discarded;
-pub use self::forking::OtherCells;
-pub(crate) use self::discarding::{DISCARDED, REMOVED};
-use self::discarding::Recovering;
-use self::forking::Guilty;
 use super::ENDPOINT;
 use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
@@ -181,12 +181,15 @@ impl Home {
             spawned.map(drop).map_err(|_| HomeError::System { doing: "no thread", source: Errno::AGAIN })
         };
         spawn("comb-regions", Box::new(move || ending_with_us(|| serving.serve())))?;
-        spawn("comb-door", Box::new(move || {
-            ending_with_us(|| {
-                inheriting::inherit(&keeping);
-                doorkeeper::keep(&keeping, &door);
-            });
-        }))?;
+        spawn(
+            "comb-door",
+            Box::new(move || {
+                ending_with_us(|| {
+                    inheriting::inherit(&keeping);
+                    doorkeeper::keep(&keeping, &door);
+                });
+            }),
+        )?;
         Ok(home)
     }
 }

@@ -169,7 +169,8 @@ impl Showing {
             return Err(Full { bytes: size_of::<RegionShown>() as u64 });
         }
         let next = self.regions.range(begins..).next().map_or(Far::NONE, |(_, &next)| next);
-        let region = RegionShown { next, begins, bytes: entry.allocation.bytes, generation, newest: Far::NONE };
+        let region =
+            RegionShown { next, begins, bytes: entry.allocation.bytes, generation, newest: Far::NONE };
         let region = self.published.allocate(region)?;
         self.change(|this| {
             this.link(begins, region);

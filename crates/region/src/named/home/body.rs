@@ -135,12 +135,14 @@ impl Body {
                 self.changed.insert(block);
                 self.used.insert(block);
                 self.forks.wants(block);
-                let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(content.len());
+                let length =
+                    usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(content.len());
                 self.exports.copy_in(range.start, &content[..length]);
             }
             Err(error) => {
                 eprintln!("comb: block {block} is lost: {error}");
-                self.lost.insert(block, error.guilty().map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
+                self.lost
+                    .insert(block, error.guilty().map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
             }
         }
     }

@@ -200,9 +200,13 @@ impl Shared {
         // What comes next in that place is of another generation.
         self.saved.begin_anew();
         let block_bytes = self.body.block_bytes();
-        let restored = saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes }));
+        let restored =
+            saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes }));
         if let Err(error) = restored {
-            eprintln!("comb: the last checkpoint of {} cannot be read: {error}; zeros are in its place", self.entry.name);
+            eprintln!(
+                "comb: the last checkpoint of {} cannot be read: {error}; zeros are in its place",
+                self.entry.name
+            );
         }
     }
 }

@@ -206,7 +206,8 @@ impl Guest<'_> {
         let mut ancestors = Ancestors::new(node, published, others, self.office.guilty.clone());
         ancestors.files.insert(node, NodeFiles::of(files).ok_or_else(strange)?);
         for above in ancestors.chain().map_err(|error| error.to_string())?.into_iter().skip(1) {
-            let files = Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above.offset));
+            let files =
+                Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above.offset));
             let files = files.map_err(|error| error.to_string())?;
             ancestors.files.insert(above, NodeFiles::of(files).ok_or_else(strange)?);
         }
@@ -303,15 +304,18 @@ impl Guest<'_> {
             saved: wanted.from.clone(),
         });
         let entry = entry.map_err(|error| error.to_string())?;
-        let made = Shared::new(entry.clone(), options.published.clone()).map_err(|error| error.to_string()).and_then(|mut region| {
-            if let Some(saved) = saved {
-                saved.fill(&mut region).map_err(|error| error.to_string())?;
-                region.saved = saved.as_saved();
-            }
-            Ok(region)
-        });
+        let made = Shared::new(entry.clone(), options.published.clone())
+            .map_err(|error| error.to_string())
+            .and_then(|mut region| {
+                if let Some(saved) = saved {
+                    saved.fill(&mut region).map_err(|error| error.to_string())?;
+                    region.saved = saved.as_saved();
+                }
+                Ok(region)
+            });
         let made = made.and_then(|region| {
-            self.office.keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
+            self.office
+                .keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
             Ok(region)
         });
         made.map(|region| (entry, region)).inspect_err(|_| {
@@ -345,8 +349,15 @@ impl Guest<'_> {
             Vec::new()
         };
         let proof = RandomState::new().build_hasher().finish();
-        let attachment =
-            Attachment { rank: None, proof, process: who.pid, cell: self.office.cell_of(who.pid), to_store, importer: None, leaves: None };
+        let attachment = Attachment {
+            rank: None,
+            proof,
+            process: who.pid,
+            cell: self.office.cell_of(who.pid),
+            to_store,
+            importer: None,
+            leaves: None,
+        };
         let allocation = region.entry.allocation;
         let number = region.attach(attachment, imports);
         drop(books);

@@ -25,8 +25,8 @@ use comb_memory::{Far, Published};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Books, Office};
 use super::shared::Shared;
+use super::{Books, Office};
 use crate::named::door::Ask;
 use crate::named::shown::{MOST_BLOCKS, MOST_NODES, NodeShown, PlaceShown};
 
@@ -126,7 +126,8 @@ impl Nodes for Ways<'_> {
     fn node(&self, at: tree::Far) -> Result<NodeHead, CarefulError> {
         self.read(at, |c, far| {
             let parent = c.read(far)?.parent;
-            let parent = (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), offset: parent.offset() });
+            let parent =
+                (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), offset: parent.offset() });
             Ok(NodeHead { parent })
         })
     }
@@ -218,7 +219,8 @@ impl Ancestors {
     /// Where nothing is that somebody's pointer leads to, the pointer is to blame, unless all of that memory is gone.
     fn whose(&self, error: NotFound) -> NotFound {
         let NotFound::Lookup(LookupError::Unreadable { at, source }) = error else { return error };
-        if at == self.parent || matches!(source, CarefulError::BusError { .. } | CarefulError::CutOff { .. }) {
+        if at == self.parent || matches!(source, CarefulError::BusError { .. } | CarefulError::CutOff { .. })
+        {
             return error;
         }
         let ways = Ways { own: &self.own, others: &*self.others };
@@ -305,7 +307,9 @@ impl Forks {
     /// This it is. Who stores to it may do so when this returns.
     pub(super) fn put_aside(&mut self, block: u64, content: &[u8]) -> Result<(), Errno> {
         let Some(node) = self.in_frames.remove(&block) else { return Ok(()) };
-        let (Some(published), Some(node)) = (&self.published, self.nodes.get_mut(&node)) else { return Ok(()) };
+        let (Some(published), Some(node)) = (&self.published, self.nodes.get_mut(&node)) else {
+            return Ok(());
+        };
         let slot = node.slots;
         let (mut at, mut left) = (slot * content.len() as u64, content);
         while !left.is_empty() {
@@ -341,7 +345,8 @@ impl Forks {
             places[usize::try_from(block).expect("few")] = PlaceShown::IN_FRAMES;
         }
         let full = |error: comb_memory::Full| error.to_string();
-        let aside = rustix::fs::memfd_create("comb-aside", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
+        let aside =
+            rustix::fs::memfd_create("comb-aside", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
         let places = published.allocate_array(&places).map_err(full)?;
         let shown = published.allocate(NodeShown { parent: above, places, blocks });
         let shown = shown.inspect_err(|_| published.free(places)).map_err(full)?;
@@ -351,7 +356,8 @@ impl Forks {
         let node = Node { shown, places, aside, slots: 0, children: BTreeMap::from([(child, 1)]) };
         self.nodes.insert(shown.offset(), node);
         self.order.push(shown.offset());
-        self.in_frames.extend(std::mem::take(&mut self.since).into_iter().map(|block| (block, shown.offset())));
+        self.in_frames
+            .extend(std::mem::take(&mut self.since).into_iter().map(|block| (block, shown.offset())));
         Ok(shown.offset())
     }
 
@@ -370,7 +376,9 @@ impl Forks {
     /// A node without children is no more, and its parent has one less.
     fn free_up(&mut self, mut node: u64) {
         while self.nodes.get(&node).is_some_and(|node| node.children.is_empty()) {
-            let (Some(gone), Some(published)) = (self.nodes.remove(&node), self.published.clone()) else { return };
+            let (Some(gone), Some(published)) = (self.nodes.remove(&node), self.published.clone()) else {
+                return;
+            };
             self.order.retain(|&other| other != node);
             let parent = published.get(gone.shown).parent;
             published.free(gone.shown);
@@ -382,7 +390,9 @@ impl Forks {
                 // Should it be forked again, it is the next node's.
                 self.since.insert(block);
             }
-            let Some(above) = self.nodes.get_mut(&parent.offset()).filter(|_| parent.cell() == gone.shown.cell()) else {
+            let Some(above) =
+                self.nodes.get_mut(&parent.offset()).filter(|_| parent.cell() == gone.shown.cell())
+            else {
                 return;
             };
             if let Some(count) = above.children.get_mut(&gone.shown.cell().0) {
@@ -404,7 +414,8 @@ impl Forks {
     /// By what a node's blocks can be read.
     pub(super) fn files(&self, node: u64, frames: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, String> {
         let node = self.nodes.get(&node).ok_or("there is no such node")?;
-        let files = rustix::io::fcntl_dupfd_cloexec(frames, 0).and_then(|frames| Ok(vec![frames, to_read(&node.aside)?]));
+        let files = rustix::io::fcntl_dupfd_cloexec(frames, 0)
+            .and_then(|frames| Ok(vec![frames, to_read(&node.aside)?]));
         files.map_err(|error| format!("its home has no descriptor left: {error}"))
     }
 
@@ -453,14 +464,16 @@ impl Office {
     /// A child is no more, or never was: its parent's home is told, if it is there.
     pub(super) fn leave_parent(&self, ancestors: &Ancestors) {
         let tree::Far { cell, offset } = ancestors.parent;
-        let _ = Ask::at(&self.options.runtime, cell.0).and_then(|door| door.fork_ended(offset, self.options.cell));
+        let _ = Ask::at(&self.options.runtime, cell.0)
+            .and_then(|door| door.fork_ended(offset, self.options.cell));
     }
 }
 
 impl Shared {
     /// Who is forked again and again gets all that it has not got, before the way up is too long.
     pub(super) fn is_too_deep(&self) -> bool {
-        let chain = self.body.ancestors.as_ref().map(|ancestors| ancestors.chain().map_or(0, |chain| chain.len()));
+        let chain =
+            self.body.ancestors.as_ref().map(|ancestors| ancestors.chain().map_or(0, |chain| chain.len()));
         chain.is_some_and(|nodes| nodes + self.body.forks.count() + 2 >= MOST_NODES)
     }
 

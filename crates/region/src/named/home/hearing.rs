@@ -87,7 +87,9 @@ impl Books {
         let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
             return Err(Mistake::Nonsense);
         };
-        if matches!(kind, Kind::Want | Kind::Protocol | Kind::Leave) && self.dismissed.contains(&(from, head[1])) {
+        if matches!(kind, Kind::Want | Kind::Protocol | Kind::Leave)
+            && self.dismissed.contains(&(from, head[1]))
+        {
             return Ok(());
         }
         match kind {
@@ -298,13 +300,21 @@ mod tests {
             let allocation =
                 Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms, image: 0 };
             let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
-            let entry = Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
+            let entry =
+                Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
             let mut region = Shared::new(entry, None).unwrap();
             for (rank, imports, to_store) in
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {
-                let attachment =
-                    Attachment { rank, proof: 5, process: 0, cell: None, to_store, importer: None, leaves: None };
+                let attachment = Attachment {
+                    rank,
+                    proof: 5,
+                    process: 0,
+                    cell: None,
+                    to_store,
+                    importer: None,
+                    leaves: None,
+                };
                 region.attach(attachment, imports);
             }
             self.books.regions = BTreeMap::from([(HERE, region)]);

@@ -37,7 +37,8 @@ fn make_anew(office: &Office, mut entry: Entry) -> Result<(), String> {
     }
     entry.incarnation = office.options.incarnation;
     entry.allocation.generation = office.books().next_generation(entry.allocation.generation);
-    let mut region = Shared::new(entry.clone(), office.options.published.clone()).map_err(|error| error.to_string())?;
+    let mut region =
+        Shared::new(entry.clone(), office.options.published.clone()).map_err(|error| error.to_string())?;
     saved.fill(&mut region).map_err(|error| error.to_string())?;
     region.saved = saved.as_saved();
     let reference = Reference::Frames { region: entry.allocation.offset };

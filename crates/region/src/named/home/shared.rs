@@ -225,7 +225,8 @@ impl Shared {
         } else {
             let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
             let end = (block.0 + most).min(self.body.layout.blocks());
-            let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid && self.body.is_got(block);
+            let is_shown =
+                |&block: &u64| self.body.right(block) != Access::Invalid && self.body.is_got(block);
             let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
             range.end = self.body.range(shown).end;
             self.body.exports.show(importer, range.clone())
