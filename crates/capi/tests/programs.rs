@@ -401,7 +401,7 @@ impl Comb {
             runtime: directory.0.clone(),
             keeper: None,
             published: None,
-            others: None,
+            others: None, most_bytes: None,
         };
         let home = Home::begin(&cell, options).unwrap();
         Self { directory, home: Some(home), _agent: agent }
@@ -417,6 +417,7 @@ impl Comb {
             sparse: false,
             from: None,
             parent: None,
+            memory_home: None,
         };
         Ask::at(&self.directory.0, 1).unwrap().create(&wanted).unwrap();
     }

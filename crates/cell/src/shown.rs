@@ -121,6 +121,10 @@ impl OtherCells for Others {
     fn peer(&self, cell: CellId) -> Option<Arc<Peer>> {
         self.of(cell).map(|other| Arc::clone(&other.shown))
     }
+
+    fn cells(&self) -> Vec<CellId> {
+        self.known().keys().copied().collect()
+    }
 }
 
 impl Others {
@@ -148,11 +152,6 @@ impl Others {
     /// A cell is no more.
     pub fn forget(&self, cell: CellId) {
         self.known().remove(&cell);
-    }
-
-    /// Of which cells something is seen.
-    pub fn cells(&self) -> Vec<CellId> {
-        self.known().keys().copied().collect()
     }
 
     /// What a cell shows; none if it has shown nothing yet.

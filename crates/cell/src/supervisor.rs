@@ -56,6 +56,8 @@ pub struct CellOptions {
     pub cgroup: Option<PathBuf>,
     /// How it comes to be one of the cells.
     pub beginning: Beginning,
+    /// Bytes of page frames that it may have; none: all that the host has.
+    pub most_bytes: Option<u64>,
 }
 
 /// How a cell comes to be one of the cells.
@@ -162,7 +164,7 @@ impl Supervisor {
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
         let published = Some(Arc::clone(shown.published()));
         let seen = Some(Arc::new(others.clone()) as Arc<dyn OtherCells>);
-        let of = HomeOptions { cell, incarnation, runtime, keeper, published, others: seen };
+        let of = HomeOptions { cell, incarnation, runtime, keeper, published, others: seen, most_bytes: options.most_bytes };
         let home = Home::begin(&agent, of)?;
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);

@@ -86,6 +86,9 @@ struct Create {
     /// The cell that it is to live in [default: the one with the fewest regions]
     #[arg(long)]
     cell: Option<u32>,
+    /// The cell that it is to have its page frames of [default: the one that it lives in; another, if that has not enough]
+    #[arg(long, value_name = "CELL")]
+    memory_of: Option<u32>,
     /// What it contains: a checkpoint of a region
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
@@ -186,6 +189,7 @@ impl Create {
             sparse: self.sparse,
             from,
             parent: None,
+            memory_home: self.memory_of,
         };
         // An agent that is not there is told of by who knows what to do.
         cells(directory)?;
@@ -216,6 +220,7 @@ fn fork(
         sparse: false,
         from: None,
         parent: Some(parent),
+        memory_home: None,
     };
     let Entry { name, cell, allocation, .. } = Ask::at(directory.path(), cell)?.create(&wanted)?;
     println!("region {name} lives in cell {cell}: {} bytes", allocation.bytes);

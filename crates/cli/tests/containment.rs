@@ -69,10 +69,14 @@ struct Comb {
 
 impl Comb {
     fn new(name: &str, cells: u32) -> Self {
+        Self::with(name, &["--cells", &cells.to_string()])
+    }
+
+    fn with(name: &str, options: &[&str]) -> Self {
         let directory = std::env::temp_dir().join(format!("comb-contain-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let comb = Self { directory };
-        comb.ok(&["up", "--cells", &cells.to_string()]);
+        comb.ok(&[&["up"], options].concat());
         comb
     }
 
@@ -377,4 +381,58 @@ fn a_region_is_forked_a_hundred_times() {
     assert_eq!(listed.lines().count(), 1, "{listed}");
     let nodes: Value = serde_json::from_str(listed.trim()).unwrap();
     assert_eq!(nodes["state"]["nodes"], 0, "{nodes}");
+}
+
+/// A region that lives in one cell may have its page frames of another. It depends on both: when the memory home dies, what is stable is found in frames of
+/// somebody else; when the data home dies, the frames are free again. (Hive §5.4)
+#[test]
+fn page_frames_are_borrowed_and_come_back() {
+    let comb = Comb::new("loans", 4);
+    comb.ok(&["region", "create", "r", "--size", "8M", "--cell", "1", "--memory-of", "2"]);
+    let mut user = comb.servant(3, "r");
+    assert_eq!(user.does("attach"), "done");
+    assert_eq!(user.does("store 3 7"), "done");
+    let task = comb.ok(&["task", "ls"]);
+    assert!(task.contains("1,2,3"), "{task}");
+    let saved = comb.directory.with_extension("saved");
+    comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
+    assert_eq!(user.does("store 4 8"), "done");
+    let killed = comb.ok(&["cell", "kill", "2"]);
+    assert!(killed.contains("2 pages discarded"), "{killed}");
+    assert!(user.does("load 3").contains("discarded"));
+    assert_eq!(user.does("leave"), "done");
+    comb.wait_for("the region", || (user.does("attach") == "done").then_some(()));
+    assert_eq!((user.does("load 3"), user.does("load 4")), ("7".to_owned(), "0".to_owned()));
+    comb.wait_for_life(2, 2);
+    let listed = comb.ok(&["region", "ls", "--json"]);
+    let listed: Value = serde_json::from_str(listed.trim()).unwrap();
+    assert!(listed["state"]["memory_home"].is_null(), "{listed}");
+}
+
+#[test]
+fn who_has_too_little_memory_borrows_from_who_has_some() {
+    let comb = Comb::with("budget", &["--cells", "3", "--memory", "16M"]);
+    comb.ok(&["region", "create", "a", "--size", "12M", "--cell", "1"]);
+    comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
+    let home_of = |name: &str| {
+        let listed = comb.ok(&["region", "ls", "--json"]);
+        let all: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found = all.iter().find(|region| region["region"]["name"] == name).unwrap();
+        found["state"]["memory_home"].clone()
+    };
+    assert!(home_of("a").is_null());
+    let lender = home_of("b").as_u64().expect("another cell");
+    comb.ok(&["region", "create", "c", "--size", "12M", "--cell", "1"]);
+    assert!(home_of("c").as_u64().is_some_and(|other| other != lender));
+    let refused = comb.run(&["region", "create", "d", "--size", "12M", "--cell", "1"]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("not left in any acceptable cell"), "{refused}");
+    // The borrower gives one back, and dies with the other.
+    comb.ok(&["region", "rm", "b"]);
+    comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
+    comb.ok(&["cell", "kill", "1", "--hold"]);
+    for cell in ["2", "3"] {
+        comb.ok(&["region", "create", &format!("own{cell}"), "--size", "16M", "--cell", cell]);
+        assert!(home_of(&format!("own{cell}")).is_null(), "what was on loan has come back");
+    }
 }

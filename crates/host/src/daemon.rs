@@ -48,6 +48,8 @@ pub struct Options {
     pub end_with_stdin: bool,
     /// What its processes may hold.
     pub limits: Limits,
+    /// Bytes of page frames that each cell may have; none: as many as the host has.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Why an agent could not start or go on.
@@ -225,6 +227,7 @@ struct Daemon {
     commands: BTreeMap<u64, Command>,
     cell_connections: BTreeMap<u64, CellConnection>,
     cgroup: Option<Cgroup>,
+    memory_bytes: Option<u64>,
     cells: Vec<Cell>,
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
@@ -267,6 +270,7 @@ impl Daemon {
             commands: BTreeMap::new(),
             cell_connections: BTreeMap::new(),
             cgroup: None,
+            memory_bytes: options.memory_bytes,
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
@@ -308,6 +312,7 @@ impl Daemon {
     /// With the cells of a dead agent.
     fn take_over(&mut self, previous: &State) -> Result<(), Errno> {
         self.cgroup = previous.cgroup.clone().map(Cgroup::at);
+        self.memory_bytes = previous.memory_bytes;
         for state in &previous.cells {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
@@ -333,7 +338,9 @@ impl Daemon {
         let (number, incarnation) = (self.cells[index].number, self.cells[index].incarnation + 1);
         let spawned = self
             .cgroup_of(number)
-            .and_then(|cgroup| Running::spawn(&self.directory, (number, incarnation), cgroup, beginning))
+            .and_then(|cgroup| {
+                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, self.memory_bytes)
+            })
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
                 watched.inspect_err(|_| running.kill())?;
@@ -359,6 +366,7 @@ impl Daemon {
             agent,
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             cells: self.cells.iter().map(Cell::state).collect(),
+            memory_bytes: self.memory_bytes,
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));

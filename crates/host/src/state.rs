@@ -20,6 +20,9 @@ pub struct State {
     pub cgroup: Option<PathBuf>,
     /// All cells, ended ones too.
     pub cells: Vec<CellState>,
+    /// Bytes of page frames that each cell may have, if that was said.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.

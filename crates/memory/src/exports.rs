@@ -50,6 +50,12 @@ impl Exports {
         Frames::adopt(file).map(|frames| Self::of(frames, bytes))
     }
 
+    /// Takes frames that another home has made by [`Exports::create`] and never looks at again: its descriptor, and that by which they are read.
+    pub fn borrow(file: OwnedFd, to_read: OwnedFd) -> Result<Self, MemoryError> {
+        let bytes = crate::frames::check(file.as_fd())?;
+        Frames::adopt(file).map(|frames| Self::of(frames.read_by(to_read), bytes))
+    }
+
     fn of(frames: Frames, bytes: u64) -> Self {
         let (present, importers, aside) = (Pages::default(), Guests::default(), BTreeMap::new());
         Self { frames, bytes, present, importers, aside }

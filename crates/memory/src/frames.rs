@@ -70,6 +70,12 @@ impl Frames {
         Self::map(file, bytes)
     }
 
+    /// The same, with what their maker reads them by.
+    pub(crate) fn read_by(mut self, to_read: OwnedFd) -> Self {
+        self.to_read = Some(to_read);
+        self
+    }
+
     fn map(file: OwnedFd, bytes: u64) -> Result<Self, MemoryError> {
         let alias = kernel::map_shared(file.as_fd(), index(bytes), Protection::LoadsAndStores)
             .map_err(|source| MemoryError::from_reservation("the frames", 0, source))?;

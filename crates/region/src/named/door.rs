@@ -32,6 +32,8 @@ pub struct Wanted {
     pub mode: Mode,
     /// It may be larger than memory: what is never touched costs nothing.
     pub sparse: bool,
+    /// The cell that it is to have its page frames of, if not of the one that it lives in.
+    pub memory_home: Option<u32>,
     /// Where it was saved, if it is to contain that.
     pub from: Option<PathBuf>,
     /// The region whose child it is to be: it contains what that does at this moment.
@@ -73,6 +75,17 @@ pub(crate) enum Knock {
         node: u64,
         cell: u32,
     },
+    /// Of another home: it wants page frames for a region.
+    Borrow {
+        region: u64,
+        extents: u64,
+        cell: u32,
+    },
+    /// Of another home: it has no use for them any more.
+    GiveBack {
+        region: u64,
+        cell: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -102,6 +115,10 @@ pub(crate) enum Answer {
     /// With its descriptors.
     Node,
     Noted,
+    /// With their descriptors.
+    Loaned {
+        frames: Vec<u64>,
+    },
 }
 
 /// A region, as its home sees it.
@@ -129,6 +146,8 @@ pub struct Status {
     pub ancestors: Vec<u32>,
     /// How often it has been forked, as far as there are children.
     pub nodes: u64,
+    /// The cell that its page frames are of, if that is another one.
+    pub memory_home: Option<u32>,
 }
 
 /// Why a home did not do it.
@@ -244,6 +263,24 @@ impl Ask {
             (Answer::Node, files) => Ok(files),
             _ => Err(self.strange()),
         }
+    }
+
+    /// Wants frames for a region of a cell.
+    pub(crate) fn borrow(
+        &self,
+        region: u64,
+        extents: u64,
+        cell: u32,
+    ) -> Result<(Vec<u64>, Vec<OwnedFd>), AskError> {
+        match self.ask(&Knock::Borrow { region, extents, cell }, &[])? {
+            (Answer::Loaned { frames }, files) => Ok((frames, files)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// Frames that were borrowed are free again.
+    pub(crate) fn give_back(&self, region: u64, cell: u32) -> Result<(), AskError> {
+        self.ask(&Knock::GiveBack { region, cell }, &[]).map(drop)
     }
 
     /// A child of a node is no more.

@@ -16,6 +16,7 @@ pub use self::discarding::Discarded;
 use self::discarding::Recovering;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::forking::Guilty;
+use self::loaning::Loans;
 pub use self::forking::OtherCells;
 use self::hearing::Held;
 use self::shared::Shared;
@@ -33,6 +34,7 @@ mod doorkeeper;
 mod forking;
 mod hearing;
 mod inheriting;
+mod loaning;
 mod shared;
 
 /// Messages that are taken before the lock is given to others for a moment.
@@ -79,6 +81,8 @@ pub struct HomeOptions {
     pub incarnation: u64,
     /// Where its agent and all the others' doors are.
     pub runtime: PathBuf,
+    /// Bytes of page frames that it may have, what it lends included. None: all that its host has.
+    pub most_bytes: Option<u64>,
     /// Where other cells read what it shows of its regions, if they do.
     pub published: Option<Arc<Published>>,
     /// What other cells show, if it is seen.
@@ -130,6 +134,7 @@ struct Books {
     /// Processes that do not know yet that this home has done with them, and where: what they still say of it is no lie.
     dismissed: BTreeSet<(u32, u64)>,
     showing: Option<Showing>,
+    loans: Loans,
     /// Regions that were removed, as long as a process lives that had imported them: it may not have heard of that yet.
     closed: Vec<Exports>,
 }
@@ -168,6 +173,7 @@ impl Home {
             dismissed: BTreeSet::new(),
             showing: options.published.clone().map(Showing::begin).transpose()?,
             closed: Vec::new(),
+            loans: Loans::new(options.cell, options.most_bytes.unwrap_or_else(host_bytes)),
         };
         let is_over = AtomicBool::new(false);
         let guilty = Guilty::default();
@@ -199,6 +205,16 @@ fn ending_with_us(run: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
         std::process::abort();
     }
+}
+
+/// Memory and swap of this host; much, if it does not say.
+fn host_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    of("MemTotal:").map_or(1 << 40, |total| (total + of("SwapTotal:").unwrap_or(0)) << 10)
 }
 
 impl Home {

@@ -8,10 +8,12 @@
 //! discarded ([`Home::discard`]). Until the end of it ([`Home::resume`]) nobody is given a right.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
-use super::{Books, Filled, Home, Office};
+use super::{Books, Filled, Home, Office, inheriting};
+use crate::named::register::Entry;
 use crate::wire::Kind;
 
 /// A process that has ended within this before its cell was found failed may have ended because of that.
@@ -100,6 +102,16 @@ impl Home {
             return None;
         }
         let mut discarded = Discarded::default();
+        let own = self.office.options.cell;
+        for offset in books.in_frames_of(dead, own) {
+            let Some(region) = books.regions.get(&offset) else { continue };
+            discarded.pages += region.body.used.iter().map(|&block| region.pages_of(block)).sum::<u64>();
+            discarded.regions.push(region.entry.name.clone());
+            let entry = region.entry.clone();
+            books.remove_for(offset, DISCARDED);
+            self.make_anew_beside(entry);
+        }
+        dead.iter().for_each(|&cell| books.loans.cell_ended(cell));
         let offsets: Vec<u64> = books.regions.keys().copied().collect();
         for offset in offsets {
             let blocks = damaged(&books.regions[&offset]);
@@ -108,6 +120,22 @@ impl Home {
             }
         }
         Some(discarded)
+    }
+
+    /// Frames are asked for, and files are read: not by who watches over cells.
+    fn make_anew_beside(&self, entry: Entry) {
+        let office = Arc::clone(&self.office);
+        let makes = move || {
+            if let Some(keeper) = &office.options.keeper {
+                keeper.release(entry.allocation.offset);
+            }
+            let name = entry.name.clone();
+            if let Err(why) = inheriting::make_anew(&office, entry) {
+                eprintln!("comb: region {name} is lost with its frames: {why}");
+                let _ = office.register.remove(&name);
+            }
+        };
+        let _ = std::thread::Builder::new().name("comb-anew".to_owned()).spawn(makes);
     }
 
     /// It is over: rights are given again.

@@ -124,7 +124,8 @@ impl Guest<'_> {
             }
             Knock::Report => {
                 let books = self.office.books();
-                Answer::Report(books.regions.values().map(Shared::status).collect())
+                let own = self.office.options.cell;
+                Answer::Report(books.regions.values().map(|region| region.status(own)).collect())
             }
             Knock::Save { name, directory } => {
                 let (number, pages) = self.save(who, &name, &directory)?;
@@ -147,6 +148,16 @@ impl Guest<'_> {
                 if !was_there {
                     return Err("there is no such child".to_owned());
                 }
+                Answer::Noted
+            }
+            Knock::Borrow { region, extents, cell } => {
+                of_a_cell(who)?;
+                let (frames, files) = self.office.loan(cell, region, extents)?;
+                return Ok((Answer::Loaned { frames }, files));
+            }
+            Knock::GiveBack { region, cell } => {
+                of_a_cell(who)?;
+                self.office.take_loan_back(cell, region)?;
                 Answer::Noted
             }
         };
@@ -304,19 +315,23 @@ impl Guest<'_> {
             saved: wanted.from.clone(),
         });
         let entry = entry.map_err(|error| error.to_string())?;
-        let made = Shared::new(entry.clone(), options.published.clone())
-            .map_err(|error| error.to_string())
-            .and_then(|mut region| {
-                if let Some(saved) = saved {
-                    saved.fill(&mut region).map_err(|error| error.to_string())?;
-                    region.saved = saved.as_saved();
+        let made = self.office.frames_for(&entry, wanted.memory_home).and_then(|(exports, provenance)| {
+            let mut region = Shared::new(entry.clone(), exports, options.published.clone());
+            region.provenance = provenance;
+            let filled = match &saved {
+                Some(saved) => saved.fill(&mut region).map_err(|error| error.to_string()),
+                None => Ok(()),
+            };
+            region.saved = saved.as_ref().map(saving::Opened::as_saved).unwrap_or_default();
+            let reference = Reference::Frames { region: entry.allocation.offset };
+            let kept = filled.and_then(|()| self.office.keep(reference, &[region.body.exports.file()]));
+            match kept {
+                Ok(()) => Ok(region),
+                Err(why) => {
+                    self.office.give_frames_back(entry.allocation.offset, std::mem::take(&mut region.provenance));
+                    Err(why)
                 }
-                Ok(region)
-            });
-        let made = made.and_then(|region| {
-            self.office
-                .keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
-            Ok(region)
+            }
         });
         made.map(|region| (entry, region)).inspect_err(|_| {
             let _ = self.office.register.remove(&wanted.name);
@@ -424,12 +439,13 @@ impl Guest<'_> {
             return Err(format!("{name} has children that have not got all of it: remove those first"));
         }
         let offset = region.entry.allocation.offset;
-        let ancestors = region.body.ancestors.take();
+        let (ancestors, provenance) = (region.body.ancestors.take(), std::mem::take(&mut region.provenance));
         books.remove(offset);
         drop(books);
         if let Some(keeper) = &self.office.options.keeper {
             keeper.release(offset);
         }
+        self.office.give_frames_back(offset, provenance);
         if let Some(ancestors) = ancestors {
             self.office.leave_parent(&ancestors);
         }
@@ -605,6 +621,11 @@ impl Books {
 
     /// A region is no more. Who is attached is told so by the end of its channel, as if the cell were gone.
     fn remove(&mut self, offset: u64) {
+        self.remove_for(offset, REMOVED);
+    }
+
+    /// The same, for that reason.
+    pub(super) fn remove_for(&mut self, offset: u64, why: u64) {
         let Some(mut region) = self.regions.remove(&offset) else { return };
         if let Some(showing) = &mut self.showing {
             showing.hide(offset);
@@ -612,7 +633,7 @@ impl Books {
         let numbers: Vec<u32> = region.body.attachments.keys().copied().collect();
         for number in numbers {
             if let Some(rank) = region.body.attachments[&number].rank {
-                self.peers.send(rank, crate::wire::Kind::Freed, &[REMOVED, offset, 0, 0], &[]);
+                self.peers.send(rank, crate::wire::Kind::Freed, &[why, offset, 0, 0], &[]);
                 self.dismissed.insert((rank, offset));
             }
             region.detach(&mut self.peers, number);

@@ -37,6 +37,9 @@ const TRIES: usize = 16;
 pub trait OtherCells: Send + Sync {
     /// What a cell shows; none: nothing is seen of it.
     fn peer(&self, cell: CellId) -> Option<Arc<Peer>>;
+
+    /// Of which cells something is seen.
+    fn cells(&self) -> Vec<CellId>;
 }
 
 /// Where a node's blocks are read from.

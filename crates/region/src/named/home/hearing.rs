@@ -277,6 +277,7 @@ mod tests {
             let tidied = Instant::now();
             let (regions, closed) = (BTreeMap::new(), Vec::new());
             let (recovering, dismissed, showing) = (None, BTreeSet::new(), None);
+            let loans = super::super::loaning::Loans::new(1, 1 << 30);
             let books = Books {
                 peers,
                 regions,
@@ -289,6 +290,7 @@ mod tests {
                 recovering,
                 dismissed,
                 showing,
+                loans,
             };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
@@ -302,7 +304,8 @@ mod tests {
             let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
             let entry =
                 Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
-            let mut region = Shared::new(entry, None).unwrap();
+            let exports = comb_memory::Exports::create(102_400).unwrap();
+            let mut region = Shared::new(entry, exports, None);
             for (rank, imports, to_store) in
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
-use comb_memory::{Exports, MemoryError, Published};
+use comb_memory::{Exports, Published};
 
 use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
 use super::discarding::Suspect;
 use super::forking::{Ancestors, Forks};
+use super::loaning::Provenance;
 use crate::named::door::Status;
 use crate::named::register::Entry;
 use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub(super) saved: crate::named::saving::Saved,
     /// What processes could store to that are gone, for as long as their cells may turn out to have failed.
     pub(super) suspects: Vec<Suspect>,
+    /// Where its frames are from.
+    pub(super) provenance: Provenance,
 }
 
 /// A message that has to wait.
@@ -47,14 +50,14 @@ pub(super) struct Late {
 }
 
 impl Shared {
-    pub(super) fn new(entry: Entry, published: Option<Arc<Published>>) -> Result<Self, MemoryError> {
+    pub(super) fn new(entry: Entry, exports: Exports, published: Option<Arc<Published>>) -> Self {
         let allocation = entry.allocation;
         let layout = allocation.layout().expect("checked before it got a name");
         let protocol = protocol_of(&entry);
         let body = Body {
             allocation,
             layout,
-            exports: Exports::create(layout.frame_bytes())?,
+            exports,
             access: BTreeMap::new(),
             lost: BTreeMap::new(),
             attachments: BTreeMap::new(),
@@ -67,7 +70,7 @@ impl Shared {
             forks: Forks::new(published),
         };
         let saved = crate::named::saving::Saved::default();
-        Ok(Self {
+        Self {
             entry,
             body,
             protocol,
@@ -77,7 +80,8 @@ impl Shared {
             late: Vec::new(),
             saved,
             suspects: Vec::new(),
-        })
+            provenance: Provenance::default(),
+        }
     }
 
     /// Lets somebody in: its number.
@@ -371,7 +375,7 @@ impl Shared {
         self.body.changed.extend(blocks);
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, own: u32) -> Status {
         let count = |imports: bool| {
             let alike = |one: &&Attachment| one.importer.is_some() == imports;
             u32::try_from(self.body.attachments.values().filter(alike).count()).unwrap_or(u32::MAX)
@@ -387,6 +391,7 @@ impl Shared {
             resident_bytes: self.body.exports.resident_bytes(),
             ancestors: self.body.ancestors.iter().flat_map(Ancestors::cells).collect(),
             nodes: self.body.forks.count() as u64,
+            memory_home: self.provenance.borrowed_from(own),
             processes: self.body.attachments.values().map(|attachment| attachment.process).collect(),
         }
     }
