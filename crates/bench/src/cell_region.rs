@@ -45,6 +45,7 @@ impl Cell {
             runtime: cell.directory.clone(),
             keeper: None,
             published: None,
+            others: None, most_bytes: None,
         };
         cell.home = Some(Home::begin(&agent, options)?);
         for name in [STORED, EMPTY] {
@@ -56,6 +57,8 @@ impl Cell {
                 mode: Mode::default(),
                 sparse: true,
                 from: None,
+                parent: None,
+            memory_home: None,
             };
             Ask::at(&cell.directory, 1)?.create(&wanted)?;
         }

@@ -401,6 +401,7 @@ impl Comb {
             runtime: directory.0.clone(),
             keeper: None,
             published: None,
+            others: None, most_bytes: None,
         };
         let home = Home::begin(&cell, options).unwrap();
         Self { directory, home: Some(home), _agent: agent }
@@ -415,6 +416,8 @@ impl Comb {
             mode: Mode::default(),
             sparse: false,
             from: None,
+            parent: None,
+            memory_home: None,
         };
         Ask::at(&self.directory.0, 1).unwrap().create(&wanted).unwrap();
     }

@@ -18,8 +18,8 @@ use crate::watch::{self, Sight, Suspicion, TICK};
 
 /// Between two looks at a cell that is under suspicion.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
-/// Blocks are on their way home, for microseconds each.
-const BETWEEN_DISCARDS: Duration = Duration::from_micros(200);
+/// A home is at work for microseconds, and so long are blocks on their way home.
+const BETWEEN_STEPS: Duration = Duration::from_micros(200);
 /// From one walk through all that the watched cell shows to the next: what is corrupt there is not so for longer.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(25);
 /// A look that has not come to an end by then finds nothing.
@@ -59,8 +59,8 @@ pub(crate) struct Containing {
     suspicion: Option<Suspicion>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
-    /// What is being discarded: by which view, and of whose.
-    discarding: Option<(u64, Vec<u32>)>,
+    /// The step of recovery that is being taken.
+    under_way: Option<recovery::Event>,
     discarded: Discarded,
     reports: Vec<Report>,
 }
@@ -80,7 +80,7 @@ impl Containing {
             suspicion: None,
             looks: Vec::new(),
             entered_ns: None,
-            discarding: None,
+            under_way: None,
             discarded: Discarded::default(),
             reports: Vec::new(),
         }
@@ -104,6 +104,9 @@ impl Containing {
         self.gone.extend(gone);
         self.alerts.living(self.now(), &self.living);
         self.recovery.view(view.epoch.0, &living);
+        // Steps begin anew, but what is over is over.
+        self.under_way =
+            self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
         self.watched = watch::watched_by(self.own, &self.living);
         self.suspicion = None;
         self.looks.retain(|look| self.living.contains(&look.suspect));
@@ -118,9 +121,11 @@ impl Containing {
     pub(crate) fn hear(&mut self, from: CellId, message: &[u8]) -> Result<(), String> {
         let message = postcard::from_bytes(message).map_err(|_| "says what means nothing".to_owned())?;
         match message {
-            Message::Alert(alert) => {
-                self.alerts.handle(self.now(), from, alert).map_err(|error| error.to_string())
-            }
+            // Who does not live in our view may live in the next, and have heard of it first.
+            Message::Alert(alert) => match self.alerts.handle(self.now(), from, alert) {
+                Err(alerts::PeerError::NotLiving(_)) => Ok(()),
+                handled => handled.map_err(|error| error.to_string()),
+            },
             Message::Recovery(reached) => {
                 self.recovery.handle(from, reached).map_err(|error| error.to_string())
             }
@@ -145,8 +150,8 @@ impl Containing {
         let alerts = self.alerts.next_timeout();
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
         let watch = self.watched.map(|_| self.next_watch);
-        let discarding = self.discarding.as_ref().map(|_| Instant::now() + BETWEEN_DISCARDS);
-        looks.chain(alerts).chain(watch).chain(discarding).min()
+        let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
+        looks.chain(alerts).chain(watch).chain(step).min()
     }
 
     /// Does what is due.
@@ -158,6 +163,10 @@ impl Containing {
         if now >= self.next_watch {
             self.next_watch = now + TICK;
             self.watch(others);
+            for cell in home.take_guilty().into_iter().map(CellId) {
+                let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
+                self.hint(cell, finding.unwrap_or(Finding::Corrupt));
+            }
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
             self.alerts.handle_timeout(self.now());
@@ -244,33 +253,37 @@ impl Containing {
     }
 
     fn recover(&mut self, home: &Home) {
-        self.go_on_discarding(home);
-        while let Some(event) = self.recovery.poll_event() {
-            match event {
-                recovery::Event::CutOff { epoch, dead } => {
-                    self.discarding = None;
-                    home.cut_off(&numbers(&dead));
-                    self.recovery.done(epoch, Step::CutOff);
-                }
-                recovery::Event::Discard { epoch, dead } => {
-                    self.discarding = Some((epoch, numbers(&dead)));
-                    self.go_on_discarding(home);
-                }
-                recovery::Event::Resumed { epoch, dead, master } => {
-                    home.resume();
-                    self.resumed(epoch, numbers(&dead), master);
-                }
+        // What was under way is done first, unless a view has begun everything anew.
+        while self.step(home) {
+            match self.recovery.poll_event() {
+                Some(event) => self.under_way = Some(event),
+                None => return,
             }
         }
     }
 
-    fn go_on_discarding(&mut self, home: &Home) {
-        let Some((epoch, dead)) = &self.discarding else { return };
-        let Some(discarded) = home.discard(dead) else { return };
-        self.discarded.pages += discarded.pages;
-        self.discarded.regions.extend(discarded.regions);
-        self.recovery.done(*epoch, Step::Discard);
-        self.discarding = None;
+    /// Takes the step that is under way. `false`: the home is not so far; once more soon.
+    fn step(&mut self, home: &Home) -> bool {
+        let Some(event) = &self.under_way else { return true };
+        let done = match event {
+            recovery::Event::CutOff { epoch, dead } => {
+                let done = home.cut_off(&numbers(dead));
+                done.map(|()| self.recovery.done(*epoch, Step::CutOff))
+            }
+            recovery::Event::Discard { epoch, dead } => home.discard(&numbers(dead)).map(|discarded| {
+                self.discarded.pages += discarded.pages;
+                self.discarded.regions.extend(discarded.regions);
+                self.recovery.done(*epoch, Step::Discard);
+            }),
+            recovery::Event::Resumed { epoch, dead, master } => {
+                let (epoch, dead, master) = (*epoch, numbers(dead), *master);
+                home.resume().map(|()| self.resumed(epoch, dead, master))
+            }
+        };
+        if done.is_some() {
+            self.under_way = None;
+        }
+        done.is_some()
     }
 
     fn resumed(&mut self, epoch: u64, dead: Vec<u32>, is_master: bool) {
@@ -293,7 +306,7 @@ impl Containing {
     }
 
     /// What is to be said to another cell, or to all.
-    pub(crate) fn to_send(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
+    pub(crate) fn transmits(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
         let mut messages = Vec::new();
         let pack = |message: &Message| postcard::to_allocvec(message).expect("plain data");
         let whom = |to| match to {

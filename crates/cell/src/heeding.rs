@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_memory::careful::{CarefulError, Peer};
-use comb_region::named::home::ClockHand;
+use comb_region::named::home::{ClockHand, HomeMemory};
 use comb_types::Incarnation;
 
 use self::limits::{LONGEST_WAIT, MOST_GIVEN_BACK, Pulse, Seldom, Turn};
 use self::processes::Bound;
 use crate::hints::{self, Cores, Heard, POLICY, TaskHint};
-use crate::shown::{Heeded, Load, Shown, TaskShown};
+use crate::shown::{Heeded, Load, Others, Shown, TaskShown};
 use crate::supervision::TaskHere;
 
 pub use self::processes::cgroup_of;
@@ -30,8 +30,6 @@ pub use self::processes::cgroup_of;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// What is shown of the cell's load is not older than this and a look.
 const BETWEEN_MEASURINGS: Duration = Duration::from_millis(200);
-/// Says how many bytes each cell should have at most, if there is such a limit.
-pub const MEMORY_VARIABLE: &str = "COMB_CELL_MEMORY";
 
 /// What the thread is told.
 enum Told {
@@ -56,16 +54,29 @@ pub(crate) struct Heeding {
     measured: Arc<Mutex<Option<Measured>>>,
     is_recovering: Arc<AtomicBool>,
     cgroup: Option<PathBuf>,
+    /// What the cell may have; 0: no limit.
+    most_bytes: u64,
+}
+
+/// Who hears hints, and what it follows them with.
+pub(crate) struct Ears {
+    pub(crate) cell: u32,
+    pub(crate) cgroup: Option<PathBuf>,
+    pub(crate) most_bytes: u64,
+    pub(crate) hand: ClockHand,
+    pub(crate) others: Others,
 }
 
 impl Heeding {
-    pub(crate) fn begin(cell: u32, cgroup: Option<PathBuf>, hand: ClockHand) -> std::io::Result<Self> {
+    pub(crate) fn begin(ears: Ears) -> std::io::Result<Self> {
+        let Ears { cell, cgroup, most_bytes, hand, others } = ears;
         let (told, hears) = mpsc::channel();
         let (measured, is_recovering) = (Arc::default(), Arc::default());
         let thread = Listener {
             cell,
             cgroup: cgroup.clone(),
             hand,
+            others,
             measured: Arc::clone(&measured),
             is_recovering: Arc::clone(&is_recovering),
             begun: Instant::now(),
@@ -84,7 +95,7 @@ impl Heeding {
                 std::process::abort();
             }
         })?;
-        Ok(Self { told, measured, is_recovering, cgroup })
+        Ok(Self { told, measured, is_recovering, cgroup, most_bytes })
     }
 
     /// The policy's hints are there.
@@ -116,7 +127,7 @@ impl Heeding {
         };
         shown.update(|face| {
             (face.used_ns, face.frame_bytes) = (measured.used_ns, measured.frame_bytes);
-            face.most_bytes = most_bytes();
+            face.most_bytes = self.most_bytes;
         });
         shown.set_load(measured.load);
     }
@@ -131,11 +142,6 @@ impl Heeding {
             processes::thaw_all(cgroup);
         }
     }
-}
-
-/// What a cell should have at most; 0: no limit.
-fn most_bytes() -> u64 {
-    std::env::var(MEMORY_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// A task here, and what has been made of it.
@@ -153,6 +159,7 @@ struct Listener {
     cell: u32,
     cgroup: Option<PathBuf>,
     hand: ClockHand,
+    others: Others,
     measured: Arc<Mutex<Option<Measured>>>,
     is_recovering: Arc<AtomicBool>,
     begun: Instant,
@@ -236,6 +243,7 @@ impl Listener {
         if self.policy.is_none() || !self.pulse.take(self.begun.elapsed(), round) {
             self.heard = Heard::default();
         }
+        self.others.prefer(&self.heard.own);
     }
 
     fn heed(&mut self) {
@@ -307,7 +315,8 @@ impl Listener {
 
     fn measure(&mut self) {
         let memory = self.hand.memory();
-        let mut load = Load { idle_bytes: memory.idle_bytes, heeded: self.heeded, ..Load::default() };
+        let HomeMemory { idle_bytes, reserved_bytes, .. } = memory;
+        let mut load = Load { idle_bytes, reserved_bytes, heeded: self.heeded, ..Load::default() };
         for task in self.tasks.values() {
             let processes = processes_of(&task.here, self.cgroup_of(task.here.task));
             load.processes += processes.len() as u64;

@@ -11,14 +11,15 @@ use std::time::Duration;
 use comb_containment::alerts::Finding;
 use comb_memory::careful::{Careful, CarefulError, Peer, careful};
 use comb_memory::{Far, Full, PublishError, Published, Structure};
-use comb_region::named::shown::{RegionsShown, check_regions};
+use comb_region::named::home::OtherCells;
+use comb_region::named::shown::{NodeShown, RegionsShown, Seen, walk};
 use comb_types::{CellId, Incarnation};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::clock::monotonic_ns;
-use crate::hints::MOST_TASKS;
+use crate::hints::{self, CellHint, MOST_TASKS};
 use crate::watch::{Sight, Suspicion};
 
 /// Room for what a cell shows. Only what is used takes memory.
@@ -63,6 +64,8 @@ impl Structure for Face {
 pub struct Load {
     /// Bytes of its page frames that nobody may store to.
     pub idle_bytes: u64,
+    /// Bytes of page frames that are promised to regions, or loaned.
+    pub reserved_bytes: u64,
     /// Bytes of memory that processes of tasks have in it for themselves.
     pub task_bytes: u64,
     /// Processes of tasks.
@@ -196,12 +199,27 @@ impl Shown {
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     cells: Arc<Mutex<BTreeMap<CellId, Arc<Other>>>>,
+    /// From whom to borrow, as the policy says.
+    preferred: Arc<Mutex<CellHint>>,
 }
 
 #[derive(Debug)]
 struct Other {
     process: u32,
-    shown: Peer,
+    shown: Arc<Peer>,
+}
+
+impl OtherCells for Others {
+    fn peer(&self, cell: CellId) -> Option<Arc<Peer>> {
+        self.of(cell).map(|other| Arc::clone(&other.shown))
+    }
+
+    /// From whom frames are borrowed first comes first.
+    fn cells(&self) -> Vec<CellId> {
+        let load = self.seen().into_iter().map(|cell| (cell.0, 0)).collect();
+        let preferred = self.preferred.lock().unwrap_or_else(PoisonError::into_inner);
+        hints::order(&load, Some(&preferred)).into_iter().map(CellId).collect()
+    }
 }
 
 impl Others {
@@ -213,7 +231,7 @@ impl Others {
         process: u32,
         file: &OwnedFd,
     ) -> Result<(), CarefulError> {
-        let shown = Peer::map(file, cell, Incarnation(incarnation))?;
+        let shown = Arc::new(Peer::map(file, cell, Incarnation(incarnation))?);
         self.known().insert(cell, Arc::new(Other { process, shown }));
         Ok(())
     }
@@ -226,14 +244,22 @@ impl Others {
         self.known().get(&cell).cloned()
     }
 
+    /// Of which cells something is seen.
+    pub fn seen(&self) -> Vec<CellId> {
+        self.known().keys().copied().collect()
+    }
+
+    /// Which of them are preferred, where any would do.
+    pub(crate) fn prefer(&self, hint: &CellHint) {
+        let mut preferred = self.preferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if *preferred != *hint {
+            preferred.clone_from(hint);
+        }
+    }
+
     /// A cell is no more.
     pub fn forget(&self, cell: CellId) {
         self.known().remove(&cell);
-    }
-
-    /// Of which cells something is seen.
-    pub fn cells(&self) -> Vec<CellId> {
-        self.known().keys().copied().collect()
     }
 
     /// What a cell shows; none if it has shown nothing yet.
@@ -266,13 +292,37 @@ impl Others {
     /// Walks through all that a cell shows: the first rule that is broken. (What cannot be looked at now is not broken.)
     pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
         let Some(other) = self.of(cell) else { return Ok(()) };
-        let swept = careful(&other.shown, |c| {
+        let mut elsewhere = Vec::new();
+        let swept = careful(&*other.shown, |c| {
             let face = c.read(c.root::<Face>()?)?;
             c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
-            if face.regions.is_none() { Ok(()) } else { check_regions(c, face.regions) }
+            let see = |seen| {
+                if let Seen::Elsewhere(node) = seen {
+                    elsewhere.push(node);
+                }
+            };
+            if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
         });
+        // A pointer that leads astray is the fault of whoever has it.
+        let swept =
+            swept.and_then(|()| elsewhere.into_iter().try_for_each(|node| self.check_node(cell, node)));
         match swept {
             Err(error) if is_suspicious(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_node(&self, holder: CellId, node: Far<NodeShown>) -> Result<(), CarefulError> {
+        match self.read(node.cell(), |c| c.read(node)) {
+            Some(Err(
+                CarefulError::WrongTag { .. }
+                | CarefulError::Misaligned { .. }
+                | CarefulError::OutOfRange { .. },
+            )) => Err(CarefulError::Broken {
+                cell: holder,
+                rule: "a pointer to another cell leads to a node there",
+            }),
+            // Its cell may be on its way out, or not be seen yet.
             _ => Ok(()),
         }
     }
@@ -284,7 +334,7 @@ impl Others {
 
     /// Reads what a cell shows; none if it has shown nothing yet.
     pub fn read<R>(&self, cell: CellId, section: impl FnOnce(&Careful<'_, Peer>) -> R) -> Option<R> {
-        self.of(cell).map(|other| careful(&other.shown, section))
+        self.of(cell).map(|other| careful(&*other.shown, section))
     }
 }
 

@@ -10,7 +10,7 @@ use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{Group, GroupError, GroupOptions, Names};
 use comb_membership::stack::Event;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
-use comb_region::named::home::{Home, HomeError, HomeOptions};
+use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
 use comb_region::named::{Keeper, RemoteKeeper};
 use comb_types::{CellId, NodeId, Time};
 use rustix::event::{PollFd, PollFlags, epoll};
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::calls::Desk;
 use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
-use crate::heeding::Heeding;
+use crate::heeding::{Ears, Heeding};
 use crate::journal;
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
 use crate::shown::{Others, Shown, ShownError};
@@ -57,6 +57,8 @@ pub struct CellOptions {
     pub cgroup: Option<PathBuf>,
     /// How it comes to be one of the cells.
     pub beginning: Beginning,
+    /// Bytes of page frames that it may have; none: all that the host has.
+    pub most_bytes: Option<u64>,
 }
 
 /// How a cell comes to be one of the cells.
@@ -163,12 +165,23 @@ impl Supervisor {
         let (cell, incarnation) = (options.number, options.incarnation);
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
         let published = Some(Arc::clone(shown.published()));
-        let of = HomeOptions { cell, incarnation, runtime, keeper, published };
+        let seen = Some(Arc::new(others.clone()) as Arc<dyn OtherCells>);
+        let of = HomeOptions {
+            cell,
+            incarnation,
+            runtime,
+            keeper,
+            published,
+            others: seen,
+            most_bytes: options.most_bytes,
+        };
         let home = Home::begin(&agent, of)?;
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);
         }
-        let heeding = Heeding::begin(cell, options.cgroup.clone(), home.clock_hand()).map_err(cannot)?;
+        let (cgroup, most_bytes) = (options.cgroup.clone(), options.most_bytes.unwrap_or(0));
+        let ears = Ears { cell, cgroup, most_bytes, hand: home.clock_hand(), others: others.clone() };
+        let heeding = Heeding::begin(ears).map_err(cannot)?;
         let ends = Ends::default();
         let group = join(&agent, &options)?.with_environment(ends.clone());
         let mut containing = Containing::new(own);
@@ -293,7 +306,7 @@ impl Supervisor {
                     self.unsettled.insert(cell);
                 }
                 News::Ended { cell, address, cause, at_ns } => {
-                    self.channel_ended(cell, address, &cause, at_ns)
+                    self.channel_ended(cell, address, &cause, at_ns);
                 }
                 News::Stranger(address) => {
                     self.say(format_args!("closed a channel that {address} opened: it is no cell"));
@@ -381,7 +394,7 @@ impl Supervisor {
         self.containing.late(&late);
         self.heeding.recovering(self.containing.is_recovering());
         self.containing.work(&self.others, &self.home);
-        for (to, message) in self.containing.to_send() {
+        for (to, message) in self.containing.transmits() {
             match to {
                 Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
                 None => {

@@ -46,6 +46,8 @@ enum CellCommand {
         together: Vec<u32>,
         #[arg(long, value_delimiter = ',')]
         coming_in_to: Vec<u32>,
+        #[arg(long)]
+        memory: Option<u64>,
     },
 }
 
@@ -59,7 +61,7 @@ impl Cell {
         match self.command {
             CellCommand::Kill { cell, hold } => kill(&directory, cell, hold),
             CellCommand::Start { cell } => start(&directory, cell),
-            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to } => {
+            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
                 } else {
@@ -72,6 +74,7 @@ impl Cell {
                     cells_socket: directory.cells_socket(),
                     cgroup,
                     beginning,
+                    most_bytes: memory,
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.
@@ -136,8 +139,13 @@ mod tests {
 
     #[test]
     fn a_kill_is_told_with_the_slowest_peer() {
-        let mut killed =
-            Killed { cell: 2, pid: 1234, peers: 3, noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)], recovered: Vec::new() };
+        let mut killed = Killed {
+            cell: 2,
+            pid: 1234,
+            peers: 3,
+            noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)],
+            recovered: Vec::new(),
+        };
         assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
         killed.noticed.clear();
         assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));

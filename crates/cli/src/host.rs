@@ -22,14 +22,17 @@ pub(crate) struct Host {
     /// What its processes may hold.
     #[arg(long)]
     limits: Option<Limits>,
+    /// Bytes of page frames that each cell may have.
+    #[arg(long)]
+    memory: Option<u64>,
 }
 
 impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Self { cells, end_with_stdin, limits } = self;
-        let options =
-            daemon::Options { directory, cells, end_with_stdin, limits: limits.unwrap_or_default() };
+        let Self { cells, end_with_stdin, limits, memory } = self;
+        let limits = limits.unwrap_or_default();
+        let options = daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory };
         daemon::run(&options, || {
             println!("{READY}");
             // Whoever waited for that word must not wait for more.

@@ -24,6 +24,7 @@ Examples:
   comb region ls
   comb region checkpoint table --to /var/tmp/table            again later: only what has changed since
   comb region create table2 --from /var/tmp/table
+  comb region fork table experiment --cell 3                  a child, which is changed without changing the parent
   comb region rm table";
 
 #[derive(Debug, Args)]
@@ -37,6 +38,19 @@ pub(crate) struct Region {
 enum RegionCommand {
     /// Make a region
     Create(Create),
+    /// Make a copy-on-write child of a region: it contains what that does at this moment, and takes memory for what is used of it
+    Fork {
+        /// The region
+        parent: String,
+        /// The child's name
+        name: String,
+        /// The cell that it is to live in [default: the one with the fewest regions]
+        #[arg(long)]
+        cell: Option<u32>,
+        /// Who may read (4) and store (2), as for files: you, your group, all others
+        #[arg(long, default_value_t, value_name = "MODE")]
+        mode: Mode,
+    },
     /// List regions, where they live and who uses them
     #[command(visible_alias = "list")]
     Ls {
@@ -73,6 +87,9 @@ struct Create {
     /// The cell that it is to live in [default: one with few regions, and memory]
     #[arg(long)]
     cell: Option<u32>,
+    /// The cell that it is to have its page frames of [default: the one that it lives in; another, if that has not enough]
+    #[arg(long, value_name = "CELL")]
+    memory_of: Option<u32>,
     /// What it contains: a checkpoint of a region
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
@@ -110,6 +127,7 @@ impl Region {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
             RegionCommand::Create(create) => create.run(&directory),
+            RegionCommand::Fork { parent, name, cell, mode } => fork(&directory, parent, name, cell, mode),
             RegionCommand::Ls { json } => list(&directory, json),
             RegionCommand::Rm { name, force } => {
                 let register = Register::of(directory.path());
@@ -171,6 +189,8 @@ impl Create {
             mode: self.mode,
             sparse: self.sparse,
             from,
+            parent: None,
+            memory_home: self.memory_of,
         };
         // An agent that is not there is told of by who knows what to do.
         cells(directory)?;
@@ -178,6 +198,34 @@ impl Create {
         println!("region {name} lives in cell {cell}: {} bytes", allocation.bytes);
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn fork(
+    directory: &RuntimeDirectory,
+    parent: String,
+    name: String,
+    cell: Option<u32>,
+    mode: Mode,
+) -> Outcome {
+    let cell = match cell {
+        Some(cell) => cell,
+        None => least_used(directory)?,
+    };
+    cells(directory)?;
+    let wanted = Wanted {
+        name,
+        bytes: None,
+        block_bytes: 4096,
+        migratory: false,
+        mode,
+        sparse: false,
+        from: None,
+        parent: Some(parent),
+        memory_home: None,
+    };
+    let Entry { name, cell, allocation, .. } = Ask::at(directory.path(), cell)?.create(&wanted)?;
+    println!("region {name} lives in cell {cell}: {} bytes", allocation.bytes);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn least_used(directory: &RuntimeDirectory) -> Result<u32, Failure> {

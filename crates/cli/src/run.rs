@@ -149,7 +149,7 @@ fn cells(text: &str) -> Result<Cells, &'static str> {
     }
 }
 
-fn memory(text: &str) -> Result<u64, &'static str> {
+pub(crate) fn memory(text: &str) -> Result<u64, &'static str> {
     // Read as the agent's limits are.
     let limits = format!("memory_bytes={text}").parse::<Limits>();
     limits

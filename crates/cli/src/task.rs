@@ -119,6 +119,14 @@ fn dependencies(task: &TaskRecord, regions: &[(u32, Status)]) -> (Dependencies, 
             depends.add(CellId(*cell), Reason::Region);
             let who = if ranks.len() == 1 { "component" } else { "components" };
             words.push((*cell, format!("region {} lives there ({who} {})", region.name, ranks.join(", "))));
+            if let Some(home) = region.memory_home {
+                depends.add(CellId(home), Reason::Frames);
+                words.push((home, format!("page frames of region {} are from there", region.name)));
+            }
+            for &above in region.ancestors.iter().filter(|above| *above != cell) {
+                depends.add(CellId(above), Reason::Ancestor);
+                words.push((above, format!("what region {} has not got yet is there", region.name)));
+            }
         }
     }
     (depends, words)
@@ -252,6 +260,9 @@ mod tests {
             waiting: 0,
             resident_bytes: 0,
             processes: processes.to_vec(),
+            ancestors: Vec::new(),
+            nodes: 0,
+            memory_home: None,
         };
         let regions = [(4, status("table", &[101, 5])), (2, status("other", &[9]))];
         let text = text(&task, &regions);

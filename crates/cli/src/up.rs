@@ -33,6 +33,9 @@ pub(crate) struct Up {
     /// endpoints, channels, memory_bytes, connections, connections_per_user
     #[arg(long, value_parser = known_limits)]
     limits: Option<String>,
+    /// The most memory that each cell may have for regions, in bytes; K, M or G may follow [default: all that there is]
+    #[arg(long, value_name = "BYTES", value_parser = crate::run::memory)]
+    memory: Option<u64>,
 }
 
 /// Read here already, so that a mistake is told before anything starts.
@@ -83,6 +86,9 @@ impl Up {
         command.arg0("comb").args(["host", "--cells", &self.cells.to_string()]);
         if let Some(limits) = &self.limits {
             command.args(["--limits", limits]);
+        }
+        if let Some(bytes) = self.memory {
+            command.args(["--memory", &bytes.to_string()]);
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         if self.foreground {

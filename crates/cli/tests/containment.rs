@@ -69,10 +69,14 @@ struct Comb {
 
 impl Comb {
     fn new(name: &str, cells: u32) -> Self {
+        Self::with(name, &["--cells", &cells.to_string()])
+    }
+
+    fn with(name: &str, options: &[&str]) -> Self {
         let directory = std::env::temp_dir().join(format!("comb-contain-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let comb = Self { directory };
-        comb.ok(&["up", "--cells", &cells.to_string()]);
+        comb.ok(&[&["up"], options].concat());
         comb
     }
 
@@ -119,7 +123,8 @@ impl Comb {
     fn wait_for_life(&self, cell: usize, incarnation: u64) {
         self.wait_for("another life of the cell", || {
             let status = self.status(cell);
-            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3).then_some(())
+            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3)
+                .then_some(())
         });
     }
 
@@ -128,7 +133,10 @@ impl Comb {
         let program = std::env::current_exe().unwrap();
         let cells = cell.to_string();
         let mut command = self.command(&["run", "-n", "1", "--cells", &cells, "--"]);
-        command.arg(program).args(["--exact", "servant", "--nocapture", "--test-threads=1"]).env(NAME, region);
+        command
+            .arg(program)
+            .args(["--exact", "servant", "--nocapture", "--test-threads=1"])
+            .env(NAME, region);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (asks, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Servant { child, asks, says }
@@ -287,5 +295,144 @@ fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
     }
     let log = comb.log();
     assert!(log.contains("the cells agree that cell 3 has failed: its tick stands still"), "{log}");
-    assert!(!log.contains("cell 1 (process") && !log.contains("cell 2 (process"), "others have suffered: {log}");
+    assert!(
+        !log.contains("cell 1 (process") && !log.contains("cell 2 (process"),
+        "others have suffered: {log}"
+    );
+}
+
+/// A child has what its parent had when it was forked, wherever both live; neither sees what the other stores since. What a child has not got yet is lost with the
+/// cell that has it, and nothing else is. (Hive §5.3)
+#[test]
+fn children_of_regions_find_their_pages_in_other_cells() {
+    let comb = Comb::new("fork", 4);
+    comb.ok(&["region", "create", "parent", "--size", "1M", "--cell", "1"]);
+    let mut one = comb.servant(3, "parent");
+    assert_eq!(one.does("attach"), "done");
+    for page in 0..10 {
+        assert_eq!(one.does(&format!("store {page} {}", 100 + page)), "done");
+    }
+    comb.ok(&["region", "fork", "parent", "child", "--cell", "2"]);
+    assert_eq!(one.does("store 3 7"), "done");
+    let mut two = comb.servant(4, "child");
+    assert_eq!(two.does("attach"), "done");
+    for (page, value) in [(3, "103"), (4, "104"), (200, "0")] {
+        assert_eq!(two.does(&format!("load {page}")), value, "page {page}");
+    }
+    assert_eq!(two.does("store 5 8"), "done");
+    assert_eq!((one.does("load 5"), one.does("load 3")), ("105".to_owned(), "7".to_owned()));
+    // A child of the child: some of its pages are in its parent's cell, some in that one's parent's.
+    comb.ok(&["region", "fork", "child", "grandchild", "--cell", "3"]);
+    assert_eq!(two.does("store 5 9"), "done");
+    assert_eq!(one.does("store 6 9"), "done");
+    let mut three = comb.servant(4, "grandchild");
+    assert_eq!(three.does("attach"), "done");
+    for (page, value) in [(5, "8"), (6, "106"), (3, "103")] {
+        assert_eq!(three.does(&format!("load {page}")), value, "page {page}");
+    }
+    let task = comb.ok(&["task", "ls", "--json"]);
+    let task: Value = task
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|task| task["depends"].as_array().unwrap().len() == 4)
+        .unwrap_or_else(|| panic!("who uses the grandchild depends on all: {task}"));
+    assert!(task["depends"][0]["why"][0].as_str().unwrap().contains("has not got yet"), "{task}");
+    assert!(comb.run(&["region", "rm", "parent"]).stderr.starts_with(b"comb: "), "it has children");
+    // The cell at the top dies.
+    comb.ok(&["cell", "kill", "1", "--hold"]);
+    let told = two.does("load 8");
+    assert!(told.contains("is lost"), "{told}");
+    assert_eq!(two.does("load 4"), "104");
+    assert_eq!((three.does("load 6"), three.does("load 5")), ("106".to_owned(), "8".to_owned()));
+    assert_eq!(two.does("store 4 11"), "done");
+    drop((two, three));
+    let log = comb.log();
+    assert!(!log.contains("found it failed"), "a dead cell's orphans accuse nobody: {log}");
+}
+
+/// Whoever is forked again and again does not get slower and slower, and children that are gone leave nothing.
+#[test]
+fn a_region_is_forked_a_hundred_times() {
+    let comb = Comb::new("forks", 4);
+    comb.ok(&["region", "create", "r0", "--size", "1M", "--cell", "1"]);
+    let mut servant = comb.servant(4, "r0");
+    assert_eq!(servant.does("attach"), "done");
+    let mut parent = "r0".to_owned();
+    for turn in 0..100 {
+        assert_eq!(servant.does(&format!("store {} {turn}", turn % 20)), "done");
+        let (child, cell) = (format!("r{}", turn + 1), (turn % 4 + 1).to_string());
+        comb.ok(&["region", "fork", &parent, &child, "--cell", &cell]);
+        if turn % 2 == 1 {
+            // The line goes on from the child.
+            servant = comb.servant(4, &child);
+            assert_eq!(servant.does("attach"), "done");
+            parent = child;
+        }
+    }
+    let mut last = comb.servant(2, "r100");
+    assert_eq!(last.does("attach"), "done");
+    for page in 0..20 {
+        assert_eq!(last.does(&format!("load {page}")), (80 + page).to_string(), "page {page}");
+    }
+    for turn in (1..=100).rev() {
+        comb.ok(&["region", "rm", &format!("r{turn}"), "--force"]);
+    }
+    let listed = comb.ok(&["region", "ls", "--json"]);
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    let nodes: Value = serde_json::from_str(listed.trim()).unwrap();
+    assert_eq!(nodes["state"]["nodes"], 0, "{nodes}");
+}
+
+/// A region that lives in one cell may have its page frames of another. It depends on both: when the memory home dies, what is stable is found in frames of
+/// somebody else; when the data home dies, the frames are free again. (Hive §5.4)
+#[test]
+fn page_frames_are_borrowed_and_come_back() {
+    let comb = Comb::new("loans", 4);
+    comb.ok(&["region", "create", "r", "--size", "8M", "--cell", "1", "--memory-of", "2"]);
+    let mut user = comb.servant(3, "r");
+    assert_eq!(user.does("attach"), "done");
+    assert_eq!(user.does("store 3 7"), "done");
+    let task = comb.ok(&["task", "ls"]);
+    assert!(task.contains("1,2,3"), "{task}");
+    let saved = comb.directory.with_extension("saved");
+    comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
+    assert_eq!(user.does("store 4 8"), "done");
+    let killed = comb.ok(&["cell", "kill", "2"]);
+    assert!(killed.contains("2 pages discarded"), "{killed}");
+    assert!(user.does("load 3").contains("discarded"));
+    assert_eq!(user.does("leave"), "done");
+    comb.wait_for("the region", || (user.does("attach") == "done").then_some(()));
+    assert_eq!((user.does("load 3"), user.does("load 4")), ("7".to_owned(), "0".to_owned()));
+    comb.wait_for_life(2, 2);
+    let listed = comb.ok(&["region", "ls", "--json"]);
+    let listed: Value = serde_json::from_str(listed.trim()).unwrap();
+    assert!(listed["state"]["memory_home"].is_null(), "{listed}");
+}
+
+#[test]
+fn who_has_too_little_memory_borrows_from_who_has_some() {
+    let comb = Comb::with("budget", &["--cells", "3", "--memory", "16M"]);
+    comb.ok(&["region", "create", "a", "--size", "12M", "--cell", "1"]);
+    comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
+    let home_of = |name: &str| {
+        let listed = comb.ok(&["region", "ls", "--json"]);
+        let all: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found = all.iter().find(|region| region["region"]["name"] == name).unwrap();
+        found["state"]["memory_home"].clone()
+    };
+    assert!(home_of("a").is_null());
+    let lender = home_of("b").as_u64().expect("another cell");
+    comb.ok(&["region", "create", "c", "--size", "12M", "--cell", "1"]);
+    assert!(home_of("c").as_u64().is_some_and(|other| other != lender));
+    let refused = comb.run(&["region", "create", "d", "--size", "12M", "--cell", "1"]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("not left in any acceptable cell"), "{refused}");
+    // The borrower gives one back, and dies with the other.
+    comb.ok(&["region", "rm", "b"]);
+    comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
+    comb.ok(&["cell", "kill", "1", "--hold"]);
+    for cell in ["2", "3"] {
+        comb.ok(&["region", "create", &format!("own{cell}"), "--size", "16M", "--cell", cell]);
+        assert!(home_of(&format!("own{cell}")).is_null(), "what was on loan has come back");
+    }
 }

@@ -51,6 +51,8 @@ pub struct Options {
     pub end_with_stdin: bool,
     /// What its processes may hold.
     pub limits: Limits,
+    /// Bytes of page frames that each cell may have; none: as many as the host has.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Why an agent could not start or go on.
@@ -236,6 +238,7 @@ struct Daemon {
     commands: BTreeMap<u64, Command>,
     cell_connections: BTreeMap<u64, CellConnection>,
     cgroup: Option<Cgroup>,
+    memory_bytes: Option<u64>,
     cells: Vec<Cell>,
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
@@ -279,6 +282,7 @@ impl Daemon {
             commands: BTreeMap::new(),
             cell_connections: BTreeMap::new(),
             cgroup: None,
+            memory_bytes: options.memory_bytes,
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
@@ -321,6 +325,7 @@ impl Daemon {
     /// With the cells of a dead agent.
     fn take_over(&mut self, previous: &State) -> Result<(), Errno> {
         self.cgroup = previous.cgroup.clone().map(Cgroup::at);
+        self.memory_bytes = previous.memory_bytes;
         for state in &previous.cells {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
@@ -346,7 +351,9 @@ impl Daemon {
         let (number, incarnation) = (self.cells[index].number, self.cells[index].incarnation + 1);
         let spawned = self
             .cgroup_of(number)
-            .and_then(|cgroup| Running::spawn(&self.directory, (number, incarnation), cgroup, beginning))
+            .and_then(|cgroup| {
+                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, self.memory_bytes)
+            })
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
                 watched.inspect_err(|_| running.kill())?;
@@ -373,6 +380,7 @@ impl Daemon {
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             cells: self.cells.iter().map(Cell::state).collect(),
             policy: self.waxing.incarnation,
+            memory_bytes: self.memory_bytes,
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -839,7 +847,12 @@ impl Daemon {
             Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {
-                self.restart(which, &format!("cell {cell}, the recovery master, finds it fit"));
+                let why = format!("cell {cell}, the recovery master, finds it fit");
+                self.restart(which, &why);
+                // Lives that came and went between two views are in no cell's memory.
+                let gone: Vec<u32> =
+                    self.cells.iter().filter(|cell| cell.running.is_none()).map(|cell| cell.number).collect();
+                gone.into_iter().for_each(|other| self.restart(other, &why));
             }
         }
         Ok(())
@@ -942,6 +955,8 @@ impl Daemon {
             );
             return;
         };
+        // What it shows goes before its frames are emptied: whoever reads these looks at that once more.
+        self.cells[index].take_back();
         // Nobody waits for that here.
         drop(self.keeping.cell_ended(number));
         if let Some(connection) = connection {
@@ -950,7 +965,6 @@ impl Daemon {
         if self.ending.is_some() {
             return;
         }
-        self.cells[index].take_back();
         self.tasks.values().for_each(|task| task.lose(number));
         self.waxing.lose(self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));

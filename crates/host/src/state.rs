@@ -23,6 +23,9 @@ pub struct State {
     /// Lives that the policy has had.
     #[serde(default)]
     pub policy: u64,
+    /// Bytes of page frames that each cell may have, if that was said.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.

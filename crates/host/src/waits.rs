@@ -111,7 +111,8 @@ impl Wait {
                 let (cell, pid) = (*cell, *pid);
                 let is_gone = |other: &Cell| other.running.is_none() || other.pid != pid;
                 let gone = cells.iter().all(|other| other.number != cell || is_gone(other));
-                let lives = |peer: u32| cells.iter().any(|other| other.number == peer && other.running.is_some());
+                let lives =
+                    |peer: u32| cells.iter().any(|other| other.number == peer && other.running.is_some());
                 let living = || peers.iter().copied().filter(|&peer| lives(peer));
                 let unaware = living().filter(|peer| noticed.iter().all(|(known, _)| known != peer)).count();
                 let at_work = |peer: u32| recovered.iter().any(|known| known.cell == peer);

@@ -61,6 +61,12 @@ impl Exports {
         Frames::adopt(file).map(|frames| Self::of(frames, bytes))
     }
 
+    /// Takes frames that another home has made by [`Exports::create`] and never looks at again: its descriptor, and that by which they are read.
+    pub fn borrow(file: OwnedFd, to_read: OwnedFd) -> Result<Self, MemoryError> {
+        let bytes = crate::frames::check(file.as_fd())?;
+        Frames::adopt(file).map(|frames| Self::of(frames.read_by(to_read), bytes))
+    }
+
     fn of(frames: Frames, bytes: u64) -> Self {
         let (present, importers, aside) = (Pages::default(), Guests::default(), BTreeMap::new());
         Self { frames, bytes, present, importers, aside }
@@ -74,6 +80,11 @@ impl Exports {
         self.present.forget(0..self.bytes / PAGE);
         // Nothing is left to be lost if it is refused.
         let _ = self.frames.punch(0, self.bytes);
+    }
+
+    /// By which other homes read what is there, and no more: a descriptor that neither stores nor maps to store.
+    pub fn file_to_read(&self) -> BorrowedFd<'_> {
+        self.frames.to_read().expect("they are guarded")
     }
 
     /// What importers map.

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 
-use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::kernel::{self, Protection};
@@ -22,6 +22,8 @@ pub(crate) struct Frames {
     /// Not more than the heap.
     bytes: u64,
     alias: usize,
+    /// By which others may read them, and no more: of guarded ones.
+    to_read: Option<OwnedFd>,
 }
 
 impl Frames {
@@ -45,8 +47,11 @@ impl Frames {
     /// As [`Frames::create_of`], for processes that do not have all rights to them. They get the descriptor, map it and close it: none of them can seal
     /// it further, which would keep us from taking frames away, nor open it once more by a name that the kernel has for it.
     pub(crate) fn create_guarded(bytes: u64) -> Result<Self, MemoryError> {
-        let frames = Self::create_of(bytes)?;
-        let done = rustix::fs::fcntl_add_seals(&frames.file, SealFlags::SEAL)
+        let mut frames = Self::create_of(bytes)?;
+        let by_name = format!("/proc/self/fd/{}", frames.file.as_raw_fd());
+        let done = rustix::fs::open(by_name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map(|to_read| frames.to_read = Some(to_read))
+            .and_then(|()| rustix::fs::fcntl_add_seals(&frames.file, SealFlags::SEAL))
             .and_then(|()| rustix::fs::fchmod(&frames.file, Mode::empty()));
         done.map_err(|source| MemoryError::System { action: "seal the frames' file", source })?;
         Ok(frames)
@@ -65,16 +70,27 @@ impl Frames {
         Self::map(file, bytes)
     }
 
+    /// The same, with what their maker reads them by.
+    pub(crate) fn read_by(mut self, to_read: OwnedFd) -> Self {
+        self.to_read = Some(to_read);
+        self
+    }
+
     fn map(file: OwnedFd, bytes: u64) -> Result<Self, MemoryError> {
         let alias = kernel::map_shared(file.as_fd(), index(bytes), Protection::LoadsAndStores)
             .map_err(|source| MemoryError::from_reservation("the frames", 0, source))?;
-        let frames = Self { file, bytes, alias };
+        let frames = Self { file, bytes, alias, to_read: None };
         // A dump of a process would make a frame of every page of it, and end only when memory does.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
             // SAFETY: our own mapping; these throw nothing away. A kernel without huge pages refuses the last.
             let _ = unsafe { kernel::advise(frames.alias, index(bytes), advice) };
         }
         Ok(frames)
+    }
+
+    /// By which others may read them, and neither store to them nor come by another way to do so. Only of guarded ones.
+    pub(crate) fn to_read(&self) -> Option<BorrowedFd<'_>> {
+        self.to_read.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {

@@ -17,6 +17,8 @@ pub struct CellState {
     pub frame_bytes: u64,
     /// Bytes of them that nobody may store to.
     pub idle_bytes: u64,
+    /// Bytes of page frames that are promised to regions, or loaned.
+    pub reserved_bytes: u64,
     /// Bytes that processes of tasks have for themselves.
     pub task_bytes: u64,
     /// Bytes that it should have at most; 0: no limit.
@@ -68,9 +70,15 @@ impl CellState {
         if self.is_pressed() { self.bytes() - self.most_bytes / 4 * 3 } else { 0 }
     }
 
-    /// How much of what it should have it has, in sixteenths: what is about the same counts as the same.
+    /// It has little left to promise, or has promised more than it can hold.
+    fn is_short(&self) -> bool {
+        self.is_pressed() || self.most_bytes > 0 && self.reserved_bytes > self.most_bytes / 8 * 7
+    }
+
+    /// How much of what it should have it has or has promised, in sixteenths: what is about the same counts as the same.
     fn fullness(&self) -> u64 {
-        let sixteenths = u128::from(self.bytes()) * 16 / u128::from(self.most_bytes.max(1));
+        let sixteenths =
+            u128::from(self.bytes().max(self.reserved_bytes)) * 16 / u128::from(self.most_bytes.max(1));
         if self.most_bytes == 0 { 0 } else { u64::try_from(sixteenths).unwrap_or(u64::MAX) }
     }
 }
@@ -101,10 +109,10 @@ fn allocate_and_reclaim(picture: &Picture) -> BTreeMap<u32, CellHint> {
     let mut cells: Vec<&CellState> = picture.cells.iter().filter(|cell| cell.cell != 0).collect();
     // Load in quarters of a core: who was looked at a moment later is not busier for that.
     cells.sort_unstable_by_key(|cell| {
-        (cell.is_pressed(), cell.fullness(), cell.load_permille / 250, cell.processes, cell.cell)
+        (cell.is_short(), cell.fullness(), cell.load_permille / 250, cell.processes, cell.cell)
     });
     let best: Vec<u32> = cells.iter().map(|cell| cell.cell).collect();
-    let will_do = |cell: &&&CellState| !cell.is_pressed();
+    let will_do = |cell: &&&CellState| !cell.is_short();
     let mut acceptable: Vec<u32> = cells.iter().filter(will_do).map(|cell| cell.cell).collect();
     if acceptable.is_empty() {
         acceptable.clone_from(&best);
@@ -293,8 +301,8 @@ mod tests {
 
     prop_compose! {
         fn some_cell()(cell in 0_u32..70, load_permille in 0_u64..5000, frame_bytes: u64, idle_bytes: u64,
-                       task_bytes: u64, most_bytes: u64, processes in 0_u64..9) -> CellState {
-            CellState { cell, load_permille, processes, frame_bytes, idle_bytes, task_bytes, most_bytes }
+                       reserved_bytes: u64, task_bytes: u64, most_bytes: u64, processes in 0_u64..9) -> CellState {
+            CellState { cell, load_permille, processes, frame_bytes, idle_bytes, reserved_bytes, task_bytes, most_bytes }
         }
     }
 

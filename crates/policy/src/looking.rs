@@ -39,7 +39,7 @@ impl Lookout {
         let mut picture = Picture { cores: cores(), slice, ..Picture::default() };
         (picture.host_bytes, picture.host_free_bytes) = host_memory();
         let mut tasks: BTreeMap<u32, TaskState> = BTreeMap::new();
-        for cell in others.cells() {
+        for cell in others.seen() {
             let (face, load, shown) = match others.load(cell) {
                 Some(Ok(seen)) => seen,
                 Some(Err(CarefulError::BusError { .. } | CarefulError::CutOff { .. })) => {
@@ -54,6 +54,7 @@ impl Lookout {
                 processes: load.processes,
                 frame_bytes,
                 idle_bytes: load.idle_bytes,
+                reserved_bytes: load.reserved_bytes,
                 task_bytes: load.task_bytes,
                 most_bytes,
             });

@@ -33,7 +33,9 @@ pub enum CheckpointError {
     #[error("component {0} could not read its part of the checkpoint")]
     OtherRead(u64),
     /// What was to be saved is gone.
-    #[error("pages of the region were discarded meanwhile, for a cell has failed; the checkpoint before this one is still valid")]
+    #[error(
+        "pages of the region were discarded meanwhile, for a cell has failed; the checkpoint before this one is still valid"
+    )]
     Discarded,
     /// There is none.
     #[error("there is no checkpoint in {0}: the file `current` is missing")]

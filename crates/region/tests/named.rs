@@ -52,7 +52,14 @@ fn say_ready() {
 fn be_a_home(directory: &Path, cell: u32, is_kept: bool) {
     let agent = Agent::connect(&directory.join("agent.sock"), &format!("cell-{cell}")).expect("an agent");
     let keeper = is_kept.then(|| Arc::new(RemoteKeeper::new(directory, cell, 1)) as Arc<dyn Keeper>);
-    let options = HomeOptions { cell, incarnation: 1, runtime: directory.to_owned(), keeper, published: None };
+    let options = HomeOptions {
+        cell,
+        incarnation: 1,
+        runtime: directory.to_owned(),
+        keeper,
+        published: None,
+        others: None, most_bytes: None,
+    };
     let _home = Home::begin(&agent, options).expect("a home");
     say_ready();
     // Until the test ends it, or is gone.
@@ -408,6 +415,8 @@ fn wanted(name: &str, bytes: u64) -> Wanted {
         mode: Mode::default(),
         sparse: false,
         from: None,
+        parent: None,
+            memory_home: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,7 +57,8 @@ impl OnCells {
     pub(super) fn watch(&mut self, running: &mut Running) -> std::io::Result<()> {
         running.tell_begins(self.begins.clone());
         let begun = self.begun.take().expect("watched once");
-        let (places, lost, is_over) = (Arc::clone(&self.places), Arc::clone(&self.lost), Arc::clone(&self.is_over));
+        let (places, lost, is_over) =
+            (Arc::clone(&self.places), Arc::clone(&self.lost), Arc::clone(&self.is_over));
         let control = running.control();
         let keeps = move || keep(&places, &lost, &is_over, &begun, &control);
         self.thread = Some(std::thread::Builder::new().name("comb-places".into()).spawn(keeps)?);
@@ -96,12 +97,7 @@ fn keep(
 ) {
     while !is_over.load(Ordering::Relaxed) {
         let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match begun.try_recv() {
-                Ok((rank, process)) => places.began(rank, process),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
-        }
+        begun.try_iter().for_each(|(rank, process)| places.began(rank, process));
         let order = places.hear(BETWEEN_LOOKS);
         drop(places);
         match order {

@@ -11,8 +11,16 @@ const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 const REGIONS: &str = "regions";
 
 /// The names of all files that we ever make there, besides cells' doors. Nothing else is removed.
-const FILES: [&str; 8] =
-    ["agent.sock", "control.sock", "cells.sock", "keep.sock", "agent.json", "agent.json.new", "agent.lock", "comb.log"];
+const FILES: [&str; 8] = [
+    "agent.sock",
+    "control.sock",
+    "cells.sock",
+    "keep.sock",
+    "agent.json",
+    "agent.json.new",
+    "agent.lock",
+    "comb.log",
+];
 
 /// Why there is no runtime directory.
 #[derive(Debug, thiserror::Error)]

@@ -220,7 +220,9 @@ impl Crew {
         let cgroup = self.plan.cgroups.get((rank - self.plan.first) as usize).and_then(Option::as_ref);
         let cgroup = cgroup.map(|path| {
             let opened = std::fs::File::options().write(true).open(path);
-            opened.map(OwnedFd::from).map_err(|error| format!("its cell's {} cannot be opened: {error}", path.display()))
+            opened
+                .map(OwnedFd::from)
+                .map_err(|error| format!("its cell's {} cannot be opened: {error}", path.display()))
         });
         let cgroup = cgroup.transpose()?;
         // Only a terminal's own process group may read from it.

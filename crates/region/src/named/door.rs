@@ -32,8 +32,12 @@ pub struct Wanted {
     pub mode: Mode,
     /// It may be larger than memory: what is never touched costs nothing.
     pub sparse: bool,
+    /// The cell that it is to have its page frames of, if not of the one that it lives in.
+    pub memory_home: Option<u32>,
     /// Where it was saved, if it is to contain that.
     pub from: Option<PathBuf>,
+    /// The region whose child it is to be: it contains what that does at this moment.
+    pub parent: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,6 +61,31 @@ pub(crate) enum Knock {
         name: String,
         directory: PathBuf,
     },
+    /// Of another home: a child of a region of this one is to be there.
+    Fork {
+        name: String,
+        cell: u32,
+    },
+    /// Of another home: it wants to read what a node has.
+    Node {
+        node: u64,
+    },
+    /// Of another home: a child is no more.
+    ForkEnded {
+        node: u64,
+        cell: u32,
+    },
+    /// Of another home: it wants page frames for a region.
+    Borrow {
+        region: u64,
+        extents: u64,
+        cell: u32,
+    },
+    /// Of another home: it has no use for them any more.
+    GiveBack {
+        region: u64,
+        cell: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,6 +106,18 @@ pub(crate) enum Answer {
     Saved {
         number: u64,
         pages: u64,
+    },
+    /// With the descriptors of the node.
+    Forked {
+        entry: Entry,
+        node: u64,
+    },
+    /// With its descriptors.
+    Node,
+    Noted,
+    /// With their descriptors.
+    Loaned {
+        frames: Vec<u64>,
     },
 }
 
@@ -101,6 +142,12 @@ pub struct Status {
     pub resident_bytes: u64,
     /// The processes that have it attached.
     pub processes: Vec<u32>,
+    /// The cells in which what it has not got yet is looked for.
+    pub ancestors: Vec<u32>,
+    /// How often it has been forked, as far as there are children.
+    pub nodes: u64,
+    /// The cell that its page frames are of, if that is another one.
+    pub memory_home: Option<u32>,
 }
 
 /// Why a home did not do it.
@@ -200,6 +247,45 @@ impl Ask {
             Answer::Removed { attached } => Ok(attached),
             _ => Err(self.strange()),
         }
+    }
+
+    /// A region is to have a child in a cell: what it is like, where its node is, and by what that is read.
+    pub(crate) fn fork(&self, name: &str, cell: u32) -> Result<(Entry, u64, Vec<OwnedFd>), AskError> {
+        match self.ask(&Knock::Fork { name: name.to_owned(), cell }, &[])? {
+            (Answer::Forked { entry, node }, files) => Ok((entry, node, files)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// By what a node is read.
+    pub(crate) fn node(&self, node: u64) -> Result<Vec<OwnedFd>, AskError> {
+        match self.ask(&Knock::Node { node }, &[])? {
+            (Answer::Node, files) => Ok(files),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// Wants frames for a region of a cell.
+    pub(crate) fn borrow(
+        &self,
+        region: u64,
+        extents: u64,
+        cell: u32,
+    ) -> Result<(Vec<u64>, Vec<OwnedFd>), AskError> {
+        match self.ask(&Knock::Borrow { region, extents, cell }, &[])? {
+            (Answer::Loaned { frames }, files) => Ok((frames, files)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// Frames that were borrowed are free again.
+    pub(crate) fn give_back(&self, region: u64, cell: u32) -> Result<(), AskError> {
+        self.ask(&Knock::GiveBack { region, cell }, &[]).map(drop)
+    }
+
+    /// A child of a node is no more.
+    pub(crate) fn fork_ended(&self, node: u64, cell: u32) -> Result<(), AskError> {
+        self.ask(&Knock::ForkEnded { node, cell }, &[]).map(drop)
     }
 
     /// What the cell's regions are doing.

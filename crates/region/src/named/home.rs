@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use comb_memory::{Exports, Far, Full, Published};
@@ -15,7 +15,10 @@ use rustix::io::Errno;
 pub use self::discarding::Discarded;
 use self::discarding::Recovering;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
+use self::forking::Guilty;
+pub use self::forking::OtherCells;
 use self::hearing::Held;
+use self::loaning::Loans;
 pub use self::reclaiming::{ClockHand, HomeMemory};
 use self::shared::Shared;
 use super::ENDPOINT;
@@ -29,8 +32,10 @@ mod belonging;
 mod body;
 mod discarding;
 mod doorkeeper;
+mod forking;
 mod hearing;
 mod inheriting;
+mod loaning;
 mod reclaiming;
 mod shared;
 
@@ -78,8 +83,12 @@ pub struct HomeOptions {
     pub incarnation: u64,
     /// Where its agent and all the others' doors are.
     pub runtime: PathBuf,
+    /// Bytes of page frames that it may have, what it lends included. None: all that its host has.
+    pub most_bytes: Option<u64>,
     /// Where other cells read what it shows of its regions, if they do.
     pub published: Option<Arc<Published>>,
+    /// What other cells show, if it is seen.
+    pub others: Option<Arc<dyn OtherCells>>,
     /// Who keeps second references. Without one, importers of a home that dies may store to its frames until they have heard of that.
     pub keeper: Option<Arc<dyn Keeper>>,
 }
@@ -100,6 +109,7 @@ struct Office {
     /// Wakes whoever sleeps here.
     kick: OwnedFd,
     is_over: AtomicBool,
+    guilty: Guilty,
 }
 
 impl std::fmt::Debug for Office {
@@ -126,6 +136,7 @@ struct Books {
     /// Processes that do not know yet that this home has done with them, and where: what they still say of it is no lie.
     dismissed: BTreeSet<(u32, u64)>,
     showing: Option<Showing>,
+    loans: Loans,
     /// Regions that were removed, as long as a process lives that had imported them: it may not have heard of that yet.
     closed: Vec<Exports>,
 }
@@ -164,9 +175,11 @@ impl Home {
             dismissed: BTreeSet::new(),
             showing: options.published.clone().map(Showing::begin).transpose()?,
             closed: Vec::new(),
+            loans: Loans::new(options.cell, options.most_bytes.unwrap_or_else(host_bytes)),
         };
         let is_over = AtomicBool::new(false);
-        let office = Office { options, register, books: Mutex::new(books), event, kick, is_over };
+        let guilty = Guilty::default();
+        let office = Office { options, register, books: Mutex::new(books), event, kick, is_over, guilty };
         inheriting::forget_the_lost(&office)?;
         let home = Self { office: Arc::new(office) };
         let door = doorkeeper::listen(&home.office).map_err(system("cannot listen at the door"))?;
@@ -196,7 +209,22 @@ fn ending_with_us(run: impl FnOnce()) {
     }
 }
 
+/// Memory and swap of this host; much, if it does not say.
+fn host_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    of("MemTotal:").map_or(1 << 40, |total| (total + of("SwapTotal:").unwrap_or(0)) << 10)
+}
+
 impl Home {
+    /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
+    pub fn take_guilty(&self) -> Vec<u32> {
+        self.office.guilty.take()
+    }
+
     /// Where the list of its regions is, for other cells.
     pub fn shown(&self) -> Option<Far<RegionsShown>> {
         self.office.books().showing.as_ref().map(Showing::list)
@@ -248,6 +276,15 @@ impl Books {
 }
 
 impl Office {
+    /// Unless somebody is at work.
+    fn books_at_once(&self) -> Option<MutexGuard<'_, Books>> {
+        match self.books.try_lock() {
+            Ok(books) => Some(books),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }

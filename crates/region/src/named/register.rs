@@ -236,7 +236,15 @@ mod tests {
         let terms = Terms::default();
         let allocation = Allocation { offset, bytes, generation: 1, creator: cell, terms, image: 0 };
         let owner = Owner { user: 1, group: 1 };
-        Entry { name: name.to_owned(), cell, incarnation: 1, owner, mode: Mode::default(), allocation, saved: None }
+        Entry {
+            name: name.to_owned(),
+            cell,
+            incarnation: 1,
+            owner,
+            mode: Mode::default(),
+            allocation,
+            saved: None,
+        }
     }
 
     #[test]

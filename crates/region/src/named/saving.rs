@@ -44,7 +44,11 @@ impl Saved {
             let opened = Opened::open(&self.directory)?;
             let is_ours = opened.chain.first() == Some(&self.number);
             let path = || file_of(&self.directory, 0, self.number);
-            if is_ours { Ok(opened) } else { Err(CheckpointError::Damaged { path: path(), what: "another has taken its place" }) }
+            if is_ours {
+                Ok(opened)
+            } else {
+                Err(CheckpointError::Damaged { path: path(), what: "another has taken its place" })
+            }
         })
     }
 

@@ -14,6 +14,10 @@ use super::{ADDRESSES, Entry};
 
 /// Regions that a home shows at most. A walk ends there.
 pub const MOST_SHOWN: u32 = 4096;
+/// Nodes from a leaf to the root. Who forks what was forked so often has its blocks copied down first.
+pub const MOST_NODES: usize = 64;
+/// A region with more blocks than that has too many places to show.
+pub const MOST_BLOCKS: u64 = 1 << 20;
 
 /// The list's beginning.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -43,6 +47,8 @@ pub struct RegionShown {
     pub bytes: u64,
     /// Which generation of it this is.
     pub generation: u64,
+    /// What it was when it was forked last.
+    pub newest: Far<NodeShown>,
 }
 
 impl Structure for RegionShown {
@@ -54,14 +60,23 @@ pub fn check_regions<S: Source + ?Sized>(
     c: &Careful<'_, S>,
     list: Far<RegionsShown>,
 ) -> Result<(), CarefulError> {
-    walk(c, list, |_, _| ())
+    walk(c, list, |_| ())
 }
 
-/// Walks through a list, and shows each region and where it stands. One that changes meanwhile breaks no rule, and may not be seen whole.
+/// What a walk comes to.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// A region, and where it stands.
+    Region(Far<RegionShown>, RegionShown),
+    /// A pointer to another cell's node.
+    Elsewhere(Far<NodeShown>),
+}
+
+/// Walks through a list, and shows what it comes to. One that changes meanwhile breaks no rule, and may not be seen whole.
 pub fn walk<S: Source + ?Sized>(
     c: &Careful<'_, S>,
     list: Far<RegionsShown>,
-    see: impl FnMut(Far<RegionShown>, RegionShown),
+    see: impl FnMut(Seen),
 ) -> Result<(), CarefulError> {
     let before = c.read(list)?;
     if before.version % 2 == 1 {
@@ -76,7 +91,7 @@ pub fn walk<S: Source + ?Sized>(
 fn walk_from<S: Source + ?Sized>(
     c: &Careful<'_, S>,
     &RegionsShown { first, count, .. }: &RegionsShown,
-    mut see: impl FnMut(Far<RegionShown>, RegionShown),
+    mut see: impl FnMut(Seen),
 ) -> Result<(), CarefulError> {
     let broken = |rule| Err(c.broken(rule));
     if count > u64::from(MOST_SHOWN) {
@@ -95,9 +110,37 @@ fn walk_from<S: Source + ?Sized>(
         }
         behind = ends.expect("just seen");
         next = region.next;
-        see(at, region);
+        walk_up(c, region.newest, &mut see)?;
+        see(Seen::Region(at, region));
     }
     if next.is_none() { Ok(()) } else { broken("a list of regions ends behind its last") }
+}
+
+/// From node to node, as long as they are in this cell.
+fn walk_up<S: Source + ?Sized>(
+    c: &Careful<'_, S>,
+    newest: Far<NodeShown>,
+    see: &mut impl FnMut(Seen),
+) -> Result<(), CarefulError> {
+    let mut at = newest;
+    for _ in 0..MOST_NODES {
+        if at.is_none() {
+            return Ok(());
+        }
+        if at.cell() != c.cell() {
+            see(Seen::Elsewhere(at));
+            return Ok(());
+        }
+        let node = c.read(at)?;
+        if node.blocks > MOST_BLOCKS {
+            return Err(c.broken("a node has no more blocks than it may have"));
+        }
+        if let Some(last) = node.blocks.checked_sub(1) {
+            c.element(node.places, usize::try_from(last).unwrap_or(usize::MAX))?;
+        }
+        at = node.parent;
+    }
+    Err(c.broken("the way up from a node comes to an end"))
 }
 
 /// The home's side: keeps the list.
@@ -126,7 +169,8 @@ impl Showing {
             return Err(Full { bytes: size_of::<RegionShown>() as u64 });
         }
         let next = self.regions.range(begins..).next().map_or(Far::NONE, |(_, &next)| next);
-        let region = RegionShown { next, begins, bytes: entry.allocation.bytes, generation };
+        let region =
+            RegionShown { next, begins, bytes: entry.allocation.bytes, generation, newest: Far::NONE };
         let region = self.published.allocate(region)?;
         self.change(|this| {
             this.link(begins, region);
@@ -160,6 +204,21 @@ impl Showing {
         }
     }
 
+    /// What stands in the list is about to change, together with what it leads to: nobody finds it broken meanwhile.
+    pub(super) fn hold(&mut self) {
+        self.published.update(self.list, |list| list.version += 1);
+    }
+
+    /// It has: these are the newest nodes of regions.
+    pub(super) fn go_on(&mut self, newest: impl IntoIterator<Item = (u64, Far<NodeShown>)>) {
+        for (begins, newest) in newest {
+            if let Some(&region) = self.regions.get(&begins) {
+                self.published.update(region, |shown| shown.newest = newest);
+            }
+        }
+        self.published.update(self.list, |list| list.version += 1);
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
         self.published.update(self.list, |list| list.version += 1);
         change(self);
@@ -168,5 +227,47 @@ impl Showing {
             list.count = count;
             list.version += 1;
         });
+    }
+}
+
+/// What a region was when it was forked: a node of a copy-on-write tree. Nobody changes it any more but to say where a page of it is now. (Hive §5.3)
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NodeShown {
+    /// Where whoever does not find a block here looks next; perhaps in another cell.
+    pub parent: Far<NodeShown>,
+    /// Where each block is.
+    pub places: Far<PlaceShown>,
+    /// How many blocks there are.
+    pub blocks: u64,
+}
+
+impl Structure for NodeShown {
+    const TAG: u32 = u32::from_le_bytes(*b"node");
+}
+
+/// Where a node has a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PlaceShown(pub u64);
+
+impl Structure for PlaceShown {
+    const TAG: u32 = u32::from_le_bytes(*b"plac");
+}
+
+impl PlaceShown {
+    /// It has not: an ancestor may have.
+    pub const NOT_HERE: Self = Self(0);
+    /// Among the frames of the region that was forked, which has not stored to it since.
+    pub const IN_FRAMES: Self = Self(1);
+
+    /// Put aside, as the how manieth.
+    pub const fn aside(slot: u64) -> Self {
+        Self(slot + 2)
+    }
+
+    /// The how manieth it is of those that were put aside.
+    pub const fn slot(self) -> Option<u64> {
+        self.0.checked_sub(2)
     }
 }

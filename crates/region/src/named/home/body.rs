@@ -6,6 +6,7 @@ use std::ops::Range;
 use comb_coherence::{Access, Block, CellId, Content, Loss, Tempest};
 use comb_memory::{Exports, Layout};
 
+use super::forking::{Ancestors, Forks};
 use crate::peers::Peers;
 use crate::terms::Allocation;
 use crate::wire::Kind;
@@ -70,6 +71,10 @@ pub(super) struct Body {
     pub(super) changed: BTreeSet<u64>,
     pub(super) used: BTreeSet<u64>,
     pub(super) snapshot: Option<Snapshot>,
+    /// Where blocks are looked for that are not here.
+    pub(super) ancestors: Option<Ancestors>,
+    /// What was forked from here.
+    pub(super) forks: Forks,
 }
 
 /// A region's content at one moment, while it is written to files.
@@ -108,6 +113,44 @@ impl Body {
         }
         self.changed.insert(block);
         self.used.insert(block);
+        if self.forks.wants(block) {
+            let content = self.content(block);
+            // Without room nobody would know what its children have: this cell cannot go on.
+            self.forks.put_aside(block, &content).unwrap_or_else(|error| {
+                crate::driver::fail(&format!("no memory to put a block aside for a child: {error}"));
+            });
+        }
+    }
+
+    /// A block is here from now on, if it can be had: who touches it is told if not.
+    pub(super) fn get_from_ancestors(&mut self, block: u64) {
+        let Some(ancestors) = &mut self.ancestors else { return };
+        if self.used.contains(&block) || self.lost.contains_key(&block) {
+            return;
+        }
+        let range = block * self.layout.block_bytes() as u64..self.layout.frame_bytes();
+        match ancestors.find(block, self.layout.block_bytes()) {
+            Ok(None) => {}
+            Ok(Some(content)) => {
+                self.changed.insert(block);
+                self.used.insert(block);
+                self.forks.wants(block);
+                let length =
+                    usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(content.len());
+                self.exports.copy_in(range.start, &content[..length]);
+            }
+            Err(error) => {
+                eprintln!("comb: block {block} is lost: {error}");
+                self.lost
+                    .insert(block, error.guilty().map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
+            }
+        }
+    }
+
+    /// Whether a block is here, or nowhere: nobody has to look for it.
+    pub(super) fn is_got(&self, block: u64) -> bool {
+        self.used.contains(&block)
+            || self.ancestors.as_ref().is_none_or(|ancestors| ancestors.has_looked(block))
     }
 
     pub(super) fn content(&mut self, block: u64) -> Vec<u8> {

@@ -8,10 +8,12 @@
 //! discarded ([`Home::discard`]). Until the end of it ([`Home::resume`]) nobody is given a right.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
-use super::{Books, Filled, Home, Office};
+use super::{Books, Filled, Home, Office, inheriting};
+use crate::named::register::Entry;
 use crate::wire::Kind;
 
 /// A process that has ended within this before its cell was found failed may have ended because of that.
@@ -52,11 +54,12 @@ pub(super) struct Recovering {
 
 impl Home {
     /// From when this returns on no process of these cells can store to anything here, and nobody is given a right. May be said again, with others.
-    pub fn cut_off(&self, dead: &[u32]) {
+    /// `None`, of this and the other steps: the home is at work; ask again soon. Whoever asks has others to watch over, and does not wait.
+    pub fn cut_off(&self, dead: &[u32]) -> Option<()> {
         if dead.is_empty() {
-            return;
+            return Some(());
         }
-        let mut books = self.office.books();
+        let mut books = self.office.books_at_once()?;
         let Books { regions, peers, recovering, .. } = &mut *books;
         let recovering = recovering.get_or_insert(Recovering { dead: BTreeSet::new(), recalled: None });
         recovering.dead.extend(dead);
@@ -73,6 +76,12 @@ impl Home {
                 region.detach(peers, number);
             }
         }
+        books.with_nodes(|books| {
+            for region in books.regions.values_mut() {
+                dead.iter().for_each(|&cell| region.body.forks.cell_ended(cell));
+            }
+        });
+        Some(())
     }
 
     /// Throws away what the dead could have damaged. `None`: others have blocks of such regions alone, which come home first; ask again soon.
@@ -80,7 +89,7 @@ impl Home {
         if dead.is_empty() {
             return Some(Discarded::default());
         }
-        let mut books = self.office.books();
+        let mut books = self.office.books_at_once()?;
         let since = books.recovering.as_mut()?.recalled.get_or_insert_with(Instant::now).to_owned();
         let is_patient = since.elapsed() < HOMECOMING_LIMIT;
         let Books { regions, peers, .. } = &mut *books;
@@ -93,6 +102,16 @@ impl Home {
             return None;
         }
         let mut discarded = Discarded::default();
+        let own = self.office.options.cell;
+        for offset in books.in_frames_of(dead, own) {
+            let Some(region) = books.regions.get(&offset) else { continue };
+            discarded.pages += region.body.used.iter().map(|&block| region.pages_of(block)).sum::<u64>();
+            discarded.regions.push(region.entry.name.clone());
+            let entry = region.entry.clone();
+            books.remove_for(offset, DISCARDED);
+            self.make_anew_beside(entry);
+        }
+        dead.iter().for_each(|&cell| books.loans.cell_ended(cell));
         let offsets: Vec<u64> = books.regions.keys().copied().collect();
         for offset in offsets {
             let blocks = damaged(&books.regions[&offset]);
@@ -103,11 +122,27 @@ impl Home {
         Some(discarded)
     }
 
+    /// Frames are asked for, and files are read: not by who watches over cells.
+    fn make_anew_beside(&self, entry: Entry) {
+        let office = Arc::clone(&self.office);
+        let makes = move || {
+            if let Some(keeper) = &office.options.keeper {
+                keeper.release(entry.allocation.offset);
+            }
+            let name = entry.name.clone();
+            if let Err(why) = inheriting::make_anew(&office, entry) {
+                eprintln!("comb: region {name} is lost with its frames: {why}");
+                let _ = office.register.remove(&name);
+            }
+        };
+        let _ = std::thread::Builder::new().name("comb-anew".to_owned()).spawn(makes);
+    }
+
     /// It is over: rights are given again.
-    pub fn resume(&self) {
-        let mut books = self.office.books();
+    pub fn resume(&self) -> Option<()> {
+        let mut books = self.office.books_at_once()?;
         if books.recovering.take().is_none() {
-            return;
+            return Some(());
         }
         let offsets: Vec<u64> = books.regions.keys().copied().collect();
         for offset in offsets {
@@ -120,6 +155,7 @@ impl Home {
         }
         drop(books);
         self.office.kick();
+        Some(())
     }
 }
 
@@ -192,9 +228,13 @@ impl Shared {
         // What comes next in that place is of another generation.
         self.saved.begin_anew();
         let block_bytes = self.body.block_bytes();
-        let restored = saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes }));
+        let restored =
+            saved.and_then(|saved| saved.fill(&mut Restored { region: self, blocks, block_bytes }));
         if let Err(error) = restored {
-            eprintln!("comb: the last checkpoint of {} cannot be read: {error}; zeros are in its place", self.entry.name);
+            eprintln!(
+                "comb: the last checkpoint of {} cannot be read: {error}; zeros are in its place",
+                self.entry.name
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who stands at the door: lets processes in, and does what a person asks.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,14 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::Timeout;
 
+use comb_containment::{CellId, tree};
+use comb_memory::Published;
+
 use super::body::Attachment;
+use super::forking::{Ancestors, NodeFiles, OtherCells};
 use super::shared::Shared;
 use super::{Books, Office, REMOVED};
-use crate::named::door::{Answer, Knock, Wanted};
+use crate::named::door::{Answer, Ask, Knock, Wanted};
 use crate::named::keeper::Reference;
 use crate::named::register::{self, Entry};
 use crate::named::saving;
@@ -86,10 +90,10 @@ impl Guest<'_> {
         while let Ok((knock, descriptors)) = protocol::receive::<Knock>(self.socket) {
             let (answer, frames) = match self.hear(&who, knock, descriptors) {
                 Ok(answer) => answer,
-                Err(why) => (Answer::Refused(why), None),
+                Err(why) => (Answer::Refused(why), Vec::new()),
             };
-            let frames = frames.as_ref().map(AsFd::as_fd);
-            if protocol::send(self.socket, &answer, frames.as_slice()).is_err() {
+            let frames: Vec<BorrowedFd<'_>> = frames.iter().map(AsFd::as_fd).collect();
+            if protocol::send(self.socket, &answer, &frames).is_err() {
                 break;
             }
         }
@@ -104,7 +108,7 @@ impl Guest<'_> {
         who: &Credentials,
         knock: Knock,
         mut descriptors: Vec<OwnedFd>,
-    ) -> Result<(Answer, Option<OwnedFd>), String> {
+    ) -> Result<(Answer, Vec<OwnedFd>), String> {
         let answer = match knock {
             Knock::Create(wanted) => Answer::Created(self.create(who, &wanted)?),
             Knock::Attach { name, to_store, imports } => {
@@ -120,23 +124,148 @@ impl Guest<'_> {
             }
             Knock::Report => {
                 let books = self.office.books();
-                Answer::Report(books.regions.values().map(Shared::status).collect())
+                let own = self.office.options.cell;
+                Answer::Report(books.regions.values().map(|region| region.status(own)).collect())
             }
             Knock::Save { name, directory } => {
                 let (number, pages) = self.save(who, &name, &directory)?;
                 Answer::Saved { number, pages }
             }
+            Knock::Fork { name, cell } => return self.fork(who, &name, cell),
+            Knock::Node { node } => {
+                of_a_cell(who)?;
+                let books = self.office.books();
+                let mut regions = books.regions.values().filter(|region| region.body.forks.has(node));
+                let body = &regions.next().ok_or("there is no such node")?.body;
+                return Ok((Answer::Node, body.forks.files(node, body.exports.file_to_read())?));
+            }
+            Knock::ForkEnded { node, cell } => {
+                of_a_cell(who)?;
+                let was_there = self.office.books().with_nodes(|books| {
+                    let mut forks = books.regions.values_mut().map(|region| &mut region.body.forks);
+                    forks.any(|forks| forks.child_ended(node, cell, false))
+                });
+                if !was_there {
+                    return Err("there is no such child".to_owned());
+                }
+                Answer::Noted
+            }
+            Knock::Borrow { region, extents, cell } => {
+                of_a_cell(who)?;
+                let (frames, files) = self.office.loan(cell, region, extents)?;
+                return Ok((Answer::Loaned { frames }, files));
+            }
+            Knock::GiveBack { region, cell } => {
+                of_a_cell(who)?;
+                self.office.take_loan_back(cell, region)?;
+                Answer::Noted
+            }
         };
-        Ok((answer, None))
+        Ok((answer, Vec::new()))
+    }
+
+    /// Another home is to have a child of a region.
+    fn fork(&self, who: &Credentials, name: &str, cell: u32) -> Result<(Answer, Vec<OwnedFd>), String> {
+        of_a_cell(who)?;
+        if self.office.books().named(name)?.is_too_deep() {
+            self.get_from_ancestors(name)?;
+        }
+        let offset = self.freeze(who, name)?;
+        let mut left = None;
+        let forked = self.at_one_moment(offset, name, |region| {
+            let end = region.body.layout.frame_bytes();
+            region.body.exports.revoke(&(0..end));
+            left = region.stay_shallow()?;
+            let (body, entry) = (&mut region.body, region.entry.clone());
+            let parent = body.ancestors.as_ref().map(|ancestors| ancestors.parent);
+            let node = body.forks.split(body.layout.blocks(), parent, cell)?;
+            let files = body.forks.files(node, body.exports.file_to_read())?;
+            Ok((Answer::Forked { entry, node }, files))
+        })?;
+        self.office.books().with_nodes(|_| ());
+        if let Some(left) = left {
+            self.office.leave_parent(&left);
+        }
+        Ok(forked)
+    }
+
+    /// A region of another home, or of this one, as it was a moment ago: what a child of it is like, and where that looks for what it has not got.
+    fn parent(&self, who: &Credentials, name: &str) -> Result<(Entry, Ancestors), String> {
+        let options = &self.office.options;
+        let (Some(published), Some(others)) = (options.published.clone(), options.others.clone()) else {
+            return Err("regions of this home have no children: it is in no cell".to_owned());
+        };
+        let (door, entry) = Ask::about(&options.runtime, name).map_err(|error| error.to_string())?;
+        allow_by(&entry, who, false)?;
+        let (entry, node, files) = door.fork(name, options.cell).map_err(|error| error.to_string())?;
+        let cell = entry.cell;
+        let gathered = self.gather(tree::Far { cell: CellId(cell), offset: node }, files, published, others);
+        gathered.map(|ancestors| (entry, ancestors)).inspect_err(|_| {
+            let _ = door.fork_ended(node, options.cell);
+        })
+    }
+
+    /// By what all ancestors of a node are read.
+    fn gather(
+        &self,
+        node: tree::Far,
+        files: Vec<OwnedFd>,
+        published: Arc<Published>,
+        others: Arc<dyn OtherCells>,
+    ) -> Result<Ancestors, String> {
+        let strange = || format!("{node} came without its descriptors");
+        let mut ancestors = Ancestors::new(node, published, others, self.office.guilty.clone());
+        ancestors.files.insert(node, NodeFiles::of(files).ok_or_else(strange)?);
+        for above in ancestors.chain().map_err(|error| error.to_string())?.into_iter().skip(1) {
+            let files =
+                Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above.offset));
+            let files = files.map_err(|error| error.to_string())?;
+            ancestors.files.insert(above, NodeFiles::of(files).ok_or_else(strange)?);
+        }
+        Ok(ancestors)
     }
 
     fn create(&self, who: &Credentials, wanted: &Wanted) -> Result<Entry, String> {
         register::check_name(&wanted.name).map_err(|error| error.to_string())?;
+        let parent = wanted.parent.as_deref().map(|parent| self.parent(who, parent)).transpose()?;
+        let created = self.create_of(who, wanted, parent.as_ref().map(|(entry, _)| entry));
+        match (created, parent) {
+            (Ok((entry, mut region)), parent) => {
+                region.body.ancestors = parent.map(|(_, ancestors)| ancestors);
+                self.install(&entry, region)?;
+                Ok(entry)
+            }
+            (Err(why), parent) => {
+                if let Some((_, ancestors)) = parent {
+                    self.office.leave_parent(&ancestors);
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// It is there from now on.
+    fn install(&self, entry: &Entry, region: Shared) -> Result<(), String> {
+        let mut books = self.office.books();
+        if let Some(showing) = &mut books.showing {
+            showing.show(entry).map_err(|error| error.to_string())?;
+        }
+        books.regions.insert(entry.allocation.offset, region);
+        Ok(())
+    }
+
+    fn create_of(
+        &self,
+        who: &Credentials,
+        wanted: &Wanted,
+        parent: Option<&Entry>,
+    ) -> Result<(Entry, Shared), String> {
         let saved = match &wanted.from {
             Some(directory) => Some(saving::Opened::open(directory).map_err(|error| error.to_string())?),
             None => None,
         };
-        let bytes = match (wanted.bytes, &saved) {
+        let parents = parent.map(|parent| parent.allocation);
+        let bytes = match (parents.map(|parents| parents.bytes).or(wanted.bytes), &saved) {
             (Some(bytes), Some(saved)) if bytes < saved.bytes() => {
                 return Err(format!("the checkpoint is of {} bytes, and {bytes} are too few", saved.bytes()));
             }
@@ -154,7 +283,8 @@ impl Guest<'_> {
             sparse: wanted.sparse,
             moves: false,
         };
-        if wanted.block_bytes < 4096 {
+        let terms = parents.map_or(terms, |parents| parents.terms);
+        if terms.block_bytes < 4096 {
             return Err("its blocks are guarded by pages: 4096 bytes at least".to_owned());
         }
         let longest = ADDRESSES.end - ADDRESSES.start;
@@ -185,31 +315,27 @@ impl Guest<'_> {
             saved: wanted.from.clone(),
         });
         let entry = entry.map_err(|error| error.to_string())?;
-        let made = Shared::new(entry.clone()).map_err(|error| error.to_string()).and_then(|mut region| {
-            if let Some(saved) = saved {
-                saved.fill(&mut region).map_err(|error| error.to_string())?;
-                region.saved = saved.as_saved();
-            }
-            Ok(region)
-        });
-        let made = made.and_then(|region| {
-            self.office.keep(Reference::Frames { region: entry.allocation.offset }, &[region.body.exports.file()])?;
-            Ok(region)
-        });
-        match made {
-            Ok(region) => {
-                let mut books = self.office.books();
-                if let Some(showing) = &mut books.showing {
-                    showing.show(&entry).map_err(|error| error.to_string())?;
+        let made = self.office.frames_for(&entry, wanted.memory_home).and_then(|(exports, provenance)| {
+            let mut region = Shared::new(entry.clone(), exports, options.published.clone());
+            region.provenance = provenance;
+            let filled = match &saved {
+                Some(saved) => saved.fill(&mut region).map_err(|error| error.to_string()),
+                None => Ok(()),
+            };
+            region.saved = saved.as_ref().map(saving::Opened::as_saved).unwrap_or_default();
+            let reference = Reference::Frames { region: entry.allocation.offset };
+            let kept = filled.and_then(|()| self.office.keep(reference, &[region.body.exports.file()]));
+            match kept {
+                Ok(()) => Ok(region),
+                Err(why) => {
+                    self.office.give_frames_back(entry.allocation.offset, std::mem::take(&mut region.provenance));
+                    Err(why)
                 }
-                books.regions.insert(entry.allocation.offset, region);
-                Ok(entry)
             }
-            Err(why) => {
-                let _ = self.office.register.remove(&wanted.name);
-                Err(why)
-            }
-        }
+        });
+        made.map(|region| (entry, region)).inspect_err(|_| {
+            let _ = self.office.register.remove(&wanted.name);
+        })
     }
 
     fn attach(
@@ -218,7 +344,7 @@ impl Guest<'_> {
         name: &str,
         to_store: bool,
         imports: bool,
-    ) -> Result<(Answer, Option<OwnedFd>), String> {
+    ) -> Result<(Answer, Vec<OwnedFd>), String> {
         if self.attached.is_some() {
             return Err("one region a knock".to_owned());
         }
@@ -233,13 +359,20 @@ impl Guest<'_> {
         }
         let frames = if imports {
             let frames = region.body.exports.file().try_clone_to_owned();
-            Some(frames.map_err(|error| format!("its home has no descriptor left: {error}"))?)
+            vec![frames.map_err(|error| format!("its home has no descriptor left: {error}"))?]
         } else {
-            None
+            Vec::new()
         };
         let proof = RandomState::new().build_hasher().finish();
-        let attachment =
-            Attachment { rank: None, proof, process: who.pid, cell: self.office.cell_of(who.pid), to_store, importer: None, leaves: None };
+        let attachment = Attachment {
+            rank: None,
+            proof,
+            process: who.pid,
+            cell: self.office.cell_of(who.pid),
+            to_store,
+            importer: None,
+            leaves: None,
+        };
         let allocation = region.entry.allocation;
         let number = region.attach(attachment, imports);
         drop(books);
@@ -302,32 +435,58 @@ impl Guest<'_> {
         if region.is_frozen || region.body.snapshot.is_some() {
             return Err(format!("{name} is being saved: try again when that is done"));
         }
+        if region.body.forks.count() > 0 {
+            return Err(format!("{name} has children that have not got all of it: remove those first"));
+        }
         let offset = region.entry.allocation.offset;
+        let (ancestors, provenance) = (region.body.ancestors.take(), std::mem::take(&mut region.provenance));
         books.remove(offset);
         drop(books);
         if let Some(keeper) = &self.office.options.keeper {
             keeper.release(offset);
         }
+        self.office.give_frames_back(offset, provenance);
+        if let Some(ancestors) = ancestors {
+            self.office.leave_parent(&ancestors);
+        }
         self.office.register.remove(name).map_err(|error| error.to_string())?;
         Ok(attached)
     }
 
-    fn save(&self, who: &Credentials, name: &str, directory: &Path) -> Result<(u64, u64), String> {
-        let offset = {
-            let mut books = self.office.books();
-            let region = books.named(name)?;
-            allow(region, who, false)?;
-            if region.is_frozen || region.body.snapshot.is_some() {
-                return Err(format!("{name} is being saved already"));
-            }
-            let offset = region.entry.allocation.offset;
-            let Books { regions, peers, .. } = &mut *books;
-            regions.get_mut(&offset).expect("just found").freeze(peers);
-            offset
-        };
+    /// Blocks that are still with ancestors come here a few at a time, so that nobody else has to wait for that.
+    fn get_from_ancestors(&self, name: &str) -> Result<(), String> {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.office.books().named(name)?.get_some_from_ancestors(from);
+        }
+        Ok(())
+    }
+
+    /// A region stands still from now on: where it begins.
+    fn freeze(&self, who: &Credentials, name: &str) -> Result<u64, String> {
+        let mut books = self.office.books();
+        let region = books.named(name)?;
+        allow(region, who, false)?;
+        if region.is_frozen || region.body.snapshot.is_some() {
+            return Err(format!("{name} is being saved already"));
+        }
+        let offset = region.entry.allocation.offset;
+        let Books { regions, peers, .. } = &mut *books;
+        regions.get_mut(&offset).expect("just found").freeze(peers);
+        drop(books);
         self.office.kick();
+        Ok(offset)
+    }
+
+    /// When all of a frozen region is at home, something is done with it, and it moves again.
+    fn at_one_moment<R>(
+        &self,
+        offset: u64,
+        name: &str,
+        work: impl FnOnce(&mut Shared) -> Result<R, String>,
+    ) -> Result<R, String> {
         let frozen_at = Instant::now();
-        let mut saving = loop {
+        let done = loop {
             let mut books = self.office.books();
             let Books { regions, peers, .. } = &mut *books;
             let Some(region) = regions.get_mut(&offset) else {
@@ -339,23 +498,32 @@ impl Guest<'_> {
                 std::thread::sleep(BETWEEN_LOOKS);
                 continue;
             }
-            let begun = if is_home {
-                let mut begun = saving::Saving::begin(directory, &region.entry, &region.saved);
-                if let Ok(saving) = &mut begun {
-                    saving.announce(region.begin_snapshot(saving.is_whole()));
-                }
-                begun.map_err(|error| error.to_string())
+            let done = if is_home {
+                work(region)
             } else {
                 let away: Vec<u64> = region.away().take(3).collect();
                 Err(format!(
-                    "a process that has blocks of {name} alone ({away:?} …) does not give them back within {HOMECOMING_LIMIT:?}; nothing was saved"
+                    "a process that has blocks of {name} alone ({away:?} …) does not give them back within {HOMECOMING_LIMIT:?}; nothing was done"
                 ))
             };
             let late = region.thaw();
             books.hear_late(late);
-            break begun?;
+            break done;
         };
         self.office.kick();
+        done
+    }
+
+    fn save(&self, who: &Credentials, name: &str, directory: &Path) -> Result<(u64, u64), String> {
+        self.get_from_ancestors(name)?;
+        let offset = self.freeze(who, name)?;
+        let mut saving = self.at_one_moment(offset, name, |region| {
+            let mut begun = saving::Saving::begin(directory, &region.entry, &region.saved);
+            if let Ok(saving) = &mut begun {
+                saving.announce(region.begin_snapshot(saving.is_whole()));
+            }
+            begun.map_err(|error| error.to_string())
+        })?;
         // The disk takes its time, and nobody waits for it.
         let written = self.write(offset, &mut saving).and_then(|()| saving.finish());
         let mut books = self.office.books();
@@ -397,8 +565,18 @@ impl Guest<'_> {
     }
 }
 
+/// Only cells ask for nodes: they are their agent's user, as this one is.
+fn of_a_cell(who: &Credentials) -> Result<(), String> {
+    let is_ours = who.uid == rustix::process::geteuid().as_raw() || who.uid == 0;
+    if is_ours { Ok(()) } else { Err("only cells ask for that".to_owned()) }
+}
+
 fn allow(region: &Shared, who: &Credentials, to_store: bool) -> Result<(), String> {
-    let Entry { name, owner, mode, .. } = &region.entry;
+    allow_by(&region.entry, who, to_store)
+}
+
+fn allow_by(entry: &Entry, who: &Credentials, to_store: bool) -> Result<(), String> {
+    let Entry { name, owner, mode, .. } = entry;
     if mode.allows(*owner, Owner { user: who.uid, group: who.gid }, to_store) {
         return Ok(());
     }
@@ -443,6 +621,11 @@ impl Books {
 
     /// A region is no more. Who is attached is told so by the end of its channel, as if the cell were gone.
     fn remove(&mut self, offset: u64) {
+        self.remove_for(offset, REMOVED);
+    }
+
+    /// The same, for that reason.
+    pub(super) fn remove_for(&mut self, offset: u64, why: u64) {
         let Some(mut region) = self.regions.remove(&offset) else { return };
         if let Some(showing) = &mut self.showing {
             showing.hide(offset);
@@ -450,7 +633,7 @@ impl Books {
         let numbers: Vec<u32> = region.body.attachments.keys().copied().collect();
         for number in numbers {
             if let Some(rank) = region.body.attachments[&number].rank {
-                self.peers.send(rank, crate::wire::Kind::Freed, &[REMOVED, offset, 0, 0], &[]);
+                self.peers.send(rank, crate::wire::Kind::Freed, &[why, offset, 0, 0], &[]);
                 self.dismissed.insert((rank, offset));
             }
             region.detach(&mut self.peers, number);

@@ -87,7 +87,9 @@ impl Books {
         let (Some(kind), Some((head, content))) = (Kind::of(kind), wire::split(message)) else {
             return Err(Mistake::Nonsense);
         };
-        if matches!(kind, Kind::Want | Kind::Protocol | Kind::Leave) && self.dismissed.contains(&(from, head[1])) {
+        if matches!(kind, Kind::Want | Kind::Protocol | Kind::Leave)
+            && self.dismissed.contains(&(from, head[1]))
+        {
             return Ok(());
         }
         match kind {
@@ -275,6 +277,7 @@ mod tests {
             let tidied = Instant::now();
             let (regions, closed) = (BTreeMap::new(), Vec::new());
             let (recovering, dismissed, showing) = (None, BTreeSet::new(), None);
+            let loans = super::super::loaning::Loans::new(1, 1 << 30);
             let books = Books {
                 peers,
                 regions,
@@ -287,6 +290,7 @@ mod tests {
                 recovering,
                 dismissed,
                 showing,
+                loans,
             };
             let mut scene = Self { books, _peers: others, _agent: agent };
             scene.begin();
@@ -298,13 +302,22 @@ mod tests {
             let allocation =
                 Allocation { offset: HERE, bytes: 100_000, generation: 7, creator: 0, terms, image: 0 };
             let (owner, mode) = (Owner { user: 1, group: 1 }, Mode::default());
-            let entry = Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
-            let mut region = Shared::new(entry).unwrap();
+            let entry =
+                Entry { name: "r".to_owned(), cell: 1, incarnation: 1, owner, mode, allocation, saved: None };
+            let exports = comb_memory::Exports::create(102_400).unwrap();
+            let mut region = Shared::new(entry, exports, None);
             for (rank, imports, to_store) in
                 [(Some(1), false, true), (Some(2), true, true), (None, false, true)]
             {
-                let attachment =
-                    Attachment { rank, proof: 5, process: 0, cell: None, to_store, importer: None, leaves: None };
+                let attachment = Attachment {
+                    rank,
+                    proof: 5,
+                    process: 0,
+                    cell: None,
+                    to_store,
+                    importer: None,
+                    leaves: None,
+                };
                 region.attach(attachment, imports);
             }
             self.books.regions = BTreeMap::from([(HERE, region)]);

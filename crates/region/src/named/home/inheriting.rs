@@ -29,17 +29,21 @@ pub(super) fn inherit(office: &Office) {
     }
 }
 
-fn make_anew(office: &Office, mut entry: Entry) -> Result<(), String> {
-    let directory = entry.saved.clone().ok_or("it has no checkpoint")?;
-    let saved = Opened::open(&directory).map_err(|error| error.to_string())?;
-    if saved.bytes() > entry.allocation.bytes {
-        return Err(format!("what {} holds is longer than it was", directory.display()));
+/// A region as it is at its last checkpoint, or with nothing in it.
+pub(super) fn make_anew(office: &Office, mut entry: Entry) -> Result<(), String> {
+    let saved = entry.saved.as_deref().map(Opened::open).transpose().map_err(|error| error.to_string())?;
+    if saved.as_ref().is_some_and(|saved| saved.bytes() > entry.allocation.bytes) {
+        return Err("what its checkpoint holds is longer than it was".to_owned());
     }
     entry.incarnation = office.options.incarnation;
     entry.allocation.generation = office.books().next_generation(entry.allocation.generation);
-    let mut region = Shared::new(entry.clone()).map_err(|error| error.to_string())?;
-    saved.fill(&mut region).map_err(|error| error.to_string())?;
-    region.saved = saved.as_saved();
+    let (exports, provenance) = office.frames_for(&entry, None)?;
+    let mut region = Shared::new(entry.clone(), exports, office.options.published.clone());
+    region.provenance = provenance;
+    if let Some(saved) = saved {
+        saved.fill(&mut region).map_err(|error| error.to_string())?;
+        region.saved = saved.as_saved();
+    }
     let reference = Reference::Frames { region: entry.allocation.offset };
     office.keep(reference, &[region.body.exports.file()])?;
     let mut books = office.books();

@@ -21,6 +21,8 @@ pub struct HomeMemory {
     pub frame_bytes: u64,
     /// Bytes of them that nobody may store to.
     pub idle_bytes: u64,
+    /// Bytes that are promised to regions, or loaned.
+    pub reserved_bytes: u64,
 }
 
 /// A home's clock hand. It is of use as long as the home is.
@@ -42,8 +44,9 @@ impl Home {
 impl ClockHand {
     /// What the home has now.
     pub fn memory(&self) -> HomeMemory {
-        let mut memory = HomeMemory::default();
-        for region in self.office.books().regions.values() {
+        let books = self.office.books();
+        let mut memory = HomeMemory { reserved_bytes: books.loans.reserved_bytes(), ..HomeMemory::default() };
+        for region in books.regions.values() {
             let (frames, granted) =
                 (region.body.exports.resident_bytes(), region.body.exports.granted_bytes());
             memory.frame_bytes += frames;

@@ -1,13 +1,16 @@
 //! One region at its home.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use comb_coherence::stache::Stache;
 use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
-use comb_memory::{Exports, MemoryError};
+use comb_memory::{Exports, Published};
 
 use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
 use super::discarding::Suspect;
+use super::forking::{Ancestors, Forks};
+use super::loaning::Provenance;
 use crate::named::door::Status;
 use crate::named::register::Entry;
 use crate::named::{GRANTED, LOST, NO_MEMORY, REFUSED};
@@ -17,6 +20,9 @@ use crate::wire::{Head, Kind};
 
 /// The most blocks that an importer is shown at once.
 pub(in crate::named) const MOST_SHOWN_BYTES: u64 = 2 << 20;
+
+/// So many take a fraction of a millisecond, and in between others are served.
+const BLOCKS_GOT_AT_ONCE: u64 = 64;
 
 /// A region, with its protocol.
 pub(super) struct Shared {
@@ -32,6 +38,8 @@ pub(super) struct Shared {
     pub(super) saved: crate::named::saving::Saved,
     /// What processes could store to that are gone, for as long as their cells may turn out to have failed.
     pub(super) suspects: Vec<Suspect>,
+    /// Where its frames are from.
+    pub(super) provenance: Provenance,
 }
 
 /// A message that has to wait.
@@ -42,14 +50,14 @@ pub(super) struct Late {
 }
 
 impl Shared {
-    pub(super) fn new(entry: Entry) -> Result<Self, MemoryError> {
+    pub(super) fn new(entry: Entry, exports: Exports, published: Option<Arc<Published>>) -> Self {
         let allocation = entry.allocation;
         let layout = allocation.layout().expect("checked before it got a name");
         let protocol = protocol_of(&entry);
         let body = Body {
             allocation,
             layout,
-            exports: Exports::create(layout.frame_bytes())?,
+            exports,
             access: BTreeMap::new(),
             lost: BTreeMap::new(),
             attachments: BTreeMap::new(),
@@ -58,9 +66,11 @@ impl Shared {
             changed: BTreeSet::new(),
             used: BTreeSet::new(),
             snapshot: None,
+            ancestors: None,
+            forks: Forks::new(published),
         };
         let saved = crate::named::saving::Saved::default();
-        Ok(Self {
+        Self {
             entry,
             body,
             protocol,
@@ -70,7 +80,8 @@ impl Shared {
             late: Vec::new(),
             saved,
             suspects: Vec::new(),
-        })
+            provenance: Provenance::default(),
+        }
     }
 
     /// Lets somebody in: its number.
@@ -139,6 +150,9 @@ impl Shared {
         number: u32,
         message: Message<'_>,
     ) -> Result<(), PeerError> {
+        if message.block.0 < self.body.layout.blocks() {
+            self.body.get_from_ancestors(message.block.0);
+        }
         let mut at = At::new(&mut self.body, peers);
         let heard = self.protocol.on_message(&mut at, CellId(number), message);
         drop(at);
@@ -199,6 +213,7 @@ impl Shared {
         is_store: bool,
         wishes: u64,
     ) {
+        self.body.get_from_ancestors(block.0);
         if self.body.lost.contains_key(&block.0) {
             return self.answer(peers, of, token, LOST, 0);
         }
@@ -214,7 +229,8 @@ impl Shared {
         } else {
             let most = wishes.clamp(1, MOST_SHOWN_BYTES / self.body.block_bytes());
             let end = (block.0 + most).min(self.body.layout.blocks());
-            let is_shown = |&block: &u64| self.body.right(block) != Access::Invalid;
+            let is_shown =
+                |&block: &u64| self.body.right(block) != Access::Invalid && self.body.is_got(block);
             let shown = (block.0..end).take_while(is_shown).last().unwrap_or(block.0);
             range.end = self.body.range(shown).end;
             self.body.exports.show(importer, range.clone())
@@ -297,6 +313,7 @@ impl Shared {
     /// It stands still: this is the moment. `is_whole`: of all that was ever used, not of what has changed alone.
     /// What it is of.
     pub(super) fn begin_snapshot(&mut self, is_whole: bool) -> BTreeSet<u64> {
+        self.get_all_from_ancestors();
         let end = self.body.layout.frame_bytes();
         self.body.exports.revoke(&(0..end));
         let changed = std::mem::take(&mut self.body.changed);
@@ -305,6 +322,22 @@ impl Shared {
         let left: BTreeSet<u64> = left.into_iter().filter(|block| !lost.contains_key(block)).collect();
         self.body.snapshot = Some(Snapshot { left: left.clone(), kept: BTreeMap::new() });
         left
+    }
+
+    /// What is saved, or forked too often, has all of its own. Some blocks from `from` on; where to go on, if there are more.
+    pub(super) fn get_some_from_ancestors(&mut self, from: u64) -> Option<u64> {
+        self.body.ancestors.as_ref()?;
+        let (end, blocks) = (from + BLOCKS_GOT_AT_ONCE, self.body.layout.blocks());
+        (from..end.min(blocks)).for_each(|block| self.body.get_from_ancestors(block));
+        (end < blocks).then_some(end)
+    }
+
+    /// The same of all that are left: few, if they were got before.
+    pub(super) fn get_all_from_ancestors(&mut self) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.get_some_from_ancestors(from);
+        }
     }
 
     /// Rights may be given again. What was asked for meanwhile.
@@ -342,7 +375,7 @@ impl Shared {
         self.body.changed.extend(blocks);
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, own: u32) -> Status {
         let count = |imports: bool| {
             let alike = |one: &&Attachment| one.importer.is_some() == imports;
             u32::try_from(self.body.attachments.values().filter(alike).count()).unwrap_or(u32::MAX)
@@ -356,6 +389,9 @@ impl Shared {
             lost: self.body.lost.len() as u64,
             waiting: self.body.waiting.iter().filter(|(_, waiter)| waiter.is_thread()).count() as u64,
             resident_bytes: self.body.exports.resident_bytes(),
+            ancestors: self.body.ancestors.iter().flat_map(Ancestors::cells).collect(),
+            nodes: self.body.forks.count() as u64,
+            memory_home: self.provenance.borrowed_from(own),
             processes: self.body.attachments.values().map(|attachment| attachment.process).collect(),
         }
     }
@@ -375,7 +411,9 @@ fn protocol_of(entry: &Entry) -> Stache {
 impl super::Filled for Shared {
     /// Before anybody is attached.
     fn refill(&mut self, at: u64, content: &[u8]) {
-        self.body.used.insert(at / self.body.block_bytes());
+        let block = at / self.body.block_bytes();
+        self.body.used.insert(block);
+        self.body.forks.wants(block);
         self.body.exports.copy_in(at, content);
     }
 }
