@@ -59,8 +59,10 @@ pub(crate) struct Containing {
     suspicion: Option<Suspicion>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
-    /// What is being discarded: by which view, and of whose.
-    discarding: Option<(u64, Vec<u32>)>,
+    /// What fencing and discarding have taken so far.
+    fenced: Duration,
+    /// What is being discarded: since when, by which view, and of whose.
+    discarding: Option<(Instant, u64, Vec<u32>)>,
     discarded: Discarded,
     reports: Vec<Report>,
 }
@@ -80,6 +82,7 @@ impl Containing {
             suspicion: None,
             looks: Vec::new(),
             entered_ns: None,
+            fenced: Duration::ZERO,
             discarding: None,
             discarded: Discarded::default(),
             reports: Vec::new(),
@@ -96,9 +99,14 @@ impl Containing {
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
         let before = std::mem::take(&mut self.living);
         self.living = living.iter().map(|&(cell, _)| cell).collect();
-        self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
+        let lost = before.into_iter().filter(|cell| !self.living.contains(cell));
+        let known = self.gone.len();
+        self.gone.extend(lost);
         self.alerts.living(self.now(), &self.living);
-        self.entered_ns.get_or_insert_with(monotonic_ns);
+        // What a view begins that only lets a cell in is no recovery that anybody waits for.
+        if self.gone.len() > known {
+            self.entered_ns.get_or_insert_with(monotonic_ns);
+        }
         self.recovery.view(view.epoch.0, &living);
         self.watched = watch::watched_by(self.own, &self.living);
         self.suspicion = None;
@@ -128,12 +136,13 @@ impl Containing {
         self.alerts.hint(self.now(), suspect, finding);
     }
 
-    /// When [`Containing::work`] has something to do.
+    /// When [`Containing::work`] has something to do, if [`Containing::watch`] is called with each tick.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let looks = self.looks.iter().map(|look| look.next);
         let alerts = self.alerts.next_timeout();
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
-        let watch = self.watched.map(|_| self.next_watch);
+        // A cell that is not under suspicion is looked at with each tick.
+        let watch = self.suspicion.as_ref().map(|_| self.next_watch);
         let discarding = self.discarding.as_ref().map(|_| Instant::now() + BETWEEN_DISCARDS);
         looks.chain(alerts).chain(watch).chain(discarding).min()
     }
@@ -145,7 +154,6 @@ impl Containing {
         }
         let now = Instant::now();
         if now >= self.next_watch {
-            self.next_watch = now + TICK;
             self.watch(others);
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
@@ -156,20 +164,28 @@ impl Containing {
         self.recover(home);
     }
 
-    /// Looks at the cell that is this one's to watch.
-    fn watch(&mut self, others: &Others) {
-        let Some(cell) = self.watched else { return };
-        // One that has shown nothing yet is membership's to miss.
-        let Some((process, tick)) = others.moved(cell) else { return };
-        let tick = match tick {
-            Ok(tick) => tick,
-            Err(finding) => return self.hint(cell, finding),
-        };
+    /// Looks at the cell that is this one's to watch. `false`: something is suspicious, and there is work.
+    pub(crate) fn watch(&mut self, others: &Others) -> bool {
         let now = Instant::now();
+        self.next_watch = now + TICK;
+        let Some(cell) = self.watched else { return true };
+        match self.look_at(cell, others, now) {
+            Ok(()) => self.suspicion.is_none(),
+            Err(finding) => {
+                self.hint(cell, finding);
+                false
+            }
+        }
+    }
+
+    fn look_at(&mut self, cell: CellId, others: &Others, now: Instant) -> Result<(), Finding> {
+        // One that has shown nothing yet is membership's to miss.
+        let Some((process, tick)) = others.moved(cell) else { return Ok(()) };
+        let tick = tick?;
         if now >= self.next_sweep {
             self.next_sweep = now + BETWEEN_SWEEPS;
             if others.is_corrupt(cell) {
-                return self.hint(cell, Finding::Corrupt);
+                return Err(Finding::Corrupt);
             }
         }
         let Some(suspicion) = &self.suspicion else {
@@ -177,16 +193,17 @@ impl Containing {
             if self.suspicion.is_some() {
                 self.next_watch = Instant::now() + BETWEEN_LOOKS;
             }
-            return;
+            return Ok(());
         };
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
             Sight::Unclear => self.next_watch = Instant::now() + BETWEEN_LOOKS,
             Sight::Hangs => {
                 self.suspicion = None;
-                self.hint(cell, Finding::Silent);
+                return Err(Finding::Silent);
             }
         }
+        Ok(())
     }
 
     fn take_alerts(&mut self, others: &Others) {
@@ -238,11 +255,13 @@ impl Containing {
             match event {
                 recovery::Event::CutOff { epoch, dead } => {
                     self.discarding = None;
+                    let began = Instant::now();
                     home.cut_off(&numbers(&dead));
+                    self.fenced += began.elapsed();
                     self.recovery.done(epoch, Step::CutOff);
                 }
                 recovery::Event::Discard { epoch, dead } => {
-                    self.discarding = Some((epoch, numbers(&dead)));
+                    self.discarding = Some((Instant::now(), epoch, numbers(&dead)));
                     self.go_on_discarding(home);
                 }
                 recovery::Event::Resumed { epoch, dead, master } => {
@@ -254,8 +273,9 @@ impl Containing {
     }
 
     fn go_on_discarding(&mut self, home: &Home) {
-        let Some((epoch, dead)) = &self.discarding else { return };
+        let Some((began, epoch, dead)) = &self.discarding else { return };
         let Some(discarded) = home.discard(dead) else { return };
+        self.fenced += began.elapsed();
         self.discarded.pages += discarded.pages;
         self.discarded.regions.extend(discarded.regions);
         self.recovery.done(*epoch, Step::Discard);
@@ -264,7 +284,8 @@ impl Containing {
 
     fn resumed(&mut self, epoch: u64, dead: Vec<u32>, is_master: bool) {
         let discarded = std::mem::take(&mut self.discarded);
-        let entered_ns = self.entered_ns.take().unwrap_or_default();
+        let fenced_ns = u64::try_from(std::mem::take(&mut self.fenced).as_nanos()).unwrap_or(u64::MAX);
+        let entered_ns = self.entered_ns.take().unwrap_or_else(monotonic_ns);
         if dead.is_empty() {
             return;
         }
@@ -276,6 +297,7 @@ impl Containing {
             dead,
             entered_ns,
             resumed_ns: monotonic_ns(),
+            fenced_ns,
             discarded_pages: discarded.pages,
             regions: discarded.regions,
         }));
@@ -336,7 +358,7 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
         Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
-        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions }) => {
+        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions, .. }) => {
             let names = |cells: &[u32]| {
                 let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
                 cells.join(", ")
