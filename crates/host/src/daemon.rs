@@ -1,7 +1,7 @@
 //! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
 //! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::cell::{Cell, Running};
 use crate::backing::Shown;
 use crate::cgroup::{self, Cgroup};
-use crate::control::{AgentStatus, Down, Reply, Request, Status};
+use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
@@ -229,6 +229,8 @@ struct Daemon {
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
+    /// The last, each with the cell that says so.
+    recoveries: VecDeque<(u32, Recovered)>,
     ending: Option<Ending>,
 }
 
@@ -270,6 +272,7 @@ impl Daemon {
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
+            recoveries: VecDeque::new(),
             ending: None,
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
@@ -525,6 +528,7 @@ impl Daemon {
             Request::Tasks => {
                 Err(Reply::Tasks(self.tasks.values().map(|task| task.record.clone()).collect()))
             }
+            Request::Recoveries => Err(Reply::Recoveries(self.recoveries.iter().cloned().collect())),
             Request::EndTask { task, signal } => Err(match self.tasks.get(task) {
                 Some(found) => {
                     found.tell(&TaskOrder::End { signal: *signal });
@@ -796,6 +800,10 @@ impl Daemon {
     }
 
     fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
+        if self.recoveries.len() >= MOST_RECOVERIES {
+            self.recoveries.pop_front();
+        }
+        self.recoveries.push_back((by, recovered.clone()));
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
