@@ -10,7 +10,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use comb_memory::{
-    Block, Exports, Fault, Grain, Layout, Memory, MemoryOptions, Reason, Verdict, careful_copy_from, careful_copy_to,
+    Block, Exports, Fault, Grain, Layout, Memory, MemoryOptions, Reason, Verdict, careful_copy_from,
+    careful_copy_to,
 };
 use comb_net::agent::protocol;
 use comb_region::Task;
