@@ -97,6 +97,10 @@ impl Guilty {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_any(&self) -> bool {
+        !self.cells().is_empty()
+    }
+
     pub(super) fn take(&self) -> Vec<u32> {
         std::mem::take(&mut *self.cells())
     }
