@@ -243,6 +243,8 @@ impl Supervisor {
             next_tick: Instant::now(),
             home,
         };
+        // Others look at it from here on.
+        supervisor.shown.tick();
         supervisor.find_superior();
         Ok(supervisor)
     }
