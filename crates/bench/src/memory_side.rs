@@ -202,7 +202,16 @@ impl PlainMapping {
         Ok(Self { file, bytes })
     }
 
-    fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
+    /// Somebody else's.
+    pub(crate) fn of(file: std::os::fd::OwnedFd, pages: usize) -> Self {
+        Self { file, bytes: pages * PAGE }
+    }
+
+    pub(crate) fn file(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    pub(crate) fn filled(pages: usize) -> Result<Self, rustix::io::Errno> {
         let this = Self::fresh(pages)?;
         fill(this.again()?, this.bytes / 8, 1);
         Ok(this)

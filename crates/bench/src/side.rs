@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::bare::Bare;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
+use crate::cell::role;
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
 use crate::{
     classic_side, curves, farm, group_side, hot_spot, idle, layers, memory_side, transports, write_gap,
@@ -47,6 +48,7 @@ pub fn ask(name: &str, nodes: Option<u32>) -> Result<(), Box<dyn std::error::Err
         }
         "hot_spot" => return hot_spot::ask(),
         "memory" => return memory_side::run(),
+        "cell" => return role::run(),
         // Parts of `comb bench membership --full` alone.
         "write_gap" | "write_gap_hosts" => {
             let compare = if name == "write_gap" { write_gap::compare } else { write_gap::compare_hosts };
@@ -64,7 +66,7 @@ pub fn ask(name: &str, nodes: Option<u32>) -> Result<(), Box<dyn std::error::Err
         pair if PAIRS.contains(&pair) => {}
         _ => {
             return Err(format!(
-                "{name:?} is no side: {}, loopback, veth, hot_spot, memory, write_gap, write_gap_hosts, faults_of_hosts, classic, {}, {}",
+                "{name:?} is no side: {}, loopback, veth, hot_spot, memory, cell, write_gap, write_gap_hosts, faults_of_hosts, classic, {}, {}",
                 PAIRS.join(", "),
                 farm::WORLD,
                 farm::VIEW,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -152,8 +152,8 @@ impl Desk {
     }
 
     /// Readable when a job is done.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.pool.event.as_fd()
+    pub(crate) fn event(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.pool.event)
     }
 
     // ── what others say ──

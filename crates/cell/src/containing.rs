@@ -59,8 +59,10 @@ pub(crate) struct Containing {
     suspicion: Option<Suspicion>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
-    /// The step of recovery that is being taken.
-    under_way: Option<recovery::Event>,
+    /// The step of recovery that is being taken, and since when.
+    under_way: Option<(Instant, recovery::Event)>,
+    /// What fencing and discarding have taken so far.
+    fenced: Duration,
     discarded: Discarded,
     reports: Vec<Report>,
 }
@@ -81,6 +83,7 @@ impl Containing {
             looks: Vec::new(),
             entered_ns: None,
             under_way: None,
+            fenced: Duration::ZERO,
             discarded: Discarded::default(),
             reports: Vec::new(),
         }
@@ -96,17 +99,18 @@ impl Containing {
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
         let before = std::mem::take(&mut self.living);
         self.living = living.iter().map(|&(cell, _)| cell).collect();
-        let gone = before.into_iter().filter(|cell| !self.living.contains(cell));
-        let gone: Vec<CellId> = gone.collect();
-        if !gone.is_empty() {
+        let lost = before.into_iter().filter(|cell| !self.living.contains(cell));
+        let known = self.gone.len();
+        self.gone.extend(lost);
+        self.alerts.living(self.now(), &self.living);
+        // What a view begins that only lets a cell in is no recovery that anybody waits for.
+        if self.gone.len() > known {
             self.entered_ns.get_or_insert_with(monotonic_ns);
         }
-        self.gone.extend(gone);
-        self.alerts.living(self.now(), &self.living);
         self.recovery.view(view.epoch.0, &living);
         // Steps begin anew, but what is over is over.
         self.under_way =
-            self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
+            self.under_way.take().filter(|(_, event)| matches!(event, recovery::Event::Resumed { .. }));
         self.watched = watch::watched_by(self.own, &self.living);
         self.suspicion = None;
         self.looks.retain(|look| self.living.contains(&look.suspect));
@@ -144,12 +148,13 @@ impl Containing {
         self.alerts.hint(self.now(), suspect, finding);
     }
 
-    /// When [`Containing::work`] has something to do.
+    /// When [`Containing::work`] has something to do, if [`Containing::watch`] is called with each tick.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let looks = self.looks.iter().map(|look| look.next);
         let alerts = self.alerts.next_timeout();
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
-        let watch = self.watched.map(|_| self.next_watch);
+        // A cell that is not under suspicion is looked at with each tick.
+        let watch = self.suspicion.as_ref().map(|_| self.next_watch);
         let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
         looks.chain(alerts).chain(watch).chain(step).min()
     }
@@ -161,12 +166,11 @@ impl Containing {
         }
         let now = Instant::now();
         if now >= self.next_watch {
-            self.next_watch = now + TICK;
             self.watch(others);
-            for cell in home.take_guilty().into_iter().map(CellId) {
-                let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
-                self.hint(cell, finding.unwrap_or(Finding::Corrupt));
-            }
+        }
+        for cell in home.take_guilty().into_iter().map(CellId) {
+            let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
+            self.hint(cell, finding.unwrap_or(Finding::Corrupt));
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
             self.alerts.handle_timeout(self.now());
@@ -176,20 +180,28 @@ impl Containing {
         self.recover(home);
     }
 
-    /// Looks at the cell that is this one's to watch.
-    fn watch(&mut self, others: &Others) {
-        let Some(cell) = self.watched else { return };
-        // One that has shown nothing yet is membership's to miss.
-        let Some((process, tick)) = others.moved(cell) else { return };
-        let tick = match tick {
-            Ok(tick) => tick,
-            Err(finding) => return self.hint(cell, finding),
-        };
+    /// Looks at the cell that is this one's to watch. `false`: something is suspicious, and there is work.
+    pub(crate) fn watch(&mut self, others: &Others) -> bool {
         let now = Instant::now();
+        self.next_watch = now + TICK;
+        let Some(cell) = self.watched else { return true };
+        match self.look_at(cell, others, now) {
+            Ok(()) => self.suspicion.is_none(),
+            Err(finding) => {
+                self.hint(cell, finding);
+                false
+            }
+        }
+    }
+
+    fn look_at(&mut self, cell: CellId, others: &Others, now: Instant) -> Result<(), Finding> {
+        // One that has shown nothing yet is membership's to miss.
+        let Some((process, tick)) = others.moved(cell) else { return Ok(()) };
+        let tick = tick?;
         if now >= self.next_sweep {
             self.next_sweep = now + BETWEEN_SWEEPS;
             if others.is_corrupt(cell) {
-                return self.hint(cell, Finding::Corrupt);
+                return Err(Finding::Corrupt);
             }
         }
         let Some(suspicion) = &self.suspicion else {
@@ -197,16 +209,17 @@ impl Containing {
             if self.suspicion.is_some() {
                 self.next_watch = Instant::now() + BETWEEN_LOOKS;
             }
-            return;
+            return Ok(());
         };
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
             Sight::Unclear => self.next_watch = Instant::now() + BETWEEN_LOOKS,
             Sight::Hangs => {
                 self.suspicion = None;
-                self.hint(cell, Finding::Silent);
+                return Err(Finding::Silent);
             }
         }
+        Ok(())
     }
 
     fn take_alerts(&mut self, others: &Others) {
@@ -256,7 +269,7 @@ impl Containing {
         // What was under way is done first, unless a view has begun everything anew.
         while self.step(home) {
             match self.recovery.poll_event() {
-                Some(event) => self.under_way = Some(event),
+                Some(event) => self.under_way = Some((Instant::now(), event)),
                 None => return,
             }
         }
@@ -264,7 +277,8 @@ impl Containing {
 
     /// Takes the step that is under way. `false`: the home is not so far; once more soon.
     fn step(&mut self, home: &Home) -> bool {
-        let Some(event) = &self.under_way else { return true };
+        let Some((began, event)) = &self.under_way else { return true };
+        let (began, is_fencing) = (*began, !matches!(event, recovery::Event::Resumed { .. }));
         let done = match event {
             recovery::Event::CutOff { epoch, dead } => {
                 let done = home.cut_off(&numbers(dead));
@@ -282,13 +296,17 @@ impl Containing {
         };
         if done.is_some() {
             self.under_way = None;
+            if is_fencing {
+                self.fenced += began.elapsed();
+            }
         }
         done.is_some()
     }
 
     fn resumed(&mut self, epoch: u64, dead: Vec<u32>, is_master: bool) {
         let discarded = std::mem::take(&mut self.discarded);
-        let entered_ns = self.entered_ns.take().unwrap_or_default();
+        let fenced_ns = u64::try_from(std::mem::take(&mut self.fenced).as_nanos()).unwrap_or(u64::MAX);
+        let entered_ns = self.entered_ns.take().unwrap_or_else(monotonic_ns);
         if dead.is_empty() {
             return;
         }
@@ -300,6 +318,7 @@ impl Containing {
             dead,
             entered_ns,
             resumed_ns: monotonic_ns(),
+            fenced_ns,
             discarded_pages: discarded.pages,
             regions: discarded.regions,
         }));
@@ -360,7 +379,7 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
         Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
-        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions }) => {
+        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions, .. }) => {
             let names = |cells: &[u32]| {
                 let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
                 cells.join(", ")

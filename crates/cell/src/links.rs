@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use comb_net::active::{ActiveError, ActiveMessages};
-use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, RequestError};
+use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, Opening, RequestError};
 use comb_types::CellId;
 
 use crate::calls::{CallError, Desk};
@@ -52,6 +52,8 @@ pub struct Links {
     cells: BTreeMap<ChannelKey, (CellId, String)>,
     /// Cells that the agent says can be opened to.
     pub present: BTreeSet<u32>,
+    /// Channels that were asked for.
+    opening: BTreeMap<u32, Opening>,
     news: Vec<News>,
 }
 
@@ -71,7 +73,7 @@ impl Links {
         active.on_request(COMPLETION, |desk, request| {
             desk.hear_answer(request.from(), request.arguments(), request.payload());
         });
-        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), news: Vec::new() })
+        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), opening: BTreeMap::new(), news: Vec::new() })
     }
 
     /// Where calls are served.
@@ -89,6 +91,9 @@ impl Links {
                 Ok(_) => {}
                 Err(ended) => self.ended(&ended),
             }
+        }
+        if !self.opening.is_empty() {
+            self.finish_openings();
         }
         for (channel, word, result) in self.active.state_mut().completed() {
             if self.cells.contains_key(&channel) {
@@ -160,16 +165,30 @@ impl Links {
         }
     }
 
-    /// Opens to those of the present that have lower numbers; the others open to us.
+    /// Opens to those of the present that have lower numbers; the others open to us. An agent that is busy is not waited for.
     pub fn open_to_lower(&mut self) {
         let missing: Vec<u32> = self.present.range(..self.own.0).copied().collect();
         for cell in missing {
-            let address = format!("{}/{WIRE}", process_name(cell));
+            let is_known = self.channel(CellId(cell)).is_some() || self.opening.contains_key(&cell);
             // Refused or no agent: tried again at the next beat.
-            if self.channel(CellId(cell)).is_none()
-                && let Ok(key) = self.active.open(&address)
-            {
-                self.install(key, CellId(cell), address);
+            if !is_known && let Ok(opening) = self.active.begin_opening(&address_of(cell)) {
+                self.opening.insert(cell, opening);
+            }
+        }
+        self.finish_openings();
+    }
+
+    fn finish_openings(&mut self) {
+        let mut done = Vec::new();
+        for (&cell, opening) in &mut self.opening {
+            if let Some(opened) = self.active.finish_opening(opening) {
+                done.push((cell, opened.ok()));
+            }
+        }
+        for (cell, opened) in done {
+            self.opening.remove(&cell);
+            if let Some(key) = opened {
+                self.install(key, CellId(cell), address_of(cell));
             }
         }
     }
@@ -237,6 +256,10 @@ impl Links {
     pub fn disarm(&mut self) {
         self.active.disarm();
     }
+}
+
+fn address_of(cell: u32) -> String {
+    format!("{}/{WIRE}", process_name(cell))
 }
 
 /// Arguments, and how many: the borrow of a request ends where it is answered.

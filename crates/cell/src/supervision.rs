@@ -70,6 +70,9 @@ pub struct Recovered {
     pub entered_ns: u64,
     /// See above.
     pub resumed_ns: u64,
+    /// How long it took here to take the dead's rights away, and to throw away what they could have damaged; the waits for others are not
+    /// in it.
+    pub fenced_ns: u64,
     /// Pages that the dead could have damaged, and that were thrown away.
     pub discarded_pages: u64,
     /// The regions that these were of.

@@ -1,7 +1,7 @@
 //! The process that acts for a cell: one thread, one loop, asleep unless somebody has something to say.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{Group, GroupError, GroupOptions, Names};
 use comb_membership::stack::Event;
+use comb_memory::Published;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
 use comb_region::named::{Keeper, RemoteKeeper};
 use comb_types::{CellId, NodeId, Time};
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::calls::Desk;
@@ -30,8 +31,9 @@ use crate::{notice, procedures};
 
 /// How often a cell asks its peers whether they are there.
 const BEAT_INTERVAL: Duration = Duration::from_millis(100);
-/// Peers asked at one beat, in turn: the cost of a cell does not grow with the number of cells.
-const PEERS_A_BEAT: usize = 4;
+/// Peers asked at one beat, in turn: the cost of a cell does not grow with the number of cells. Whether they move is seen without asking
+/// them; each question wakes two processes, which is most of what a cell at rest would take.
+const PEERS_A_BEAT: usize = 1;
 /// Beats between two signs of life to the agent, once the first have been given one by one: whoever starts cells looks
 /// at them at once.
 const BEATS_BETWEEN_REPORTS: u64 = 5;
@@ -114,11 +116,48 @@ pub fn run(options: CellOptions) -> Result<(), SupervisorError> {
         journal::write(&who, format_args!("goes on outside its cgroup {}: {error}", cgroup.display()));
     }
     let mut supervisor = Supervisor::start(options)?;
+    cut_off_with_a_panic(Arc::clone(supervisor.shown.published()));
     let outcome = supervisor.run();
     if let Err(error) = &outcome {
         supervisor.panic(error);
     }
     outcome
+}
+
+/// What wakes a cell.
+#[derive(Clone, Copy, Debug)]
+enum Waker {
+    /// A channel to another cell.
+    Link,
+    /// A channel of the group's.
+    Group,
+    /// A job of a call is done.
+    Job,
+    /// The agent. It is watched anew when it has been away.
+    Superior,
+}
+
+impl Waker {
+    const COUNT: usize = 4;
+}
+
+fn watch(waking: &OwnedFd, waker: Waker, descriptor: impl AsFd) -> Result<(), SupervisorError> {
+    let data = epoll::EventData::new_u64(waker as u64);
+    epoll::add(waking, descriptor, data, epoll::EventFlags::IN).map_err(cannot_wait)
+}
+
+fn cannot_wait(source: Errno) -> SupervisorError {
+    SupervisorError::System { doing: "cannot wait", source }
+}
+
+/// A thread of this cell that finds something impossible speaks for all of it. Before anything else nobody is to believe what it shows.
+fn cut_off_with_a_panic(published: Arc<Published>) {
+    let says = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        published.cut_off();
+        says(panic);
+        std::process::abort();
+    }));
 }
 
 #[derive(Debug)]
@@ -141,6 +180,10 @@ struct Supervisor {
     round_trips_before: u64,
     /// Whose turn to be asked it is.
     turn: usize,
+    /// All that can wake this cell.
+    waking: OwnedFd,
+    /// When this cell shows next that it moves.
+    next_tick: Instant,
     /// Named regions live here as long as the cell does.
     home: Home,
 }
@@ -160,7 +203,11 @@ impl Supervisor {
         let others = Others::default();
         let mut desk = Desk::new(Arc::clone(shown.published()), others.clone()).map_err(cannot)?;
         procedures::offer(&mut desk);
+        let jobs = desk.event();
         let links = Links::new(&agent, own, desk)?;
+        let waking = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(cannot_wait)?;
+        watch(&waking, Waker::Job, jobs)?;
+        watch(&waking, Waker::Link, links.event_descriptor())?;
         let runtime = options.agent_socket.parent().unwrap_or(Path::new("/")).to_owned();
         let (cell, incarnation) = (options.number, options.incarnation);
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
@@ -183,7 +230,8 @@ impl Supervisor {
         let ears = Ears { cell, cgroup, most_bytes, hand: home.clock_hand(), others: others.clone() };
         let heeding = Heeding::begin(ears).map_err(cannot)?;
         let ends = Ends::default();
-        let group = join(&agent, &options)?.with_environment(ends.clone());
+        let mut group = join(&agent, &options)?.with_environment(ends.clone());
+        watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
         let mut containing = Containing::new(own);
         // Of a view that was configured no event tells.
         if let Some(view) = group.view() {
@@ -205,8 +253,12 @@ impl Supervisor {
             beats: 0,
             round_trips_before: 0,
             turn: 0,
+            waking,
+            next_tick: Instant::now(),
             home,
         };
+        // Others look at it from here on.
+        supervisor.shown.tick();
         supervisor.find_superior();
         Ok(supervisor)
     }
@@ -217,14 +269,8 @@ impl Supervisor {
 
     fn run(&mut self) -> Result<(), SupervisorError> {
         let mut next_beat = Instant::now() + BEAT_INTERVAL;
-        let mut next_tick = Instant::now();
         loop {
-            let now = Instant::now();
-            if now >= next_tick {
-                next_tick = now + TICK;
-                self.shown.tick();
-                self.heeding.show(&self.shown);
-            }
+            self.tick();
             self.hear_cells();
             self.hear_group()?;
             if self.hear_superior() {
@@ -244,54 +290,75 @@ impl Supervisor {
                 self.say(format_args!("ends: its agent has been away for {} s", ORPHAN_LIMIT.as_secs()));
                 return Ok(());
             }
-            self.sleep(next_beat.min(next_tick))?;
+            self.sleep(next_beat)?;
         }
     }
 
-    /// Until somebody has something to say, or it is time for something.
-    fn sleep(&mut self, until: Instant) -> Result<(), SupervisorError> {
-        let mut limit = until.saturating_duration_since(Instant::now()).min(self.group.nothing_is_due_for());
-        if let Some(due) = self.notices.next_due_ns() {
-            limit = limit.min(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
-        }
+    /// Shows that this cell moves, if it is time to.
+    fn tick(&mut self) {
         let now = Instant::now();
-        let dues = [self.links.desk().next_expiry(), self.containing.next_due()];
-        for due in dues.into_iter().flatten() {
-            limit = limit.min(due.saturating_duration_since(now));
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            self.shown.tick();
+            self.heeding.show(&self.shown);
         }
+    }
+
+    /// Until somebody has something to say, or it is time for something. Ticks meanwhile: a cell at rest does nothing else for most of its time, so
+    /// a tick is no turn of the loop. Its endpoints stay armed, and the agent's socket is not asked: a descriptor would have told.
+    fn sleep(&mut self, next_beat: Instant) -> Result<(), SupervisorError> {
+        let until = self.next_due(next_beat);
         // Both, whatever the first says.
-        let is_quiet = self.links.arm() & self.group.endpoint().arm();
-        if is_quiet {
-            self.wait(limit)?;
+        let mut is_quiet = self.links.arm() & self.group.endpoint().arm();
+        while is_quiet {
+            let now = Instant::now();
+            if now >= until {
+                break;
+            }
+            if now >= self.next_tick {
+                self.tick();
+                is_quiet = self.containing.watch(&self.others) && !self.home.is_accusing();
+                continue;
+            }
+            is_quiet = !self.wait(until.min(self.next_tick) - now)?;
         }
         self.links.disarm();
         self.group.endpoint().disarm();
         Ok(())
     }
 
-    fn wait(&mut self, limit: Duration) -> Result<(), SupervisorError> {
-        let calls = self.links.desk().event().try_clone_to_owned();
-        let calls =
-            calls.map_err(|_| SupervisorError::System { doing: "cannot wait", source: Errno::MFILE })?;
-        let group = self.group.endpoint();
-        let events = [self.links.event_descriptor(), group.event_descriptor().expect("made with events")];
-        let mut waiting: Vec<PollFd<'_>> = Vec::with_capacity(4);
-        let sources = events.iter().copied().chain([calls.as_fd()]).chain(self.superior.descriptor());
-        waiting.extend(sources.map(|source: BorrowedFd<'_>| PollFd::from_borrowed_fd(source, PollFlags::IN)));
+    /// When there is something to do besides ticking.
+    fn next_due(&mut self, next_beat: Instant) -> Instant {
+        let now = Instant::now();
+        let group = now + self.group.nothing_is_due_for();
+        let notices = self.notices.next_due_ns();
+        let notices = notices.map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic_ns())));
+        let dues = [notices, self.links.desk().next_expiry(), self.containing.next_due()];
+        dues.into_iter().flatten().chain([group, next_beat]).min().unwrap_or(next_beat)
+    }
+
+    /// Whether somebody has something to say.
+    fn wait(&mut self, limit: Duration) -> Result<bool, SupervisorError> {
         let limit = limit.try_into().expect("at most one beat");
-        match rustix::event::poll(&mut waiting, Some(&limit)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(source) => return Err(SupervisorError::System { doing: "cannot wait", source }),
-        }
+        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); Waker::COUNT];
+        let came = match epoll::wait(&self.waking, &mut space, Some(&limit)) {
+            Ok((came, _)) => came,
+            Err(Errno::INTR) => return Ok(true),
+            Err(source) => return Err(cannot_wait(source)),
+        };
         // Edge-triggered events stay in the set until they are taken.
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
         let none = rustix::time::Timespec::default();
-        for (set, waited) in events.iter().zip(&waiting) {
-            if !waited.revents().is_empty() {
+        for event in came.iter() {
+            let data = event.data.u64();
+            if data == Waker::Link as u64 {
+                let _ = epoll::wait(self.links.event_descriptor(), &mut space, Some(&none));
+            } else if data == Waker::Group as u64 {
+                let set = self.group.endpoint().event_descriptor().expect("made with events");
                 let _ = epoll::wait(set, &mut space, Some(&none));
             }
         }
-        Ok(())
+        Ok(!came.is_empty())
     }
 
     // ── the other cells ──
@@ -461,6 +528,10 @@ impl Supervisor {
             Report::Hello { cell: self.options.number, incarnation: self.options.incarnation, linked };
         if !self.superior.find(&hello, Some((&Report::Shows, self.shown.file()))) {
             return;
+        }
+        if let Some(descriptor) = self.superior.descriptor() {
+            // A cell that cannot do this hears its agent at the next beat.
+            let _ = watch(&self.waking, Waker::Superior, descriptor);
         }
         if let Some(away) = away_for.filter(|_| self.beats > 0) {
             let away = span(u64::try_from(away.as_nanos()).unwrap_or(u64::MAX));

@@ -18,11 +18,13 @@ enum Name {
     Memory,
     /// Programs compiled for many cells, beside the same compiled by clang alone
     Cc,
+    /// Cells: careful reads, the firewall, calls, failures, what they take at rest and from programs
+    Cell,
 }
 
 /// What of `cc` can be measured alone.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Part {
+enum CcPart {
     /// Single loads, stores and misses
     Accesses,
     /// One thread in one process, by clang's
@@ -39,18 +41,60 @@ enum Part {
     Compiling,
 }
 
-impl From<Part> for comb_bench::cc::Part {
-    fn from(part: Part) -> Self {
+impl From<CcPart> for comb_bench::cc::Part {
+    fn from(part: CcPart) -> Self {
         match part {
-            Part::Accesses => Self::Accesses,
-            Part::Hits => Self::Hits,
-            Part::Import => Self::Import,
-            Part::Copies => Self::Copies,
-            Part::Hosts => Self::Hosts,
-            Part::Many => Self::Many,
-            Part::Compiling => Self::Compiling,
+            CcPart::Accesses => Self::Accesses,
+            CcPart::Hits => Self::Hits,
+            CcPart::Import => Self::Import,
+            CcPart::Copies => Self::Copies,
+            CcPart::Hosts => Self::Hosts,
+            CcPart::Many => Self::Many,
+            CcPart::Compiling => Self::Compiling,
         }
     }
+}
+
+/// What of `cell` can be measured alone.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CellPart {
+    /// Reading what other cells show
+    Careful,
+    /// Rights to store to another cell's pages
+    Firewall,
+    /// Calls between cells
+    Rpc,
+    /// First loads of another cell's pages
+    Fault,
+    /// Failures, from the fault until work goes on
+    Recovery,
+    /// What cells take that have nothing to do
+    Rest,
+    /// Programs and batches on cells
+    Programs,
+}
+
+impl From<CellPart> for comb_bench::cell::Part {
+    fn from(part: CellPart) -> Self {
+        match part {
+            CellPart::Careful => Self::Careful,
+            CellPart::Firewall => Self::Firewall,
+            CellPart::Rpc => Self::Rpc,
+            CellPart::Fault => Self::Fault,
+            CellPart::Recovery => Self::Recovery,
+            CellPart::Rest => Self::Rest,
+            CellPart::Programs => Self::Programs,
+        }
+    }
+}
+
+/// The part of that name, or which there are.
+fn part<P: ValueEnum>(name: &str, of: &str) -> Result<P, Failure> {
+    P::from_str(name, false).map_err(|_| {
+        let names = P::value_variants().iter().filter_map(P::to_possible_value);
+        let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+        Failure::new(format!("{name:?} is no part of comb bench {of}: {}", names.join(", ")))
+    })
 }
 
 #[derive(Debug, Args)]
@@ -64,18 +108,20 @@ pub(crate) struct Bench {
     /// More rounds; takes a few minutes
     #[arg(long)]
     full: bool,
-    /// Of cc, only this
-    #[arg(long, value_enum)]
-    only: Option<Part>,
+    /// Only this part. Of cc: accesses, hits, import, copies, hosts, many, compiling. Of cell: careful, firewall, rpc, fault, recovery,
+    /// rest, programs
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
 }
 
 impl Bench {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
-        if self.only.is_some() && !matches!(self.name, Name::Cc) {
+        if self.only.is_some() && !matches!(self.name, Name::Cc | Name::Cell) {
             return Err(Failure::new(
-                "--only is for comb bench cc: the others are measured as a whole".to_owned(),
+                "--only is for comb bench cc and cell: the others are measured as a whole".to_owned(),
             ));
         }
+        let only = self.only.as_deref();
         match self.name {
             Name::Net => comb_bench::net::run(self.full, self.json),
             Name::Memory => {
@@ -83,7 +129,13 @@ impl Bench {
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Cc => {
-                comb_bench::cc::run(self.only.map(Into::into), self.full, self.json)
+                let only = only.map(|name| part::<CcPart>(name, "cc")).transpose()?;
+                comb_bench::cc::run(only.map(Into::into), self.full, self.json)
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Cell => {
+                let only = only.map(|name| part::<CellPart>(name, "cell")).transpose()?;
+                comb_bench::cell::run(only.map(Into::into), self.full, self.json)
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {

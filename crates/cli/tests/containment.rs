@@ -330,12 +330,11 @@ fn children_of_regions_find_their_pages_in_other_cells() {
     for (page, value) in [(5, "8"), (6, "106"), (3, "103")] {
         assert_eq!(three.does(&format!("load {page}")), value, "page {page}");
     }
-    let task = comb.ok(&["task", "ls", "--json"]);
-    let task: Value = task
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .find(|task| task["depends"].as_array().unwrap().len() == 4)
-        .unwrap_or_else(|| panic!("who uses the grandchild depends on all: {task}"));
+    let task = comb.wait_for("a task that depends on all", || {
+        let listed = comb.ok(&["task", "ls", "--json"]);
+        let tasks = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        tasks.into_iter().find(|task| task["depends"].as_array().unwrap().len() == 4)
+    });
     assert!(task["depends"][0]["why"][0].as_str().unwrap().contains("has not got yet"), "{task}");
     assert!(comb.run(&["region", "rm", "parent"]).stderr.starts_with(b"comb: "), "it has children");
     // The cell at the top dies.
@@ -392,8 +391,7 @@ fn page_frames_are_borrowed_and_come_back() {
     let mut user = comb.servant(3, "r");
     assert_eq!(user.does("attach"), "done");
     assert_eq!(user.does("store 3 7"), "done");
-    let task = comb.ok(&["task", "ls"]);
-    assert!(task.contains("1,2,3"), "{task}");
+    comb.wait_for("what the task depends on", || comb.ok(&["task", "ls"]).contains("1,2,3").then_some(()));
     let saved = comb.directory.with_extension("saved");
     comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
     assert_eq!(user.does("store 4 8"), "done");

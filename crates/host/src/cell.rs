@@ -43,6 +43,8 @@ pub(crate) struct Cell {
     pub(crate) is_held: bool,
     /// What it shows to the other cells.
     pub(crate) shown: Option<Shown>,
+    /// It is to be started as soon as its place is fit for that: since when, and why.
+    pub(crate) awaits_restart: Option<(Instant, String)>,
     /// When its last lives began, over all its lives.
     begun: Vec<Instant>,
 }
@@ -154,6 +156,7 @@ impl Cell {
             found_failed_by: BTreeSet::new(),
             is_held: false,
             shown: None,
+            awaits_restart: None,
             begun: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use comb_cell::shown::Heeded;
+use comb_cell::supervision::Recovered;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ use crate::tasks::{Seat, TaskRecord, Wanted};
 
 /// The longest that a reply may take: the agent gives up waiting for cells long before.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Recoveries that the agent remembers: what fits into one reply.
+pub const MOST_RECOVERIES: usize = 64;
 
 /// From a command.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,6 +51,8 @@ pub enum Request {
         /// By which signal.
         signal: i32,
     },
+    /// What have cells said of recoveries, lately?
+    Recoveries,
     /// End all cells and the agent; answered when everything is gone.
     Down,
 }
@@ -87,6 +93,8 @@ pub enum Reply {
     Tasks(Vec<TaskRecord>),
     /// Its launcher was told.
     TaskTold,
+    /// The last [`MOST_RECOVERIES`], each with the cell that says so.
+    Recoveries(Vec<(u32, Recovered)>),
     /// Everything is down.
     Down(Down),
     /// Not done, or not as asked. A sentence for people.

@@ -1,7 +1,7 @@
 //! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
 //! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use crate::backing::Shown;
 use crate::cell::{Cell, Running};
 use crate::cgroup::{self, Cgroup};
-use crate::control::{AgentStatus, Down, Reply, Request, Status};
+use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
@@ -32,6 +32,10 @@ use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// A place that is not fit for another life of its cell by then is so for longer.
+const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(10);
+const BETWEEN_DIAGNOSES: Duration = Duration::from_millis(20);
 
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
@@ -244,6 +248,8 @@ struct Daemon {
     tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
     waxing: Waxing,
+    /// The last, each with the cell that says so.
+    recoveries: VecDeque<(u32, Recovered)>,
     ending: Option<Ending>,
 }
 
@@ -287,6 +293,7 @@ impl Daemon {
             tasks: BTreeMap::new(),
             waits: Vec::new(),
             waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
+            recoveries: VecDeque::new(),
             ending: None,
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
@@ -419,6 +426,7 @@ impl Daemon {
                     Source::Policy => self.look_for_end_of_policy(),
                 }
             }
+            self.restart_those_that_wait();
             self.answer_waits();
             self.start_policy();
             self.drop_the_silent();
@@ -432,8 +440,11 @@ impl Daemon {
         let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
         let pauses = [&self.control, &self.cells_listener].into_iter().filter_map(Listener::deadline);
         let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
+        let waiting = self.cells.iter().filter(|cell| cell.awaits_restart.is_some());
+        let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
         let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
-        self.waits.iter().map(Wait::deadline).chain(ending).chain(pauses).chain(silent).chain(policy).min()
+        let waits = self.waits.iter().map(Wait::deadline);
+        waits.chain(waiting).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
     /// Since when whoever has been silent longest has been so.
@@ -550,6 +561,7 @@ impl Daemon {
             Request::Tasks => {
                 Err(Reply::Tasks(self.tasks.values().map(|task| task.record.clone()).collect()))
             }
+            Request::Recoveries => Err(Reply::Recoveries(self.recoveries.iter().cloned().collect())),
             Request::EndTask { task, signal } => Err(match self.tasks.get(task) {
                 Some(found) => {
                     found.tell(&TaskOrder::End { signal: *signal });
@@ -887,9 +899,37 @@ impl Daemon {
 
     fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
         self.waxing.recovered(by);
+        if self.recoveries.len() >= MOST_RECOVERIES {
+            self.recoveries.pop_front();
+        }
+        self.recoveries.push_back((by, recovered.clone()));
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
+    }
+
+    /// What a cell ran on: whether another life of it can. (Hive §4.3: the recovery master runs hardware diagnostics)
+    fn diagnose(&self, which: u32) -> Result<(), String> {
+        if let Ok(Some(cgroup)) = self.cgroup_of(which)
+            && cgroup.has_processes()
+        {
+            return Err("processes of its last life are still there".to_owned());
+        }
+        // What a supervisor and a task of a moment need.
+        let (has, needs) = (process::available_bytes(), 64 << 20);
+        if has.is_some_and(|bytes| bytes < needs) {
+            return Err(format!("the host has no {} MiB of memory left", needs >> 20));
+        }
+        rustix::fs::memfd_create("comb-trial", rustix::fs::MemfdFlags::CLOEXEC)
+            .map(drop)
+            .map_err(|error| format!("the host makes no files in memory: {error}"))
+    }
+
+    /// Cells whose places were not fit a moment ago.
+    fn restart_those_that_wait(&mut self) {
+        let waiting = self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
+        let waiting: Vec<(u32, String)> = waiting.collect();
+        waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
     }
 
     /// Where no cell is left there is no recovery master: then the agent has them started again.
@@ -910,10 +950,21 @@ impl Daemon {
         if cell.running.is_some() || cell.is_held || self.ending.is_some() {
             return;
         }
+        let stays_down = |why: &str| {
+            say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
+        };
         if let Err(why) = cell.may_start_again(Instant::now()) {
-            return say(format_args!(
-                "cell {which} stays down: {why}; `comb cell start {which}` tries again"
-            ));
+            return stays_down(&why);
+        }
+        if let Err(found) = self.diagnose(which) {
+            // Processes with much memory take their time to end.
+            let cell = &mut self.cells[index];
+            let (since, _) = cell.awaits_restart.get_or_insert_with(|| (Instant::now(), why.to_owned()));
+            if since.elapsed() >= DIAGNOSIS_LIMIT {
+                cell.awaits_restart = None;
+                stays_down(&found);
+            }
+            return;
         }
         say(format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);

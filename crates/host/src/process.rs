@@ -68,6 +68,13 @@ pub fn open(pid: u32, start_ticks: u64) -> Option<OwnedFd> {
     (stat.start_ticks == start_ticks && stat.state != 'Z').then_some(descriptor)
 }
 
+/// Memory that new processes can have.
+pub fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
 /// Opens whatever process has that number.
 pub fn open_number(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;

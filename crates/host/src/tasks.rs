@@ -222,16 +222,18 @@ impl Places {
         }
     }
 
-    /// Waits for what the agent has to say, for so long at most.
-    pub fn hear(&mut self, limit: Duration) -> Option<TaskOrder> {
+    /// Waits for what the agent has to say, for so long at most, and no longer than until something else can be read.
+    pub fn hear(&mut self, limit: Duration, until: impl AsFd) -> Option<TaskOrder> {
         let Some(socket) = &self.socket else {
-            std::thread::sleep(limit.min(Duration::from_millis(200)));
+            let limit = limit.min(Duration::from_millis(200)).try_into().ok()?;
+            let _ = rustix::event::poll(&mut [PollFd::new(&until, PollFlags::IN)], Some(&limit));
             self.find_again();
             return None;
         };
         let limit = limit.try_into().ok()?;
-        let came = rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit));
-        if !came.is_ok_and(|came| came > 0) {
+        let mut waiting = [PollFd::new(socket, PollFlags::IN), PollFd::new(&until, PollFlags::IN)];
+        let came = rustix::event::poll(&mut waiting, Some(&limit));
+        if came.is_err() || waiting[0].revents().is_empty() {
             return None;
         }
         match protocol::receive::<TaskOrder>(socket) {

@@ -107,10 +107,11 @@ fn is_host_pressed(picture: &Picture) -> bool {
 /// Page allocator and clock hand.
 fn allocate_and_reclaim(picture: &Picture) -> BTreeMap<u32, CellHint> {
     let mut cells: Vec<&CellState> = picture.cells.iter().filter(|cell| cell.cell != 0).collect();
-    // Load in quarters of a core: who was looked at a moment later is not busier for that.
-    cells.sort_unstable_by_key(|cell| {
-        (cell.is_short(), cell.fullness(), cell.load_permille / 250, cell.processes, cell.cell)
-    });
+    // Load in halves of a core: who was looked at a moment later is not busier for that.
+    let worth = |cell: &CellState| (cell.is_short(), cell.fullness(), cell.load_permille / 500);
+    cells.sort_unstable_by_key(|cell| (worth(cell), cell.processes, cell.cell));
+    // Where one is as good as another, whoever is to choose knows better.
+    let is_all_one = cells.windows(2).all(|pair| worth(pair[0]) == worth(pair[1]));
     let best: Vec<u32> = cells.iter().map(|cell| cell.cell).collect();
     let will_do = |cell: &&&CellState| !cell.is_short();
     let mut acceptable: Vec<u32> = cells.iter().filter(will_do).map(|cell| cell.cell).collect();
@@ -121,7 +122,8 @@ fn allocate_and_reclaim(picture: &Picture) -> BTreeMap<u32, CellHint> {
         // Whoever allocates at home depends on nobody else. (Hive §5.6)
         let at_home = own.map(|own| own.cell).filter(|cell| acceptable.contains(cell));
         let others = best.iter().copied().filter(|&cell| Some(cell) != at_home);
-        let prefer = at_home.into_iter().chain(others).take(MOST_PREFERRED).collect();
+        let most = if own.is_none() && is_all_one { 0 } else { MOST_PREFERRED };
+        let prefer = at_home.into_iter().chain(others).take(most).collect();
         let give_back_bytes = own.map_or(0, |own| {
             let host = if is_host_pressed(picture) { own.idle_bytes / 4 } else { 0 };
             own.excess().max(host).min(own.idle_bytes)
@@ -219,13 +221,14 @@ mod tests {
 
     #[test]
     fn cells_with_memory_come_before_those_with_little_to_do() {
-        for (cells, expected) in [
-            (vec![cell(1, 0, 0), cell(2, 0, 0)], [1, 2]),
-            (vec![cell(1, 900, 0), cell(2, 0, 0)], [2, 1]),
-            (vec![cell(1, 100, 0), cell(2, 0, 0)], [1, 2]),
-            (vec![cell(1, 0, 800), cell(2, 900, 0)], [2, 1]),
-            (vec![cell(1, 0, 1500), cell(2, 4000, 1300)], [2, 1]),
-        ] {
+        let cases: [(Vec<CellState>, &[u32]); 5] = [
+            (vec![cell(1, 0, 0), cell(2, 0, 0)], &[]),
+            (vec![cell(1, 900, 0), cell(2, 0, 0)], &[2, 1]),
+            (vec![cell(1, 100, 0), cell(2, 0, 0)], &[]),
+            (vec![cell(1, 0, 800), cell(2, 900, 0)], &[2, 1]),
+            (vec![cell(1, 0, 1500), cell(2, 4000, 1300)], &[2, 1]),
+        ];
+        for (cells, expected) in cases {
             assert_eq!(decide(&with_cells(cells.clone())).cells[&0].prefer, expected, "{cells:?}");
         }
     }

@@ -1,6 +1,7 @@
 //! A task whose components belong to cells: the agent says where, hears which processes they are, and tells of cells that are lost.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +18,17 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// A component that was killed may have been so with its cell: then the agent says so within this.
 const WORD_LIMIT: Duration = Duration::from_millis(500);
 
+/// That the task is over: a flag, and a descriptor that wakes who waits for something else.
+struct Over {
+    flag: AtomicBool,
+    event: OwnedFd,
+}
+
 /// Places in cells, and a thread that keeps in touch with the agent.
 pub(super) struct OnCells {
     places: Arc<Mutex<Places>>,
     lost: Arc<Mutex<BTreeSet<u32>>>,
-    is_over: Arc<AtomicBool>,
+    is_over: Arc<Over>,
     begins: Sender<(u32, u32)>,
     begun: Option<Receiver<(u32, u32)>>,
     thread: Option<JoinHandle<()>>,
@@ -30,11 +37,12 @@ pub(super) struct OnCells {
 impl OnCells {
     pub(super) fn find(directory: &RuntimeDirectory, wanted: &Wanted) -> Result<Self, ControlError> {
         let places = Places::ask(directory, wanted)?;
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let (begins, begun) = mpsc::channel();
         Ok(Self {
             places: Arc::new(Mutex::new(places)),
             lost: Arc::default(),
-            is_over: Arc::default(),
+            is_over: Arc::new(Over { flag: AtomicBool::new(false), event }),
             begins,
             begun: Some(begun),
             thread: None,
@@ -81,7 +89,8 @@ impl OnCells {
 
 impl Drop for OnCells {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_over.flag.store(true, Ordering::Relaxed);
+        let _ = rustix::io::write(&self.is_over.event, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -91,14 +100,14 @@ impl Drop for OnCells {
 fn keep(
     places: &Mutex<Places>,
     lost: &Mutex<BTreeSet<u32>>,
-    is_over: &AtomicBool,
+    is_over: &Over,
     begun: &Receiver<(u32, u32)>,
     control: &Control,
 ) {
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.flag.load(Ordering::Relaxed) {
         let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
         begun.try_iter().for_each(|(rank, process)| places.began(rank, process));
-        let order = places.hear(BETWEEN_LOOKS);
+        let order = places.hear(BETWEEN_LOOKS, &is_over.event);
         drop(places);
         match order {
             Some(TaskOrder::End { signal }) => control.interrupt(signal),

@@ -30,6 +30,7 @@ use self::wire::{Head, Message};
 use crate::agent::RequestError;
 use crate::channel::ChannelKey;
 use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
+use crate::opening::Opening;
 use crate::payload::{Inline, Payload};
 use crate::ring::{Breach, CONTENT_WORDS};
 use crate::shm::Small;
@@ -231,6 +232,18 @@ impl<S> ActiveMessages<S> {
         let opened = self.peers.endpoint.open(to);
         self.peers.endpoint.make_reliable();
         opened
+    }
+
+    /// As [`Endpoint::begin_opening`], for who cannot wait.
+    pub fn begin_opening(&mut self, to: &str) -> Result<Opening, RequestError> {
+        self.peers.endpoint.begin_opening(to)
+    }
+
+    /// As [`Endpoint::finish_opening`], without a wait.
+    pub fn finish_opening(&mut self, opening: &mut Opening) -> Option<Result<ChannelKey, RequestError>> {
+        let opened = self.peers.endpoint.finish_opening(opening, Duration::ZERO)?;
+        self.peers.endpoint.make_reliable();
+        Some(opened)
     }
 
     /// Waits for a peer to open a channel to us. Peers that are not waited for are served just as well.

@@ -89,6 +89,11 @@ impl RuntimeDirectory {
         let path = set(ours)
             .or_else(|| set(xdg).map(|xdg| xdg.join("comb")))
             .unwrap_or_else(|| PathBuf::from(format!("/tmp/comb-{uid}")));
+        Self::at(path)
+    }
+
+    /// That one, whatever the environment says.
+    pub fn at(path: PathBuf) -> Result<Self, DirectoryError> {
         // The agent changes to `/`, so that it holds no file system: the path must not depend on where it is read.
         let path = std::path::absolute(&path).map_err(|source| DirectoryError::System { path, source })?;
         let bytes = path.as_os_str().len();

@@ -220,6 +220,11 @@ fn host_bytes() -> u64 {
 }
 
 impl Home {
+    /// Whether there are such: see [`Home::take_guilty`].
+    pub fn is_accusing(&self) -> bool {
+        self.office.guilty.is_any()
+    }
+
     /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
     pub fn take_guilty(&self) -> Vec<u32> {
         self.office.guilty.take()

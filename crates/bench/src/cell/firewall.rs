@@ -6,11 +6,12 @@
 use std::hint::black_box;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use comb_memory::{
     Block, Exports, Fault, Grain, Layout, Memory, MemoryOptions, Reason, Verdict, careful_copy_from,
+    careful_copy_to,
 };
 use comb_net::agent::protocol;
 use comb_region::Task;
@@ -18,56 +19,40 @@ use comb_region::named::Attaching;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::measured::Measured;
+use super::role;
 use crate::cell_region::{Cell, STORED};
 use crate::memory_side::in_no_order;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What the importer's process is to do, and by which descriptor it talks to its home.
-const ROLE: &str = "COMB_BENCH_FIREWALL";
-
 const PAGE: u64 = 4096;
 const PAGES: u64 = 1000;
-/// Each is measured so often; the median counts.
+/// Each is measured so often.
 const TIMES: usize = 101;
+/// Revokes after which it is looked for late stores.
+const TRIALS: usize = 10_000;
+const FULL_TRIALS: usize = 1_000_000;
+/// A store that was under way when a revoke began has long landed then.
+const LONGEST_UNDER_WAY: Duration = Duration::from_micros(20);
+/// An importer that stores all the time has had a core by then.
+const CORE_LIMIT: Duration = Duration::from_secs(10);
 
-/// One figure, in nanoseconds, beside what it was to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// What was measured.
-    pub test: &'static str,
-    /// How long it takes.
-    pub nanoseconds: f64,
-    /// As planned.
-    pub goal_nanoseconds: f64,
-}
-
-/// Measures. The program that calls this calls [`be_an_importer`] first thing, for it is started once more.
-pub fn rows() -> Outcome<Vec<Row>> {
-    let row = |test, nanoseconds, goal_us: f64| Row { test, nanoseconds, goal_nanoseconds: goal_us * 1e3 };
-    let mut home = Direct::begin()?;
-    let mut rows = vec![
-        row("grant, by the home", home.grant()?, 3.0),
-        row("revoke 1 page", home.revoke(1)?, 20.0),
-        row("revoke 1000 contiguous pages", home.revoke(PAGES)?, 300.0),
-        row("revoke 1000 pages that do not touch", home.revoke_apart()?, f64::NAN),
-        row("take 1 page away, with its content", home.take()?, f64::NAN),
-    ];
+/// By samples `grant`, `revoke 1`, `revoke 1000`, `revoke apart`, `take`, `first store`, in nanoseconds; `trials` and `late stores` are counts.
+pub(super) fn measure(measured: &mut Measured, full: bool) -> Outcome<()> {
+    let mut home = Direct::begin(role::LOADS)?;
+    measured.extend("grant", home.grant()?);
+    measured.extend("revoke 1", home.revoke(1)?);
+    measured.extend("revoke 1000", home.revoke(PAGES)?);
+    measured.extend("revoke apart", home.revoke_apart()?);
+    measured.extend("take", home.take()?);
     drop(home);
-    rows.insert(
-        1,
-        row("grant, from the store that is stopped to the next instruction", first_store()?, 10.0),
-    );
-    Ok(rows)
-}
-
-/// In a process that [`rows`] has started, does what it is for, and says so.
-pub fn be_an_importer() -> Outcome<bool> {
-    match std::env::var(ROLE).ok().as_deref() {
-        None => Ok(false),
-        Some("stores") => store_first().map(|()| true),
-        Some(line) => load_for_ever(line.parse()?),
-    }
+    measured.extend("first store", first_store()?);
+    let trials = if full { FULL_TRIALS } else { TRIALS };
+    let late = Direct::begin(role::STORES)?.late_stores(trials)?;
+    measured.add("trials", trials as f64);
+    measured.add("late stores", late as f64);
+    Ok(())
 }
 
 /// A home without a supervisor, and its importer.
@@ -88,18 +73,17 @@ fn range(pages: std::ops::Range<u64>) -> std::ops::Range<u64> {
     pages.start * PAGE..pages.end * PAGE
 }
 
-fn median(mut times: Vec<Duration>) -> f64 {
-    times.sort();
-    times[times.len() / 2].as_nanos() as f64
+fn nanoseconds(times: &[Duration]) -> Vec<f64> {
+    times.iter().map(|time| time.as_nanos() as f64).collect()
 }
 
 impl Direct {
-    fn begin() -> Outcome<Self> {
+    /// With an importer that loads, or stores, all the time.
+    fn begin(does: &str) -> Outcome<Self> {
         let (line, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let inherited = theirs.as_raw_fd();
-        let mut command = Command::new(std::env::current_exe()?);
-        command.env(ROLE, inherited.to_string()).stdin(Stdio::null());
+        let mut command = role::command(&format!("{does} {inherited}"))?;
         // SAFETY: one system call between fork and exec.
         unsafe {
             command.pre_exec(move || {
@@ -128,7 +112,7 @@ impl Direct {
         Ok(())
     }
 
-    fn grant(&mut self) -> Outcome<f64> {
+    fn grant(&mut self) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         for page in 0..PAGES {
             let since = Instant::now();
@@ -136,10 +120,10 @@ impl Direct {
             times.push(since.elapsed());
         }
         self.exports.revoke(&range(0..PAGES));
-        Ok(median(times))
+        Ok(nanoseconds(&times))
     }
 
-    fn revoke(&mut self, pages: u64) -> Outcome<f64> {
+    fn revoke(&mut self, pages: u64) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         for _ in 0..TIMES {
             self.grant_all()?;
@@ -148,11 +132,11 @@ impl Direct {
             times.push(since.elapsed());
         }
         self.exports.revoke(&range(0..PAGES));
-        Ok(median(times))
+        Ok(nanoseconds(&times))
     }
 
     /// Every second one was granted: as many system calls.
-    fn revoke_apart(&mut self) -> Outcome<f64> {
+    fn revoke_apart(&mut self) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         for _ in 0..TIMES {
             (0..PAGES).step_by(2).try_for_each(|page| self.exports.grant(1, range(page..page + 1)))?;
@@ -160,10 +144,41 @@ impl Direct {
             self.exports.revoke(&range(0..PAGES));
             times.push(2 * since.elapsed());
         }
-        Ok(median(times))
+        Ok(nanoseconds(&times))
     }
 
-    fn take(&mut self) -> Outcome<f64> {
+    /// Grants, lets the importer store, revokes, and looks whether the page still changes then.
+    fn late_stores(&mut self, trials: usize) -> Outcome<usize> {
+        let mut late = 0;
+        for _ in 0..trials {
+            let before = self.first_word();
+            self.exports.grant(1, range(0..1))?;
+            let since = Instant::now();
+            while self.first_word() == before {
+                if since.elapsed() > CORE_LIMIT {
+                    return Err("the importer does not store what it may".into());
+                }
+                std::hint::spin_loop();
+            }
+            self.exports.revoke(&range(0..1));
+            let revoked = Instant::now();
+            let after = self.first_word();
+            let mut is_late = false;
+            while !is_late && revoked.elapsed() < LONGEST_UNDER_WAY {
+                is_late = self.first_word() != after;
+            }
+            late += usize::from(is_late);
+        }
+        Ok(late)
+    }
+
+    fn first_word(&mut self) -> u64 {
+        let mut word = [0; 8];
+        self.exports.copy_out(0, &mut word);
+        u64::from_le_bytes(word)
+    }
+
+    fn take(&mut self) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         for page in 0..PAGES {
             self.exports.grant(1, range(page..page + 1))?;
@@ -173,7 +188,7 @@ impl Direct {
             self.exports.put_back(&range(page..page + 1));
         }
         self.exports.show(1, range(0..PAGES))?;
-        Ok(median(times))
+        Ok(nanoseconds(&times))
     }
 }
 
@@ -181,7 +196,8 @@ fn stopped(_: Fault) -> Verdict {
     Verdict::Lost(Reason::Other("it is away for a moment"))
 }
 
-fn load_for_ever(line: i32) -> Outcome<bool> {
+/// The importer's side of [`Direct`], which is given by `line`.
+fn import(line: i32) -> Outcome<Layout> {
     // SAFETY: opened for this process by the one that started it.
     let line = unsafe { OwnedFd::from_raw_fd(line) };
     comb_memory::install(stopped)?;
@@ -193,6 +209,13 @@ fn load_for_ever(line: i32) -> Outcome<bool> {
     drop(guard);
     let _: ((), _) = protocol::receive(&line)?;
     memory.open_import(&layout, true)?;
+    // Both for as long as this process lives.
+    std::mem::forget((memory, line));
+    Ok(layout)
+}
+
+pub(super) fn load_for_ever(line: i32) -> Outcome<()> {
+    let layout = import(line)?;
     let mut byte = [0];
     loop {
         for page in 0..PAGES {
@@ -202,18 +225,24 @@ fn load_for_ever(line: i32) -> Outcome<bool> {
     }
 }
 
-/// By way of a home as cells have it: a question, and its answer.
-fn first_store() -> Outcome<f64> {
-    let cell = Cell::begin()?;
-    let run = Command::new(std::env::current_exe()?)
-        .env(ROLE, "stores")
-        .env("COMB_RUNTIME_DIR", cell.directory())
-        .stderr(Stdio::inherit())
-        .output()?;
-    Ok(String::from_utf8(run.stdout)?.trim().parse()?)
+/// Into the first page, another number each time.
+pub(super) fn store_for_ever(line: i32) -> Outcome<()> {
+    let layout = import(line)?;
+    let first = comb_memory::pointer(layout.address(Block(0)) as u64);
+    for number in 1_u64.. {
+        let _ = careful_copy_to(&number.to_le_bytes(), first);
+    }
+    Ok(())
 }
 
-fn store_first() -> Outcome<()> {
+/// By way of a home as cells have it: a question, and its answer.
+fn first_store() -> Outcome<Vec<f64>> {
+    let cell = Cell::begin()?;
+    let run = role::command(role::STORES_FIRST)?.env("COMB_RUNTIME_DIR", cell.directory()).output()?;
+    role::numbers(&run)
+}
+
+pub(super) fn store_first() -> Outcome<()> {
     let task = Task::join()?;
     let region = task.attach(STORED, &Attaching::default())?;
     let words = usize::try_from(PAGE / 8)?;
@@ -222,6 +251,6 @@ fn store_first() -> Outcome<()> {
     // Shown before: this is about the right alone.
     (0..pages).for_each(|page| _ = black_box(array.get(page * words)));
     let each = in_no_order(pages, |page| array.set(page * words, 1));
-    println!("{}", each[pages / 2]);
+    each.iter().for_each(|nanoseconds| println!("{nanoseconds}"));
     Ok(())
 }
