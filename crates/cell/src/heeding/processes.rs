@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use comb_memory::PAGE_BYTES;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -113,27 +114,55 @@ pub(super) fn page_out(process: u32, goes_on: impl Fn() -> bool) -> u64 {
     let Some(descriptor) = pid(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return 0;
     };
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let smaps = std::fs::read_to_string(format!("/proc/{process}/smaps")).unwrap_or_default();
     let (before, _) = resident(process);
-    for range in maps.lines().filter_map(private) {
-        for at in range.clone().step_by(PAGED_AT_ONCE) {
+    for Private { range, resident_bytes } in privates(&smaps) {
+        // Reservations of terabytes have few pages.
+        let pages = PAGED_AT_ONCE.saturating_mul(range.len() / resident_bytes) / PAGE_BYTES;
+        for at in range.clone().step_by(pages * PAGE_BYTES) {
             if !goes_on() {
                 break;
             }
-            let _ = comb_memory::paging::page_out(descriptor.as_fd(), at..range.end.min(at + PAGED_AT_ONCE));
+            let piece = at..range.end.min(at.saturating_add(pages * PAGE_BYTES));
+            let _ = comb_memory::paging::page_out(descriptor.as_fd(), piece);
         }
     }
     before.saturating_sub(resident(process).0)
 }
 
-/// Where a line of `/proc/PID/maps` says that a process has something of its own.
-fn private(line: &str) -> Option<Range<usize>> {
+/// Something that a process has for itself, and of which it has something in memory.
+#[derive(PartialEq, Eq, Debug)]
+struct Private {
+    range: Range<usize>,
+    resident_bytes: usize,
+}
+
+/// What `/proc/PID/smaps` says that a process has for itself.
+fn privates(smaps: &str) -> Vec<Private> {
+    let (mut found, mut range) = (Vec::new(), None);
+    for line in smaps.lines() {
+        if let Some(mapping) = mapping(line) {
+            range = mapping;
+        } else if let Some(kilobytes) =
+            line.strip_prefix("Rss:").and_then(|rest| rest.trim().strip_suffix(" kB"))
+        {
+            let resident_bytes = kilobytes.parse::<usize>().unwrap_or(0).saturating_mul(1024);
+            let range =
+                range.take().filter(|range: &Range<usize>| (1..=range.len()).contains(&resident_bytes));
+            found.extend(range.map(|range| Private { range, resident_bytes }));
+        }
+    }
+    found
+}
+
+/// If a line is a mapping's first: where that is, if it is the process's own.
+fn mapping(line: &str) -> Option<Option<Range<usize>>> {
     let mut words = line.split(' ');
     let (start, end) = words.next()?.split_once('-')?;
-    let is_private = words.next()?.ends_with('p');
     let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+    let is_private = words.next()?.ends_with('p');
     // The kernel's own page lies above all.
-    (is_private && range.end <= 1 << 47).then_some(range)
+    Some(Some(range).filter(|range| is_private && range.end <= 1 << 47))
 }
 
 #[cfg(test)]
@@ -143,12 +172,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_has_alone_is_read_from_its_map() {
-        assert_eq!(private("7f00-7f20 rw-p 00000000 00:00 0 "), Some(0x7f00..0x7f20));
-        for line in ["7f00-7f20 rw-s 00000000 00:05 9 /memfd:comb", "", "x-y rw-p 0", "7f00 rw-p 0"] {
-            assert_eq!(private(line), None, "{line}");
-        }
-        assert_eq!(private("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]"), None);
+    fn what_a_process_has_alone_in_memory_is_read_from_its_map() {
+        let smaps = "1000-9000 rw-p 00000000 00:00 0 [heap]\nSize: 32 kB\nRss:        8 kB\nPss: 8 kB\n\
+                     a000-b000 rw-s 00000000 00:05 9 /memfd:comb\nRss:        4 kB\n\
+                     c000-d000 ---p 00000000 00:00 0\nRss:        0 kB\n\
+                     d000-e000 r--p 00000000 00:00 0\nRss:        8 kB\n\
+                     ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\nRss: 4 kB\n\
+                     x-y rw-p 0\nRss: 4 kB\n";
+        assert_eq!(privates(smaps), [Private { range: 0x1000..0x9000, resident_bytes: 8192 }]);
+        assert!(privates("").is_empty());
     }
 
     #[test]
