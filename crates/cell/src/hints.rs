@@ -23,7 +23,7 @@ use crate::shown::ShownError;
 /// The policy, among those who publish something. Cells are counted from 1.
 pub const POLICY: CellId = CellId(0);
 /// Cells that hints are given to. Behind the first row, which is for who is in no cell.
-pub const MOST_CELLS: usize = 64;
+pub const MOST_CELLS: u32 = 64;
 /// Tasks that hints are given for.
 pub const MOST_TASKS: usize = 64;
 /// Cells in an order of preference.
@@ -194,7 +194,7 @@ impl CellHintShown {
         for (place, cell) in row.prefer.iter_mut().zip(known) {
             *place = cell;
         }
-        let known = hint.acceptable.iter().filter(|&&cell| (1..=MOST_CELLS as u32).contains(&cell));
+        let known = hint.acceptable.iter().filter(|&&cell| (1..=MOST_CELLS).contains(&cell));
         row.acceptable = known.fold(0, |bits, cell| bits | 1 << (cell - 1));
         row.give_back_bytes = hint.give_back_bytes;
         row
@@ -204,12 +204,12 @@ impl CellHintShown {
     fn read(&self) -> CellHint {
         let mut prefer: Vec<u32> = Vec::new();
         for cell in self.prefer.into_iter().take_while(|&cell| cell != 0).map(u32::from) {
-            if cell <= MOST_CELLS as u32 && !prefer.contains(&cell) {
+            if cell <= MOST_CELLS && !prefer.contains(&cell) {
                 prefer.push(cell);
             }
         }
         let is_in = |cell: &u32| self.acceptable >> (cell - 1) & 1 == 1;
-        let acceptable = (1..=MOST_CELLS as u32).filter(is_in).collect();
+        let acceptable = (1..=MOST_CELLS).filter(is_in).collect();
         CellHint { prefer, acceptable, give_back_bytes: self.give_back_bytes }
     }
 }
@@ -236,7 +236,7 @@ impl Voice {
     /// For that life of the policy. It has said nothing yet.
     pub fn create(incarnation: u64) -> Result<Self, ShownError> {
         let published = Published::create(POLICY, Incarnation(incarnation), PUBLISHED_BYTES)?;
-        let cells = published.allocate_array(&[CellHintShown::new_zeroed(); MOST_CELLS + 1])?;
+        let cells = published.allocate_array(&[CellHintShown::new_zeroed(); MOST_CELLS as usize + 1])?;
         let tasks = published.allocate_array(&[TaskHintShown::new_zeroed(); MOST_TASKS])?;
         let hints = published.allocate(HintsShown { round: 0, reserved: 0, cells, tasks })?;
         published.set_root(hints);
@@ -251,12 +251,11 @@ impl Voice {
     /// Says this, in place of what was said before. Of more cells and tasks than there is room for, the last are left out.
     pub fn say(&mut self, hints: Hints) {
         for cell in 0..=MOST_CELLS {
-            let number = u32::try_from(cell).expect("few");
-            let hint = |hints: &Hints| hints.cells.get(&number).map(CellHintShown::of);
+            let hint = |hints: &Hints| hints.cells.get(&cell).map(CellHintShown::of);
             let (before, now) = (hint(&self.said), hint(&hints));
             if before != now {
                 let row = now.unwrap_or_else(CellHintShown::new_zeroed);
-                self.published.update_element(self.cells, cell, |shown| *shown = row);
+                self.published.update_element(self.cells, cell as usize, |shown| *shown = row);
             }
         }
         let row = |hints: &Hints, at: usize| hints.tasks.iter().nth(at).map(TaskHintShown::of);

@@ -125,6 +125,17 @@ impl Structure for TaskShown {
     const TAG: u32 = u32::from_le_bytes(*b"task");
 }
 
+/// What was seen of a cell.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// Where readers begin.
+    pub face: Face,
+    /// What it has to do.
+    pub load: Load,
+    /// Its tasks.
+    pub tasks: Vec<TaskShown>,
+}
+
 /// What this cell shows.
 #[derive(Debug)]
 pub struct Shown {
@@ -268,12 +279,12 @@ impl Others {
     }
 
     /// All that a cell shows of what it has to do; none if it has shown nothing yet.
-    pub fn load(&self, cell: CellId) -> Option<Result<(Face, Load, Vec<TaskShown>), CarefulError>> {
+    pub fn load(&self, cell: CellId) -> Option<Result<Condition, CarefulError>> {
         self.read(cell, |c| {
             let face = c.read(c.root::<Face>()?)?;
             let load = c.read(face.load)?;
-            let tasks = c.array(load.tasks, MOST_TASKS)?;
-            Ok((face, load, tasks.into_iter().filter(|row| row.task != 0).collect()))
+            let tasks = c.array(load.tasks, MOST_TASKS)?.into_iter().filter(|row| row.task != 0).collect();
+            Ok(Condition { face, load, tasks })
         })
     }
 

@@ -269,6 +269,11 @@ impl Run {
                 "no agent is running in {directory}, so there are no cells: `comb up` starts them"
             )));
         }
+        if !is_there && (self.gang || self.cores.is_some()) {
+            return Err(Failure::new(format!(
+                "--gang and --cores are about tasks in cells, and no agent is running in {directory}: `comb up` starts cells"
+            )));
+        }
         Ok(is_there.then_some(directory))
     }
 

@@ -35,7 +35,7 @@ impl Shown {
     pub(crate) fn heeded(&self, cell: u32, incarnation: u64, process: u32) -> Option<Heeded> {
         let others = Others::default();
         others.see(CellId(cell), incarnation, process, &self.to_read).ok()?;
-        others.load(CellId(cell))?.ok().map(|(_, load, _)| load.heeded)
+        others.load(CellId(cell))?.ok().map(|seen| seen.load.heeded)
     }
 
     /// Whether the agent sees as well that the cell has failed.

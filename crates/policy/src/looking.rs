@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use comb_cell::hints::Cores;
-use comb_cell::shown::{Face, Others};
+use comb_cell::shown::{Condition, Face, Others};
 use comb_memory::careful::CarefulError;
 use comb_types::CellId;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -40,7 +40,7 @@ impl Lookout {
         (picture.host_bytes, picture.host_free_bytes) = host_memory();
         let mut tasks: BTreeMap<u32, TaskState> = BTreeMap::new();
         for cell in others.seen() {
-            let (face, load, shown) = match others.load(cell) {
+            let Condition { face, load, tasks: shown } = match others.load(cell) {
                 Some(Ok(seen)) => seen,
                 Some(Err(CarefulError::BusError { .. } | CarefulError::CutOff { .. })) => {
                     return Err(Lost(cell));

@@ -117,3 +117,43 @@ fn a_hole_that_is_filled_again_is_closed() {
         importer,
     );
 }
+
+/// The clock hand takes what is all zeros and nobody may store to; who had it mapped is stopped there, and is shown it again.
+#[test]
+fn what_is_given_back_is_zeros_that_nobody_may_store_to() {
+    let importer = |line: Line| {
+        let importer = Importer::come_in(line);
+        importer.line.expect("given back");
+        assert!(importer.load(SHOWN).is_none() && !importer.stores(SHOWN), "it is not there");
+        assert!(importer.stores(GRANTED) && importer.load(GRANTED).is_some(), "it is there");
+        importer.line.say("stopped");
+        importer.line.expect("shown");
+        assert!(importer.load(SHOWN) == Some(0) && !importer.stores(SHOWN));
+        importer.has_tried();
+    };
+    between(
+        "holes::what_is_given_back_is_zeros_that_nobody_may_store_to",
+        |home| {
+            home.usual();
+            for page in [SHOWN, GRANTED] {
+                home.exports.copy_in(page * 4096 + 8, &[0]);
+            }
+            let (mut hand, before) = (0, home.exports.resident_bytes());
+            let first = home.exports.give_back(&mut hand, 2, false);
+            assert_eq!((first.zero_bytes, first.swapped_bytes, first.looked_at, hand), (4096, 0, 2, 2));
+            // The rest is granted, or is no zeros.
+            let rest = home.exports.give_back(&mut hand, 100, false);
+            assert_eq!((rest.zero_bytes, rest.looked_at, hand), (0, 5, 0));
+            assert_eq!(home.exports.resident_bytes(), before - 4096);
+            home.importer.say("given back");
+            home.importer.expect("stopped");
+            home.exports.show(1, range(SHOWN)).unwrap();
+            home.importer.say("shown");
+            home.importer.expect("tried");
+            for page in (0..8).filter(|page| ![SHOWN, GRANTED].contains(page)) {
+                assert_eq!(home.byte(page), if page == EMPTY { 0 } else { u8::try_from(page).unwrap() + 10 });
+            }
+        },
+        importer,
+    );
+}

@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(scene.books.regions[&HERE].away().collect::<Vec<_>>(), [3]);
         scene.take(2, Kind::Want, [1, HERE, 3, 0], &[]).unwrap();
         scene.take(1, Kind::Protocol, [returned, HERE, 3, 0], &[7; 4096]).unwrap();
-        assert_eq!(scene.books.regions[&HERE].status().waiting, 0);
+        assert_eq!(scene.books.regions[&HERE].status(1).waiting, 0);
         // It has a copy, and wants it alone again: not yet.
         scene.take(1, Kind::Protocol, [write, HERE, 3, 1], &[]).unwrap();
         let held = scene.books.held.as_ref().expect("it was given");
