@@ -1,7 +1,7 @@
 //! `comb down`: ends everything, whatever state it is in. Said twice, it does nothing the second time.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use comb_host::RuntimeDirectory;
@@ -58,8 +58,14 @@ fn end_agent(directory: &RuntimeDirectory) -> Result<(), Failure> {
         Ok(_) => Err(unexpected()),
         Err(error @ (ControlError::Silent(_) | ControlError::NoAgent(_) | ControlError::Protocol(_))) => {
             let Some(running) = running else {
-                // It died between our looking for it and our asking.
-                return match remains::look(directory)? {
+                // It died between our looking for it and our asking. What it was starting in that moment holds its lock until it has begun.
+                let since = Instant::now();
+                let mut found = remains::look(directory)?;
+                while matches!(found, Found::Agent) && since.elapsed() < DYING_LIMIT {
+                    std::thread::sleep(Duration::from_millis(2));
+                    found = remains::look(directory)?;
+                }
+                return match found {
                     Found::Remains(_) => {
                         println!("{}", describe(&remains::clear(directory)?, directory));
                         Ok(())

@@ -50,7 +50,7 @@ fn text(status: &Status) -> String {
         cpu(agent.cpu_ms),
         table::bytes(agent.memory_bytes),
         agent.directory,
-    ) + &status.wax.as_ref().map(wax).unwrap_or_default()
+    ) + &status.wax.as_ref().map_or_else(|| "wax: does not run at this moment\n".to_owned(), wax)
 }
 
 fn wax(wax: &WaxStatus) -> String {

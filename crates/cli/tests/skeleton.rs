@@ -165,7 +165,7 @@ fn a_cell_dies_and_the_others_carry_on() {
         assert!(own.is_none_or(|own| own.trim().parse().ok() == cell(&before, number)["pid"].as_u64()));
     }
     let table = cells.ok(&["ps"]);
-    assert_eq!(table.lines().count(), 6, "{table}");
+    assert_eq!(table.lines().count(), 7, "{table}");
 
     let killed = cells.ok(&["cell", "kill", "2", "--hold"]);
     let pid = &cell(&before, 2)["pid"];

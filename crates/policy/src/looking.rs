@@ -11,8 +11,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::decide::{CellState, Picture, TaskState};
 
-/// Load is of so long a time at least.
-const LOAD_OVER: Duration = Duration::from_millis(400);
+/// Load is of so long a time at least: a cell that begins, or has done one thing, is not busy.
+const LOAD_OVER: Duration = Duration::from_secs(2);
 
 /// Looks at all cells, again and again.
 #[derive(Debug, Default)]
