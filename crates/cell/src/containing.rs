@@ -116,6 +116,11 @@ impl Containing {
         self.looks.retain(|look| self.living.contains(&look.suspect));
     }
 
+    /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.entered_ns.is_some()
+    }
+
     /// What another cell says of failures. `Err`: it cannot be, in words.
     pub(crate) fn hear(&mut self, from: CellId, message: &[u8]) -> Result<(), String> {
         let message = postcard::from_bytes(message).map_err(|_| "says what means nothing".to_owned())?;

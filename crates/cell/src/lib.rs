@@ -4,6 +4,8 @@
 //! host: it opens to the lower numbers and is opened to by the higher. On each it keeps a heartbeat going. When a
 //! channel ends it says which cell is gone, why, and how long after the kill it noticed. Between messages it sleeps.
 //!
+//! [`shown`] is what it lets all others read of it, [`hints`] what it is told from outside how to use what it has; it need not listen.
+//!
 //! [`supervision`] is what a cell and its agent say to each other, [`supervisor`] is the process, [`notice`] measures,
 //! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share.
 
@@ -11,12 +13,14 @@ pub mod calls;
 pub mod clock;
 mod containing;
 mod heartbeat;
+pub mod heeding;
+pub mod hints;
 pub mod journal;
 pub mod links;
 pub mod notice;
 pub mod procedures;
 pub mod shown;
-mod superior;
+pub mod superior;
 pub mod supervision;
 pub mod supervisor;
 pub mod watch;

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::clock::monotonic_ns;
+use crate::hints::{self, CellHint, MOST_TASKS};
 use crate::watch::{Sight, Suspicion};
 
 /// Room for what a cell shows. Only what is used takes memory.
@@ -41,18 +42,87 @@ pub enum ShownError {
 pub struct Face {
     /// When the cell's loop came round last, on `CLOCK_MONOTONIC` of its host.
     pub moved_at_ns: u64,
-    /// Processor time that the supervisor has used.
+    /// Processor time that everything in it has used.
     pub used_ns: u64,
     /// Bytes of page frames that it has.
     pub frame_bytes: u64,
-    /// Bytes that it may have; 0: no limit.
+    /// Bytes that it should have at most; 0: no limit.
     pub most_bytes: u64,
     /// Its regions.
     pub regions: Far<RegionsShown>,
+    /// What else the policy wants to know. Apart, so that whoever watches the cell has little to read.
+    pub load: Far<Load>,
 }
 
 impl Structure for Face {
     const TAG: u32 = u32::from_le_bytes(*b"face");
+}
+
+/// What a cell has to do, and has done for the policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Bytes of its page frames that nobody may store to.
+    pub idle_bytes: u64,
+    /// Bytes of page frames that are promised to regions, or loaned.
+    pub reserved_bytes: u64,
+    /// Bytes of memory that processes of tasks have in it for themselves.
+    pub task_bytes: u64,
+    /// Processes of tasks.
+    pub processes: u64,
+    /// What it has done at the policy's word.
+    pub heeded: Heeded,
+    /// Its tasks: [`MOST_TASKS`] rows.
+    pub tasks: Far<TaskShown>,
+}
+
+impl Structure for Load {
+    const TAG: u32 = u32::from_le_bytes(*b"load");
+}
+
+/// What a cell has done because it was hinted, since it began.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Debug,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[repr(C)]
+pub struct Heeded {
+    /// Bytes of page frames that it has given back.
+    pub given_back_bytes: u64,
+    /// Bytes of tasks' memory that it has paged out.
+    pub paged_out_bytes: u64,
+    /// How often it has had a task wait.
+    pub waits: u64,
+    /// How often it has given a task other cores.
+    pub bindings: u64,
+}
+
+/// A task that has components in a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskShown {
+    /// Which; 0: the row shows nothing.
+    pub task: u32,
+    /// Components of it in all cells.
+    pub components: u32,
+    /// Cores that it wants for itself; 0: it wants none.
+    pub cores: u32,
+    /// Whether its components want to run at the same time, and to wait together: 1 or 0.
+    pub is_gang: u32,
+}
+
+impl Structure for TaskShown {
+    const TAG: u32 = u32::from_le_bytes(*b"task");
 }
 
 /// What this cell shows.
@@ -60,22 +130,27 @@ impl Structure for Face {
 pub struct Shown {
     published: Arc<Published>,
     face: Far<Face>,
+    load: Far<Load>,
+    tasks: Far<TaskShown>,
 }
 
 impl Shown {
     /// Makes the memory, and a face in it.
     pub fn create(own: CellId, incarnation: u64) -> Result<Self, ShownError> {
         let published = Published::create(own, Incarnation(incarnation), SHOWN_BYTES)?;
+        let tasks = published.allocate_array(&[TaskShown::default(); MOST_TASKS])?;
+        let load = published.allocate(Load { tasks, ..Load::default() })?;
         let face = Face {
             moved_at_ns: monotonic_ns(),
             used_ns: 0,
             frame_bytes: 0,
             most_bytes: 0,
             regions: Far::NONE,
+            load,
         };
         let face = published.allocate(face)?;
         published.set_root(face);
-        Ok(Self { published: Arc::new(published), face })
+        Ok(Self { published: Arc::new(published), face, load, tasks })
     }
 
     /// For others in this cell that have something to show.
@@ -99,6 +174,21 @@ impl Shown {
         self.published.update(self.face, change);
     }
 
+    /// What it has to do has changed. Where its tasks are listed stays.
+    pub fn set_load(&self, load: Load) {
+        self.published.update(self.load, |shown| *shown = Load { tasks: self.tasks, ..load });
+    }
+
+    /// Its tasks are these. There is room for [`MOST_TASKS`].
+    pub fn set_tasks(&self, tasks: &[TaskShown]) {
+        for at in 0..MOST_TASKS {
+            let row = tasks.get(at).copied().unwrap_or_default();
+            if self.published.get_element(self.tasks, at) != row {
+                self.published.update_element(self.tasks, at, |shown| *shown = row);
+            }
+        }
+    }
+
     /// Nothing here is to be believed any more.
     pub fn cut_off(&self) {
         self.published.cut_off();
@@ -109,6 +199,8 @@ impl Shown {
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     cells: Arc<Mutex<BTreeMap<CellId, Arc<Other>>>>,
+    /// From whom to borrow, as the policy says.
+    preferred: Arc<Mutex<CellHint>>,
 }
 
 #[derive(Debug)]
@@ -122,8 +214,11 @@ impl OtherCells for Others {
         self.of(cell).map(|other| Arc::clone(&other.shown))
     }
 
+    /// From whom frames are borrowed first comes first.
     fn cells(&self) -> Vec<CellId> {
-        self.known().keys().copied().collect()
+        let load = self.seen().into_iter().map(|cell| (cell.0, 0)).collect();
+        let preferred = self.preferred.lock().unwrap_or_else(PoisonError::into_inner);
+        hints::order(&load, Some(&preferred)).into_iter().map(CellId).collect()
     }
 }
 
@@ -149,6 +244,19 @@ impl Others {
         self.known().get(&cell).cloned()
     }
 
+    /// Of which cells something is seen.
+    pub fn seen(&self) -> Vec<CellId> {
+        self.known().keys().copied().collect()
+    }
+
+    /// Which of them are preferred, where any would do.
+    pub(crate) fn prefer(&self, hint: &CellHint) {
+        let mut preferred = self.preferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if *preferred != *hint {
+            preferred.clone_from(hint);
+        }
+    }
+
     /// A cell is no more.
     pub fn forget(&self, cell: CellId) {
         self.known().remove(&cell);
@@ -157,6 +265,16 @@ impl Others {
     /// What a cell shows; none if it has shown nothing yet.
     pub fn face(&self, cell: CellId) -> Option<Result<Face, CarefulError>> {
         self.of(cell).map(|other| face_of(&other.shown))
+    }
+
+    /// All that a cell shows of what it has to do; none if it has shown nothing yet.
+    pub fn load(&self, cell: CellId) -> Option<Result<(Face, Load, Vec<TaskShown>), CarefulError>> {
+        self.read(cell, |c| {
+            let face = c.read(c.root::<Face>()?)?;
+            let load = c.read(face.load)?;
+            let tasks = c.array(load.tasks, MOST_TASKS)?;
+            Ok((face, load, tasks.into_iter().filter(|row| row.task != 0).collect()))
+        })
     }
 
     /// When a cell moved last, and its process; none if it has shown nothing yet.
@@ -177,6 +295,7 @@ impl Others {
         let mut elsewhere = Vec::new();
         let swept = careful(&*other.shown, |c| {
             let face = c.read(c.root::<Face>()?)?;
+            c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
             let see = |seen| {
                 if let Seen::Elsewhere(node) = seen {
                     elsewhere.push(node);

@@ -15,7 +15,8 @@ const MOST_UNSENT: usize = 1024;
 
 /// What has come from the agent.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub enum Word {
+    /// This, with files that come along.
     Order(Order, Vec<OwnedFd>),
     /// It has gone away just now.
     Away,
@@ -23,7 +24,7 @@ pub(crate) enum Word {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Superior {
+pub struct Superior {
     path: PathBuf,
     socket: Option<OwnedFd>,
     away_since: Instant,
@@ -34,21 +35,22 @@ pub(crate) struct Superior {
 
 impl Superior {
     /// Not connected yet.
-    pub(crate) fn at(path: PathBuf) -> Self {
+    pub fn at(path: PathBuf) -> Self {
         Self { path, socket: None, away_since: Instant::now(), unsent: Vec::new(), went: false }
     }
 
     /// How long it has been away.
-    pub(crate) fn away_for(&self) -> Option<Duration> {
+    pub fn away_for(&self) -> Option<Duration> {
         self.socket.is_none().then(|| self.away_since.elapsed())
     }
 
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// Readable when it has said something.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
     /// Looks whether it is there again. The first words, the second with descriptors, are said at once. Whether it is.
-    pub(crate) fn find(&mut self, hello: &Report, published: Option<(&Report, BorrowedFd<'_>)>) -> bool {
+    pub fn find(&mut self, hello: &Report, published: Option<(&Report, BorrowedFd<'_>)>) -> bool {
         let Ok(socket) = connect(&self.path) else { return false };
         let said = protocol::send(&socket, hello, &[]).is_ok()
             && published.is_none_or(|(report, file)| protocol::send(&socket, report, &[file]).is_ok());
@@ -60,7 +62,7 @@ impl Superior {
     }
 
     /// The next thing it has said.
-    pub(crate) fn hear(&mut self) -> Option<Word> {
+    pub fn hear(&mut self) -> Option<Word> {
         if std::mem::take(&mut self.went) {
             return Some(Word::Away);
         }
@@ -75,7 +77,7 @@ impl Superior {
     }
 
     /// Tells the agent, now or when it has read what it was told before: a queue takes a few hundred messages.
-    pub(crate) fn report(&mut self, report: Report) {
+    pub fn report(&mut self, report: Report) {
         if self.socket.is_some() && self.unsent.len() < MOST_UNSENT {
             self.unsent.push(report);
             self.send_unsent();
@@ -83,7 +85,7 @@ impl Superior {
     }
 
     /// Whether it has been told everything.
-    pub(crate) fn send_unsent(&mut self) -> bool {
+    pub fn send_unsent(&mut self) -> bool {
         while let (Some(socket), Some(report)) = (&self.socket, self.unsent.first()) {
             match protocol::send(socket, report, &[]) {
                 Ok(()) => drop(self.unsent.remove(0)),

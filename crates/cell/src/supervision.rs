@@ -45,6 +45,11 @@ pub enum Report {
         /// Which.
         cell: u32,
     },
+    /// The first message of the policy, which is no cell: the file with its hints is in [`Report::Shows`] behind it.
+    Policy {
+        /// Which life of it.
+        incarnation: u64,
+    },
     /// Now and then: still here.
     Alive {
         /// Heartbeats that came back, on all channels since the cell began.
@@ -101,8 +106,33 @@ pub enum Order {
         /// Its process.
         pid: u32,
     },
+    /// The policy's hints, in a file that comes along and can only be read.
+    Hints {
+        /// Which life of the policy.
+        incarnation: u64,
+    },
+    /// The tasks that have components in the cell.
+    Tasks {
+        /// All of them.
+        tasks: Vec<TaskHere>,
+    },
     /// Close everything and end.
     End,
+}
+
+/// A task, as a cell knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TaskHere {
+    /// Its number.
+    pub task: u32,
+    /// Its components in all cells.
+    pub components: u32,
+    /// Cores that it wants for itself; 0: none.
+    pub cores: u32,
+    /// Whether its components want to run at the same time, and to wait together.
+    pub is_gang: bool,
+    /// Those in this cell.
+    pub processes: Vec<u32>,
 }
 
 /// A cell's name with the agent: what peers open.

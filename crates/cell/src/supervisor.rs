@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::calls::Desk;
 use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
+use crate::heeding::{Ears, Heeding};
 use crate::journal;
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
 use crate::shown::{Others, Shown, ShownError};
@@ -171,6 +172,7 @@ struct Supervisor {
     notices: notice::Notices,
     shown: Shown,
     others: Others,
+    heeding: Heeding,
     /// Cells that there is a channel to, and that the group is not in touch with yet.
     unsettled: BTreeSet<CellId>,
     beats: u64,
@@ -211,11 +213,22 @@ impl Supervisor {
         let keeper = Some(Arc::new(RemoteKeeper::new(&runtime, cell, incarnation)) as Arc<dyn Keeper>);
         let published = Some(Arc::clone(shown.published()));
         let seen = Some(Arc::new(others.clone()) as Arc<dyn OtherCells>);
-        let of = HomeOptions { cell, incarnation, runtime, keeper, published, others: seen, most_bytes: options.most_bytes };
+        let of = HomeOptions {
+            cell,
+            incarnation,
+            runtime,
+            keeper,
+            published,
+            others: seen,
+            most_bytes: options.most_bytes,
+        };
         let home = Home::begin(&agent, of)?;
         if let Some(regions) = home.shown() {
             shown.update(|face| face.regions = regions);
         }
+        let (cgroup, most_bytes) = (options.cgroup.clone(), options.most_bytes.unwrap_or(0));
+        let ears = Ears { cell, cgroup, most_bytes, hand: home.clock_hand(), others: others.clone() };
+        let heeding = Heeding::begin(ears).map_err(cannot)?;
         let ends = Ends::default();
         let mut group = join(&agent, &options)?.with_environment(ends.clone());
         watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
@@ -234,6 +247,7 @@ impl Supervisor {
             notices: notice::Notices::default(),
             shown,
             others,
+            heeding,
             options,
             unsettled: BTreeSet::new(),
             beats: 0,
@@ -286,6 +300,7 @@ impl Supervisor {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.shown.tick();
+            self.heeding.show(&self.shown);
         }
     }
 
@@ -444,6 +459,7 @@ impl Supervisor {
             late.into_iter().filter_map(|channel| self.links.cell(channel)).collect()
         };
         self.containing.late(&late);
+        self.heeding.recovering(self.containing.is_recovering());
         self.containing.work(&self.others, &self.home);
         for (to, message) in self.containing.transmits() {
             match to {
@@ -485,6 +501,13 @@ impl Supervisor {
                 Word::Order(Order::Shows { cell, incarnation, pid }, files) => {
                     self.see(CellId(cell), incarnation, pid, files);
                 }
+                Word::Order(Order::Hints { incarnation }, files) => {
+                    let heard = files.first().map(|file| self.heeding.policy(incarnation, file));
+                    if let Some(Err(error)) = heard {
+                        self.say(format_args!("hints cannot be looked at: {error}"));
+                    }
+                }
+                Word::Order(Order::Tasks { tasks }, _) => self.heeding.tasks(tasks, &self.shown),
             }
         }
         false

@@ -17,6 +17,7 @@ mod sim;
 mod table;
 mod task;
 mod up;
+mod wax;
 
 use std::process::ExitCode;
 
@@ -78,6 +79,8 @@ enum Command {
     Host(host::Host),
     #[command(hide = true)]
     RunPart(run::RunPart),
+    #[command(hide = true)]
+    Wax(wax::Wax),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
             Command::Region(region) => region.run(),
             Command::Task(task) => task.run(),
             Command::RunPart(part) => part.run(),
+            Command::Wax(wax) => wax.run(),
         }
     });
     match outcome {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
-use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status};
+use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status, WaxStatus};
 
 use crate::failure::Outcome;
 use crate::{agent, table};
@@ -50,6 +50,18 @@ fn text(status: &Status) -> String {
         cpu(agent.cpu_ms),
         table::bytes(agent.memory_bytes),
         agent.directory,
+    ) + &status.wax.as_ref().map(wax).unwrap_or_default()
+}
+
+fn wax(wax: &WaxStatus) -> String {
+    format!(
+        "wax: process {}, incarnation {}, up {}, CPU {}, memory {}; {} decisions\n",
+        wax.pid,
+        wax.incarnation,
+        millis(wax.uptime_ms),
+        cpu(wax.cpu_ms),
+        table::bytes(wax.memory_bytes),
+        wax.decisions,
     )
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use comb_cell::hints::{self, CellHint};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, Reply, Request};
 use comb_net::agent::Limits;
@@ -83,7 +84,7 @@ struct Create {
     /// How long: bytes; K, M, G or T may follow [default: as the checkpoint that it is made from]
     #[arg(long, value_name = "BYTES", value_parser = bytes, required_unless_present = "from")]
     size: Option<u64>,
-    /// The cell that it is to live in [default: the one with the fewest regions]
+    /// The cell that it is to live in [default: one with few regions, and memory]
     #[arg(long)]
     cell: Option<u32>,
     /// The cell that it is to have its page frames of [default: the one that it lives in; another, if that has not enough]
@@ -230,9 +231,18 @@ fn fork(
 fn least_used(directory: &RuntimeDirectory) -> Result<u32, Failure> {
     let entries = Register::of(directory.path()).all()?;
     let regions = |cell: u32| entries.iter().filter(|entry| entry.cell == cell).count();
-    let living = cells(directory)?;
-    let least = living.into_iter().min_by_key(|&cell| (regions(cell), cell));
-    least.ok_or_else(|| Failure::new("no cell lives: `comb cell start 1` starts one"))
+    let Reply::Status(status) = agent::ask(directory, &Request::Status)? else {
+        return Err(agent::unexpected());
+    };
+    let living = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).map(|cell| cell.cell);
+    let load = living.map(|cell| (cell, regions(cell))).collect();
+    let hint = status.wax.map(|wax| CellHint {
+        prefer: wax.prefer,
+        acceptable: wax.acceptable.into_iter().collect(),
+        ..CellHint::default()
+    });
+    let best = hints::order(&load, hint.as_ref()).first().copied();
+    best.ok_or_else(|| Failure::new("no cell lives: `comb cell start 1` starts one"))
 }
 
 fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {

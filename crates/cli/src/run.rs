@@ -83,6 +83,12 @@ pub(crate) struct Run {
     /// (see --checkpoint), else from the start
     #[arg(long)]
     restart: bool,
+    /// Its components run at the same time: they take turns with those of other such tasks where there are not cores enough for all
+    #[arg(long, conflicts_with = "hosts")]
+    gang: bool,
+    /// Have so many cores for itself, where there are others left [default: share them with all]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["hosts", "bind"], value_parser = clap::value_parser!(u32).range(1..=256))]
+    cores: Option<u32>,
     /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
     #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
     bind: Option<Binding>,
@@ -276,6 +282,8 @@ impl Run {
                 _ => Vec::new(),
             },
             restarts: 0,
+            cores: self.cores.unwrap_or(0),
+            gang: self.gang,
         }
     }
 

@@ -247,7 +247,8 @@ mod tests {
     fn a_task_is_shown_with_what_it_depends_on_and_why() {
         let seat = |cell, process| Seat { cell, cgroup: None, process };
         let program = ["./ocean", "-p4"].map(String::from).to_vec();
-        let wanted = Wanted { task: 77, program, components: 2, cells: Vec::new(), restarts: 1 };
+        let wanted =
+            Wanted { task: 77, program, components: 2, cells: Vec::new(), restarts: 1, ..Wanted::default() };
         let task = TaskRecord { wanted, seats: vec![seat(1, 100), seat(3, 101)], since_s: 0 };
         let status = |name: &str, processes: &[u32]| Status {
             name: name.to_owned(),

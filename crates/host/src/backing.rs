@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use comb_cell::shown;
+use comb_cell::shown::{self, Heeded, Others};
 use comb_types::CellId;
 use rustix::io::Errno;
 
@@ -29,6 +29,13 @@ impl Shown {
     /// Whoever reads it from now on gets a bus error, and its memory is free.
     pub(crate) fn take_back(self) {
         let _ = rustix::fs::ftruncate(&self.file, 0);
+    }
+
+    /// What the cell says that it has done at the policy's word.
+    pub(crate) fn heeded(&self, cell: u32, incarnation: u64, process: u32) -> Option<Heeded> {
+        let others = Others::default();
+        others.see(CellId(cell), incarnation, process, &self.to_read).ok()?;
+        others.load(CellId(cell))?.ok().map(|(_, load, _)| load.heeded)
     }
 
     /// Whether the agent sees as well that the cell has failed.

@@ -273,6 +273,10 @@ impl Cell {
             round_trips: self.round_trips,
             last_round_trip_ns: self.last_round_trip_ns,
             seen_ms_ago: self.seen.map(|seen| millis(seen.elapsed())),
+            heeded: self
+                .shown
+                .as_ref()
+                .and_then(|shown| shown.heeded(self.number, self.incarnation, self.pid)),
         }
     }
 }

@@ -53,18 +53,28 @@ impl Cgroup {
         &self.path
     }
 
+    /// Those right below it.
+    pub fn children(&self) -> Vec<Self> {
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories.map(|entry| Self::at(entry.path())).collect()
+    }
+
     /// Whether anything runs in it.
     pub fn has_processes(&self) -> bool {
         std::fs::read_to_string(self.path.join("cgroup.events")).is_ok_and(|events| events.contains("populated 1"))
     }
 
-    /// Kills all processes in it at once. `false`: this kernel cannot (before Linux 5.14).
+    /// Kills all processes in it, and in those below it, at once. `false`: this kernel cannot (before Linux 5.14).
     pub fn kill(&self) -> bool {
         std::fs::write(self.path.join("cgroup.kill"), "1").is_ok()
     }
 
-    /// Removes it. `false`: processes are still in it.
+    /// Removes it, and those below it. `false`: processes are still in one of them.
     pub fn remove(&self) -> bool {
+        for child in self.children() {
+            child.remove();
+        }
         match std::fs::remove_dir(&self.path) {
             Ok(()) => true,
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use comb_cell::shown::Heeded;
 use comb_cell::supervision::Recovered;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -107,6 +108,29 @@ pub struct Status {
     pub agent: AgentStatus,
     /// The cells, by number.
     pub cells: Vec<CellStatus>,
+    /// The policy; none: it does not run at this moment.
+    pub wax: Option<WaxStatus>,
+}
+
+/// The policy's line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaxStatus {
+    /// Its process.
+    pub pid: u32,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// How long it has been running.
+    pub uptime_ms: u64,
+    /// Processor time used.
+    pub cpu_ms: u64,
+    /// Resident memory.
+    pub memory_bytes: u64,
+    /// How often it has decided.
+    pub decisions: u64,
+    /// From which cells it would allocate, the best first.
+    pub prefer: Vec<u32>,
+    /// Which cells will do, as far as it says.
+    pub acceptable: Vec<u32>,
 }
 
 /// The agent's line.
@@ -151,6 +175,8 @@ pub struct CellStatus {
     pub last_round_trip_ns: u64,
     /// When it was heard of last.
     pub seen_ms_ago: Option<u64>,
+    /// What it has done at the policy's word; none: it cannot be seen.
+    pub heeded: Option<Heeded>,
 }
 
 /// How a cell is.

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use comb_cell::Beginning;
 use comb_cell::clock::{monotonic_ns, span};
+use comb_cell::heeding;
+use comb_cell::hints::{MOST_TASKS as MOST_TASKS_TOLD, POLICY};
 use comb_cell::journal;
-use comb_cell::supervision::{Order, Recovered, Report};
+use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::agent::{Limits, SameUser, Server};
@@ -25,6 +27,7 @@ use crate::keeping::Keeping;
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
+use crate::waxing::Waxing;
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
@@ -124,6 +127,8 @@ enum Source {
     Cell(u64),
     /// A task's launcher.
     Task(u32),
+    /// The policy's process.
+    Policy,
 }
 
 impl Source {
@@ -137,6 +142,7 @@ impl Source {
             Self::Cell(connection) => (5, connection),
             Self::Signal => (6, 0),
             Self::Task(task) => (7, u64::from(task)),
+            Self::Policy => (8, 0),
         };
         kind << 56 | number
     }
@@ -152,6 +158,7 @@ impl Source {
             5 => Self::Cell(number),
             6 => Self::Signal,
             7 => Self::Task(u32::try_from(number).ok()?),
+            8 => Self::Policy,
             _ => return None,
         })
     }
@@ -166,6 +173,8 @@ struct CellConnection {
     since: Instant,
     /// Orders that its queue had no room for, each with the file that comes along.
     unsent: Vec<(Order, Option<Arc<OwnedFd>>)>,
+    /// The tasks that it was told of.
+    tasks: Vec<TaskHere>,
 }
 
 impl CellConnection {
@@ -179,7 +188,9 @@ impl CellConnection {
         // Only the last word on who is present counts, on each cell's end, and on what it shows. So the list of a cell that never
         // reads stays short.
         self.unsent.retain(|(unsent, _)| match (unsent, order) {
-            (Order::Peers { .. }, Order::Peers { .. }) => false,
+            (Order::Peers { .. }, Order::Peers { .. })
+            | (Order::Hints { .. }, Order::Hints { .. })
+            | (Order::Tasks { .. }, Order::Tasks { .. }) => false,
             (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
             | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
@@ -236,6 +247,7 @@ struct Daemon {
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
+    waxing: Waxing,
     /// The last, each with the cell that says so.
     recoveries: VecDeque<(u32, Recovered)>,
     ending: Option<Ending>,
@@ -280,6 +292,7 @@ impl Daemon {
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
+            waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             recoveries: VecDeque::new(),
             ending: None,
         };
@@ -373,6 +386,7 @@ impl Daemon {
             agent,
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             cells: self.cells.iter().map(Cell::state).collect(),
+            policy: self.waxing.incarnation,
             memory_bytes: self.memory_bytes,
         };
         if let Err(error) = state::write(&self.directory, &state) {
@@ -409,10 +423,12 @@ impl Daemon {
                     Source::Command(connection) => self.hear_command(connection),
                     Source::Cell(connection) => self.hear_cell(connection),
                     Source::Task(task) => self.hear_task(task),
+                    Source::Policy => self.look_for_end_of_policy(),
                 }
             }
             self.restart_those_that_wait();
             self.answer_waits();
+            self.start_policy();
             self.drop_the_silent();
             if self.is_over() {
                 return self.finish();
@@ -426,7 +442,9 @@ impl Daemon {
         let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
         let waiting = self.cells.iter().filter(|cell| cell.awaits_restart.is_some());
         let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
-        self.waits.iter().map(Wait::deadline).chain(waiting).chain(ending).chain(pauses).chain(silent).min()
+        let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
+        let waits = self.waits.iter().map(Wait::deadline);
+        waits.chain(waiting).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
     /// Since when whoever has been silent longest has been so.
@@ -585,13 +603,17 @@ impl Daemon {
         for seat in self.tasks.values().flat_map(|task| &task.record.seats) {
             load.entry(seat.cell).and_modify(|count| *count += 1);
         }
-        let cells = tasks::deal(wanted.components, &load);
+        let cells = tasks::deal(wanted.components, &load, self.waxing.advice().as_ref());
         if cells.is_empty() {
             return Err("no cell is up: `comb ps` shows them, `comb cell start 1` starts one".to_owned());
         }
+        self.remove_cgroups_of_ended_tasks();
         let cgroup = |cell: u32| {
-            let parent = self.cgroup.as_ref()?;
-            Some(parent.path().join(format!("cell-{cell}/cgroup.procs")))
+            let parent = self.cgroup.as_ref()?.path().join(format!("cell-{cell}"));
+            // One of its own within the cell's: it can be told to wait as a whole.
+            let own = heeding::cgroup_of(&parent, wanted.task);
+            let is_there = own.is_dir() || std::fs::create_dir(&own).is_ok();
+            Some(if is_there { own } else { parent }.join("cgroup.procs"))
         };
         Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
     }
@@ -610,11 +632,40 @@ impl Daemon {
         {
             self.tasks.insert(number, Task::new(record.clone(), command.socket));
         }
+        self.tell_of_tasks();
     }
 
     fn hear_task(&mut self, number: u32) {
         if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
             self.tasks.remove(&number);
+            self.remove_cgroups_of_ended_tasks();
+        }
+        self.tell_of_tasks();
+    }
+
+    /// Those that still have processes are left for the next time.
+    fn remove_cgroups_of_ended_tasks(&self) {
+        for cell in self.cgroup.iter().flat_map(Cgroup::children) {
+            for own in cell.children() {
+                let name = own.path().file_name().and_then(|name| name.to_str());
+                let number = name.and_then(|name| name.strip_prefix("task-")?.parse().ok());
+                if number.is_some_and(|number| !self.tasks.contains_key(&number)) {
+                    own.remove();
+                }
+            }
+        }
+    }
+
+    /// Cells know which tasks they have.
+    fn tell_of_tasks(&mut self) {
+        for known in self.cell_connections.values_mut() {
+            let Some(cell) = known.cell.filter(|&cell| cell != POLICY.0) else { continue };
+            let tasks: Vec<_> =
+                self.tasks.values().filter_map(|task| task.in_cell(cell)).take(MOST_TASKS_TOLD).collect();
+            if known.tasks != tasks {
+                known.tasks.clone_from(&tasks);
+                known.tell(&Order::Tasks { tasks });
+            }
         }
     }
 
@@ -688,7 +739,8 @@ impl Daemon {
             directory: self.directory.to_string(),
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
         };
-        Status { agent, cells: self.cells.iter().map(|cell| cell.status(&self.cells)).collect() }
+        let cells = self.cells.iter().map(|cell| cell.status(&self.cells)).collect();
+        Status { agent, cells, wax: self.waxing.status() }
     }
 
     // ── cells ──
@@ -705,7 +757,8 @@ impl Daemon {
         self.next_connection += 1;
         if self.watch(&socket, Source::Cell(connection)).is_ok() {
             let since = Instant::now();
-            let fresh = CellConnection { socket, pid, cell: None, since, unsent: Vec::new() };
+            let fresh =
+                CellConnection { socket, pid, cell: None, since, unsent: Vec::new(), tasks: Vec::new() };
             self.cell_connections.insert(connection, fresh);
         }
     }
@@ -761,13 +814,26 @@ impl Daemon {
             record.seen = Some(Instant::now());
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
+            self.tell_of_hints(Some(connection));
+            self.tell_of_tasks();
             return Ok(());
+        }
+        if let Report::Policy { incarnation } = report {
+            if !self.waxing.hello(known.pid, incarnation, connection) {
+                return Err("it says that it is the policy, and is not".to_owned());
+            }
+            known.cell = Some(POLICY.0);
+            self.tell_what_others_show(connection);
+            return Ok(());
+        }
+        if self.waxing.is_on(connection) {
+            return self.hear_policy(&report, descriptors);
         }
         let cell = known.cell.ok_or("it did not say hello first")?;
         let Some(record) = self.cells.iter_mut().find(|other| other.number == cell) else { return Ok(()) };
         record.seen = Some(Instant::now());
         match report {
-            Report::Hello { .. } => {}
+            Report::Hello { .. } | Report::Policy { .. } => {}
             Report::Linked { peer } => {
                 if peer > crate::MOST_CELLS {
                     return Err(format!("it says that it has a channel to cell {peer}"));
@@ -832,6 +898,7 @@ impl Daemon {
     }
 
     fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
+        self.waxing.recovered(by);
         if self.recoveries.len() >= MOST_RECOVERIES {
             self.recoveries.pop_front();
         }
@@ -950,6 +1017,7 @@ impl Daemon {
             return;
         }
         self.tasks.values().for_each(|task| task.lose(number));
+        self.waxing.lose(self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
         say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
@@ -975,6 +1043,67 @@ impl Daemon {
         }
     }
 
+    // ── the policy ──
+
+    /// When all cells are as they are to be for a while.
+    fn start_policy(&mut self) {
+        let is_settled =
+            self.cells.iter().all(|cell| cell.running.is_none() || (cell.is_up() && cell.shows().is_some()));
+        let is_one_up = self.cells.iter().any(Cell::is_up);
+        if self.ending.is_some() || !is_settled || !is_one_up || !self.waxing.is_due(Instant::now()) {
+            return;
+        }
+        let started = self.waxing.start(&self.directory, self.cgroup.as_ref());
+        let event = epoll::EventData::new_u64(Source::Policy.token());
+        let watched =
+            started.and_then(|process| Ok(epoll::add(&self.epoll, process, event, epoll::EventFlags::IN)?));
+        if let Err(error) = watched {
+            self.waxing.end();
+            say(format_args!("the policy cannot be started: {error}"));
+        }
+        self.write_state();
+    }
+
+    fn hear_policy(&mut self, report: &Report, descriptors: Vec<OwnedFd>) -> Result<(), String> {
+        if *report == Report::Shows {
+            self.waxing.shows(descriptors.into_iter().next().ok_or("it shows nothing")?)?;
+            self.tell_of_hints(None);
+        }
+        Ok(())
+    }
+
+    /// Where hints are is told to one cell, or to all.
+    fn tell_of_hints(&mut self, to: Option<u64>) {
+        let Some((order, file)) = self.waxing.order() else { return };
+        for (connection, known) in &mut self.cell_connections {
+            let is_cell = known.cell.is_some_and(|cell| cell != POLICY.0);
+            if is_cell && to.is_none_or(|to| to == *connection) {
+                known.tell_with(&order, Some(Arc::clone(&file)));
+            }
+        }
+    }
+
+    fn look_for_end_of_policy(&mut self) {
+        if let Some(process) = self.waxing.process() {
+            let _ = epoll::delete(&self.epoll, process);
+        }
+        let (pid, incarnation) = (self.waxing.status().map(|status| status.pid), self.waxing.incarnation);
+        match self.waxing.take_end() {
+            Some((how, connection)) => {
+                if let Some(connection) = connection {
+                    self.cell_connections.remove(&connection);
+                }
+                let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+                say(format_args!("the policy{pid}, incarnation {incarnation}, is gone: {how}"));
+            }
+            None => {
+                if let Some(process) = self.waxing.process() {
+                    let _ = self.watch(process, Source::Policy);
+                }
+            }
+        }
+    }
+
     // ── the end ──
 
     fn end_all(&mut self, connection: Option<u64>) {
@@ -986,6 +1115,7 @@ impl Daemon {
         }
         ending.deadline = Some(Instant::now() + END_LIMIT);
         say("takes everything down");
+        self.waxing.end();
         let end = rustix::process::Signal::TERM.as_raw();
         self.tasks.values().for_each(|task| task.tell(&TaskOrder::End { signal: end }));
         for cell in &self.cells {

@@ -16,6 +16,7 @@ pub mod signals;
 pub mod state;
 pub mod tasks;
 mod waits;
+mod waxing;
 
 pub use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};
 

@@ -85,9 +85,8 @@ pub fn clear(directory: &RuntimeDirectory) -> Result<Cleared, DirectoryError> {
 
 /// Removes an agent's cgroup and those of its cells. What is in them is killed.
 pub fn remove_cgroups(parent: &Cgroup) {
-    let children = std::fs::read_dir(parent.path()).into_iter().flatten().flatten();
-    for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        remove_cgroup(&Cgroup::at(child.path()));
+    for child in parent.children() {
+        remove_cgroup(&child);
     }
     remove_cgroup(parent);
 }

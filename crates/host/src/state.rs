@@ -20,6 +20,9 @@ pub struct State {
     pub cgroup: Option<PathBuf>,
     /// All cells, ended ones too.
     pub cells: Vec<CellState>,
+    /// Lives that the policy has had.
+    #[serde(default)]
+    pub policy: u64,
     /// Bytes of page frames that each cell may have, if that was said.
     #[serde(default)]
     pub memory_bytes: Option<u64>,

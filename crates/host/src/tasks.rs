@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use comb_cell::hints::{self, CellHint};
+use comb_cell::supervision::TaskHere;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
@@ -20,6 +22,8 @@ use crate::process;
 
 /// Tasks of one agent. Each is a command of a person or a script.
 pub(crate) const MOST_TASKS: usize = 1024;
+/// Processes of one task that one cell is told of: it hears of all tasks in one message.
+const MOST_TOLD: usize = 64;
 /// The longest that places take to be found.
 const PLACES_LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,6 +40,10 @@ pub struct Wanted {
     pub cells: Vec<u32>,
     /// How often it has been started again.
     pub restarts: u32,
+    /// Cores that it wants for itself, as far as there are others left; 0: none.
+    pub cores: u32,
+    /// Whether its components are to run at the same time, and to wait together while it is others' turn.
+    pub gang: bool,
 }
 
 /// Where a component is to run, or runs.
@@ -120,6 +128,24 @@ impl Task {
         }
     }
 
+    /// What a cell is told of it; none if it has no component there.
+    pub(crate) fn in_cell(&self, cell: u32) -> Option<TaskHere> {
+        let TaskRecord { wanted, seats, .. } = &self.record;
+        let here = seats.iter().filter(|seat| seat.cell == cell);
+        let count = here.clone().count();
+        (count > 0).then(|| TaskHere {
+            task: wanted.task,
+            components: u32::try_from(seats.len()).unwrap_or(u32::MAX),
+            cores: wanted.cores,
+            is_gang: wanted.gang,
+            processes: here
+                .map(|seat| seat.process)
+                .filter(|&process| process != 0)
+                .take(MOST_TOLD)
+                .collect(),
+        })
+    }
+
     pub(crate) fn tell(&self, order: &TaskOrder) {
         // A launcher that does not read learns of it by the ends of its components.
         let _ = protocol::send(&self.socket, order, &[]);
@@ -143,12 +169,10 @@ impl Task {
 }
 
 /// Deals components to cells: neighbours on one cell, so that few cells are depended on, and to each cell as many as to any other. `load` is how many
-/// components each cell has already.
-pub(crate) fn deal(components: u32, load: &BTreeMap<u32, usize>) -> Vec<u32> {
-    let mut cells: Vec<(usize, u32)> = load.iter().map(|(&cell, &load)| (load, cell)).collect();
-    cells.sort_unstable();
-    cells.truncate(components as usize);
-    let mut chosen: Vec<u32> = cells.into_iter().map(|(_, cell)| cell).collect();
+/// components each cell has already, `hint` what the policy says of cells to take.
+pub(crate) fn deal(components: u32, load: &BTreeMap<u32, usize>, hint: Option<&CellHint>) -> Vec<u32> {
+    let mut chosen = hints::order(load, hint);
+    chosen.truncate(components as usize);
     chosen.sort_unstable();
     if chosen.is_empty() {
         return Vec::new();
@@ -247,10 +271,10 @@ mod tests {
     #[test]
     fn few_cells_are_depended_on_and_none_is_overloaded() {
         let load = |loads: &[(u32, usize)]| loads.iter().copied().collect::<BTreeMap<_, _>>();
-        assert_eq!(deal(1, &load(&[(1, 2), (2, 0), (3, 1)])), [2]);
-        assert_eq!(deal(2, &load(&[(1, 2), (2, 0), (3, 1)])), [2, 3]);
-        assert_eq!(deal(4, &load(&[(1, 0), (2, 0), (3, 0), (4, 0)])), [1, 2, 3, 4]);
-        assert_eq!(deal(5, &load(&[(1, 0), (2, 0)])), [1, 1, 1, 2, 2]);
-        assert!(deal(3, &BTreeMap::new()).is_empty());
+        assert_eq!(deal(1, &load(&[(1, 2), (2, 0), (3, 1)]), None), [2]);
+        assert_eq!(deal(2, &load(&[(1, 2), (2, 0), (3, 1)]), None), [2, 3]);
+        assert_eq!(deal(4, &load(&[(1, 0), (2, 0), (3, 0), (4, 0)]), None), [1, 2, 3, 4]);
+        assert_eq!(deal(5, &load(&[(1, 0), (2, 0)]), None), [1, 1, 1, 2, 2]);
+        assert!(deal(3, &BTreeMap::new(), None).is_empty());
     }
 }

@@ -25,6 +25,17 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Who touches a page is shown its neighbours that have frames, as the kernel does it with files.
 pub(crate) const AROUND_BYTES: u64 = 64 << 10;
 
+/// What was given back of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GivenBack {
+    /// Bytes of pages that were all zeros: they have no frame any more, and get one again when somebody touches them.
+    pub zero_bytes: u64,
+    /// Bytes that are in swap now.
+    pub swapped_bytes: u64,
+    /// Pages that were looked at.
+    pub looked_at: u64,
+}
+
 /// Frames that others import. Offsets count from their beginning; ranges are of whole pages.
 #[derive(Debug)]
 pub struct Exports {
@@ -129,6 +140,48 @@ impl Exports {
     /// How many pieces importers may store to.
     pub fn grants(&self) -> usize {
         self.importers.grants()
+    }
+
+    /// Bytes that importers may store to.
+    pub fn granted_bytes(&self) -> u64 {
+        self.importers.granted_bytes()
+    }
+
+    /// Gives memory back of what nobody may store to: goes round the pages as the hand of a clock, on from where `hand` points, looks at `most` of
+    /// them, and leaves `hand` behind the last, or at 0 when it came to the end. What importers have mapped they lose, and are shown again when they touch it.
+    pub fn give_back(&mut self, hand: &mut u64, most: u64, to_swap: bool) -> GivenBack {
+        let mut given = GivenBack::default();
+        while given.looked_at < most {
+            let Some(page) = self.present.first_from(*hand) else {
+                *hand = 0;
+                break;
+            };
+            *hand = page + 1;
+            given.looked_at += 1;
+            let at = page * PAGE;
+            let mut is_resident = [0];
+            if self.importers.may_store_to(at)
+                || self.frames.resident(at, &mut is_resident).is_err()
+                || is_resident[0] & 1 == 0
+            {
+                continue;
+            }
+            let mut content = [0; PAGE_BYTES];
+            self.frames.copy_out(at, &mut content);
+            if content == [0; PAGE_BYTES] {
+                if self.frames.punch(at, PAGE).is_ok() {
+                    self.note(&(at..at + PAGE), false);
+                    given.zero_bytes += PAGE;
+                }
+            } else if to_swap
+                && self.frames.page_out(at, PAGE_BYTES).is_ok()
+                && self.frames.resident(at, &mut is_resident).is_ok()
+                && is_resident[0] & 1 == 0
+            {
+                given.swapped_bytes += PAGE;
+            }
+        }
+        given
     }
 
     /// Lets an importer load a range, which gets frames of zeros where it has none, and what is around and has some: where that ends.

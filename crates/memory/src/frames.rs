@@ -139,6 +139,19 @@ impl Frames {
         kernel::allocate(self.file(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes as u64)
     }
 
+    /// Which of some pages from `offset` on have a frame in memory, not only in swap: bit 0 of a byte each.
+    pub(crate) fn resident(&self, offset: u64, answers: &mut [u8]) -> Result<(), Errno> {
+        let bytes = 4096 * answers.len();
+        // SAFETY: `at` checks the range.
+        unsafe { kernel::resident(self.at(offset, bytes).addr(), bytes, answers) }
+    }
+
+    /// Has frames of whole pages go to swap, where nobody else has them mapped.
+    pub(crate) fn page_out(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: `at` checks the range; what is there comes back when it is touched.
+        unsafe { kernel::advise(self.at(offset, bytes).addr(), bytes, libc::MADV_PAGEOUT) }
+    }
+
     /// Gives the memory of a range of whole pages back. All mappings of it, in all processes, lose it; whoever looks next finds zeros.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         punch(self.file(), offset, bytes)

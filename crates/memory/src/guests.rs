@@ -101,6 +101,17 @@ impl Guests {
         self.writers.len()
     }
 
+    /// Whether some guest may store to a page.
+    pub(crate) fn may_store_to(&self, page: u64) -> bool {
+        let before = self.writers.range(..=page).next_back();
+        before.is_some_and(|(&at, grant)| page < at + grant.bytes)
+    }
+
+    /// Bytes that guests may store to.
+    pub fn granted_bytes(&self) -> u64 {
+        self.writers.values().map(|grant| grant.bytes).sum()
+    }
+
     /// The beginnings of what a guest may store to.
     pub fn granted_to(&self, number: u32) -> impl Iterator<Item = u64> + '_ {
         self.writers.iter().filter(move |(_, grant)| grant.to.contains(&number)).map(|(&at, _)| at)
@@ -371,6 +382,16 @@ impl Pages {
         self.0.get(&extent).is_some_and(|bits| bits[word] & bit != 0)
     }
 
+    /// The first page that has it, from this one on.
+    pub fn first_from(&self, page: u64) -> Option<u64> {
+        let (first, within) = (page / EXTENT_PAGES, page % EXTENT_PAGES);
+        self.0.range(first..).find_map(|(&extent, bits)| {
+            let begin = if extent == first { within } else { 0 };
+            let has = |page: &u64| bits[index(page / 64)] >> (page % 64) & 1 == 1;
+            (begin..EXTENT_PAGES).find(has).map(|page| extent * EXTENT_PAGES + page)
+        })
+    }
+
     /// From now on these pages have it, or have it not.
     pub fn note(&mut self, pages: Range<u64>, has: bool) {
         for page in pages {
@@ -409,6 +430,19 @@ mod tests {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
+
+    #[test]
+    fn the_next_page_that_has_something_is_found() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.first_from(0), None);
+        for page in [3, 511, 512, 5000] {
+            pages.note(page..page + 1, true);
+        }
+        for (from, first) in [(0, 3), (3, 3), (4, 511), (512, 512), (513, 5000)] {
+            assert_eq!(pages.first_from(from), Some(first));
+        }
+        assert_eq!(pages.first_from(5001), None);
+    }
 
     #[test]
     fn who_is_waited_for_in_the_kernel_is_ended() {

@@ -156,6 +156,15 @@ pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: libc::c_int) -
     unsafe { call(libc::SYS_madvise, [address, bytes, advice.cast_unsigned() as usize, 0, 0, 0]) }.map(drop)
 }
 
+/// Pages out what another process has at some addresses: for that process nothing changes but time. How many bytes were looked at.
+pub(crate) fn page_out_of(process: BorrowedFd<'_>, address: usize, bytes: usize) -> Result<usize, Errno> {
+    let range = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: bytes };
+    let (process, ranges) = (process.as_raw_fd().cast_unsigned() as usize, (&raw const range).addr());
+    let advice = libc::MADV_PAGEOUT.cast_unsigned() as usize;
+    // SAFETY: the kernel reads one range, which lives; the addresses are of another process, and nothing there changes its content.
+    unsafe { call(libc::SYS_process_madvise, [process, ranges, 1, advice, 0, 0]) }
+}
+
 /// Which pages have a frame, whoever has made it: bit 0 of a byte each.
 ///
 /// # Safety

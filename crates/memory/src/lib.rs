@@ -12,6 +12,7 @@
 //! | [`lent`] | what may other processes do with this one's own memory? |
 //! | [`guests`] | who are they, and how are they stopped? |
 //! | [`orphans`] | and when the home is gone? |
+//! | [`paging`] | how is memory given back for a while? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
 //! | [`present`] | what has another process filled already? |
 //! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
@@ -38,6 +39,7 @@ mod mapping;
 pub mod mechanism;
 pub mod memory;
 pub mod orphans;
+pub mod paging;
 pub mod present;
 mod protections;
 pub mod published;
@@ -50,7 +52,7 @@ mod userfaultfd;
 
 pub use self::{
     careful::{Careful, CarefulError, Peer, Remote, Source, careful, careful_within},
-    exports::Exports,
+    exports::{Exports, GivenBack},
     far::{Far, Structure},
     fault::{
         Fault, InstallError, LostAt, Place, Reason, Verdict, careful_copy_from, careful_copy_to, install,

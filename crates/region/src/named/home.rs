@@ -16,9 +16,10 @@ pub use self::discarding::Discarded;
 use self::discarding::Recovering;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::forking::Guilty;
-use self::loaning::Loans;
 pub use self::forking::OtherCells;
 use self::hearing::Held;
+use self::loaning::Loans;
+pub use self::reclaiming::{ClockHand, HomeMemory};
 use self::shared::Shared;
 use super::ENDPOINT;
 use super::keeper::{self, Keeper};
@@ -35,6 +36,7 @@ mod forking;
 mod hearing;
 mod inheriting;
 mod loaning;
+mod reclaiming;
 mod shared;
 
 /// Messages that are taken before the lock is given to others for a moment.

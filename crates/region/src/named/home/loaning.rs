@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use comb_containment::pages::{Allocated, Frame, PageTable, Purpose};
 use comb_containment::CellId;
+use comb_containment::pages::{Allocated, Frame, PageTable, Purpose};
 use comb_memory::Exports;
 
 use super::{Books, Office};
@@ -23,6 +23,7 @@ pub(super) const EXTENT_BYTES: u64 = 2 << 20;
 /// A cell's frames: which are in use, whose they are, who has them.
 pub(super) struct Loans {
     own: CellId,
+    most_bytes: u64,
     table: PageTable,
     /// By the region that they are for.
     loaned: BTreeMap<u64, Loaned>,
@@ -52,12 +53,19 @@ impl Loans {
     /// A cell that may have so many bytes of frames.
     pub(super) fn new(own: u32, most_bytes: u64) -> Self {
         let own = CellId(own);
-        Self { own, table: PageTable::new(own, most_bytes / EXTENT_BYTES), loaned: BTreeMap::new() }
+        let extents = most_bytes / EXTENT_BYTES;
+        let (most_bytes, table) = (extents * EXTENT_BYTES, PageTable::new(own, extents));
+        Self { own, most_bytes, table, loaned: BTreeMap::new() }
     }
 
     /// Bytes that are not in use.
     pub(super) fn free_bytes(&self) -> u64 {
         self.table.free() as u64 * EXTENT_BYTES
+    }
+
+    /// Bytes of its own that are in use, or loaned.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        self.most_bytes - self.free_bytes()
     }
 
     /// So many extents, all of one cell; or the cell to borrow them from.
@@ -199,14 +207,17 @@ impl Office {
             door.borrow(region, extents, self.options.cell).map_err(|error| error.to_string())?;
         let frames: Vec<Frame> = numbers.into_iter().map(|number| Frame { home: from, number }).collect();
         let entered = (|| {
-            let [file, to_read] = <[OwnedFd; 2]>::try_from(files).map_err(|_| "no frames came with it".to_owned())?;
+            let [file, to_read] =
+                <[OwnedFd; 2]>::try_from(files).map_err(|_| "no frames came with it".to_owned())?;
             let exports = Exports::borrow(file, to_read).map_err(|error| error.to_string())?;
             let mut books = self.books();
             for &frame in &frames {
                 books.loans.table.borrow_frame(frame).map_err(|error| error.to_string())?;
             }
             let taken = books.loans.take(extents, &[from], Some(from));
-            taken.map(|frames| (exports, Provenance { frames })).map_err(|_| "fewer came than were asked for".to_owned())
+            taken
+                .map(|frames| (exports, Provenance { frames }))
+                .map_err(|_| "fewer came than were asked for".to_owned())
         })();
         entered.inspect_err(|_| drop(door.give_back(region, self.options.cell)))
     }
@@ -223,7 +234,8 @@ impl Office {
         }
         drop(books);
         if let Some(from) = from {
-            let _ = Ask::at(&self.options.runtime, from).and_then(|door| door.give_back(region, self.options.cell));
+            let _ = Ask::at(&self.options.runtime, from)
+                .and_then(|door| door.give_back(region, self.options.cell));
         }
     }
 
@@ -239,7 +251,8 @@ impl Office {
             let exports = Exports::create(extents * EXTENT_BYTES).map_err(|error| error.to_string())?;
             // If this cell dies, its memory is gone, whoever uses it.
             self.keep(Reference::Frames { region }, &[exports.file()])?;
-            let files = [exports.file(), exports.file_to_read()].map(|file| rustix::io::fcntl_dupfd_cloexec(file, 0));
+            let files =
+                [exports.file(), exports.file_to_read()].map(|file| rustix::io::fcntl_dupfd_cloexec(file, 0));
             let files: Result<Vec<OwnedFd>, _> = files.into_iter().collect();
             Ok((exports, files.map_err(|error| error.to_string())?))
         })();
@@ -272,10 +285,13 @@ impl Office {
 impl Books {
     /// Regions whose memory home is one of these: their frames are gone.
     pub(super) fn in_frames_of(&self, dead: &[u32], own: u32) -> Vec<u64> {
-        let is_gone = |provenance: &Provenance| {
-            provenance.borrowed_from(own).is_some_and(|home| dead.contains(&home))
-        };
-        self.regions.iter().filter(|(_, region)| is_gone(&region.provenance)).map(|(&offset, _)| offset).collect()
+        let is_gone =
+            |provenance: &Provenance| provenance.borrowed_from(own).is_some_and(|home| dead.contains(&home));
+        self.regions
+            .iter()
+            .filter(|(_, region)| is_gone(&region.provenance))
+            .map(|(&offset, _)| offset)
+            .collect()
     }
 }
 
