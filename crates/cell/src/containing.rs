@@ -304,7 +304,7 @@ impl Containing {
     }
 
     /// What is to be said to another cell, or to all.
-    pub(crate) fn to_send(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
+    pub(crate) fn take_messages(&mut self) -> Vec<(Option<CellId>, Vec<u8>)> {
         let mut messages = Vec::new();
         let pack = |message: &Message| postcard::to_allocvec(message).expect("plain data");
         let whom = |to| match to {

@@ -425,7 +425,7 @@ impl Supervisor {
         };
         self.containing.late(&late);
         self.containing.work(&self.others, &self.home);
-        for (to, message) in self.containing.to_send() {
+        for (to, message) in self.containing.take_messages() {
             match to {
                 Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
                 None => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -105,11 +105,8 @@ fn keep(
 ) {
     while !is_over.flag.load(Ordering::Relaxed) {
         let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match begun.try_recv() {
-                Ok((rank, process)) => places.began(rank, process),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok((rank, process)) = begun.try_recv() {
+            places.began(rank, process);
         }
         let order = places.hear(BETWEEN_LOOKS, &is_over.event);
         drop(places);
