@@ -13,8 +13,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## build Comb, start four cells, kill one, see the others carry on
-	cargo build --release -p comb-cli
+demo: setup ## build Comb, start four cells with programs in them, kill one, see the others carry on
+	cargo build --release -p comb-cli -p comb-region --bin comb --example heat
 	@scripts/demo.sh
 
 test: setup-test ## every check and test

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Comb in a minute, on one machine: four cells, one killed, the others carry on, nothing left behind.
+# Comb in a minute, on one machine: four cells with programs in them; one is killed, the others carry on, what was lost is started again, nothing is left
+# behind.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 comb=$(realpath -m "${CARGO_TARGET_DIR:-target}/release/comb")
-[ -x "$comb" ] || { echo "demo: $comb is not built: run make demo" >&2; exit 1; }
+heat_program=$(realpath -m "${CARGO_TARGET_DIR:-target}/release/examples/heat")
+for program in "$comb" "$heat_program"; do
+  [ -x "$program" ] || { echo "demo: $program is not built: run make demo" >&2; exit 1; }
+done
 
 # A runtime directory of its own: the demo neither meets nor stops cells that were up before it.
 scratch=$(mktemp -d)
@@ -52,17 +56,47 @@ leftovers() {
   [ ! -e "$COMB_RUNTIME_DIR" ] || echo "directory $COMB_RUNTIME_DIR"
 }
 
+# Twelve small programs, three in each cell: each says a word after a while, if it lives.
+start_small_ones() {
+  local cell number
+  for cell in 1 2 3 4; do
+    for number in 1 2 3; do
+      "$comb" run -n 1 --cells "$cell" -- sh -c 'sleep 2; echo done' >"$scratch/small-$cell-$number" 2>&1 &
+    done
+  done
+}
+
 down_is_due=yes
 step 'Four cells: each one a unit of failure.' up --cells 4
 [ -d "$COMB_RUNTIME_DIR" ] || fail "comb up made no runtime directory at $COMB_RUNTIME_DIR"
 [ -n "$(leftovers | grep '^process')" ] || fail 'comb up left no process running'
-step 'All four are there.' ps
-step 'One of them dies, without a word to the others.' cell kill 2
-sleep 0.5 # for the reader's eye and a busy machine; the cells need milliseconds
-step 'Three carry on.' ps
-step 'How the others noticed, and when.' log
+step 'Memory with a name, that lives in one of them.' region create progress --size 64K --cell 1
+
+heat="run -n 4 --checkpoint $scratch/heat --restart -- $heat_program 500 5 progress"
+printf '\n# A parallel program across all four, which writes checkpoints and how far it is; and a dozen small ones beside it.\n$ comb %s &\n' "$heat"
+# shellcheck disable=SC2086 # words
+"$comb" $heat >"$scratch/heat.out" 2>&1 &
+heat_process=$!
+start_small_ones
+sleep 1 # for the first checkpoints
+step 'What runs, and on which cells each depends.' task ls
+step 'One cell dies, without a word to the others.' cell kill 2
+step 'The others go on; what it could have damaged is gone; and it is started again.' ps
+step 'Each step, and when.' log -n 14
+
+printf '\n# The parallel program was lost with the cell, and goes on from its last checkpoint.\n'
+wait "$heat_process" || fail "the parallel program ended with status $?: $(cat "$scratch/heat.out")"
+cat "$scratch/heat.out"
+grep -q 'as it should be' "$scratch/heat.out" || fail 'its result is wrong'
+wait
+living=$(grep -l '^done$' "$scratch"/small-[134]-* | wc -l)
+lost=$(grep -L '^done$' "$scratch"/small-2-* | wc -l)
+printf '\n# Of the dozen small programs %s have lived, and %s were lost with cell 2.\n' "$living" "$lost"
+[ "$living" = 9 ] && [ "$lost" = 3 ] || fail 'others than those in cell 2 have suffered'
+
 step 'Enough.' down
 down_is_due=no
+rm -rf "$scratch"/heat "$scratch"/heat.out "$scratch"/small-*
 
 # A process that answered the last request may still be on its way out.
 for _ in $(seq 20); do

@@ -13,6 +13,7 @@ pub(crate) mod programs;
 mod rest;
 pub(crate) mod role;
 mod table;
+pub(crate) mod writable;
 
 use self::comb::Comb;
 use self::measured::Measured;

@@ -19,6 +19,7 @@ mod farm;
 mod figure;
 mod gossip_peers;
 mod group_side;
+mod hive_items;
 mod hot_spot;
 mod idle;
 mod items;

@@ -4,7 +4,7 @@
 //! classic way, of the same processes in the same run.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::mscs_figures;
 use crate::net::median;
 use crate::program::{Priority, Sample};
 use crate::report::shows_progress;
-use crate::{blizzard_items, blizzard_tables, cc, items, memory};
+use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, items, memory};
 
 const ROUNDS: u32 = 3;
 /// A round takes 8 s.
@@ -38,6 +38,8 @@ pub enum Paper {
     Mscs,
     /// Schoinas and others, ASPLOS 1994.
     Blizzard,
+    /// Chapin and others, SOSP 1995.
+    Hive,
 }
 
 /// Why there are no numbers.
@@ -46,6 +48,14 @@ pub enum ReproduceError {
     /// The measured processes failed.
     #[error("nothing was measured: {0}")]
     Nothing(String),
+    /// What another command was to have written cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] FigureError),
@@ -144,13 +154,14 @@ pub(crate) struct Reproduced {
     pub(crate) drawings: Vec<Drawing>,
 }
 
-/// Measures, prints the items, draws the figures.
-pub fn run(paper: Paper, json: bool) -> Result<(), ReproduceError> {
+/// Measures, prints the items, draws the figures. `injected` is where the lines of `comb inject` are, for Hive's Table 7.4.
+pub fn run(paper: Paper, json: bool, injected: Option<&Path>) -> Result<(), ReproduceError> {
     let found = match paper {
         Paper::Unet => of_messages(items::unet, unet_figures, json)?,
         Paper::Via => of_messages(items::via, via_figures, json)?,
         Paper::Mscs => mscs_figures::reproduce(json)?,
         Paper::Blizzard => of_memory(json)?,
+        Paper::Hive => of_cells(json, injected)?,
     };
     let mut files = Vec::new();
     for drawing in &found.drawings {
@@ -236,6 +247,23 @@ fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
     let items = blizzard_items::blizzard(&measured, &compiled, &figure);
     let drawings = [figure.drawing()].into_iter().chain(blizzard_tables::drawings(&items)).collect();
     Ok(Reproduced { how, items, drawings })
+}
+
+/// Of cells, by the parts of `comb bench cell`.
+fn of_cells(json: bool, injected: Option<&Path>) -> Result<Reproduced, ReproduceError> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|source| ReproduceError::Unreadable { path: path.to_owned(), source })
+    };
+    let injected = injected.map(read).transpose()?;
+    let mut measured = cell::measure(None, false, shows_progress(json));
+    let mut how = "Processes and cells of this machine. Medians of `comb bench cell`, if nothing else is said.".to_owned();
+    if let Err(error) = cell::writable::measure(&mut measured) {
+        how.push_str(&format!("\nWritable pages were not looked at: {error}"));
+    }
+    for (part, why) in measured.missing() {
+        how.push_str(&format!("\n{part:?} was not measured to its end: {why}"));
+    }
+    Ok(Reproduced { how, items: hive_items::hive(&measured, injected.as_deref()), drawings: Vec::new() })
 }
 
 fn print(rows: &[Item]) {

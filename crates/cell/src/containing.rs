@@ -379,7 +379,15 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
         Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
-        Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions, .. }) => {
+        Report::Recovered(Recovered {
+            epoch,
+            dead,
+            entered_ns,
+            resumed_ns,
+            discarded_pages,
+            regions,
+            ..
+        }) => {
             let names = |cells: &[u32]| {
                 let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
                 cells.join(", ")

@@ -73,7 +73,14 @@ impl Links {
         active.on_request(COMPLETION, |desk, request| {
             desk.hear_answer(request.from(), request.arguments(), request.payload());
         });
-        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), opening: BTreeMap::new(), news: Vec::new() })
+        Ok(Self {
+            own,
+            active,
+            cells: BTreeMap::new(),
+            present: BTreeSet::new(),
+            opening: BTreeMap::new(),
+            news: Vec::new(),
+        })
     }
 
     /// Where calls are served.

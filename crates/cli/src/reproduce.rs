@@ -1,5 +1,6 @@
 //! `comb reproduce NAME`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -18,6 +19,8 @@ enum Name {
     Mscs,
     /// Blizzard: access control at block grain, and what shared memory costs with it
     Blizzard,
+    /// Hive: what it costs that cells are apart, and what comes of a failure
+    Hive,
 }
 
 #[derive(Debug, Args)]
@@ -27,6 +30,9 @@ pub(crate) struct Reproduce {
     /// One JSON object a line: paper, item, paper_value, measured, baseline, unit, command, note
     #[arg(long)]
     json: bool,
+    /// Of hive, Table 7.4: what `comb inject --full --json` has printed
+    #[arg(long, value_name = "FILE")]
+    injected: Option<PathBuf>,
 }
 
 impl Reproduce {
@@ -36,8 +42,9 @@ impl Reproduce {
             Name::Via => Paper::Via,
             Name::Mscs => Paper::Mscs,
             Name::Blizzard => Paper::Blizzard,
+            Name::Hive => Paper::Hive,
         };
-        comb_bench::reproduce::run(paper, self.json)?;
+        comb_bench::reproduce::run(paper, self.json, self.injected.as_deref())?;
         Ok(ExitCode::SUCCESS)
     }
 }

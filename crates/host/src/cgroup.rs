@@ -62,7 +62,8 @@ impl Cgroup {
 
     /// Whether anything runs in it.
     pub fn has_processes(&self) -> bool {
-        std::fs::read_to_string(self.path.join("cgroup.events")).is_ok_and(|events| events.contains("populated 1"))
+        std::fs::read_to_string(self.path.join("cgroup.events"))
+            .is_ok_and(|events| events.contains("populated 1"))
     }
 
     /// Kills all processes in it, and in those below it, at once. `false`: this kernel cannot (before Linux 5.14).

@@ -927,7 +927,8 @@ impl Daemon {
 
     /// Cells whose places were not fit a moment ago.
     fn restart_those_that_wait(&mut self) {
-        let waiting = self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
+        let waiting =
+            self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
         let waiting: Vec<(u32, String)> = waiting.collect();
         waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
     }

@@ -58,7 +58,7 @@ pub(super) fn measure(measured: &mut Measured) -> Outcome<()> {
     Ok(())
 }
 
-fn say(name: &str, each: Vec<f64>) {
+fn say(name: &str, each: &[f64]) {
     each.iter().for_each(|nanoseconds| println!("{name} {nanoseconds}"));
 }
 
@@ -142,7 +142,7 @@ pub(super) fn call() -> Outcome<()> {
         let mut round = block * ROUNDS;
         say(
             "bare",
-            batches(ROUNDS, BATCH, || {
+            &batches(ROUNDS, BATCH, || {
                 round += 1;
                 bare.ping(round);
             }),
@@ -158,7 +158,7 @@ pub(super) fn call() -> Outcome<()> {
             if let Some(failure) = failure {
                 return Err(format!("{name}: {failure}").into());
             }
-            say(name, each);
+            say(name, &each);
         }
         cell.call(BLOCK_OVER, &[])?;
         let mut word = [0; 8];
@@ -166,18 +166,18 @@ pub(super) fn call() -> Outcome<()> {
         let mut failed = Ok(());
         say(
             "spinning socket",
-            batches(ROUNDS, BATCH, || {
+            &batches(ROUNDS, BATCH, || {
                 failed = socket.write_all(&[1; 8]).and_then(|()| read_spinning(&mut socket, &mut word));
             }),
         );
         failed?;
         socket.set_nonblocking(false)?;
         // The other side sleeps meanwhile.
-        say("wake-up", wake_ups());
+        say("wake-up", &wake_ups());
         let mut failed = Ok(());
         say(
             "socket",
-            batches(ROUNDS_ASLEEP, BATCH_ASLEEP, || {
+            &batches(ROUNDS_ASLEEP, BATCH_ASLEEP, || {
                 failed = socket.write_all(&[1; 8]).and_then(|()| socket.read_exact(&mut word));
             }),
         );

@@ -30,6 +30,11 @@ impl Measured {
         self.missing.get(&part).map(String::as_str)
     }
 
+    /// Parts that were not measured to their end, and why.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (Part, &str)> {
+        self.missing.iter().map(|(&part, why)| (part, why.as_str()))
+    }
+
     pub(crate) fn all(&self, name: &str) -> &[f64] {
         self.samples.get(name).map_or(&[], Vec::as_slice)
     }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use super::{batch, calls, failures, firewall, guarded, pages};
+use super::{batch, calls, failures, firewall, guarded, pages, rest, writable};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -25,6 +25,10 @@ pub(super) const READS: &str = "reads";
 pub(super) const GRID: &str = "grid";
 /// Has so many pages of a region to store to, and does nothing.
 pub(super) const HOLDS: &str = "holds";
+/// Stores to pages of a region for a while, as one of a batch.
+pub(super) const WRITES: &str = "writes";
+/// Wakes as often as a cell, and does nothing.
+pub(super) const WAKES: &str = "wakes";
 /// Takes a core.
 pub(super) const HOGS: &str = "hogs";
 /// Computes for some tens of milliseconds.
@@ -83,6 +87,8 @@ pub(crate) fn run() -> Outcome<()> {
         [READS, pages] => pages::read(pages.parse()?),
         [GRID, memory] => guarded::run(memory),
         [HOLDS, region, pages] => failures::hold(region, pages.parse()?),
+        [WRITES, region, part] => writable::write(region, part.parse()?),
+        [WAKES] => rest::wake(),
         [HOGS] => failures::hog(),
         [COMPUTES] => batch::compute(),
         _ => Err(format!("{role:?} is no role").into()),

@@ -272,6 +272,17 @@ impl Table<'_> {
     fn rest(&self) -> Vec<Row> {
         vec![
             self.row("a cell at rest, part of a core", "core at rest", ("%", 100.0), Goal::AtMost(0.5), ""),
+            self.beside(
+                self.row(
+                    "… beside a process that only wakes as often as it ticks",
+                    "core at rest",
+                    ("%", 100.0),
+                    Goal::None,
+                    "",
+                ),
+                "250 wake-ups a second",
+                self.measured.median("core for wake-ups").map(|share| share * 100.0),
+            ),
             self.row("a cell at rest, memory (Pss)", "memory at rest", ("MB", 1e-6), Goal::AtMost(20.0), ""),
         ]
     }
