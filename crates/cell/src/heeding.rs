@@ -100,7 +100,11 @@ impl Heeding {
 
     /// The policy's hints are there.
     pub(crate) fn policy(&self, incarnation: u64, file: impl std::os::fd::AsFd) -> Result<(), CarefulError> {
-        let policy = Peer::map(file, POLICY, Incarnation(incarnation))?;
+        let policy = match Peer::map(file, POLICY, Incarnation(incarnation)) {
+            // It has ended meanwhile.
+            Err(CarefulError::BusError { .. }) => return Ok(()),
+            mapped => mapped?,
+        };
         let _ = self.told.send(Told::Policy(policy));
         Ok(())
     }

@@ -447,7 +447,7 @@ fn the_scheduler_has_gangs_take_turns_and_shares_cores_as_it_is_hinted() {
         for servant in [&own, &plain, &gang] {
             comb.wait_for("all cores", || (servant.cores() == everywhere).then_some(()));
         }
-        assert!(comb.heeded(own.cell, "bindings") > 0);
+        comb.wait_for("a word of it", || (comb.heeded(own.cell, "bindings") > 0).then_some(()));
     }
     if !has_cgroups(&comb) {
         return;
@@ -559,6 +559,7 @@ fn a_policy_that_lies_can_only_slow_things_down() {
     for servant in servants.values_mut() {
         assert_eq!(servant.does("attach"), "done");
     }
+    let everywhere = servants["plain"].cores();
     let tasks: Vec<u32> = servants.values().map(|servant| servant.task).collect();
     let every_core: Vec<String> = (0..256).map(|core| core.to_string()).collect();
     let all = |what: &str| tasks.iter().map(|task| format!("{what} {task}")).collect::<Vec<_>>();
@@ -590,14 +591,18 @@ fn a_policy_that_lies_can_only_slow_things_down() {
                 comb.log()
             );
         }
-        let everywhere = servants["plain"].cores();
-        assert_ne!(everywhere, "", "{}", script[0]);
+        // Noise can be a hint that makes sense; every core of 256 for each of three tasks cannot.
+        if script == everything || script[0] == "flicker" {
+            assert!(servants.values().all(|servant| servant.cores() == everywhere), "{}", script[0]);
+        }
         assert!(comb.ok(&["region", "create", "new", "--size", "1M"]).contains("lives in cell "));
         comb.ok(&["region", "rm", "new"]);
         if script[0] == "stuck" {
             comb.signal_policy(rustix::process::Signal::KILL);
         }
     }
+    let log = comb.log();
+    assert!(!log.contains("the cells agree"), "{log}");
     // A cell ends, while it goes on like that.
     comb.say(&everything);
     let killed = comb.ok(&["cell", "kill", "2"]);
@@ -607,6 +612,4 @@ fn a_policy_that_lies_can_only_slow_things_down() {
         (cell["state"] == "up" && cell["incarnation"] == 2).then_some(())
     });
     assert_eq!(servants.get_mut("gang").unwrap().does(&format!("load {pages}")), value.to_string());
-    let log = comb.log();
-    assert!(!log.contains("the cells agree"), "{log}");
 }
