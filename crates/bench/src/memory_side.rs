@@ -228,14 +228,7 @@ impl PlainMapping {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping, of which nobody else knows.
         let memory = unsafe {
-            mmap(
-                address,
-                self.bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &self.file,
-                0,
-            )
+            mmap(address, self.bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &self.file, 0)
         }?;
         Ok(memory.cast())
     }

@@ -904,12 +904,12 @@ impl Daemon {
         if self.recoveries.len() >= MOST_RECOVERIES {
             self.recoveries.pop_front();
         }
-        let mut recovered = recovered.clone();
-        recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
-        self.recoveries.push_back((by, recovered));
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
+        let mut recovered = recovered.clone();
+        recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
+        self.recoveries.push_back((by, recovered));
     }
 
     /// What a cell ran on: whether another life of it can. (Hive §4.3: the recovery master runs hardware diagnostics)
