@@ -45,7 +45,8 @@ impl Cell {
             runtime: cell.directory.clone(),
             keeper: None,
             published: None,
-            others: None, most_bytes: None,
+            others: None,
+            most_bytes: None,
         };
         cell.home = Some(Home::begin(&agent, options)?);
         for name in [STORED, EMPTY] {
@@ -58,7 +59,7 @@ impl Cell {
                 sparse: true,
                 from: None,
                 parent: None,
-            memory_home: None,
+                memory_home: None,
             };
             Ask::at(&cell.directory, 1)?.create(&wanted)?;
         }

@@ -401,7 +401,8 @@ impl Comb {
             runtime: directory.0.clone(),
             keeper: None,
             published: None,
-            others: None, most_bytes: None,
+            others: None,
+            most_bytes: None,
         };
         let home = Home::begin(&cell, options).unwrap();
         Self { directory, home: Some(home), _agent: agent }

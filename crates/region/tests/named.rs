@@ -58,7 +58,8 @@ fn be_a_home(directory: &Path, cell: u32, is_kept: bool) {
         runtime: directory.to_owned(),
         keeper,
         published: None,
-        others: None, most_bytes: None,
+        others: None,
+        most_bytes: None,
     };
     let _home = Home::begin(&agent, options).expect("a home");
     say_ready();
@@ -416,7 +417,7 @@ fn wanted(name: &str, bytes: u64) -> Wanted {
         sparse: false,
         from: None,
         parent: None,
-            memory_home: None,
+        memory_home: None,
     }
 }
 

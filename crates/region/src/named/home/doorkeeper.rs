@@ -328,7 +328,8 @@ impl Guest<'_> {
             match kept {
                 Ok(()) => Ok(region),
                 Err(why) => {
-                    self.office.give_frames_back(entry.allocation.offset, std::mem::take(&mut region.provenance));
+                    self.office
+                        .give_frames_back(entry.allocation.offset, std::mem::take(&mut region.provenance));
                     Err(why)
                 }
             }
