@@ -32,6 +32,8 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
+/// Of each recovery that is remembered: all of them are to fit into one reply.
+const MOST_REGIONS_REMEMBERED: usize = 2;
 /// Connections of cells: as many more as there can be new lives beside old ones.
 const MOST_CELL_CONNECTIONS: usize = 2 * crate::MOST_CELLS as usize;
 /// A command asks, and a cell says hello, at once. A connection that says nothing holds a place that others could have.
@@ -803,7 +805,9 @@ impl Daemon {
         if self.recoveries.len() >= MOST_RECOVERIES {
             self.recoveries.pop_front();
         }
-        self.recoveries.push_back((by, recovered.clone()));
+        let mut remembered = recovered.clone();
+        remembered.regions.truncate(MOST_REGIONS_REMEMBERED);
+        self.recoveries.push_back((by, remembered));
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
