@@ -39,7 +39,13 @@ impl Cell {
         let socket = cell.directory.join("agent.sock");
         cell.agent = Some(Server::bind(&socket, Box::new(SameUser), Limits::default())?);
         let agent = Agent::connect(&socket, "cell-1")?;
-        let options = HomeOptions { cell: 1, incarnation: 1, runtime: cell.directory.clone(), keeper: None, published: None };
+        let options = HomeOptions {
+            cell: 1,
+            incarnation: 1,
+            runtime: cell.directory.clone(),
+            keeper: None,
+            published: None,
+        };
         cell.home = Some(Home::begin(&agent, options)?);
         for name in [STORED, EMPTY] {
             let wanted = Wanted {

@@ -218,19 +218,17 @@ impl PlainMapping {
     }
 
     /// Mapped once more, for good.
-    #[expect(unsafe_code, reason = "a mapping")]
     pub(crate) fn again(&self) -> Result<*mut u64, rustix::io::Errno> {
+        self.again_at(std::ptr::null_mut())
+    }
+
+    /// The same there, if that is free.
+    #[expect(unsafe_code, reason = "a mapping")]
+    pub(crate) fn again_at(&self, address: *mut std::ffi::c_void) -> Result<*mut u64, rustix::io::Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping, of which nobody else knows.
         let memory = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                self.bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &self.file,
-                0,
-            )
+            mmap(address, self.bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &self.file, 0)
         }?;
         Ok(memory.cast())
     }

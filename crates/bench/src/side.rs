@@ -10,9 +10,9 @@ use comb_net::{Agent, EndpointOptions, Geometry};
 use serde_json::{Value, json};
 
 use crate::bare::Bare;
+use crate::cell::role;
 use crate::endpoint_way::EndpointWay;
 use crate::room::{Companion, Room};
-use crate::cell::role;
 use crate::workload::{Answerer, Asker, MEASURED, RoundTrip, Way};
 use crate::{
     classic_side, curves, farm, group_side, hot_spot, idle, layers, memory_side, transports, write_gap,
