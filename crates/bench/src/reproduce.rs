@@ -252,11 +252,14 @@ fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
 /// Of cells, by the parts of `comb bench cell`.
 fn of_cells(json: bool, injected: Option<&Path>) -> Result<Reproduced, ReproduceError> {
     let read = |path: &Path| {
-        std::fs::read_to_string(path).map_err(|source| ReproduceError::Unreadable { path: path.to_owned(), source })
+        std::fs::read_to_string(path)
+            .map_err(|source| ReproduceError::Unreadable { path: path.to_owned(), source })
     };
     let injected = injected.map(read).transpose()?;
     let mut measured = cell::measure(None, false, shows_progress(json));
-    let mut how = "Processes and cells of this machine. Medians of `comb bench cell`, if nothing else is said.".to_owned();
+    let mut how =
+        "Processes and cells of this machine. Medians of `comb bench cell`, if nothing else is said."
+            .to_owned();
     if let Err(error) = cell::writable::measure(&mut measured) {
         how.push_str(&format!("\nWritable pages were not looked at: {error}"));
     }
