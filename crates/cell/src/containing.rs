@@ -136,6 +136,11 @@ impl Containing {
         }
     }
 
+    /// There is a channel to a cell from now on.
+    pub(crate) fn linked(&mut self, cell: CellId) {
+        self.recovery.linked(cell);
+    }
+
     /// Calls to these had no answer in time.
     pub(crate) fn late(&mut self, cells: &[CellId]) {
         for &cell in cells {

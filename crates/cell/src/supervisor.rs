@@ -370,6 +370,7 @@ impl Supervisor {
                 News::Linked(cell) => {
                     self.notices.channel_opened(cell.0);
                     self.ends.lives(cell);
+                    self.containing.linked(cell);
                     self.unsettled.insert(cell);
                 }
                 News::Ended { cell, address, cause, at_ns } => {

@@ -111,7 +111,7 @@ fn a_region_outlives_programs_and_dies_with_its_cell() {
     assert_eq!(comb.program("s"), "run 5 in cell 2");
     assert!(comb.ok(&["region", "rm", "r"]).contains("was lost with cell 1"));
     comb.ok(&["cell", "start", "1"]);
-    assert!(comb.ok(&["region", "create", "r", "--size", "4096"]).contains("lives in cell 1"));
+    assert!(comb.ok(&["region", "create", "r", "--size", "4096", "--cell", "1"]).contains("lives in cell 1"));
     assert_eq!(comb.program("r"), "run 1 in cell 1");
     let object: serde_json::Value =
         serde_json::from_str(comb.ok(&["region", "ls", "--json"]).lines().next().unwrap()).unwrap();

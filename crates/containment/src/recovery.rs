@@ -206,6 +206,16 @@ impl Recovery {
         Ok(())
     }
 
+    /// There is a way to a cell from now on. What was said before did not come there: it is said once more.
+    pub fn linked(&mut self, cell: CellId) {
+        for barrier in [Barrier::First, Barrier::Second] {
+            if self.epoch > 0 && self.reached.get(&(self.own, barrier)) == Some(&self.epoch) {
+                let reached = Message::Reached { epoch: self.epoch, barrier };
+                self.transmits.push_back((To::One(cell), reached));
+            }
+        }
+    }
+
     /// What is to be sent.
     pub fn poll_transmit(&mut self) -> Option<(To, Message)> {
         self.transmits.pop_front()

@@ -181,3 +181,17 @@ proptest! {
         recovery.handle(CellId(2), at(Barrier::First, 3)).unwrap();
     }
 }
+
+/// A cell that came in heard nothing of a barrier that others had reached before there was a way to it, and waited there until the next view.
+#[test]
+fn who_could_not_be_reached_is_told_as_soon_as_it_can() {
+    let mut recovery = settled();
+    recovery.view(2, &cells(&[0, 1, 2, 3]));
+    recovery.linked(CellId(3));
+    assert_eq!(sent(&mut recovery), [], "nothing is reached yet");
+    recovery.done(2, Step::CutOff);
+    forget_said(&mut recovery);
+    recovery.linked(CellId(3));
+    assert_eq!(recovery.poll_transmit(), Some((To::One(CellId(3)), at(Barrier::First, 2))));
+    assert_eq!(recovery.poll_transmit(), None);
+}

@@ -1,0 +1,106 @@
+//! Failures: votes are counted, cells ended, their places looked at, and started again.
+
+use super::*;
+
+impl Daemon {
+    /// A cell knows that most cells find another one failed. What most of them say is so; a single one is not believed, unless the agent
+    /// sees it as well.
+    pub(super) fn take_vote(&mut self, by: u32, suspect: u32, finding: &str) {
+        let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
+        let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
+        if cell.running.is_none() {
+            return;
+        }
+        cell.found_failed_by.insert(by);
+        let votes = cell.found_failed_by.len();
+        let is_believed = if voters > 1 { votes * 2 > voters } else { cell.looks_failed() };
+        if !is_believed {
+            return;
+        }
+        say(format_args!(
+            "ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}",
+            cell.pid
+        ));
+        cell.killed_at_ns.get_or_insert_with(monotonic_ns);
+        cell.failing = Some(finding.to_owned());
+        if let Some(running) = &cell.running {
+            running.kill();
+        }
+    }
+
+    pub(super) fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
+        self.waxing.recovered(by);
+        if self.recoveries.len() >= MOST_RECOVERIES {
+            self.recoveries.pop_front();
+        }
+        for wait in &mut self.waits {
+            wait.recovered(by, recovered);
+        }
+        let mut recovered = recovered.clone();
+        recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
+        self.recoveries.push_back((by, recovered));
+    }
+
+    /// What a cell ran on: whether another life of it can. (Hive §4.3: the recovery master runs hardware diagnostics)
+    pub(super) fn diagnose(&self, which: u32) -> Result<(), String> {
+        if let Ok(Some(cgroup)) = self.cgroup_of(which)
+            && cgroup.has_processes()
+        {
+            return Err("processes of its last life are still there".to_owned());
+        }
+        // What a supervisor and a task of a moment need.
+        let (has, needs) = (process::available_bytes(), 64 << 20);
+        if has.is_some_and(|bytes| bytes < needs) {
+            return Err(format!("the host has no {} MiB of memory left", needs >> 20));
+        }
+        rustix::fs::memfd_create("comb-trial", rustix::fs::MemfdFlags::CLOEXEC)
+            .map(drop)
+            .map_err(|error| format!("the host makes no files in memory: {error}"))
+    }
+
+    /// Cells whose places were not fit a moment ago.
+    pub(super) fn restart_those_that_wait(&mut self) {
+        let waiting =
+            self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
+        let waiting: Vec<(u32, String)> = waiting.collect();
+        waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
+    }
+
+    /// Where no cell is left there is no recovery master: then the agent has them started again.
+    pub(super) fn restart_if_none_is_left(&mut self) {
+        if self.cells.iter().any(|cell| cell.running.is_some()) {
+            return;
+        }
+        let numbers: Vec<u32> = self.cells.iter().map(|cell| cell.number).collect();
+        for number in numbers {
+            self.restart(number, "no other cell is left");
+        }
+    }
+
+    /// The recovery master has found nothing that speaks against it.
+    pub(super) fn restart(&mut self, which: u32, why: &str) {
+        let Ok(index) = self.index_of(which) else { return };
+        let cell = &mut self.cells[index];
+        if cell.running.is_some() || cell.is_held || self.ending.is_some() {
+            return;
+        }
+        let stays_down = |why: &str| {
+            say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
+        };
+        if let Err(why) = cell.may_start_again(Instant::now()) {
+            return stays_down(&why);
+        }
+        if let Err(found) = self.diagnose(which) {
+            // Processes with much memory take their time to end.
+            let cell = &mut self.cells[index];
+            let (since, _) = cell.awaits_restart.get_or_insert_with(|| (Instant::now(), why.to_owned()));
+            if since.elapsed() >= DIAGNOSIS_LIMIT {
+                cell.awaits_restart = None;
+                stays_down(&found);
+            }
+            return;
+        }
+        say(format_args!("starts cell {which} again: {why}"));
+        self.start_beside_others(index);
+    }
+}

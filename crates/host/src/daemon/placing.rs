@@ -1,0 +1,96 @@
+//! Tasks: where their components run, and who launches them.
+
+use super::*;
+
+impl Daemon {
+    pub(super) fn place(&mut self, connection: u64, wanted: &Wanted) {
+        let reply = match self.seats_for(wanted) {
+            Ok(seats) => {
+                let record = TaskRecord { wanted: wanted.clone(), seats, since_s: tasks::now_s() };
+                return self.resume(connection, &record);
+            }
+            Err(why) => Reply::Refused(why),
+        };
+        self.reply(connection, &reply);
+    }
+
+    pub(super) fn seats_for(&mut self, wanted: &Wanted) -> Result<Vec<Seat>, String> {
+        let mut load: BTreeMap<u32, usize> = BTreeMap::new();
+        for cell in self.cells.iter().filter(|cell| cell.is_up()) {
+            if wanted.cells.is_empty() || wanted.cells.contains(&cell.number) {
+                load.insert(cell.number, 0);
+            }
+        }
+        if let Some(&missing) = wanted.cells.iter().find(|cell| !load.contains_key(cell)) {
+            self.index_of(missing)?;
+            return Err(format!("cell {missing} is not up: `comb ps` shows which are"));
+        }
+        for seat in self.tasks.values().flat_map(|task| &task.record.seats) {
+            load.entry(seat.cell).and_modify(|count| *count += 1);
+        }
+        let cells = tasks::deal(wanted.components, &load, self.waxing.advice().as_ref());
+        if cells.is_empty() {
+            return Err("no cell is up: `comb ps` shows them, `comb cell start 1` starts one".to_owned());
+        }
+        self.remove_cgroups_of_ended_tasks();
+        let cgroup = |cell: u32| {
+            let parent = self.cgroup.as_ref()?.path().join(format!("cell-{cell}"));
+            // One of its own within the cell's: it can be told to wait as a whole.
+            let own = heeding::cgroup_of(&parent, wanted.task);
+            let is_there = own.is_dir() || std::fs::create_dir(&own).is_ok();
+            Some(if is_there { own } else { parent }.join("cgroup.procs"))
+        };
+        Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
+    }
+
+    /// A task is in the book from now on, by the connection that asked.
+    pub(super) fn resume(&mut self, connection: u64, record: &TaskRecord) {
+        if self.tasks.len() >= MOST_TASKS {
+            return self.reply(connection, &Reply::Refused(format!("there are {MOST_TASKS} tasks already")));
+        }
+        let Some(command) = self.commands.remove(&connection) else { return };
+        let number = record.wanted.task;
+        let _ = epoll::delete(&self.epoll, &command.socket);
+        let reply = Reply::Placed { seats: record.seats.clone() };
+        if protocol::send(&command.socket, &reply, &[]).is_ok()
+            && self.watch(&command.socket, Source::Task(number)).is_ok()
+        {
+            self.tasks.insert(number, Task::new(record.clone(), command.socket));
+        }
+        self.tell_of_tasks();
+    }
+
+    pub(super) fn hear_task(&mut self, number: u32) {
+        if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
+            self.tasks.remove(&number);
+            self.remove_cgroups_of_ended_tasks();
+        }
+        self.tell_of_tasks();
+    }
+
+    /// Those that still have processes are left for the next time.
+    pub(super) fn remove_cgroups_of_ended_tasks(&self) {
+        for cell in self.cgroup.iter().flat_map(Cgroup::children) {
+            for own in cell.children() {
+                let name = own.path().file_name().and_then(|name| name.to_str());
+                let number = name.and_then(|name| name.strip_prefix("task-")?.parse().ok());
+                if number.is_some_and(|number| !self.tasks.contains_key(&number)) {
+                    own.remove();
+                }
+            }
+        }
+    }
+
+    /// Cells know which tasks they have.
+    pub(super) fn tell_of_tasks(&mut self) {
+        for known in self.cell_connections.values_mut() {
+            let Some(cell) = known.cell.filter(|&cell| cell != POLICY.0) else { continue };
+            let tasks: Vec<_> =
+                self.tasks.values().filter_map(|task| task.in_cell(cell)).take(MOST_TASKS_TOLD).collect();
+            if known.tasks != tasks {
+                known.tasks.clone_from(&tasks);
+                known.tell(&Order::Tasks { tasks });
+            }
+        }
+    }
+}
