@@ -27,7 +27,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(15);
 
 /// What cells say to each other about failures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Message {
+pub(crate) enum Message {
     Alert(alerts::Message),
     Recovery(recovery::Message),
 }

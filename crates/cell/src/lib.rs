@@ -5,11 +5,12 @@
 //! channel ends it says which cell is gone, why, and how long after the kill it noticed. Between messages it sleeps.
 //!
 //! [`supervision`] is what a cell and its agent say to each other, [`supervisor`] is the process, [`notice`] measures,
-//! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share.
+//! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share, [`faults`] makes a cell fail as it is told.
 
 pub mod calls;
 pub mod clock;
 mod containing;
+pub mod faults;
 mod heartbeat;
 pub mod journal;
 pub mod links;

@@ -220,6 +220,13 @@ impl Links {
         }
     }
 
+    /// Sends what no cell in its right mind sends. (Hive §7.4)
+    pub(crate) fn send_garbage(&mut self, to: CellId, kind: u8, bytes: &[u8]) {
+        if let Some(channel) = self.channel(to) {
+            self.active.send_garbage(channel, kind, bytes);
+        }
+    }
+
     // ── sleep ──
 
     /// Readable when something has come, once armed.

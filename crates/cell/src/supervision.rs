@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Fault;
+
 /// From a cell to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Report {
@@ -44,6 +46,13 @@ pub enum Report {
     Restart {
         /// Which.
         cell: u32,
+    },
+    /// It is about to fail as it was told, or cannot.
+    Injected {
+        /// When, on `CLOCK_MONOTONIC`.
+        at_ns: u64,
+        /// Why it cannot.
+        refused: Option<String>,
     },
     /// Now and then: still here.
     Alive {
@@ -98,6 +107,8 @@ pub enum Order {
         /// Its process.
         pid: u32,
     },
+    /// Fail so. Only cells that were started for it do.
+    Inject(Fault),
     /// Close everything and end.
     End,
 }

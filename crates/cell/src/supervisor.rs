@@ -20,6 +20,7 @@ use crate::calls::Desk;
 use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
 use crate::journal;
+use crate::faults::{self, Fault, Means};
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
 use crate::{notice, procedures};
 use crate::shown::{Others, Shown, ShownError};
@@ -56,6 +57,8 @@ pub struct CellOptions {
     pub cgroup: Option<PathBuf>,
     /// How it comes to be one of the cells.
     pub beginning: Beginning,
+    /// Whether it fails when it is told to: see [`crate::faults`].
+    pub faults: bool,
 }
 
 /// How a cell comes to be one of the cells.
@@ -415,9 +418,27 @@ impl Supervisor {
                 Word::Order(Order::Shows { cell, incarnation, pid }, files) => {
                     self.see(CellId(cell), incarnation, pid, files);
                 }
+                Word::Order(Order::Inject(fault), _) => self.inject(&fault),
             }
         }
         false
+    }
+
+    /// Fails, as it is told.
+    fn inject(&mut self, fault: &Fault) {
+        let published = self.shown.published();
+        let (links, endpoint) = (&mut self.links, self.group.endpoint());
+        let prepared = if self.options.faults {
+            faults::prepare(fault, published, self.home.shown())
+        } else {
+            Err("it was not started to fail".to_owned())
+        };
+        let (at_ns, refused) = (monotonic_ns(), prepared.as_ref().err().cloned());
+        self.superior.report(Report::Injected { at_ns, refused });
+        if let Ok(prepared) = prepared {
+            journal::write(&self.who, format_args!("fails as it is told: {fault:?}"));
+            faults::commit(prepared, &mut Means { published, links, group: endpoint });
+        }
     }
 
     fn see(&mut self, cell: CellId, incarnation: u64, process: u32, files: Vec<OwnedFd>) {

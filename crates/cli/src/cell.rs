@@ -46,6 +46,8 @@ enum CellCommand {
         together: Vec<u32>,
         #[arg(long, value_delimiter = ',')]
         coming_in_to: Vec<u32>,
+        #[arg(long)]
+        faults: bool,
     },
 }
 
@@ -59,7 +61,7 @@ impl Cell {
         match self.command {
             CellCommand::Kill { cell, hold } => kill(&directory, cell, hold),
             CellCommand::Start { cell } => start(&directory, cell),
-            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to } => {
+            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, faults } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
                 } else {
@@ -72,6 +74,7 @@ impl Cell {
                     cells_socket: directory.cells_socket(),
                     cgroup,
                     beginning,
+                    faults,
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.

@@ -22,14 +22,17 @@ pub(crate) struct Host {
     /// What its processes may hold.
     #[arg(long)]
     limits: Option<Limits>,
+    /// Have cells fail when they are told to.
+    #[arg(long, hide = true)]
+    faults: bool,
 }
 
 impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Self { cells, end_with_stdin, limits } = self;
+        let Self { cells, end_with_stdin, limits, faults } = self;
         let options =
-            daemon::Options { directory, cells, end_with_stdin, limits: limits.unwrap_or_default() };
+            daemon::Options { directory, cells, end_with_stdin, limits: limits.unwrap_or_default(), faults };
         daemon::run(&options, || {
             println!("{READY}");
             // Whoever waited for that word must not wait for more.

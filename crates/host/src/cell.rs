@@ -68,6 +68,7 @@ impl Running {
         (cell, incarnation): (u32, u64),
         cgroup: Option<Cgroup>,
         beginning: &Beginning,
+        faults: bool,
     ) -> std::io::Result<Self> {
         // Not by its path: the program may have been replaced by a newer build since.
         let mut command = Command::new("/proc/self/exe");
@@ -81,6 +82,9 @@ impl Running {
         command.arg(how).arg(cells.join(","));
         if let Some(cgroup) = &cgroup {
             command.arg("--cgroup").arg(cgroup.path());
+        }
+        if faults {
+            command.arg("--faults");
         }
         command.env("COMB_RUNTIME_DIR", directory.path());
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.

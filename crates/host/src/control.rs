@@ -4,11 +4,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use comb_cell::faults::Fault;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeDirectory;
+use crate::observations::Observations;
 use crate::tasks::{Seat, TaskRecord, Wanted};
 
 /// The longest that a reply may take: the agent gives up waiting for cells long before.
@@ -46,6 +48,15 @@ pub enum Request {
         /// By which signal.
         signal: i32,
     },
+    /// Have a cell fail. Refused by an agent that was not started for that.
+    Inject {
+        /// Which.
+        cell: u32,
+        /// How.
+        fault: Fault,
+    },
+    /// What has been seen of failures lately? Refused as above.
+    Observe,
     /// End all cells and the agent; answered when everything is gone.
     Down,
 }
@@ -86,6 +97,10 @@ pub enum Reply {
     Tasks(Vec<TaskRecord>),
     /// Its launcher was told.
     TaskTold,
+    /// The cell was told.
+    Injecting,
+    /// What there was to see.
+    Observed(Observations),
     /// Everything is down.
     Down(Down),
     /// Not done, or not as asked. A sentence for people.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use comb_cell::clock::{monotonic_ns, span};
 use comb_cell::journal;
 use comb_cell::Beginning;
+use comb_cell::faults::Fault;
 use comb_cell::supervision::{Order, Recovered, Report};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
@@ -23,12 +24,16 @@ use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, Reply, Request, Status};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::keeping::Keeping;
+use crate::observations::{Injected, Observations};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::waits::{Awaited, Wait};
 use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
+
+const NO_FAULTS: &str =
+    "this agent was not started to have cells fail: only `comb inject` does that, with cells of its own";
 
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
@@ -48,6 +53,8 @@ pub struct Options {
     pub end_with_stdin: bool,
     /// What its processes may hold.
     pub limits: Limits,
+    /// Whether its cells are told to fail: for those who inject faults, and nobody else.
+    pub faults: bool,
 }
 
 /// Why an agent could not start or go on.
@@ -229,6 +236,8 @@ struct Daemon {
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
     waits: Vec<Wait>,
+    /// None: no cell is ever told to fail.
+    observations: Option<Observations>,
     ending: Option<Ending>,
 }
 
@@ -270,6 +279,7 @@ impl Daemon {
             cells: Vec::new(),
             tasks: BTreeMap::new(),
             waits: Vec::new(),
+            observations: options.faults.then(Observations::default),
             ending: None,
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
@@ -308,6 +318,9 @@ impl Daemon {
     /// With the cells of a dead agent.
     fn take_over(&mut self, previous: &State) -> Result<(), Errno> {
         self.cgroup = previous.cgroup.clone().map(Cgroup::at);
+        if previous.faults {
+            self.observations.get_or_insert_default();
+        }
         for state in &previous.cells {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
@@ -333,7 +346,10 @@ impl Daemon {
         let (number, incarnation) = (self.cells[index].number, self.cells[index].incarnation + 1);
         let spawned = self
             .cgroup_of(number)
-            .and_then(|cgroup| Running::spawn(&self.directory, (number, incarnation), cgroup, beginning))
+            .and_then(|cgroup| {
+                let faults = self.observations.is_some();
+                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, faults)
+            })
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
                 watched.inspect_err(|_| running.kill())?;
@@ -359,6 +375,7 @@ impl Daemon {
             agent,
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             cells: self.cells.iter().map(Cell::state).collect(),
+            faults: self.observations.is_some(),
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -520,6 +537,11 @@ impl Daemon {
             Request::AwaitUp => Ok(Awaited::Up),
             Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
             Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
+            Request::Inject { cell, fault } => Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting)),
+            Request::Observe => Err(match &self.observations {
+                Some(observations) => Reply::Observed(observations.clone()),
+                None => Reply::Refused(NO_FAULTS.to_owned()),
+            }),
             Request::Place(wanted) => return self.place(connection, wanted),
             Request::Resume(record) => return self.resume(connection, record),
             Request::Tasks => {
@@ -627,6 +649,17 @@ impl Daemon {
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         say(format_args!("killed cell {number} (process {pid})"));
         Ok(Awaited::Killed { cell: number, pid, killed_at_ns, peers, noticed: Vec::new(), recovered: Vec::new() })
+    }
+
+    /// A cell is to fail.
+    fn inject(&mut self, number: u32, fault: Fault) -> Result<(), String> {
+        if self.observations.is_none() {
+            return Err(NO_FAULTS.to_owned());
+        }
+        let connection = self.cells[self.index_of(number)?].connection;
+        let known = connection.and_then(|connection| self.cell_connections.get_mut(&connection));
+        known.ok_or_else(|| format!("cell {number} is not up"))?.tell(&Order::Inject(fault));
+        Ok(())
     }
 
     fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
@@ -762,6 +795,11 @@ impl Daemon {
                 record.shown = Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
                 self.tell_of_what_shows(cell);
             }
+            Report::Injected { at_ns, refused } => {
+                if let Some(observations) = &mut self.observations {
+                    observations.injected(Injected { cell, at_ns, refused });
+                }
+            }
             Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {
@@ -804,6 +842,9 @@ impl Daemon {
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
+        if let Some(observations) = &mut self.observations {
+            observations.recovered(by, recovered);
+        }
     }
 
     /// Where no cell is left there is no recovery master: then the agent has them started again.
@@ -824,7 +865,8 @@ impl Daemon {
         if cell.running.is_some() || cell.is_held || self.ending.is_some() {
             return;
         }
-        if let Err(why) = cell.may_start_again(Instant::now()) {
+        // Where they are told to fail, that they fail often says nothing.
+        if let Err(why) = cell.may_start_again(Instant::now()) && self.observations.is_none() {
             return say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
         }
         say(format_args!("starts cell {which} again: {why}"));

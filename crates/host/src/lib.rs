@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod control;
 pub mod daemon;
 mod backing;
+pub mod observations;
 pub mod keeping;
 pub mod process;
 pub mod remains;

@@ -20,6 +20,9 @@ pub struct State {
     pub cgroup: Option<PathBuf>,
     /// All cells, ended ones too.
     pub cells: Vec<CellState>,
+    /// Whether cells are told to fail.
+    #[serde(default)]
+    pub faults: bool,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.
