@@ -22,6 +22,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 const BETWEEN_STEPS: Duration = Duration::from_micros(200);
 /// From one walk through all that the watched cell shows to the next: what is corrupt there is not so for longer.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(25);
+/// A barrier is passed within some milliseconds. What was said to a cell that there was no channel to is said again after this.
+const BETWEEN_REPEATS: Duration = Duration::from_millis(20);
 /// A look that has not come to an end by then finds nothing.
 const LONGEST_LOOK: Duration = Duration::from_millis(15);
 
@@ -59,6 +61,7 @@ pub(crate) struct Containing {
     suspicion: Option<Suspicion>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
+    next_repeat: Instant,
     /// The step of recovery that is being taken.
     under_way: Option<recovery::Event>,
     discarded: Discarded,
@@ -80,6 +83,7 @@ impl Containing {
             suspicion: None,
             looks: Vec::new(),
             entered_ns: None,
+            next_repeat: Instant::now(),
             under_way: None,
             discarded: Discarded::default(),
             reports: Vec::new(),
@@ -98,8 +102,10 @@ impl Containing {
         self.living = living.iter().map(|&(cell, _)| cell).collect();
         self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
         self.alerts.living(self.now(), &self.living);
-        self.entered_ns.get_or_insert_with(monotonic_ns);
         self.recovery.view(view.epoch.0, &living);
+        if self.recovery.has_dead() {
+            self.entered_ns.get_or_insert_with(monotonic_ns);
+        }
         // Steps begin anew, but what is over is over.
         self.under_way = self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
         self.watched = watch::watched_by(self.own, &self.living);
@@ -141,6 +147,7 @@ impl Containing {
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
         let watch = self.watched.map(|_| self.next_watch);
         let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
+        let step = step.into_iter().chain(self.recovery.is_recovering().then_some(self.next_repeat));
         looks.chain(alerts).chain(watch).chain(step).min()
     }
 
@@ -163,6 +170,10 @@ impl Containing {
         }
         self.take_alerts(others);
         self.go_on_looking(others, now);
+        if now >= self.next_repeat {
+            self.next_repeat = now + BETWEEN_REPEATS;
+            self.recovery.repeat();
+        }
         self.recover(home);
     }
 

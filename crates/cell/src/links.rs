@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use comb_net::active::{ActiveError, ActiveMessages};
-use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, RequestError};
+use comb_net::{Agent, Cause, ChannelEnded, ChannelKey, EndpointOptions, Opening, RequestError};
 use comb_types::CellId;
 
 use crate::calls::{CallError, Desk};
@@ -52,6 +52,8 @@ pub struct Links {
     cells: BTreeMap<ChannelKey, (CellId, String)>,
     /// Cells that the agent says can be opened to.
     pub present: BTreeSet<u32>,
+    /// Channels that were asked for: whoever watches over others does not wait for an agent, nor for a peer that hangs.
+    openings: BTreeMap<CellId, Opening>,
     news: Vec<News>,
 }
 
@@ -71,7 +73,7 @@ impl Links {
         active.on_request(COMPLETION, |desk, request| {
             desk.hear_answer(request.from(), request.arguments(), request.payload());
         });
-        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), news: Vec::new() })
+        Ok(Self { own, active, cells: BTreeMap::new(), present: BTreeSet::new(), openings: BTreeMap::new(), news: Vec::new() })
     }
 
     /// Where calls are served.
@@ -81,6 +83,7 @@ impl Links {
 
     /// Takes in what has come, and sends what is ready.
     pub fn poll(&mut self) {
+        self.finish_openings();
         loop {
             let outcome = self.active.poll();
             self.meet_newcomers();
@@ -167,9 +170,22 @@ impl Links {
             let address = format!("{}/{WIRE}", process_name(cell));
             // Refused or no agent: tried again at the next beat.
             if self.channel(CellId(cell)).is_none()
-                && let Ok(key) = self.active.open(&address)
+                && !self.openings.contains_key(&CellId(cell))
+                && let Ok(opening) = self.active.begin_opening(&address)
             {
-                self.install(key, CellId(cell), address);
+                self.openings.insert(CellId(cell), opening);
+            }
+        }
+        self.finish_openings();
+    }
+
+    /// Channels that are there by now.
+    fn finish_openings(&mut self) {
+        for (cell, mut opening) in std::mem::take(&mut self.openings) {
+            match self.active.finish_opening(&mut opening, Duration::ZERO) {
+                None => drop(self.openings.insert(cell, opening)),
+                Some(Ok(key)) => self.install(key, cell, format!("{}/{WIRE}", process_name(cell.0))),
+                Some(Err(_)) => {}
             }
         }
     }

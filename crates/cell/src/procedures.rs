@@ -71,7 +71,9 @@ mod tests {
                 cells.push((Links::new(&process, CellId(number), desk).unwrap(), shown));
             }
             cells[1].0.present = [1].into();
-            cells[1].0.open_to_lower();
+            while cells[1].0.channel(CellId(1)).is_none() {
+                cells[1].0.open_to_lower();
+            }
             Self { cells, _agent: agent }
         }
 

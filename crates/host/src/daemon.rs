@@ -35,6 +35,9 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 const NO_FAULTS: &str =
     "this agent was not started to have cells fail: only `comb inject` does that, with cells of its own";
 
+/// The recovery master says within some milliseconds that a cell can be started again. It may have ended itself, though, or not know of all who have.
+const WORD_LIMIT: Duration = Duration::from_secs(1);
+
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
 /// Connections of cells: as many more as there can be new lives beside old ones.
@@ -415,6 +418,7 @@ impl Daemon {
             }
             self.answer_waits();
             self.drop_the_silent();
+            self.restart_the_forgotten();
             if self.is_over() {
                 return self.finish();
             }
@@ -425,7 +429,8 @@ impl Daemon {
         let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
         let pauses = [&self.control, &self.cells_listener].into_iter().filter_map(Listener::deadline);
         let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
-        self.waits.iter().map(Wait::deadline).chain(ending).chain(pauses).chain(silent).min()
+        let down = self.cells.iter().filter_map(|cell| cell.down_since).map(|since| since + WORD_LIMIT);
+        self.waits.iter().map(Wait::deadline).chain(down).chain(ending).chain(pauses).chain(silent).min()
     }
 
     /// Since when whoever has been silent longest has been so.
@@ -861,8 +866,16 @@ impl Daemon {
     /// The recovery master has found nothing that speaks against it.
     fn restart(&mut self, which: u32, why: &str) {
         let Ok(index) = self.index_of(which) else { return };
+        // Others may see its end before it is told to us.
+        self.look_for_end(which);
         let cell = &mut self.cells[index];
-        if cell.running.is_some() || cell.is_held || self.ending.is_some() {
+        cell.down_since = None;
+        if cell.running.is_some() {
+            // It takes long to end. That it is to is known here.
+            cell.is_fit = cell.killed_at_ns.is_some();
+            return;
+        }
+        if cell.is_held || self.ending.is_some() {
             return;
         }
         // Where they are told to fail, that they fail often says nothing.
@@ -871,6 +884,14 @@ impl Daemon {
         }
         say(format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);
+    }
+
+    /// Nobody has said that they can be started again.
+    fn restart_the_forgotten(&mut self) {
+        let now = Instant::now();
+        let is_forgotten = |cell: &&Cell| cell.down_since.is_some_and(|since| now >= since + WORD_LIMIT);
+        let forgotten: Vec<u32> = self.cells.iter().filter(is_forgotten).map(|cell| cell.number).collect();
+        forgotten.into_iter().for_each(|cell| self.restart(cell, "no recovery master has said anything of it"));
     }
 
     /// What cells show goes to each of the others, once more after each hello.
@@ -924,6 +945,9 @@ impl Daemon {
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();
+        if self.cells[index].is_fit {
+            self.restart(number, "the others have recovered from its end already");
+        }
         self.restart_if_none_is_left();
     }
 

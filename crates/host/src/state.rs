@@ -57,6 +57,9 @@ pub struct CellState {
     pub process: Option<ProcessName>,
     /// How it ended.
     pub ended: Option<String>,
+    /// Whether somebody wants it down.
+    #[serde(default)]
+    pub is_held: bool,
 }
 
 /// Reads what the last agent wrote. `None`: there was none, or its file makes no sense.

@@ -29,6 +29,7 @@ use self::peers::{Peers, count};
 use self::wire::{Head, Message};
 use crate::agent::RequestError;
 use crate::channel::ChannelKey;
+use crate::opening::Opening;
 use crate::endpoint::{ChannelEnded, Delivery, Endpoint, PostError};
 use crate::payload::{Inline, Payload};
 use crate::ring::{Breach, CONTENT_WORDS};
@@ -231,6 +232,22 @@ impl<S> ActiveMessages<S> {
         let opened = self.peers.endpoint.open(to);
         self.peers.endpoint.make_reliable();
         opened
+    }
+
+    /// As [`Endpoint::begin_opening`], for whoever cannot wait.
+    pub fn begin_opening(&mut self, to: &str) -> Result<Opening, RequestError> {
+        self.peers.endpoint.begin_opening(to)
+    }
+
+    /// As [`Endpoint::finish_opening`].
+    pub fn finish_opening(
+        &mut self,
+        opening: &mut Opening,
+        wait: Duration,
+    ) -> Option<Result<ChannelKey, RequestError>> {
+        let finished = self.peers.endpoint.finish_opening(opening, wait);
+        self.peers.endpoint.make_reliable();
+        finished
     }
 
     /// Waits for a peer to open a channel to us. Peers that are not waited for are served just as well.
