@@ -7,7 +7,7 @@ use comb_containment::alerts::{self, Alerts, Finding};
 use comb_containment::recovery::{self, Recovery, Step};
 use comb_containment::To;
 use comb_membership::View;
-use comb_region::named::home::{Discarded, Home};
+use comb_region::named::home::{Discarded, Home, Suspect};
 use comb_types::{CellId, Incarnation, Time};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ const BETWEEN_STEPS: Duration = Duration::from_micros(200);
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(25);
 /// A barrier is passed within some milliseconds. What was said to a cell that there was no channel to is said again after this.
 const BETWEEN_REPEATS: Duration = Duration::from_millis(20);
+/// A cell that stood still and went on may do so again: whoever was voted down for it waits for longer than any pause is, so long.
+const DOUBT: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A look that has not come to an end by then finds nothing.
 const LONGEST_LOOK: Duration = Duration::from_millis(15);
 
@@ -59,6 +62,10 @@ pub(crate) struct Containing {
     next_watch: Instant,
     next_sweep: Instant,
     suspicion: Option<Suspicion>,
+    /// Of whom this cell was wrong when it said that it hangs, and when that was.
+    doubt: Option<(CellId, Instant)>,
+    /// On whom there was a verdict in this view.
+    condemned: Vec<CellId>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
     next_repeat: Instant,
@@ -81,6 +88,8 @@ impl Containing {
             next_watch: Instant::now(),
             next_sweep: Instant::now(),
             suspicion: None,
+            doubt: None,
+            condemned: Vec::new(),
             looks: Vec::new(),
             entered_ns: None,
             next_repeat: Instant::now(),
@@ -108,9 +117,16 @@ impl Containing {
         }
         // Steps begin anew, but what is over is over.
         self.under_way = self.under_way.take().filter(|event| matches!(event, recovery::Event::Resumed { .. }));
-        self.watched = watch::watched_by(self.own, &self.living);
-        self.suspicion = None;
+        self.condemned.clear();
+        self.choose_watched();
         self.looks.retain(|look| self.living.contains(&look.suspect));
+    }
+
+    /// The next in the ring of those on whom there is no verdict.
+    fn choose_watched(&mut self) {
+        let sound: Vec<CellId> = self.living.iter().copied().filter(|cell| !self.condemned.contains(cell)).collect();
+        self.watched = watch::watched_by(self.own, &sound);
+        self.suspicion = None;
     }
 
     /// What another cell says of failures. `Err`: it cannot be, in words.
@@ -160,9 +176,12 @@ impl Containing {
         if now >= self.next_watch {
             self.next_watch = now + TICK;
             self.watch(others);
-            for cell in home.take_guilty().into_iter().map(CellId) {
+            for Suspect { cell, is_gone } in home.take_guilty() {
+                let cell = CellId(cell);
                 let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
-                self.hint(cell, finding.unwrap_or(Finding::Corrupt));
+                if let Some(finding) = finding.or((!is_gone).then_some(Finding::Corrupt)) {
+                    self.hint(cell, finding);
+                }
             }
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
@@ -193,16 +212,19 @@ impl Containing {
                 return self.hint(cell, Finding::Corrupt);
             }
         }
-        let Some(suspicion) = &self.suspicion else {
+        let Some(suspicion) = &mut self.suspicion else {
             self.suspicion = Suspicion::of(process, tick);
             if self.suspicion.is_some() {
                 self.next_watch = Instant::now() + BETWEEN_LOOKS;
             }
             return;
         };
+        let is_in_doubt = self.doubt.is_some_and(|(of, since)| of == cell && since.elapsed() < DOUBT);
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
-            Sight::Unclear => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            Sight::Unclear | Sight::Anew => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            // It may go on in a moment, as it did before.
+            Sight::Hangs if is_in_doubt && suspicion.lasts() < LONGEST_PAUSE => {}
             Sight::Hangs => {
                 self.suspicion = None;
                 self.hint(cell, Finding::Silent);
@@ -220,7 +242,13 @@ impl Containing {
                     self.go_on_looking(others, now);
                 }
                 alerts::Event::Verdict { suspect, finding } => {
+                    // Until all have agreed on that, somebody has to look at who comes behind it.
+                    self.condemned.push(suspect);
+                    self.choose_watched();
                     self.reports.push(Report::Failed { cell: suspect.0, finding: finding.to_string() });
+                }
+                alerts::Event::VotedDown { suspect, finding: Finding::Silent, by } if by == self.own => {
+                    self.doubt = Some((suspect, Instant::now()));
                 }
                 alerts::Event::VotedDown { .. } => {}
             }
@@ -237,9 +265,8 @@ impl Containing {
             let found = look.found(others);
             match found {
                 Some(agrees) => seen.push((look.suspect, look.finding, agrees)),
-                None if now.duration_since(look.since) >= LONGEST_LOOK => {
-                    seen.push((look.suspect, look.finding, false));
-                }
+                // It has seen it neither move nor hang: it does not vote.
+                None if now.duration_since(look.since) >= LONGEST_LOOK => {}
                 None => {
                     look.next = now + BETWEEN_LOOKS;
                     return true;
@@ -341,13 +368,13 @@ impl Look {
             (Ok(_), Finding::Corrupt) => return Some(others.is_corrupt(self.suspect)),
             (Ok(tick), _) => tick,
         };
-        let Some(suspicion) = &self.suspicion else {
+        let Some(suspicion) = &mut self.suspicion else {
             self.suspicion = Suspicion::of(process, tick);
             return if self.suspicion.is_some() { None } else { Some(false) };
         };
         match suspicion.look(tick) {
             Sight::Moves => Some(false),
-            Sight::Unclear => None,
+            Sight::Unclear | Sight::Anew => None,
             Sight::Hangs => Some(true),
         }
     }

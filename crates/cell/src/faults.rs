@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes;
 
 use crate::containing::Message;
+use crate::shown::Others;
 use crate::links::{CALL, COMPLETION, CONTAINMENT, HEARTBEAT, Links};
 
 /// Where a pointer leads that is corrupt. (Hive §7.4)
@@ -116,6 +117,7 @@ pub(crate) fn prepare(
     fault: &Fault,
     published: &Published,
     regions: Option<Far<RegionsShown>>,
+    others: &Others,
 ) -> Result<Prepared, String> {
     match *fault {
         Fault::AddressMap { astray, seed } => {
@@ -137,7 +139,20 @@ pub(crate) fn prepare(
             let (at, node) = all[dice.index(all.len())];
             if dice.happens(500_000) {
                 let field = at.offset() + std::mem::offset_of!(NodeShown, parent) as u64;
-                Ok(corrupt(field, at, node.parent, astray, published, &mut dice))
+                let corrupted = corrupt(field, at, node.parent, astray, published, &mut dice);
+                // The life of that cell is part of the pointer: else it would lead to one that is over, which is no fault.
+                let life = match astray {
+                    Astray::OtherCell(cell) => others.life(CellId(cell)),
+                    Astray::SameCell | Astray::ToItself => Some(published.incarnation()),
+                    Astray::OneWordOff => None,
+                };
+                Ok(match (corrupted, life) {
+                    (Prepared::Store(field, mut bytes), Some(life)) => {
+                        bytes.extend(life.0.to_le_bytes());
+                        Prepared::Store(field, bytes)
+                    }
+                    (corrupted, _) => corrupted,
+                })
             } else {
                 let field = at.offset() + std::mem::offset_of!(NodeShown, places) as u64;
                 Ok(corrupt(field, at, node.places, astray, published, &mut dice))

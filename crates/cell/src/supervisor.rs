@@ -429,7 +429,7 @@ impl Supervisor {
         let published = self.shown.published();
         let (links, endpoint) = (&mut self.links, self.group.endpoint());
         let prepared = if self.options.faults {
-            faults::prepare(fault, published, self.home.shown())
+            faults::prepare(fault, published, self.home.shown(), &self.others)
         } else {
             Err("it was not started to fail".to_owned())
         };

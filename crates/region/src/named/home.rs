@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use self::hearing::Held;
 use self::shared::Shared;
 pub use self::discarding::Discarded;
-pub use self::forking::OtherCells;
+pub use self::forking::{OtherCells, Suspect};
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::discarding::Recovering;
 use self::forking::Guilty;
@@ -200,7 +200,7 @@ fn ending_with_us(run: impl FnOnce()) {
 
 impl Home {
     /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
-    pub fn take_guilty(&self) -> Vec<u32> {
+    pub fn take_guilty(&self) -> Vec<Suspect> {
         self.office.guilty.take()
     }
 

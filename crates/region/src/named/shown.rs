@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use comb_memory::careful::{Careful, CarefulError, Source};
 use comb_memory::{Far, Full, Published, Structure};
+use comb_types::Incarnation;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{ADDRESSES, Entry};
@@ -68,8 +69,8 @@ pub fn check_regions<S: Source + ?Sized>(
 pub enum Seen {
     /// A region, and where it stands.
     Region(Far<RegionShown>, RegionShown),
-    /// A pointer to another cell's node.
-    Elsewhere(Far<NodeShown>),
+    /// A pointer to another cell's node, and to which life of that cell.
+    Elsewhere(Far<NodeShown>, Incarnation),
 }
 
 /// Walks through a list, and shows what it comes to. One that changes meanwhile breaks no rule, and may not be seen whole.
@@ -122,13 +123,16 @@ fn walk_up<S: Source + ?Sized>(
     newest: Far<NodeShown>,
     see: &mut impl FnMut(Seen),
 ) -> Result<(), CarefulError> {
-    let mut at = newest;
+    if !newest.is_none() && newest.cell() != c.cell() {
+        return Err(c.broken("what a region was when it was forked last is in its own cell"));
+    }
+    let (mut at, mut life) = (newest, 0);
     for _ in 0..MOST_NODES {
         if at.is_none() {
             return Ok(());
         }
         if at.cell() != c.cell() {
-            see(Seen::Elsewhere(at));
+            see(Seen::Elsewhere(at, Incarnation(life)));
             return Ok(());
         }
         let node = c.read(at)?;
@@ -138,7 +142,7 @@ fn walk_up<S: Source + ?Sized>(
         if let Some(last) = node.blocks.checked_sub(1) {
             c.element(node.places, usize::try_from(last).unwrap_or(usize::MAX))?;
         }
-        at = node.parent;
+        (at, life) = (node.parent, node.parent_life);
     }
     Err(c.broken("the way up from a node comes to an end"))
 }
@@ -235,6 +239,8 @@ impl Showing {
 pub struct NodeShown {
     /// Where whoever does not find a block here looks next; perhaps in another cell.
     pub parent: Far<NodeShown>,
+    /// In which life that cell is, or was: the next one has something else in the same place.
+    pub parent_life: u64,
     /// Where each block is.
     pub places: Far<PlaceShown>,
     /// How many blocks there are.
@@ -242,7 +248,7 @@ pub struct NodeShown {
 }
 
 impl Structure for NodeShown {
-    const TAG: u32 = u32::from_le_bytes(*b"node");
+    const TAG: u32 = u32::from_le_bytes(*b"nodl");
 }
 
 /// Where a node has a block.
