@@ -245,7 +245,8 @@ impl Containing {
                     // Until all have agreed on that, somebody has to look at who comes behind it.
                     self.condemned.push(suspect);
                     self.choose_watched();
-                    self.reports.push(Report::Failed { cell: suspect.0, finding: finding.to_string() });
+                    let incarnation = others.life(suspect).map_or(0, |life| life.0);
+                    self.reports.push(Report::Failed { cell: suspect.0, incarnation, finding: finding.to_string() });
                 }
                 alerts::Event::VotedDown { suspect, finding: Finding::Silent, by } if by == self.own => {
                     self.doubt = Some((suspect, Instant::now()));
@@ -387,7 +388,7 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 /// A report that belongs in the log, as people read it.
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
-        Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
+        Report::Failed { cell, finding, .. } => format!("the cells agree that cell {cell} has failed: {finding}"),
         Report::Recovered(Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions }) => {
             let names = |cells: &[u32]| {
                 let cells: Vec<String> = cells.iter().map(u32::to_string).collect();

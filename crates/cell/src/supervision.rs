@@ -37,6 +37,8 @@ pub enum Report {
     Failed {
         /// Which.
         cell: u32,
+        /// In which life, as it shows; 0: it has shown nothing to this one.
+        incarnation: u64,
         /// What speaks for it, for people.
         finding: String,
     },

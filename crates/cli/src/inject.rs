@@ -54,16 +54,16 @@ pub(crate) struct Inject {
     /// The first fault, from which the others follow [default: another one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Only faults of this kind
-    #[arg(long, value_name = "KIND", value_enum)]
-    only: Option<Kind>,
+    /// Only faults of these kinds, in turn
+    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
+    only: Vec<Kind>,
 }
 
 impl Inject {
     pub(crate) fn run(self) -> Outcome {
         clear_at_the_end()?;
-        let kinds: Vec<Kind> = self.only.map_or_else(|| Kind::all().to_vec(), |kind| vec![kind]);
-        let count = if self.full { FULL * Kind::all().len() as u64 } else { self.count };
+        let kinds = if self.only.is_empty() { Kind::all() } else { &self.only };
+        let count = if self.full { FULL * kinds.len() as u64 } else { self.count };
         let seed = self.seed.unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             u64::from(now.subsec_micros()) << 16 | now.as_secs() & 0xffff

@@ -805,7 +805,9 @@ impl Daemon {
                     observations.injected(Injected { cell, at_ns, refused });
                 }
             }
-            Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
+            Report::Failed { cell: suspect, incarnation, finding } => {
+                self.take_vote(cell, (suspect, incarnation), &finding);
+            }
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {
                 let why = format!("cell {cell}, the recovery master, finds it fit");
@@ -823,10 +825,11 @@ impl Daemon {
 
     /// A cell knows that most cells find another one failed. What most of them say is so; a single one is not believed, unless the agent
     /// sees it as well.
-    fn take_vote(&mut self, by: u32, suspect: u32, finding: &str) {
+    fn take_vote(&mut self, by: u32, (suspect, incarnation): (u32, u64), finding: &str) {
         let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
         let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
-        if cell.running.is_none() {
+        // What was found of a life says nothing about the next.
+        if cell.running.is_none() || ![0, cell.incarnation].contains(&incarnation) {
             return;
         }
         cell.found_failed_by.insert(by);

@@ -202,7 +202,13 @@ fn go_through(comb: &Arc<Comb>, plan: &mut Plan, number: u64, course: &mut Cours
         judge_cells(plan, &died, course);
         judge_spanning(&mut spanning, plan, &died, course);
         judge_smalls(&smalls, &died, course);
-        (measure(&seen, &died, course), died.iter().any(|&cell| plan.spread.depends_on(cell)))
+        let measured = measure(&seen, &died, course);
+        // What a cell has that is out of its mind cannot be read even while it lives.
+        let mut harmful = died;
+        if matches!(plan.kind, Kind::PointerMap | Kind::PointerTree | Kind::WildShown) {
+            harmful.extend(&plan.victims);
+        }
+        (measured, harmful.iter().any(|&cell| plan.spread.depends_on(cell)))
     });
     let may_fail = measured.as_ref().map_or(true, |(_, may_fail)| *may_fail);
     judge_end(spanning.end(comb), may_fail, course);

@@ -53,7 +53,14 @@ impl InjectProgram {
             Program::Compute { seed } => println!("{:016x}", content::computed(seed)),
             Program::Fill { region, seed } => fill(&region, seed)?,
             Program::Check { regions } => check(&regions)?,
-            Program::Span { region, seed, pause_us } => span(&region, seed, Duration::from_micros(pause_us))?,
+            Program::Span { region, seed, pause_us } => {
+                let task = Task::join()?;
+                if let Err(failure) = span(&task, &region, seed, Duration::from_micros(pause_us)) {
+                    eprintln!("comb: {failure}");
+                    // Whoever gives a task up in good order waits for the others, and these wait at a barrier.
+                    std::process::exit(1);
+                }
+            }
             Program::Wild { region, seed, pages, without_right } => wild(&region, seed, pages, without_right)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -109,8 +116,7 @@ fn check_region(region: &Region, seed: u64) -> Result<(), Failure> {
 }
 
 /// Each round reads pages that nobody has read before, as long as there are any, and stores what the others find in the next.
-fn span(name: &str, seed: u64, pause: Duration) -> Result<(), Failure> {
-    let task = Task::join()?;
+fn span(task: &Task, name: &str, seed: u64, pause: Duration) -> Result<(), Failure> {
     let (rank, count) = (task.rank() as usize, task.count() as usize);
     let is_over = Arc::new(AtomicBool::new(false));
     if rank == 0 {
@@ -120,7 +126,7 @@ fn span(name: &str, seed: u64, pause: Duration) -> Result<(), Failure> {
             over.store(true, Ordering::Relaxed);
         });
     }
-    let region = attach(&task, name, false)?;
+    let region = attach(task, name, false)?;
     let words = words(&region);
     let pages = words.len() / content::WORDS;
     let mut found = [0; content::WORDS];

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use super::{Books, Office};
 use super::shared::Shared;
 use crate::named::door::Ask;
-use crate::named::shown::{MOST_BLOCKS, MOST_NODES, NodeShown, PlaceShown};
+use crate::named::shown::{MOST_BLOCKS, MOST_NODES, NodeShown, PlaceShown, check_slot};
 
 /// A block that is put aside in the very moment is somewhere else the next.
 const TRIES: usize = 16;
@@ -157,6 +157,9 @@ impl Nodes for Ways<'_> {
             }
             let element = usize::try_from(block).unwrap_or(usize::MAX);
             let PlaceShown(place) = c.element(node.places, element)?;
+            if let Some(slot) = PlaceShown(place).slot() {
+                check_slot(c, far, &node, slot)?;
+            }
             Ok((place != PlaceShown::NOT_HERE.0).then_some(Place(place)))
         })
     }
@@ -332,6 +335,7 @@ impl Forks {
             at += written as u64;
         }
         node.slots += 1;
+        published.update(node.shown, |shown| shown.slots = node.slots);
         let element = usize::try_from(block).expect("fewer than can be shown");
         published.update_element(node.places, element, |place| *place = PlaceShown::aside(slot));
         Ok(())
@@ -361,7 +365,7 @@ impl Forks {
         let full = |error: comb_memory::Full| error.to_string();
         let aside = rustix::fs::memfd_create("comb-aside", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
         let places = published.allocate_array(&places).map_err(full)?;
-        let shown = published.allocate(NodeShown { parent: above, parent_life: life.0, places, blocks });
+        let shown = published.allocate(NodeShown { parent: above, parent_life: life.0, places, blocks, slots: 0 });
         let shown = shown.inspect_err(|_| published.free(places)).map_err(full)?;
         if let Some(node) = self.nodes.get_mut(&above.offset()) {
             *node.children.entry(shown.cell().0).or_default() += 1;
