@@ -7,7 +7,7 @@ use comb_containment::To;
 use comb_containment::alerts::{self, Alerts, Finding};
 use comb_containment::recovery::{self, Recovery, Step};
 use comb_membership::View;
-use comb_region::named::home::{Discarded, Home};
+use comb_region::named::home::{Discarded, Home, Suspect};
 use comb_types::{CellId, Incarnation, Time};
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,17 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 const BETWEEN_STEPS: Duration = Duration::from_micros(200);
 /// From one walk through all that the watched cell shows to the next: what is corrupt there is not so for longer.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(25);
+/// A barrier is passed within some milliseconds. What was said to a cell that there was no channel to is said again after this.
+const BETWEEN_REPEATS: Duration = Duration::from_millis(20);
+/// A cell that stood still and went on may do so again: whoever was voted down for it waits for longer than any pause is, so long.
+const DOUBT: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A look that has not come to an end by then finds nothing.
 const LONGEST_LOOK: Duration = Duration::from_millis(15);
 
 /// What cells say to each other about failures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Message {
+pub(crate) enum Message {
     Alert(alerts::Message),
     Recovery(recovery::Message),
 }
@@ -57,8 +62,13 @@ pub(crate) struct Containing {
     next_watch: Instant,
     next_sweep: Instant,
     suspicion: Option<Suspicion>,
+    /// Of whom this cell was wrong when it said that it hangs, and when that was.
+    doubt: Option<(CellId, Instant)>,
+    /// On whom there was a verdict in this view.
+    condemned: Vec<CellId>,
     looks: Vec<Look>,
     entered_ns: Option<u64>,
+    next_repeat: Instant,
     /// The step of recovery that is being taken, and since when.
     under_way: Option<(Instant, recovery::Event)>,
     /// What fencing and discarding have taken so far.
@@ -80,8 +90,11 @@ impl Containing {
             next_watch: Instant::now(),
             next_sweep: Instant::now(),
             suspicion: None,
+            doubt: None,
+            condemned: Vec::new(),
             looks: Vec::new(),
             entered_ns: None,
+            next_repeat: Instant::now(),
             under_way: None,
             fenced: Duration::ZERO,
             discarded: Discarded::default(),
@@ -103,22 +116,29 @@ impl Containing {
         let known = self.gone.len();
         self.gone.extend(lost);
         self.alerts.living(self.now(), &self.living);
-        // What a view begins that only lets a cell in is no recovery that anybody waits for.
-        if self.gone.len() > known {
+        self.recovery.view(view.epoch.0, &living);
+        if self.recovery.has_dead() {
             self.entered_ns.get_or_insert_with(monotonic_ns);
         }
-        self.recovery.view(view.epoch.0, &living);
         // Steps begin anew, but what is over is over.
         self.under_way =
             self.under_way.take().filter(|(_, event)| matches!(event, recovery::Event::Resumed { .. }));
-        self.watched = watch::watched_by(self.own, &self.living);
-        self.suspicion = None;
+        self.condemned.clear();
+        self.choose_watched();
         self.looks.retain(|look| self.living.contains(&look.suspect));
     }
 
     /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
     pub(crate) fn is_recovering(&self) -> bool {
         self.entered_ns.is_some()
+    }
+
+    /// The next in the ring of those on whom there is no verdict.
+    fn choose_watched(&mut self) {
+        let sound: Vec<CellId> =
+            self.living.iter().copied().filter(|cell| !self.condemned.contains(cell)).collect();
+        self.watched = watch::watched_by(self.own, &sound);
+        self.suspicion = None;
     }
 
     /// What another cell says of failures. `Err`: it cannot be, in words.
@@ -134,11 +154,6 @@ impl Containing {
                 self.recovery.handle(from, reached).map_err(|error| error.to_string())
             }
         }
-    }
-
-    /// There is a channel to a cell from now on.
-    pub(crate) fn linked(&mut self, cell: CellId) {
-        self.recovery.linked(cell);
     }
 
     /// Calls to these had no answer in time.
@@ -161,6 +176,7 @@ impl Containing {
         // A cell that is not under suspicion is looked at with each tick.
         let watch = self.suspicion.as_ref().map(|_| self.next_watch);
         let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
+        let step = step.into_iter().chain(self.recovery.is_recovering().then_some(self.next_repeat));
         looks.chain(alerts).chain(watch).chain(step).min()
     }
 
@@ -173,15 +189,22 @@ impl Containing {
         if now >= self.next_watch {
             self.watch(others);
         }
-        for cell in home.take_guilty().into_iter().map(CellId) {
+        for Suspect { cell, is_gone } in home.take_guilty() {
+            let cell = CellId(cell);
             let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
-            self.hint(cell, finding.unwrap_or(Finding::Corrupt));
+            if let Some(finding) = finding.or((!is_gone).then_some(Finding::Corrupt)) {
+                self.hint(cell, finding);
+            }
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {
             self.alerts.handle_timeout(self.now());
         }
         self.take_alerts(others);
         self.go_on_looking(others, now);
+        if now >= self.next_repeat {
+            self.next_repeat = now + BETWEEN_REPEATS;
+            self.recovery.repeat();
+        }
         self.recover(home);
     }
 
@@ -209,16 +232,19 @@ impl Containing {
                 return Err(Finding::Corrupt);
             }
         }
-        let Some(suspicion) = &self.suspicion else {
+        let Some(suspicion) = &mut self.suspicion else {
             self.suspicion = Suspicion::of(process, tick);
             if self.suspicion.is_some() {
                 self.next_watch = Instant::now() + BETWEEN_LOOKS;
             }
             return Ok(());
         };
+        let is_in_doubt = self.doubt.is_some_and(|(of, since)| of == cell && since.elapsed() < DOUBT);
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
-            Sight::Unclear => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            Sight::Unclear | Sight::Anew => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            // It may go on in a moment, as it did before.
+            Sight::Hangs if is_in_doubt && suspicion.lasts() < LONGEST_PAUSE => {}
             Sight::Hangs => {
                 self.suspicion = None;
                 return Err(Finding::Silent);
@@ -237,7 +263,14 @@ impl Containing {
                     self.go_on_looking(others, now);
                 }
                 alerts::Event::Verdict { suspect, finding } => {
-                    self.reports.push(Report::Failed { cell: suspect.0, finding: finding.to_string() });
+                    // Until all have agreed on that, somebody has to look at who comes behind it.
+                    self.condemned.push(suspect);
+                    self.choose_watched();
+                    let incarnation = others.life(suspect).map_or(0, |life| life.0);
+                    self.reports.push(Report::Failed { cell: suspect.0, incarnation, finding: finding.to_string() });
+                }
+                alerts::Event::VotedDown { suspect, finding: Finding::Silent, by } if by == self.own => {
+                    self.doubt = Some((suspect, Instant::now()));
                 }
                 alerts::Event::VotedDown { .. } => {}
             }
@@ -254,9 +287,8 @@ impl Containing {
             let found = look.found(others);
             match found {
                 Some(agrees) => seen.push((look.suspect, look.finding, agrees)),
-                None if now.duration_since(look.since) >= LONGEST_LOOK => {
-                    seen.push((look.suspect, look.finding, false));
-                }
+                // It has seen it neither move nor hang: it does not vote.
+                None if now.duration_since(look.since) >= LONGEST_LOOK => {}
                 None => {
                     look.next = now + BETWEEN_LOOKS;
                     return true;
@@ -364,13 +396,13 @@ impl Look {
             (Ok(_), Finding::Corrupt) => return Some(others.is_corrupt(self.suspect)),
             (Ok(tick), _) => tick,
         };
-        let Some(suspicion) = &self.suspicion else {
+        let Some(suspicion) = &mut self.suspicion else {
             self.suspicion = Suspicion::of(process, tick);
             return if self.suspicion.is_some() { None } else { Some(false) };
         };
         match suspicion.look(tick) {
             Sight::Moves => Some(false),
-            Sight::Unclear => None,
+            Sight::Unclear | Sight::Anew => None,
             Sight::Hangs => Some(true),
         }
     }
@@ -383,7 +415,7 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 /// A report that belongs in the log, as people read it.
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
-        Report::Failed { cell, finding } => format!("the cells agree that cell {cell} has failed: {finding}"),
+        Report::Failed { cell, finding, .. } => format!("the cells agree that cell {cell} has failed: {finding}"),
         Report::Recovered(Recovered {
             epoch,
             dead,

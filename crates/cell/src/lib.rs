@@ -7,11 +7,12 @@
 //! [`shown`] is what it lets all others read of it, [`hints`] what it is told from outside how to use what it has; it need not listen.
 //!
 //! [`supervision`] is what a cell and its agent say to each other, [`supervisor`] is the process, [`notice`] measures,
-//! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share.
+//! [`journal`] writes lines to the log, [`clock`] reads the clock that all processes of a host share, [`faults`] makes a cell fail as it is told.
 
 pub mod calls;
 pub mod clock;
 mod containing;
+pub mod faults;
 mod heartbeat;
 pub mod heeding;
 pub mod hints;

@@ -90,6 +90,7 @@ impl Links {
 
     /// Takes in what has come, and sends what is ready.
     pub fn poll(&mut self) {
+        self.finish_openings();
         loop {
             let outcome = self.active.poll();
             self.meet_newcomers();
@@ -244,6 +245,13 @@ impl Links {
         if let Some((cell, address)) = self.cells.remove(&channel) {
             self.active.state_mut().forget(channel, &cause);
             self.news.push(News::Ended { cell, address, cause, at_ns: monotonic_ns() });
+        }
+    }
+
+    /// Sends what no cell in its right mind sends. (Hive §7.4)
+    pub(crate) fn send_garbage(&mut self, to: CellId, kind: u8, bytes: &[u8]) {
+        if let Some(channel) = self.channel(to) {
+            self.active.send_garbage(channel, kind, bytes);
         }
     }
 

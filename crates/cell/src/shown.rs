@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comb_containment::alerts::Finding;
-use comb_memory::careful::{Careful, CarefulError, Peer, careful};
+use comb_memory::careful::{Careful, CarefulError, Peer, Source, careful};
 use comb_memory::{Far, Full, PublishError, Published, Structure};
 use comb_region::named::home::OtherCells;
 use comb_region::named::shown::{NodeShown, RegionsShown, Seen, walk};
@@ -273,6 +273,11 @@ impl Others {
         self.known().remove(&cell);
     }
 
+    /// In which life a cell is.
+    pub(crate) fn life(&self, cell: CellId) -> Option<Incarnation> {
+        self.of(cell).map(|other| other.shown.incarnation())
+    }
+
     /// What a cell shows; none if it has shown nothing yet.
     pub fn face(&self, cell: CellId) -> Option<Result<Face, CarefulError>> {
         self.of(cell).map(|other| face_of(&other.shown))
@@ -308,23 +313,28 @@ impl Others {
             let face = c.read(c.root::<Face>()?)?;
             c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
             let see = |seen| {
-                if let Seen::Elsewhere(node) = seen {
-                    elsewhere.push(node);
+                if let Seen::Elsewhere(node, life) = seen {
+                    elsewhere.push((node, life));
                 }
             };
             if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
         });
         // A pointer that leads astray is the fault of whoever has it.
-        let swept =
-            swept.and_then(|()| elsewhere.into_iter().try_for_each(|node| self.check_node(cell, node)));
+        let swept = swept.and_then(|()| elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life)));
         match swept {
             Err(error) if is_suspicious(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn check_node(&self, holder: CellId, node: Far<NodeShown>) -> Result<(), CarefulError> {
-        match self.read(node.cell(), |c| c.read(node)) {
+    /// A pointer to what another life of its cell has says nothing about who has it: that one is over, or has not been seen here yet.
+    fn check_node(&self, holder: CellId, node: Far<NodeShown>, life: Incarnation) -> Result<(), CarefulError> {
+        let Some(to) = self.of(node.cell()) else { return Ok(()) };
+        let now = to.shown.incarnation();
+        if life == Incarnation(0) {
+            return Err(CarefulError::Broken { cell: holder, rule: "a pointer to another cell leads to a life of it" });
+        }
+        match (life == now).then_some(to).map(|to| careful(&*to.shown, |c| c.read(node))) {
             Some(Err(
                 CarefulError::WrongTag { .. }
                 | CarefulError::Misaligned { .. }
@@ -387,7 +397,7 @@ pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) 
     if others.is_corrupt(cell) {
         return true;
     }
-    let Some(suspicion) = Suspicion::of(process, first) else { return false };
+    let Some(mut suspicion) = Suspicion::of(process, first) else { return false };
     std::thread::sleep(Duration::from_millis(3));
     moved(&others).is_none_or(|moved| suspicion.look(moved) == Sight::Hangs)
 }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Fault;
+
 /// From a cell to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Report {
@@ -35,6 +37,8 @@ pub enum Report {
     Failed {
         /// Which.
         cell: u32,
+        /// In which life, as it shows; 0: it has shown nothing to this one.
+        incarnation: u64,
         /// What speaks for it, for people.
         finding: String,
     },
@@ -49,6 +53,13 @@ pub enum Report {
     Policy {
         /// Which life of it.
         incarnation: u64,
+    },
+    /// It is about to fail as it was told, or cannot.
+    Injected {
+        /// When, on `CLOCK_MONOTONIC`.
+        at_ns: u64,
+        /// Why it cannot.
+        refused: Option<String>,
     },
     /// Now and then: still here.
     Alive {
@@ -116,6 +127,8 @@ pub enum Order {
         /// All of them.
         tasks: Vec<TaskHere>,
     },
+    /// Fail so. Only cells that were started for it do.
+    Inject(Fault),
     /// Close everything and end.
     End,
 }

@@ -22,6 +22,7 @@ use crate::clock::{monotonic_ns, span};
 use crate::containing::Containing;
 use crate::heeding::{Ears, Heeding};
 use crate::journal;
+use crate::faults::{self, Fault, Means};
 use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
@@ -61,6 +62,8 @@ pub struct CellOptions {
     pub beginning: Beginning,
     /// Bytes of page frames that it may have; none: all that the host has.
     pub most_bytes: Option<u64>,
+    /// Whether it fails when it is told to: see [`crate::faults`].
+    pub faults: bool,
 }
 
 /// How a cell comes to be one of the cells.
@@ -370,7 +373,6 @@ impl Supervisor {
                 News::Linked(cell) => {
                     self.notices.channel_opened(cell.0);
                     self.ends.lives(cell);
-                    self.containing.linked(cell);
                     self.unsettled.insert(cell);
                 }
                 News::Ended { cell, address, cause, at_ns } => {
@@ -509,9 +511,27 @@ impl Supervisor {
                     }
                 }
                 Word::Order(Order::Tasks { tasks }, _) => self.heeding.tasks(tasks, &self.shown),
+                Word::Order(Order::Inject(fault), _) => self.inject(&fault),
             }
         }
         false
+    }
+
+    /// Fails, as it is told.
+    fn inject(&mut self, fault: &Fault) {
+        let published = self.shown.published();
+        let (links, endpoint) = (&mut self.links, self.group.endpoint());
+        let prepared = if self.options.faults {
+            faults::prepare(fault, published, self.home.shown(), &self.others)
+        } else {
+            Err("it was not started to fail".to_owned())
+        };
+        let (at_ns, refused) = (monotonic_ns(), prepared.as_ref().err().cloned());
+        self.superior.report(Report::Injected { at_ns, refused });
+        if let Ok(prepared) = prepared {
+            journal::write(&self.who, format_args!("fails as it is told: {fault:?}"));
+            faults::commit(prepared, &mut Means { published, links, group: endpoint });
+        }
     }
 
     fn see(&mut self, cell: CellId, incarnation: u64, process: u32, files: Vec<OwnedFd>) {

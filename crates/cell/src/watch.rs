@@ -7,9 +7,12 @@
 //! | what the thread did between the two looks | |
 //! |---|---|
 //! | it is stopped, or gone | it hangs |
-//! | it slept, and its alarm is long over | it hangs: somebody who should wake it does not |
+//! | it slept, and its alarm is long over, and so did all other threads of the cell | it hangs: somebody who should wake it does not |
+//! | it slept, and another thread of the cell did not | nothing is known: it may wait for that one, and that one for a core |
 //! | it had a core for long, and did not come round | it hangs |
-//! | it waited for a core, or had one only for a moment | it is slow, and nobody is the worse for it |
+//! | it waited for a core, or had one only for a moment | nothing is known: look again, and say nothing meanwhile |
+//!
+//! Only a word that moves shows that a cell does. Whoever has not seen that has nothing to say against those who found that it hangs.
 
 use std::time::Duration;
 
@@ -36,22 +39,33 @@ struct Thread {
 impl Thread {
     /// Of the first thread of a process; none if that is gone.
     fn of(process: u32) -> Option<Self> {
-        let stat = std::fs::read(format!("/proc/{process}/task/{process}/stat")).ok()?;
-        // Behind the name, which may contain anything.
-        let state = stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2))?;
+        let state = state_of(process, &process.to_string())?;
         let times = std::fs::read_to_string(format!("/proc/{process}/task/{process}/schedstat")).ok()?;
         let ran_ns = times.split_whitespace().next()?.parse().ok()?;
-        Some(Self { state: *state, ran_ns })
+        Some(Self { state, ran_ns })
     }
+}
+
+fn state_of(process: u32, thread: &str) -> Option<u8> {
+    let stat = std::fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    // Behind the name, which may contain anything.
+    stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2)).copied()
+}
+
+/// Whether all threads of a process sleep.
+fn all_sleep(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| state_of(process, thread.file_name().to_str()?)).all(|state| state == b'S')
 }
 
 /// What comes of a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sight {
-    /// It moves, or would if it had a core.
     Moves,
     /// Look again after a moment.
     Unclear,
+    /// Look again after a moment, and compare with this look.
+    Anew,
     Hangs,
 }
 
@@ -73,17 +87,32 @@ impl Suspicion {
     }
 
     /// Looks again; the cell shows such a tick now.
-    pub(crate) fn look(&self, tick_ns: u64) -> Sight {
+    pub(crate) fn look(&mut self, tick_ns: u64) -> Sight {
         let now = monotonic_ns();
         if tick_ns != self.tick_ns {
             return Sight::Moves;
         }
         let second = Thread::of(self.process);
-        judge(self.first, second, Duration::from_nanos(now - self.looked_ns))
+        let others_sleep = || all_sleep(self.process);
+        let sight = judge(self.first, second, Duration::from_nanos(now - self.looked_ns), others_sleep);
+        if sight == Sight::Anew {
+            (self.first, self.looked_ns) = (second, now);
+        }
+        sight
+    }
+
+    /// For how long the cell has not moved.
+    pub(crate) fn lasts(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.tick_ns))
     }
 }
 
-fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Sight {
+fn judge(
+    first: Option<Thread>,
+    second: Option<Thread>,
+    between: Duration,
+    others_sleep: impl FnOnce() -> bool,
+) -> Sight {
     let (Some(first), Some(second)) = (first, second) else { return Sight::Hangs };
     let ran = Duration::from_nanos(second.ran_ns.saturating_sub(first.ran_ns));
     match second.state {
@@ -91,11 +120,11 @@ fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Si
         _ if ran >= LONGEST_TURN => Sight::Hangs,
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
         // Its alarm would have made it runnable.
-        b'S' if first.state == b'S' && ran.is_zero() => Sight::Hangs,
-        // It has a core all the time, and time enough was not over yet.
-        b'R' if ran * 2 >= between => Sight::Unclear,
-        // It waits: for a core, or for memory from a disk.
-        _ => Sight::Moves,
+        b'S' if first.state == b'S' && ran.is_zero() => if others_sleep() { Sight::Hangs } else { Sight::Unclear },
+        // It had something to do, and may have the rest of it before it.
+        b'S' => Sight::Anew,
+        // It has a core, or waits for one, or for memory from a disk. On a busy machine it has little of it, and that adds up.
+        _ => Sight::Unclear,
     }
 }
 
@@ -116,6 +145,10 @@ mod tests {
 
     const LONG: Duration = Duration::from_millis(4);
 
+    fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Sight {
+        super::judge(first, second, between, || true)
+    }
+
     fn thread(state: u8, ran_ms: u64) -> Option<Thread> {
         Some(Thread { state, ran_ns: ran_ms * 1_000_000 })
     }
@@ -132,11 +165,28 @@ mod tests {
     #[test]
     fn one_that_waits_for_a_core_does_not_hang_however_long_it_takes() {
         for between in [LONG, Duration::from_secs(3)] {
-            assert_eq!(judge(thread(b'R', 10), thread(b'R', 10), between), Sight::Moves);
-            assert_eq!(judge(thread(b'S', 10), thread(b'R', 10), between), Sight::Moves);
-            assert_eq!(judge(thread(b'D', 10), thread(b'D', 10), between), Sight::Moves);
+            assert_eq!(judge(thread(b'R', 10), thread(b'R', 10), between), Sight::Unclear);
+            assert_eq!(judge(thread(b'S', 10), thread(b'R', 10), between), Sight::Unclear);
+            assert_eq!(judge(thread(b'D', 10), thread(b'D', 10), between), Sight::Unclear);
         }
-        assert_eq!(judge(thread(b'S', 10), thread(b'S', 11), LONG), Sight::Moves, "it had something to do");
+        assert_eq!(judge(thread(b'S', 10), thread(b'S', 11), LONG), Sight::Anew, "it had something to do");
+    }
+
+    /// A cell that looped on a machine with many others had a core for less than half of the time between any two looks, and was taken for one that moves: its
+    /// watcher, who saw more of it, was voted down twice and ended for that.
+    #[test]
+    fn one_that_loops_is_found_however_little_of_a_core_it_has() {
+        let looks = [(11, 4), (12, 8), (13, 12)];
+        let sights = looks.map(|(ran, ms)| judge(thread(b'R', 10), thread(b'R', ran), Duration::from_millis(ms)));
+        assert_eq!(sights, [Sight::Unclear, Sight::Unclear, Sight::Hangs]);
+    }
+
+    /// A cell's loop waited for a lock, and who had it waited for a core: three others found that it hangs.
+    #[test]
+    fn one_that_waits_for_another_of_its_threads_does_not_hang() {
+        let asleep = thread(b'S', 10);
+        assert_eq!(super::judge(asleep, asleep, LONG, || false), Sight::Unclear);
+        assert!(!all_sleep(std::process::id()), "this one is at work");
     }
 
     #[test]
@@ -157,7 +207,7 @@ mod tests {
     #[test]
     fn a_fresh_tick_is_not_suspect_and_our_own_thread_is_seen() {
         assert!(Suspicion::of(std::process::id(), monotonic_ns()).is_none());
-        let old = Suspicion::of(std::process::id(), 1).expect("old");
+        let mut old = Suspicion::of(std::process::id(), 1).expect("old");
         assert!(old.first.is_some());
         assert_eq!(old.look(2), Sight::Moves);
     }

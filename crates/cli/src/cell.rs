@@ -48,6 +48,8 @@ enum CellCommand {
         coming_in_to: Vec<u32>,
         #[arg(long)]
         memory: Option<u64>,
+        #[arg(long)]
+        faults: bool,
     },
 }
 
@@ -61,7 +63,7 @@ impl Cell {
         match self.command {
             CellCommand::Kill { cell, hold } => kill(&directory, cell, hold),
             CellCommand::Start { cell } => start(&directory, cell),
-            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory } => {
+            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
                 } else {
@@ -75,6 +77,7 @@ impl Cell {
                     cgroup,
                     beginning,
                     most_bytes: memory,
+                    faults,
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.

@@ -25,14 +25,18 @@ pub(crate) struct Host {
     /// Bytes of page frames that each cell may have.
     #[arg(long)]
     memory: Option<u64>,
+    /// Have cells fail when they are told to.
+    #[arg(long, hide = true)]
+    faults: bool,
 }
 
 impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Self { cells, end_with_stdin, limits, memory } = self;
+        let Self { cells, end_with_stdin, limits, memory, faults } = self;
         let limits = limits.unwrap_or_default();
-        let options = daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory };
+        let options =
+            daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults };
         daemon::run(&options, || {
             println!("{READY}");
             // Whoever waited for that word must not wait for more.

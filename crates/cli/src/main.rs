@@ -7,6 +7,7 @@ mod doctor;
 mod down;
 mod failure;
 mod host;
+mod inject;
 mod log;
 mod ps;
 mod region;
@@ -73,6 +74,10 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     /// Run the protocols in a seeded world, with faults
     Sim(sim::Sim),
+    /// Make cells fail in every way there is, and see whether the others carry on
+    Inject(inject::Inject),
+    #[command(hide = true)]
+    InjectProgram(inject::InjectProgram),
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
@@ -96,6 +101,8 @@ fn main() -> ExitCode {
             Command::Bench(bench) => bench.run(),
             Command::Reproduce(reproduce) => reproduce.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Inject(inject) => inject.run(),
+            Command::InjectProgram(program) => program.run(),
             Command::BenchSide(side) => side.run(),
             Command::Host(host) => host.run(),
             Command::Run(run) => run.run(),

@@ -200,19 +200,22 @@ impl Recovery {
                 return Err(PeerError::TooEarly(from));
             }
         }
+        if epoch == self.epoch && self.phase == Phase::Resumed && self.has_said(Barrier::Second) {
+            // All were at the second barrier: it has said so before, and has not heard us.
+            self.transmits.push_back((To::One(from), Message::Reached { epoch, barrier: Barrier::Second }));
+        }
         // The last word counts, not the greatest: that could be one for all time, and the next life's words would be in vain.
         self.reached.insert((from, barrier), epoch);
         self.go_on();
         Ok(())
     }
 
-    /// There is a way to a cell from now on. What was said before did not come there: it is said once more.
-    pub fn linked(&mut self, cell: CellId) {
-        for barrier in [Barrier::First, Barrier::Second] {
-            if self.epoch > 0 && self.reached.get(&(self.own, barrier)) == Some(&self.epoch) {
-                let reached = Message::Reached { epoch: self.epoch, barrier };
-                self.transmits.push_back((To::One(cell), reached));
-            }
+    /// Says again how far this cell is in the round that is under way. To be called now and then as long as [`Recovery::is_recovering`]: what was
+    /// said to a cell that there was no channel to, it has not heard. Whoever has gone on says so to who says the same thing again.
+    pub fn repeat(&mut self) {
+        let said = [Barrier::Second, Barrier::First].into_iter().find(|&barrier| self.has_said(barrier));
+        if let Some(barrier) = said.filter(|_| self.is_recovering()) {
+            self.transmits.push_back((To::Others, Message::Reached { epoch: self.epoch, barrier }));
         }
     }
 
@@ -224,6 +227,11 @@ impl Recovery {
     /// What is to be done.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Whether anybody has died whose end this cell has not recovered from.
+    pub fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
     }
 
     /// Whether a round is under way.
@@ -258,6 +266,10 @@ impl Recovery {
 
     fn is_complete(&self, barrier: Barrier) -> bool {
         self.living.keys().all(|&cell| self.has_reached(cell, barrier))
+    }
+
+    fn has_said(&self, barrier: Barrier) -> bool {
+        self.reached.get(&(self.own, barrier)) == Some(&self.epoch)
     }
 
     fn has_reached(&self, cell: CellId, barrier: Barrier) -> bool {

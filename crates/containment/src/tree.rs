@@ -11,13 +11,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
 
-use comb_types::CellId;
+use comb_types::{CellId, Incarnation};
 
 /// A node, wherever it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Far {
     /// In which cell.
     pub cell: CellId,
+    /// In which life of that: what the next one has in the same place is something else.
+    pub life: Incarnation,
     /// Where in it, as the cell counts.
     pub offset: u64,
 }
@@ -112,6 +114,7 @@ pub fn lookup<N: Nodes>(
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tree {
     cell: CellId,
+    life: Incarnation,
     nodes: BTreeMap<u64, Node>,
     next: u64,
 }
@@ -164,9 +167,9 @@ pub struct Ended {
 }
 
 impl Tree {
-    /// A cell without nodes.
-    pub fn new(cell: CellId) -> Self {
-        Self { cell, nodes: BTreeMap::new(), next: 0 }
+    /// A cell without nodes, in one of its lives.
+    pub fn new(cell: CellId, life: Incarnation) -> Self {
+        Self { cell, life, nodes: BTreeMap::new(), next: 0 }
     }
 
     /// The leaf of a process that was not forked.
@@ -219,7 +222,7 @@ impl Tree {
         let is_above =
             |node: &Node| node.children.as_ref().is_some_and(|children| children.contains_key(&cell));
         let above = self.nodes.iter().filter(|(_, node)| is_above(node)).map(|(&offset, _)| offset);
-        let above: Vec<Far> = above.map(|offset| Far { cell: self.cell, offset }).collect();
+        let above: Vec<Far> = above.map(|offset| Far { cell: self.cell, life: self.life, offset }).collect();
         let mut all = Vec::new();
         for at in above {
             while self.count(at, cell) > 0 {
@@ -253,11 +256,12 @@ impl Tree {
         let offset = self.next;
         self.next += 1;
         self.nodes.insert(offset, Node { parent, pages: BTreeMap::new(), children: None });
-        Far { cell: self.cell, offset }
+        Far { cell: self.cell, life: self.life, offset }
     }
 
     fn local(&self, at: Far) -> Result<&Node, TreeError> {
-        let node = if at.cell == self.cell { self.nodes.get(&at.offset) } else { None };
+        let is_ours = (at.cell, at.life) == (self.cell, self.life);
+        let node = if is_ours { self.nodes.get(&at.offset) } else { None };
         node.ok_or(TreeError::NoNode(at))
     }
 
@@ -340,8 +344,10 @@ mod tests {
     /// Enough for what is forked here.
     const DEEP: usize = 200;
 
+    const LIFE: Incarnation = Incarnation(1);
+
     fn far(cell: u32, offset: u64) -> Far {
-        Far { cell: CellId(cell), offset }
+        Far { cell: CellId(cell), life: LIFE, offset }
     }
 
     /// What some cells say of their nodes.
@@ -372,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_child_sees_what_was_stored_before_the_fork_and_no_more() {
-        let mut tree = Tree::new(CellId(0));
+        let mut tree = Tree::new(CellId(0), LIFE);
         let before = tree.root();
         tree.store(before, 1, Place(10)).unwrap();
         let (parent, child) = tree.split(before).unwrap();
@@ -391,7 +397,7 @@ mod tests {
 
     #[test]
     fn nodes_go_when_nobody_below_them_is_left_wherever_that_is() {
-        let (mut here, mut there) = (Tree::new(CellId(0)), Tree::new(CellId(1)));
+        let (mut here, mut there) = (Tree::new(CellId(0), LIFE), Tree::new(CellId(1), LIFE));
         let root = here.root();
         here.store(root, 1, Place(10)).unwrap();
         let parent = here.fork(root, CellId(1)).unwrap();
@@ -418,7 +424,7 @@ mod tests {
         // The child's cell is dead instead.
         assert_eq!(heir.dead(CellId(1)), []);
         assert_eq!(heir.end(parent).unwrap().freed.len(), 2, "the leaf, and the root that only it needed");
-        let mut heir = Tree::new(CellId(0));
+        let mut heir = Tree::new(CellId(0), LIFE);
         let root = heir.root();
         let parent = heir.fork(root, CellId(1)).unwrap();
         heir.end(parent).unwrap();
@@ -480,7 +486,7 @@ mod tests {
         /// The same as if each fork copied all pages. When all processes have ended, nothing is left.
         #[test]
         fn as_if_each_fork_copied_everything(acts in prop::collection::vec((0_u32..8, any::<prop::sample::Index>(), 0_u32..3, 0_u64..6), 0..120)) {
-            let mut forest = Forest((0..3).map(|cell| Tree::new(CellId(cell))).collect());
+            let mut forest = Forest((0..3).map(|cell| Tree::new(CellId(cell), LIFE)).collect());
             let first = forest.0[0].root();
             let mut processes: Vec<(Far, BTreeMap<u64, Place>)> = vec![(first, BTreeMap::new())];
             let mut next_place = 0;

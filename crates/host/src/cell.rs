@@ -41,6 +41,10 @@ pub(crate) struct Cell {
     pub(crate) found_failed_by: BTreeSet<u32>,
     /// Somebody wants it down: it is not started by itself.
     pub(crate) is_held: bool,
+    /// The others have recovered from its end, and it has not ended yet: it can be started again as soon as it has.
+    pub(crate) is_fit: bool,
+    /// Since when it has been down, if nobody has looked at that yet.
+    pub(crate) down_since: Option<Instant>,
     /// What it shows to the other cells.
     pub(crate) shown: Option<Shown>,
     /// It is to be started as soon as its place is fit for that: since when, and why.
@@ -71,6 +75,7 @@ impl Running {
         cgroup: Option<Cgroup>,
         beginning: &Beginning,
         memory_bytes: Option<u64>,
+        faults: bool,
     ) -> std::io::Result<Self> {
         // Not by its path: the program may have been replaced by a newer build since.
         let mut command = Command::new("/proc/self/exe");
@@ -87,6 +92,9 @@ impl Running {
         }
         if let Some(bytes) = memory_bytes {
             command.arg("--memory").arg(bytes.to_string());
+        }
+        if faults {
+            command.arg("--faults");
         }
         command.env("COMB_RUNTIME_DIR", directory.path());
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
@@ -155,6 +163,8 @@ impl Cell {
             failing: None,
             found_failed_by: BTreeSet::new(),
             is_held: false,
+            is_fit: false,
+            down_since: None,
             shown: None,
             awaits_restart: None,
             begun: Vec::new(),
@@ -166,6 +176,9 @@ impl Cell {
         let mut cell = Self::new(state.cell);
         cell.incarnation = state.incarnation;
         cell.ended.clone_from(&state.ended);
+        cell.is_held = state.is_held;
+        // Who should have said that it can be started again may have said so to nobody.
+        cell.down_since = Some(Instant::now());
         if let Some(name) = state.process {
             cell.pid = name.pid;
             cell.running = Running::adopt(name, cgroup);
@@ -184,6 +197,7 @@ impl Cell {
             incarnation,
             process: self.running.as_ref().map(|running| running.name),
             ended: self.ended.clone(),
+            is_held: self.is_held,
         }
     }
 
@@ -214,6 +228,7 @@ impl Cell {
         self.connection = None;
         self.linked.clear();
         self.ended = Some(how.clone());
+        self.down_since = Some(Instant::now());
         Some(how)
     }
 
@@ -296,7 +311,7 @@ mod tests {
     #[test]
     fn a_cell_whose_process_is_gone_is_restored_as_ended() {
         let process = Some(ProcessName { pid: std::process::id(), start_ticks: 1 });
-        let state = CellState { cell: 3, incarnation: 2, process, ended: None };
+        let state = CellState { cell: 3, incarnation: 2, process, ended: None, is_held: false };
         let cell = Cell::restore(&state, None);
         assert!(cell.running.is_none());
         assert!(matches!(cell.status(&[]).state, CellCondition::Ended(how) if how.contains("no agent")));

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use comb_cell::shown::Heeded;
 use comb_cell::supervision::Recovered;
+use comb_cell::faults::Fault;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeDirectory;
+use crate::observations::Observations;
 use crate::tasks::{Seat, TaskRecord, Wanted};
 
 /// The longest that a reply may take: the agent gives up waiting for cells long before.
@@ -53,6 +55,15 @@ pub enum Request {
     },
     /// What have cells said of recoveries, lately?
     Recoveries,
+    /// Have a cell fail. Refused by an agent that was not started for that.
+    Inject {
+        /// Which.
+        cell: u32,
+        /// How.
+        fault: Fault,
+    },
+    /// What has been seen of failures lately? Refused as above.
+    Observe,
     /// End all cells and the agent; answered when everything is gone.
     Down,
 }
@@ -95,6 +106,10 @@ pub enum Reply {
     TaskTold,
     /// The last [`MOST_RECOVERIES`], each with the cell that says so.
     Recoveries(Vec<(u32, Recovered)>),
+    /// The cell was told.
+    Injecting,
+    /// What there was to see.
+    Observed(Observations),
     /// Everything is down.
     Down(Down),
     /// Not done, or not as asked. A sentence for people.

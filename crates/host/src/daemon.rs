@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use comb_cell::Beginning;
 use comb_cell::clock::{monotonic_ns, span};
+use comb_cell::faults::Fault;
 use comb_cell::heeding;
 use comb_cell::hints::{MOST_TASKS as MOST_TASKS_TOLD, POLICY};
 use comb_cell::journal;
@@ -24,6 +25,7 @@ use crate::cell::{Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::keeping::Keeping;
+use crate::observations::{Injected, Observations};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
@@ -41,6 +43,11 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// A place that is not fit for another life of its cell by then is so for longer.
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(10);
 const BETWEEN_DIAGNOSES: Duration = Duration::from_millis(20);
+const NO_FAULTS: &str =
+    "this agent was not started to have cells fail: only `comb inject` does that, with cells of its own";
+
+/// The recovery master says within some milliseconds that a cell can be started again. It may have ended itself, though, or not know of all who have.
+const WORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
@@ -64,6 +71,8 @@ pub struct Options {
     pub limits: Limits,
     /// Bytes of page frames that each cell may have; none: as many as the host has.
     pub memory_bytes: Option<u64>,
+    /// Whether its cells are told to fail: for those who inject faults, and nobody else.
+    pub faults: bool,
 }
 
 /// Why an agent could not start or go on.
@@ -257,6 +266,8 @@ struct Daemon {
     waxing: Waxing,
     /// The last, each with the cell that says so.
     recoveries: VecDeque<(u32, Recovered)>,
+    /// None: no cell is ever told to fail.
+    observations: Option<Observations>,
     ending: Option<Ending>,
 }
 
@@ -301,6 +312,7 @@ impl Daemon {
             waits: Vec::new(),
             waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             recoveries: VecDeque::new(),
+            observations: options.faults.then(Observations::default),
             ending: None,
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
@@ -340,6 +352,9 @@ impl Daemon {
     fn take_over(&mut self, previous: &State) -> Result<(), Errno> {
         self.cgroup = previous.cgroup.clone().map(Cgroup::at);
         self.memory_bytes = previous.memory_bytes;
+        if previous.faults {
+            self.observations.get_or_insert_default();
+        }
         for state in &previous.cells {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
@@ -366,7 +381,8 @@ impl Daemon {
         let spawned = self
             .cgroup_of(number)
             .and_then(|cgroup| {
-                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, self.memory_bytes)
+                let (memory, faults) = (self.memory_bytes, self.observations.is_some());
+                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, memory, faults)
             })
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
@@ -395,6 +411,7 @@ impl Daemon {
             cells: self.cells.iter().map(Cell::state).collect(),
             policy: self.waxing.incarnation,
             memory_bytes: self.memory_bytes,
+            faults: self.observations.is_some(),
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -437,6 +454,7 @@ impl Daemon {
             self.answer_waits();
             self.start_policy();
             self.drop_the_silent();
+            self.restart_the_forgotten();
             if self.is_over() {
                 return self.finish();
             }
@@ -450,8 +468,9 @@ impl Daemon {
         let waiting = self.cells.iter().filter(|cell| cell.awaits_restart.is_some());
         let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
         let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
+        let down = self.cells.iter().filter_map(|cell| cell.down_since).map(|since| since + WORD_LIMIT);
         let waits = self.waits.iter().map(Wait::deadline);
-        waits.chain(waiting).chain(ending).chain(pauses).chain(silent).chain(policy).min()
+        waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
     /// Since when whoever has been silent longest has been so.
@@ -563,6 +582,11 @@ impl Daemon {
             Request::AwaitUp => Ok(Awaited::Up),
             Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
             Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
+            Request::Inject { cell, fault } => Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting)),
+            Request::Observe => Err(match &self.observations {
+                Some(observations) => Reply::Observed(observations.clone()),
+                None => Reply::Refused(NO_FAULTS.to_owned()),
+            }),
             Request::Place(wanted) => return self.place(connection, wanted),
             Request::Resume(record) => return self.resume(connection, record),
             Request::Tasks => {
@@ -618,6 +642,17 @@ impl Daemon {
             noticed: Vec::new(),
             recovered: Vec::new(),
         })
+    }
+
+    /// A cell is to fail.
+    fn inject(&mut self, number: u32, fault: Fault) -> Result<(), String> {
+        if self.observations.is_none() {
+            return Err(NO_FAULTS.to_owned());
+        }
+        let connection = self.cells[self.index_of(number)?].connection;
+        let known = connection.and_then(|connection| self.cell_connections.get_mut(&connection));
+        known.ok_or_else(|| format!("cell {number} is not up"))?.tell(&Order::Inject(fault));
+        Ok(())
     }
 
     fn start_again(&mut self, number: u32) -> Result<Awaited, String> {
@@ -770,7 +805,14 @@ impl Daemon {
                     Some(Shown::of(file).map_err(|error| format!("what it shows is no file: {error}"))?);
                 self.tell_of_what_shows(cell);
             }
-            Report::Failed { cell: suspect, finding } => self.take_vote(cell, suspect, &finding),
+            Report::Injected { at_ns, refused } => {
+                if let Some(observations) = &mut self.observations {
+                    observations.injected(Injected { cell, at_ns, refused });
+                }
+            }
+            Report::Failed { cell: suspect, incarnation, finding } => {
+                self.take_vote(cell, (suspect, incarnation), &finding);
+            }
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {
                 let why = format!("cell {cell}, the recovery master, finds it fit");
@@ -838,6 +880,9 @@ impl Daemon {
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();
+        if self.cells[index].is_fit {
+            self.restart(number, "the others have recovered from its end already");
+        }
         self.restart_if_none_is_left();
     }
 

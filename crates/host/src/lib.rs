@@ -9,6 +9,7 @@ mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
+pub mod observations;
 pub mod keeping;
 pub mod process;
 pub mod remains;

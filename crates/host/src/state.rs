@@ -26,6 +26,9 @@ pub struct State {
     /// Bytes of page frames that each cell may have, if that was said.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// Whether cells are told to fail.
+    #[serde(default)]
+    pub faults: bool,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.
@@ -60,6 +63,9 @@ pub struct CellState {
     pub process: Option<ProcessName>,
     /// How it ended.
     pub ended: Option<String>,
+    /// Whether somebody wants it down.
+    #[serde(default)]
+    pub is_held: bool,
 }
 
 /// Reads what the last agent wrote. `None`: there was none, or its file makes no sense.

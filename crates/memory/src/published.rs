@@ -217,6 +217,23 @@ impl Published {
         self.change_record(far.offset(), at - far.offset(), value.as_bytes());
     }
 
+    /// Stores as a thread does that is out of its mind: to any bytes, whatever stands there. What is beyond the end is not stored. For those who inject
+    /// faults (Hive §7.4).
+    #[cfg(feature = "faults")]
+    pub fn corrupt(&self, offset: u64, bytes: &[u8]) {
+        let there = self.mapping.bytes();
+        if offset < there {
+            let room = index(there - offset).min(bytes.len());
+            self.store(offset, &bytes[..room]);
+        }
+    }
+
+    /// Behind this there was never anything.
+    #[cfg(feature = "faults")]
+    pub fn used_bytes(&self) -> u64 {
+        self.room().used()
+    }
+
     /// A thread that panicked while it had this had not begun to store anything.
     fn room(&self) -> MutexGuard<'_, Room> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)

@@ -141,6 +141,38 @@ fn what_a_life_says_does_not_outlive_it() {
     assert_eq!(recovery.held_up_by().1, [ME]);
 }
 
+/// A cell came in whose channels were not there yet: what the others said of the round was said to nobody, and all of them waited for ever.
+#[test]
+fn what_was_said_to_nobody_is_said_again() {
+    let (mut one, mut two) = (Recovery::new(CellId(1)), Recovery::new(CellId(2)));
+    for recovery in [&mut one, &mut two] {
+        recovery.view(1, &cells(&[1, 2]));
+        recovery.done(1, Step::CutOff);
+        // Lost, all of it.
+        forget_said(recovery);
+    }
+    let say = |from: &mut Recovery, number: u32, to: &mut Recovery| {
+        for message in sent(from) {
+            to.handle(CellId(number), message).unwrap();
+        }
+    };
+    one.repeat();
+    say(&mut one, 1, &mut two);
+    two.done(1, Step::Discard);
+    say(&mut two, 2, &mut one);
+    // The first has not heard that the second was at the first barrier, but that it is at the second.
+    one.done(1, Step::Discard);
+    assert!(!one.is_recovering() && two.is_recovering());
+    forget_said(&mut one);
+    one.repeat();
+    assert!(sent(&mut one).is_empty(), "whoever has gone on says nothing by itself");
+    two.repeat();
+    say(&mut two, 2, &mut one);
+    say(&mut one, 1, &mut two);
+    assert!(!two.is_recovering());
+    assert!(sent(&mut two).is_empty(), "and it ends there");
+}
+
 #[test]
 fn what_a_peer_may_not_say_is_refused_and_changes_nothing() {
     let mut recovery = settled();
@@ -180,18 +212,4 @@ proptest! {
         prop_assert_eq!(recovery.phase, Phase::AtFirst);
         recovery.handle(CellId(2), at(Barrier::First, 3)).unwrap();
     }
-}
-
-/// A cell that came in heard nothing of a barrier that others had reached before there was a way to it, and waited there until the next view.
-#[test]
-fn who_could_not_be_reached_is_told_as_soon_as_it_can() {
-    let mut recovery = settled();
-    recovery.view(2, &cells(&[0, 1, 2, 3]));
-    recovery.linked(CellId(3));
-    assert_eq!(sent(&mut recovery), [], "nothing is reached yet");
-    recovery.done(2, Step::CutOff);
-    forget_said(&mut recovery);
-    recovery.linked(CellId(3));
-    assert_eq!(recovery.poll_transmit(), Some((To::One(CellId(3)), at(Barrier::First, 2))));
-    assert_eq!(recovery.poll_transmit(), None);
 }

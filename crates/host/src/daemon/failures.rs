@@ -5,10 +5,11 @@ use super::*;
 impl Daemon {
     /// A cell knows that most cells find another one failed. What most of them say is so; a single one is not believed, unless the agent
     /// sees it as well.
-    pub(super) fn take_vote(&mut self, by: u32, suspect: u32, finding: &str) {
+    pub(super) fn take_vote(&mut self, by: u32, (suspect, incarnation): (u32, u64), finding: &str) {
         let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
         let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
-        if cell.running.is_none() {
+        // What was found of a life says nothing about the next.
+        if cell.running.is_none() || ![0, cell.incarnation].contains(&incarnation) {
             return;
         }
         cell.found_failed_by.insert(by);
@@ -35,6 +36,9 @@ impl Daemon {
         }
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
+        }
+        if let Some(observations) = &mut self.observations {
+            observations.recovered(by, recovered);
         }
         let mut recovered = recovered.clone();
         recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
@@ -80,14 +84,25 @@ impl Daemon {
     /// The recovery master has found nothing that speaks against it.
     pub(super) fn restart(&mut self, which: u32, why: &str) {
         let Ok(index) = self.index_of(which) else { return };
+        // Others may see its end before it is told to us.
+        self.look_for_end(which);
         let cell = &mut self.cells[index];
-        if cell.running.is_some() || cell.is_held || self.ending.is_some() {
+        cell.down_since = None;
+        if cell.running.is_some() {
+            // It takes long to end. That it is to is known here.
+            cell.is_fit = cell.killed_at_ns.is_some();
+            return;
+        }
+        if cell.is_held || self.ending.is_some() {
             return;
         }
         let stays_down = |why: &str| {
             say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
         };
-        if let Err(why) = cell.may_start_again(Instant::now()) {
+        // Where they are told to fail, that they fail often says nothing.
+        if let Err(why) = cell.may_start_again(Instant::now())
+            && self.observations.is_none()
+        {
             return stays_down(&why);
         }
         if let Err(found) = self.diagnose(which) {
@@ -102,5 +117,13 @@ impl Daemon {
         }
         say(format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);
+    }
+
+    /// Nobody has said that they can be started again.
+    pub(super) fn restart_the_forgotten(&mut self) {
+        let now = Instant::now();
+        let is_forgotten = |cell: &&Cell| cell.down_since.is_some_and(|since| now >= since + WORD_LIMIT);
+        let forgotten: Vec<u32> = self.cells.iter().filter(is_forgotten).map(|cell| cell.number).collect();
+        forgotten.into_iter().for_each(|cell| self.restart(cell, "no recovery master has said anything of it"));
     }
 }

@@ -70,6 +70,12 @@ impl Room {
         self.taken.get(&content).map(|taken| taken.tag_word)
     }
 
+    /// Behind this there was never a record.
+    #[cfg(feature = "faults")]
+    pub(super) fn used(&self) -> u64 {
+        self.next
+    }
+
     /// The place of a record has none any more.
     pub(super) fn give_back(&mut self, content: u64) {
         if let Some(taken) = self.taken.remove(&content) {

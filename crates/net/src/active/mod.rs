@@ -377,6 +377,15 @@ impl<S> ActiveMessages<S> {
         Ok(())
     }
 
+    /// Sends bytes as a peer does that is out of its mind: of any kind, to whoever is there. What finds no room is lost. For those who inject faults
+    /// (Hive §7.4).
+    #[cfg(feature = "faults")]
+    pub fn send_garbage(&mut self, channel: ChannelKey, kind: u8, bytes: &[u8]) {
+        if let Err(PostError::Ended(ended)) = self.peers.endpoint.post(channel, kind, bytes) {
+            self.peers.ended.push_back(ended);
+        }
+    }
+
     // ── receiving ──
 
     /// Handles every message that has come, and says how many. `Err`: one channel ended, which is said once; the

@@ -79,6 +79,11 @@ impl RuntimeDirectory {
         Self::choose(std::env::var_os("COMB_RUNTIME_DIR"), std::env::var_os("XDG_RUNTIME_DIR"), uid)
     }
 
+    /// The one with this path, whatever the environment says.
+    pub fn at(path: impl Into<PathBuf>) -> Result<Self, DirectoryError> {
+        Self::choose(Some(path.into().into_os_string()), None, 0)
+    }
+
     fn choose(
         ours: Option<std::ffi::OsString>,
         xdg: Option<std::ffi::OsString>,

@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use comb_containment::tree;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
@@ -69,10 +70,12 @@ pub(crate) enum Knock {
     /// Of another home: it wants to read what a node has.
     Node {
         node: u64,
+        life: u64,
     },
     /// Of another home: a child is no more.
     ForkEnded {
         node: u64,
+        life: u64,
         cell: u32,
     },
     /// Of another home: it wants page frames for a region.
@@ -258,8 +261,8 @@ impl Ask {
     }
 
     /// By what a node is read.
-    pub(crate) fn node(&self, node: u64) -> Result<Vec<OwnedFd>, AskError> {
-        match self.ask(&Knock::Node { node }, &[])? {
+    pub(crate) fn node(&self, node: tree::Far) -> Result<Vec<OwnedFd>, AskError> {
+        match self.ask(&Knock::Node { node: node.offset, life: node.life.0 }, &[])? {
             (Answer::Node, files) => Ok(files),
             _ => Err(self.strange()),
         }
@@ -284,8 +287,8 @@ impl Ask {
     }
 
     /// A child of a node is no more.
-    pub(crate) fn fork_ended(&self, node: u64, cell: u32) -> Result<(), AskError> {
-        self.ask(&Knock::ForkEnded { node, cell }, &[]).map(drop)
+    pub(crate) fn fork_ended(&self, node: tree::Far, cell: u32) -> Result<(), AskError> {
+        self.ask(&Knock::ForkEnded { node: node.offset, life: node.life.0, cell }, &[]).map(drop)
     }
 
     /// What the cell's regions are doing.

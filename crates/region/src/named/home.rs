@@ -16,7 +16,7 @@ pub use self::discarding::Discarded;
 use self::discarding::Recovering;
 pub(crate) use self::discarding::{DISCARDED, REMOVED};
 use self::forking::Guilty;
-pub use self::forking::OtherCells;
+pub use self::forking::{OtherCells, Suspect};
 use self::hearing::Held;
 use self::loaning::Loans;
 pub use self::reclaiming::{ClockHand, HomeMemory};
@@ -226,7 +226,7 @@ impl Home {
     }
 
     /// Cells of which something was read, since the last time, that cannot be: a reason to suspect them.
-    pub fn take_guilty(&self) -> Vec<u32> {
+    pub fn take_guilty(&self) -> Vec<Suspect> {
         self.office.guilty.take()
     }
 

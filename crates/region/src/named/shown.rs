@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use comb_memory::careful::{Careful, CarefulError, Source};
 use comb_memory::{Far, Full, Published, Structure};
+use comb_types::Incarnation;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{ADDRESSES, Entry};
@@ -18,6 +19,9 @@ pub const MOST_SHOWN: u32 = 4096;
 pub const MOST_NODES: usize = 64;
 /// A region with more blocks than that has too many places to show.
 pub const MOST_BLOCKS: u64 = 1 << 20;
+
+/// Of a node with more than that, a walk looks at the last place alone.
+const MOST_PLACES_WALKED: u64 = 4096;
 
 /// The list's beginning.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -68,8 +72,8 @@ pub fn check_regions<S: Source + ?Sized>(
 pub enum Seen {
     /// A region, and where it stands.
     Region(Far<RegionShown>, RegionShown),
-    /// A pointer to another cell's node.
-    Elsewhere(Far<NodeShown>),
+    /// A pointer to another cell's node, and to which life of that cell.
+    Elsewhere(Far<NodeShown>, Incarnation),
 }
 
 /// Walks through a list, and shows what it comes to. One that changes meanwhile breaks no rule, and may not be seen whole.
@@ -122,25 +126,60 @@ fn walk_up<S: Source + ?Sized>(
     newest: Far<NodeShown>,
     see: &mut impl FnMut(Seen),
 ) -> Result<(), CarefulError> {
-    let mut at = newest;
+    if !newest.is_none() && newest.cell() != c.cell() {
+        return Err(c.broken("what a region was when it was forked last is in its own cell"));
+    }
+    let (mut at, mut life) = (newest, 0);
     for _ in 0..MOST_NODES {
         if at.is_none() {
             return Ok(());
         }
         if at.cell() != c.cell() {
-            see(Seen::Elsewhere(at));
+            see(Seen::Elsewhere(at, Incarnation(life)));
             return Ok(());
         }
         let node = c.read(at)?;
         if node.blocks > MOST_BLOCKS {
             return Err(c.broken("a node has no more blocks than it may have"));
         }
-        if let Some(last) = node.blocks.checked_sub(1) {
-            c.element(node.places, usize::try_from(last).unwrap_or(usize::MAX))?;
+        if node.blocks <= MOST_PLACES_WALKED {
+            check_places(c, at, &node)?;
+        } else {
+            c.element(node.places, usize::try_from(node.blocks - 1).unwrap_or(usize::MAX))?;
         }
-        at = node.parent;
+        (at, life) = (node.parent, node.parent_life);
     }
     Err(c.broken("the way up from a node comes to an end"))
+}
+
+/// Each place is one.
+fn check_places<S: Source + ?Sized>(
+    c: &Careful<'_, S>,
+    at: Far<NodeShown>,
+    node: &NodeShown,
+) -> Result<(), CarefulError> {
+    let places = c.array(node.places, usize::try_from(node.blocks).unwrap_or(usize::MAX))?;
+    if places.len() as u64 != node.blocks {
+        return Err(c.broken("a node has a place for each block"));
+    }
+    match places.into_iter().filter_map(PlaceShown::slot).max() {
+        Some(last) => check_slot(c, at, node, last),
+        None => Ok(()),
+    }
+}
+
+/// What a place says was put aside, was. `node`: what the node was before, or after, the place was read.
+pub(super) fn check_slot<S: Source + ?Sized>(
+    c: &Careful<'_, S>,
+    at: Far<NodeShown>,
+    node: &NodeShown,
+    slot: u64,
+) -> Result<(), CarefulError> {
+    // It may have grown meanwhile.
+    if slot < node.slots || slot < c.read(at)?.slots {
+        return Ok(());
+    }
+    Err(c.broken("a block that was put aside is one of those that were"))
 }
 
 /// The home's side: keeps the list.
@@ -236,14 +275,18 @@ impl Showing {
 pub struct NodeShown {
     /// Where whoever does not find a block here looks next; perhaps in another cell.
     pub parent: Far<NodeShown>,
+    /// In which life that cell is, or was: the next one has something else in the same place.
+    pub parent_life: u64,
     /// Where each block is.
     pub places: Far<PlaceShown>,
     /// How many blocks there are.
     pub blocks: u64,
+    /// How many of them were put aside. It grows before a place says so.
+    pub slots: u64,
 }
 
 impl Structure for NodeShown {
-    const TAG: u32 = u32::from_le_bytes(*b"node");
+    const TAG: u32 = u32::from_le_bytes(*b"nodl");
 }
 
 /// Where a node has a block.
@@ -269,5 +312,74 @@ impl PlaceShown {
     /// The how manieth it is of those that were put aside.
     pub const fn slot(self) -> Option<u64> {
         self.0.checked_sub(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comb_memory::careful::careful;
+    use comb_types::CellId;
+
+    use super::*;
+
+    const OWN: CellId = CellId(1);
+
+    /// What a home shows that has one region, of three blocks, which was forked once from another cell's.
+    struct Scene {
+        published: Published,
+        list: Far<RegionsShown>,
+        region: Far<RegionShown>,
+        node: Far<NodeShown>,
+        places: Far<PlaceShown>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let published = Published::create(OWN, Incarnation(7), 1 << 20).unwrap();
+            let places = [PlaceShown::NOT_HERE, PlaceShown::IN_FRAMES, PlaceShown::aside(1)];
+            let places = published.allocate_array(&places).unwrap();
+            let parent = Far::alleged(CellId(2), 4112);
+            let node = NodeShown { parent, parent_life: 3, places, blocks: 3, slots: 2 };
+            let node = published.allocate(node).unwrap();
+            let (begins, bytes, generation) = (ADDRESSES.start, 3 * 4096, 1);
+            let region = RegionShown { next: Far::NONE, begins, bytes, generation, newest: node };
+            let region = published.allocate(region).unwrap();
+            let list = published.allocate(RegionsShown { first: region, count: 1, version: 2 }).unwrap();
+            Self { published, list, region, node, places }
+        }
+
+        fn walk(&self) -> Result<Vec<Seen>, CarefulError> {
+            let mut all = Vec::new();
+            careful(&self.published, |c| walk(c, self.list, |seen| all.push(seen)))?;
+            Ok(all)
+        }
+    }
+
+    /// What a pointer meant that led to a life of a cell that is over was looked for in the next one, and not found: whoever had it was ended for that.
+    #[test]
+    fn a_pointer_to_another_cell_says_to_which_life_of_it() {
+        let scene = Scene::new();
+        let all = scene.walk().unwrap();
+        let [Seen::Elsewhere(node, life), Seen::Region(region, _)] = all[..] else { panic!("{all:?}") };
+        assert_eq!((node.cell(), node.offset(), life), (CellId(2), 4112, Incarnation(3)));
+        assert_eq!(region, scene.region);
+    }
+
+    #[test]
+    fn the_newest_node_of_a_region_is_in_its_own_cell() {
+        let scene = Scene::new();
+        scene.published.update(scene.region, |region| region.newest = Far::alleged(CellId(2), 4112));
+        assert!(matches!(scene.walk(), Err(CarefulError::Broken { cell: OWN, .. })));
+    }
+
+    /// A store to anywhere hit a place of a node: children read zeros where there had been nothing.
+    #[test]
+    fn no_place_leads_beyond_what_was_put_aside() {
+        let scene = Scene::new();
+        let set = |slot| scene.published.update_element(scene.places, 2, |place| *place = PlaceShown::aside(slot));
+        set(2);
+        assert!(matches!(scene.walk(), Err(CarefulError::Broken { cell: OWN, .. })));
+        scene.published.update(scene.node, |node| node.slots = 3);
+        assert!(scene.walk().is_ok(), "it was put aside meanwhile");
     }
 }

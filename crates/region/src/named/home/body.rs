@@ -141,8 +141,7 @@ impl Body {
             }
             Err(error) => {
                 eprintln!("comb: block {block} is lost: {error}");
-                self.lost
-                    .insert(block, error.guilty().map_or(Loss::Nowhere, |cell| Loss::Home(CellId(cell))));
+                self.lost.insert(block, Loss::Home(CellId(error.suspect().cell)));
             }
         }
     }

@@ -17,6 +17,7 @@ use rustix::net::sockopt::Timeout;
 
 use comb_containment::{CellId, tree};
 use comb_memory::Published;
+use comb_types::Incarnation;
 
 use super::body::Attachment;
 use super::forking::{Ancestors, NodeFiles, OtherCells};
@@ -132,15 +133,17 @@ impl Guest<'_> {
                 Answer::Saved { number, pages }
             }
             Knock::Fork { name, cell } => return self.fork(who, &name, cell),
-            Knock::Node { node } => {
+            Knock::Node { node, life } => {
                 of_a_cell(who)?;
+                self.is_of_this(life)?;
                 let books = self.office.books();
                 let mut regions = books.regions.values().filter(|region| region.body.forks.has(node));
                 let body = &regions.next().ok_or("there is no such node")?.body;
                 return Ok((Answer::Node, body.forks.files(node, body.exports.file_to_read())?));
             }
-            Knock::ForkEnded { node, cell } => {
+            Knock::ForkEnded { node, life, cell } => {
                 of_a_cell(who)?;
+                self.is_of_this(life)?;
                 let was_there = self.office.books().with_nodes(|books| {
                     let mut forks = books.regions.values_mut().map(|region| &mut region.body.forks);
                     forks.any(|forks| forks.child_ended(node, cell, false))
@@ -162,6 +165,12 @@ impl Guest<'_> {
             }
         };
         Ok((answer, Vec::new()))
+    }
+
+    /// Whoever speaks of a node of an earlier life does not mean what is in its place now.
+    fn is_of_this(&self, life: u64) -> Result<(), String> {
+        let is_ours = life == self.office.options.incarnation;
+        if is_ours { Ok(()) } else { Err("there is no such node any more".to_owned()) }
     }
 
     /// Another home is to have a child of a region.
@@ -198,8 +207,8 @@ impl Guest<'_> {
         let (door, entry) = Ask::about(&options.runtime, name).map_err(|error| error.to_string())?;
         allow_by(&entry, who, false)?;
         let (entry, node, files) = door.fork(name, options.cell).map_err(|error| error.to_string())?;
-        let cell = entry.cell;
-        let gathered = self.gather(tree::Far { cell: CellId(cell), offset: node }, files, published, others);
+        let node = tree::Far { cell: CellId(entry.cell), life: Incarnation(entry.incarnation), offset: node };
+        let gathered = self.gather(node, files, published, others);
         gathered.map(|ancestors| (entry, ancestors)).inspect_err(|_| {
             let _ = door.fork_ended(node, options.cell);
         })
@@ -217,8 +226,7 @@ impl Guest<'_> {
         let mut ancestors = Ancestors::new(node, published, others, self.office.guilty.clone());
         ancestors.files.insert(node, NodeFiles::of(files).ok_or_else(strange)?);
         for above in ancestors.chain().map_err(|error| error.to_string())?.into_iter().skip(1) {
-            let files =
-                Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above.offset));
+            let files = Ask::at(&self.office.options.runtime, above.cell.0).and_then(|door| door.node(above));
             let files = files.map_err(|error| error.to_string())?;
             ancestors.files.insert(above, NodeFiles::of(files).ok_or_else(strange)?);
         }

@@ -22,13 +22,14 @@ use comb_containment::CellId;
 use comb_containment::tree::{self, Found, LookupError, NodeHead, Nodes, Place};
 use comb_memory::careful::{Careful, CarefulError, Peer, Source, careful};
 use comb_memory::{Far, Published};
+use comb_types::Incarnation;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::shared::Shared;
 use super::{Books, Office};
 use crate::named::door::Ask;
-use crate::named::shown::{MOST_BLOCKS, MOST_NODES, NodeShown, PlaceShown};
+use crate::named::shown::{MOST_BLOCKS, MOST_NODES, NodeShown, PlaceShown, check_slot};
 
 /// A block that is put aside in the very moment is somewhere else the next.
 const TRIES: usize = 16;
@@ -65,14 +66,17 @@ pub(super) enum NotFound {
 }
 
 impl NotFound {
-    /// The cell that is to blame.
-    pub(super) fn guilty(&self) -> Option<u32> {
-        match self {
-            Self::Lookup(LookupError::Unreadable { at, .. }) => Some(at.cell.0),
-            Self::Astray { holder, .. } => Some(holder.0),
-            Self::Lookup(LookupError::Loop { guilty } | LookupError::TooDeep { guilty }) => Some(guilty.0),
-            Self::NoFiles(at) | Self::Restless(at) | Self::System(at, _) => Some(at.cell.0),
-        }
+    /// The cell to look at.
+    pub(super) fn suspect(&self) -> Suspect {
+        let (cell, is_gone) = match self {
+            Self::Lookup(LookupError::Unreadable { at, source }) => {
+                (at.cell, matches!(source, CarefulError::BusError { .. } | CarefulError::CutOff { .. }))
+            }
+            Self::Astray { holder, .. } => (*holder, false),
+            Self::Lookup(LookupError::Loop { guilty } | LookupError::TooDeep { guilty }) => (*guilty, false),
+            Self::NoFiles(at) | Self::Restless(at) | Self::System(at, _) => (at.cell, false),
+        };
+        Suspect { cell: cell.0, is_gone }
     }
 }
 
@@ -87,13 +91,22 @@ pub(super) struct Ancestors {
     guilty: Guilty,
 }
 
+/// A cell of which something was read that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Suspect {
+    /// Which.
+    pub cell: u32,
+    /// There was nothing to be read any more. That may be so of a life that is over, and says nothing about the next.
+    pub is_gone: bool,
+}
+
 /// Cells of which something was read that cannot be, until somebody takes that in. Not under the home's lock: whoever watches over cells never waits for
 /// what a home does.
 #[derive(Clone, Default)]
-pub(super) struct Guilty(Arc<Mutex<Vec<u32>>>);
+pub(super) struct Guilty(Arc<Mutex<Vec<Suspect>>>);
 
 impl Guilty {
-    fn cells(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn cells(&self) -> MutexGuard<'_, Vec<Suspect>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +114,7 @@ impl Guilty {
         !self.cells().is_empty()
     }
 
-    pub(super) fn take(&self) -> Vec<u32> {
+    pub(super) fn take(&self) -> Vec<Suspect> {
         std::mem::take(&mut *self.cells())
     }
 }
@@ -119,10 +132,14 @@ impl Ways<'_> {
         section: impl Fn(&Careful<'_, dyn Source + '_>, Far<NodeShown>) -> Result<R, CarefulError>,
     ) -> Result<R, CarefulError> {
         let far = Far::alleged(at.cell, at.offset);
+        let gone = CarefulError::CutOff { cell: at.cell };
         if at.cell == self.own.cell() {
+            if at.life != self.own.incarnation() {
+                return Err(gone);
+            }
             return careful(self.own as &dyn Source, |c| section(c, far));
         }
-        let peer = self.others.peer(at.cell).ok_or(CarefulError::CutOff { cell: at.cell })?;
+        let peer = self.others.peer(at.cell).filter(|peer| peer.incarnation() == at.life).ok_or(gone)?;
         careful(&*peer as &dyn Source, |c| section(c, far))
     }
 }
@@ -132,9 +149,9 @@ impl Nodes for Ways<'_> {
 
     fn node(&self, at: tree::Far) -> Result<NodeHead, CarefulError> {
         self.read(at, |c, far| {
-            let parent = c.read(far)?.parent;
-            let parent =
-                (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), offset: parent.offset() });
+            let NodeShown { parent, parent_life, .. } = c.read(far)?;
+            let life = Incarnation(parent_life);
+            let parent = (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), life, offset: parent.offset() });
             Ok(NodeHead { parent })
         })
     }
@@ -147,6 +164,9 @@ impl Nodes for Ways<'_> {
             }
             let element = usize::try_from(block).unwrap_or(usize::MAX);
             let PlaceShown(place) = c.element(node.places, element)?;
+            if let Some(slot) = PlaceShown(place).slot() {
+                check_slot(c, far, &node, slot)?;
+            }
             Ok((place != PlaceShown::NOT_HERE.0).then_some(Place(place)))
         })
     }
@@ -196,7 +216,7 @@ impl Ancestors {
         let found = self.look(block, bytes).map_err(|error| self.whose(error));
         if let Err(error) = &found {
             self.looked.remove(&block);
-            self.guilty.cells().extend(error.guilty());
+            self.guilty.cells().push(error.suspect());
         }
         found
     }
@@ -325,6 +345,7 @@ impl Forks {
             at += written as u64;
         }
         node.slots += 1;
+        published.update(node.shown, |shown| shown.slots = node.slots);
         let element = usize::try_from(block).expect("fewer than can be shown");
         published.update_element(node.places, element, |place| *place = PlaceShown::aside(slot));
         Ok(())
@@ -342,10 +363,10 @@ impl Forks {
         if blocks > MOST_BLOCKS {
             return Err(format!("it has more than {MOST_BLOCKS} blocks: make it of larger ones (--block)"));
         }
-        let above = match (self.order.last().map(|newest| &self.nodes[newest]), parent) {
-            (Some(node), _) => node.shown,
-            (None, Some(parent)) => Far::alleged(parent.cell, parent.offset),
-            (None, None) => Far::NONE,
+        let (above, life) = match (self.order.last().map(|newest| &self.nodes[newest]), parent) {
+            (Some(node), _) => (node.shown, published.incarnation()),
+            (None, Some(parent)) => (Far::alleged(parent.cell, parent.offset), parent.life),
+            (None, None) => (Far::NONE, Incarnation(0)),
         };
         let mut places = vec![PlaceShown::NOT_HERE; usize::try_from(blocks).expect("few")];
         for &block in &self.since {
@@ -355,7 +376,7 @@ impl Forks {
         let aside =
             rustix::fs::memfd_create("comb-aside", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
         let places = published.allocate_array(&places).map_err(full)?;
-        let shown = published.allocate(NodeShown { parent: above, places, blocks });
+        let shown = published.allocate(NodeShown { parent: above, parent_life: life.0, places, blocks, slots: 0 });
         let shown = shown.inspect_err(|_| published.free(places)).map_err(full)?;
         if let Some(node) = self.nodes.get_mut(&above.offset()) {
             *node.children.entry(shown.cell().0).or_default() += 1;
@@ -470,9 +491,8 @@ impl Books {
 impl Office {
     /// A child is no more, or never was: its parent's home is told, if it is there.
     pub(super) fn leave_parent(&self, ancestors: &Ancestors) {
-        let tree::Far { cell, offset } = ancestors.parent;
-        let _ = Ask::at(&self.options.runtime, cell.0)
-            .and_then(|door| door.fork_ended(offset, self.options.cell));
+        let parent = ancestors.parent;
+        let _ = Ask::at(&self.options.runtime, parent.cell.0).and_then(|door| door.fork_ended(parent, self.options.cell));
     }
 }
 
