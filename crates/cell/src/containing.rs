@@ -112,9 +112,7 @@ impl Containing {
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
         let before = std::mem::take(&mut self.living);
         self.living = living.iter().map(|&(cell, _)| cell).collect();
-        let lost = before.into_iter().filter(|cell| !self.living.contains(cell));
-        let known = self.gone.len();
-        self.gone.extend(lost);
+        self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
         self.alerts.living(self.now(), &self.living);
         self.recovery.view(view.epoch.0, &living);
         if self.recovery.has_dead() {
@@ -267,7 +265,11 @@ impl Containing {
                     self.condemned.push(suspect);
                     self.choose_watched();
                     let incarnation = others.life(suspect).map_or(0, |life| life.0);
-                    self.reports.push(Report::Failed { cell: suspect.0, incarnation, finding: finding.to_string() });
+                    self.reports.push(Report::Failed {
+                        cell: suspect.0,
+                        incarnation,
+                        finding: finding.to_string(),
+                    });
                 }
                 alerts::Event::VotedDown { suspect, finding: Finding::Silent, by } if by == self.own => {
                     self.doubt = Some((suspect, Instant::now()));
@@ -415,7 +417,9 @@ fn numbers(lives: &[(CellId, Incarnation)]) -> Vec<u32> {
 /// A report that belongs in the log, as people read it.
 pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(match report {
-        Report::Failed { cell, finding, .. } => format!("the cells agree that cell {cell} has failed: {finding}"),
+        Report::Failed { cell, finding, .. } => {
+            format!("the cells agree that cell {cell} has failed: {finding}")
+        }
         Report::Recovered(Recovered {
             epoch,
             dead,

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes;
 
 use crate::containing::Message;
-use crate::shown::Others;
 use crate::links::{CALL, COMPLETION, CONTAINMENT, HEARTBEAT, Links};
+use crate::shown::Others;
 
 /// Where a pointer leads that is corrupt. (Hive §7.4)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -296,7 +296,11 @@ impl Means<'_> {
 
     fn request_badly(&mut self, cell: CellId, dice: &mut Dice) {
         let known = [HEARTBEAT, CONTAINMENT, CALL, COMPLETION];
-        let handler = if dice.happens(900_000) { known[dice.index(known.len())] } else { u16::from(dice.roll().to_le_bytes()[0]) };
+        let handler = if dice.happens(900_000) {
+            known[dice.index(known.len())]
+        } else {
+            u16::from(dice.roll().to_le_bytes()[0])
+        };
         let words = words(dice);
         self.links.send(cell, handler, &words, &bytes(dice, 0..300));
     }
@@ -304,19 +308,30 @@ impl Means<'_> {
     /// To each cell something else.
     fn lie(&mut self, count: u32, dice: &mut Dice) {
         let cells: Vec<CellId> = self.links.linked().collect();
-        let findings = [Finding::Silent, Finding::Gone, Finding::Late, Finding::Corrupt, Finding::Leaving, Finding::Slander];
+        let findings = [
+            Finding::Silent,
+            Finding::Gone,
+            Finding::Late,
+            Finding::Corrupt,
+            Finding::Leaving,
+            Finding::Slander,
+        ];
         for _ in 0..count {
             let (suspect, finding) = (cells[dice.index(cells.len())], findings[dice.index(findings.len())]);
             let message = match dice.below(10) {
                 0..6 => Message::Alert(alerts::Message::Raise { suspect, finding }),
-                6..9 => Message::Alert(alerts::Message::Vote { suspect, finding, agrees: dice.happens(500_000) }),
+                6..9 => {
+                    Message::Alert(alerts::Message::Vote { suspect, finding, agrees: dice.happens(500_000) })
+                }
                 _ => {
                     let barrier = [recovery::Barrier::First, recovery::Barrier::Second][dice.index(2)];
                     Message::Recovery(recovery::Message::Reached { epoch: dice.roll() % 64, barrier })
                 }
             };
             let message = postcard::to_allocvec(&message).expect("plain data");
-            for &cell in cells.iter().filter(|&&cell| cell != suspect || dice.happens(200_000)).collect::<Vec<_>>() {
+            for &cell in
+                cells.iter().filter(|&&cell| cell != suspect || dice.happens(200_000)).collect::<Vec<_>>()
+            {
                 self.links.send(cell, CONTAINMENT, &[], &message);
             }
         }

@@ -320,7 +320,9 @@ impl Others {
             if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
         });
         // A pointer that leads astray is the fault of whoever has it.
-        let swept = swept.and_then(|()| elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life)));
+        let swept = swept.and_then(|()| {
+            elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life))
+        });
         match swept {
             Err(error) if is_suspicious(&error) => Err(error),
             _ => Ok(()),
@@ -328,11 +330,19 @@ impl Others {
     }
 
     /// A pointer to what another life of its cell has says nothing about who has it: that one is over, or has not been seen here yet.
-    fn check_node(&self, holder: CellId, node: Far<NodeShown>, life: Incarnation) -> Result<(), CarefulError> {
+    fn check_node(
+        &self,
+        holder: CellId,
+        node: Far<NodeShown>,
+        life: Incarnation,
+    ) -> Result<(), CarefulError> {
         let Some(to) = self.of(node.cell()) else { return Ok(()) };
         let now = to.shown.incarnation();
         if life == Incarnation(0) {
-            return Err(CarefulError::Broken { cell: holder, rule: "a pointer to another cell leads to a life of it" });
+            return Err(CarefulError::Broken {
+                cell: holder,
+                rule: "a pointer to another cell leads to a life of it",
+            });
         }
         match (life == now).then_some(to).map(|to| careful(&*to.shown, |c| c.read(node))) {
             Some(Err(

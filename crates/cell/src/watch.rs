@@ -120,7 +120,13 @@ fn judge(
         _ if ran >= LONGEST_TURN => Sight::Hangs,
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
         // Its alarm would have made it runnable.
-        b'S' if first.state == b'S' && ran.is_zero() => if others_sleep() { Sight::Hangs } else { Sight::Unclear },
+        b'S' if first.state == b'S' && ran.is_zero() => {
+            if others_sleep() {
+                Sight::Hangs
+            } else {
+                Sight::Unclear
+            }
+        }
         // It had something to do, and may have the rest of it before it.
         b'S' => Sight::Anew,
         // It has a core, or waits for one, or for memory from a disk. On a busy machine it has little of it, and that adds up.
@@ -177,7 +183,8 @@ mod tests {
     #[test]
     fn one_that_loops_is_found_however_little_of_a_core_it_has() {
         let looks = [(11, 4), (12, 8), (13, 12)];
-        let sights = looks.map(|(ran, ms)| judge(thread(b'R', 10), thread(b'R', ran), Duration::from_millis(ms)));
+        let sights =
+            looks.map(|(ran, ms)| judge(thread(b'R', 10), thread(b'R', ran), Duration::from_millis(ms)));
         assert_eq!(sights, [Sight::Unclear, Sight::Unclear, Sight::Hangs]);
     }
 

@@ -120,7 +120,20 @@ impl Inject {
     }
 
     fn table(&self, verdicts: &[Verdict]) -> String {
-        let heading = ["FAULT", "", "TESTS", "CONTAINED", "NOTICED AVG", "MAX", "AT WORK AVG", "MAX", "PAGES", "HIVE: TESTS", "AVG", "MAX"];
+        let heading = [
+            "FAULT",
+            "",
+            "TESTS",
+            "CONTAINED",
+            "NOTICED AVG",
+            "MAX",
+            "AT WORK AVG",
+            "MAX",
+            "PAGES",
+            "HIVE: TESTS",
+            "AVG",
+            "MAX",
+        ];
         let mut rows = vec![heading.map(String::from).to_vec()];
         let mut last = "";
         for &kind in Kind::all() {

@@ -68,23 +68,35 @@ fn a_small_campaign_is_contained_and_leaves_nothing() {
     let place = Place::new("small");
     let kinds = "node-creation,node-search,pointer-map,pointer-tree,wild-region,wild-shown,lies,hung-loops,agent,in-recovery";
     let output = place.run(&["inject", "--json", "--count", "10", "--seed", "3000", "--only", kinds]);
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let logs = || -> String {
-        let logs = place.left().into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        let logs = place
+            .left()
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
         logs.map(|path| std::fs::read_to_string(path).unwrap()).collect()
     };
     assert!(output.status.success(), "{said}{complained}{}", logs());
     let verdicts: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(verdicts.len(), 10, "{said}");
     for (verdict, kind) in verdicts.iter().zip(kinds.split(',')) {
-        assert_eq!((&verdict["kind"], &verdict["contained"]), (&Value::from(kind), &Value::from(true)), "{verdict}");
+        assert_eq!(
+            (&verdict["kind"], &verdict["contained"]),
+            (&Value::from(kind), &Value::from(true)),
+            "{verdict}"
+        );
         assert!(verdict["workload"] == "P" || verdict["workload"] == "R", "{verdict}");
     }
     for ends in [0, 1, 2, 3, 7, 9] {
         let (noticed, again) = (&verdicts[ends]["detected_ms"], &verdicts[ends]["recovered_ms"]);
         assert!(noticed.as_f64() <= again.as_f64() && noticed.is_number(), "{}", verdicts[ends]);
     }
-    assert!(verdicts[8]["detected_ms"].is_null(), "cells do not notice that their agent is another one: {}", verdicts[8]);
+    assert!(
+        verdicts[8]["detected_ms"].is_null(),
+        "cells do not notice that their agent is another one: {}",
+        verdicts[8]
+    );
     assert_eq!(place.left(), Vec::<PathBuf>::new());
 }
 
@@ -112,7 +124,9 @@ fn nothing_is_left_of_a_campaign_that_is_interrupted() {
         let all = wait_for("its cells", || Some(processes(&directory)).filter(|all| all.len() == 5));
         interrupt(&campaign, signal);
         assert_eq!(campaign.wait().unwrap().code(), status);
-        wait_for("their end", || all.iter().all(|&pid| process::stat(pid).is_none_or(|stat| stat.state == 'Z')).then_some(()));
+        wait_for("their end", || {
+            all.iter().all(|&pid| process::stat(pid).is_none_or(|stat| stat.state == 'Z')).then_some(())
+        });
         wait_for("an empty directory", || (!directory.exists()).then_some(()));
     }
 }
@@ -151,7 +165,9 @@ fn a_cell_that_ended_while_no_agent_was_there_is_started_by_the_next() {
     };
     kill(before.agent.pid);
     kill(before.cells[1].pid);
-    wait_for("its end", || process::stat(before.cells[1].pid).is_none_or(|stat| stat.state == 'Z').then_some(()));
+    wait_for("its end", || {
+        process::stat(before.cells[1].pid).is_none_or(|stat| stat.state == 'Z').then_some(())
+    });
     let mut next = place.comb(&["host"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("its next life", || {
         let cells = status(&place)?.cells;

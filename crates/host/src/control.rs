@@ -4,9 +4,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use comb_cell::faults::Fault;
 use comb_cell::shown::Heeded;
 use comb_cell::supervision::Recovered;
-use comb_cell::faults::Fault;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};

@@ -582,7 +582,9 @@ impl Daemon {
             Request::AwaitUp => Ok(Awaited::Up),
             Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
             Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
-            Request::Inject { cell, fault } => Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting)),
+            Request::Inject { cell, fault } => {
+                Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting))
+            }
             Request::Observe => Err(match &self.observations {
                 Some(observations) => Reply::Observed(observations.clone()),
                 None => Reply::Refused(NO_FAULTS.to_owned()),

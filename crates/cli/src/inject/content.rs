@@ -33,7 +33,8 @@ pub(super) fn next(own: u64, left: u64) -> u64 {
 pub(super) fn spanned(seed: u64, components: usize, rounds: usize) -> u64 {
     let mut all: Vec<u64> = (0..components).map(|rank| first(seed, rank)).collect();
     for _ in 0..rounds {
-        all = (0..components).map(|rank| next(all[rank], all[(rank + components - 1) % components])).collect();
+        all =
+            (0..components).map(|rank| next(all[rank], all[(rank + components - 1) % components])).collect();
     }
     all.into_iter().fold(0, u64::wrapping_add)
 }

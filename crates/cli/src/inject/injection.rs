@@ -95,19 +95,29 @@ impl Plan {
         let is_about_tree = matches!(kind, Kind::NodeSearch | Kind::PointerTree);
         let spread = spread(&mut dice, workload, &victims, &cells, is_about_tree);
         let pause = if kind == Kind::NodeSearch { 200..400 } else { 1500..3000 };
-        let pause = Duration::from_micros(pause.start + u64::from(dice.below(u32::try_from(pause.end - pause.start).expect("short"))));
+        let pause = Duration::from_micros(
+            pause.start + u64::from(dice.below(u32::try_from(pause.end - pause.start).expect("short"))),
+        );
         let delay = dice.between(Duration::ZERO..Duration::from_millis(80));
         Self { kind, workload, victims, spread, pause, delay, dice }
     }
 }
 
 /// Where the spanning task is: among the cells that do not fail, or together with one that does.
-fn spread(dice: &mut Dice, workload: Workload, victims: &[u32], others: &[u32], is_about_tree: bool) -> Spread {
+fn spread(
+    dice: &mut Dice,
+    workload: Workload,
+    victims: &[u32],
+    others: &[u32],
+    is_about_tree: bool,
+) -> Spread {
     let all: Vec<u32> = CELLS.collect();
     let candidates = if workload == Workload::P { others } else { &all };
     let mut left = candidates.to_vec();
     let count = 2 + dice.index(3);
-    let mut cells: Vec<u32> = (0..count).map_while(|_| (!left.is_empty()).then(|| left.swap_remove(dice.index(left.len())))).collect();
+    let mut cells: Vec<u32> = (0..count)
+        .map_while(|_| (!left.is_empty()).then(|| left.swap_remove(dice.index(left.len()))))
+        .collect();
     let mut any = || candidates[dice.index(candidates.len())];
     let mut spread = Spread { cells: Vec::new(), home: any(), parent: any(), grandparent: any() };
     let victim = victims[0];
@@ -185,7 +195,12 @@ fn keep_log(comb: &Comb, kind: Kind, seed: u64, begins: usize) -> Option<String>
 
 type Measured = (Option<u64>, Option<u64>, u64);
 
-fn go_through(comb: &Arc<Comb>, plan: &mut Plan, number: u64, course: &mut Course) -> Result<Measured, Failure> {
+fn go_through(
+    comb: &Arc<Comb>,
+    plan: &mut Plan,
+    number: u64,
+    course: &mut Course,
+) -> Result<Measured, Failure> {
     let extra = needs_a_node(plan);
     if let Some(elsewhere) = extra {
         comb.create(elsewhere, &format!("extra-{number}"), Some(&Comb::region(plan.victims[0])))?;
@@ -328,7 +343,8 @@ fn store_wildly(
 ) -> Result<(), Failure> {
     let home = 1 + (victim + dice.below(3)) % 4;
     let has_right = dice.happens(700_000);
-    let (region, seed, pages) = (Comb::region(home), dice.roll().to_string(), (1 + dice.below(100)).to_string());
+    let (region, seed, pages) =
+        (Comb::region(home), dice.roll().to_string(), (1 + dice.below(100)).to_string());
     let mut what = vec!["wild", &region, &seed, &pages];
     if !has_right {
         what.push("--without-right");
@@ -387,7 +403,12 @@ fn change_agents(comb: &Arc<Comb>, dice: &mut Dice, course: &mut Course) -> Resu
 // ── what comes of it ──
 
 /// Waits until everything is well again.
-fn settle(comb: &Comb, plan: &Plan, before: &Status, course: &mut Course) -> Result<(Status, Observations), Failure> {
+fn settle(
+    comb: &Comb,
+    plan: &Plan,
+    before: &Status,
+    course: &mut Course,
+) -> Result<(Status, Observations), Failure> {
     let since = Instant::now();
     loop {
         let (status, seen) = (comb.status()?, comb.observations()?);
@@ -404,12 +425,20 @@ fn settle(comb: &Comb, plan: &Plan, before: &Status, course: &mut Course) -> Res
             return Ok((status, seen));
         }
         if since.elapsed() > AGAIN_LIMIT {
-            let down = status.cells.iter().filter(|cell| cell.state != CellCondition::Up || cell.channels != 3);
-            let down: Vec<String> = down.map(|cell| format!("cell {} is {:?} with {} channels", cell.cell, cell.state, cell.channels)).collect();
+            let down =
+                status.cells.iter().filter(|cell| cell.state != CellCondition::Up || cell.channels != 3);
+            let down: Vec<String> = down
+                .map(|cell| format!("cell {} is {:?} with {} channels", cell.cell, cell.state, cell.channels))
+                .collect();
             for (by, cell) in silent {
-                course.wrong(format!("cell {by} has not said that it has recovered from the end of cell {cell}"));
+                course.wrong(format!(
+                    "cell {by} has not said that it has recovered from the end of cell {cell}"
+                ));
             }
-            return Err(Failure::new(format!("not at work again within {AGAIN_LIMIT:?}: {}", down.join(", "))));
+            return Err(Failure::new(format!(
+                "not at work again within {AGAIN_LIMIT:?}: {}",
+                down.join(", ")
+            )));
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
@@ -417,8 +446,14 @@ fn settle(comb: &Comb, plan: &Plan, before: &Status, course: &mut Course) -> Res
 
 /// Cells that have begun anew since.
 fn died(before: &Status, after: &Status) -> BTreeSet<u32> {
-    let lives = |cell: u32, status: &Status| status.cells.iter().find(|known| known.cell == cell).map(|known| known.incarnation);
-    let is_up = |cell: u32| after.cells.iter().any(|known| known.cell == cell && matches!(known.state, CellCondition::Up | CellCondition::Starting));
+    let lives = |cell: u32, status: &Status| {
+        status.cells.iter().find(|known| known.cell == cell).map(|known| known.incarnation)
+    };
+    let is_up = |cell: u32| {
+        after.cells.iter().any(|known| {
+            known.cell == cell && matches!(known.state, CellCondition::Up | CellCondition::Starting)
+        })
+    };
     CELLS.filter(|&cell| lives(cell, before) != lives(cell, after) || !is_up(cell)).collect()
 }
 
@@ -426,15 +461,22 @@ fn died(before: &Status, after: &Status) -> BTreeSet<u32> {
 fn silent(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Vec<(u32, u32)> {
     let living = CELLS.filter(|cell| !died.contains(cell));
     let says = |by: u32, cell: u32| {
-        seen.recovered.iter().any(|(who, what)| *who == by && what.resumed_ns > course.at_ns && what.dead.contains(&cell))
+        seen.recovered
+            .iter()
+            .any(|(who, what)| *who == by && what.resumed_ns > course.at_ns && what.dead.contains(&cell))
     };
-    living.flat_map(|by| died.iter().map(move |&cell| (by, cell))).filter(|&(by, cell)| !says(by, cell)).collect()
+    living
+        .flat_map(|by| died.iter().map(move |&cell| (by, cell)))
+        .filter(|&(by, cell)| !says(by, cell))
+        .collect()
 }
 
 fn measure(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Measured {
     let theirs = || {
         seen.recovered.iter().filter(|(by, what)| {
-            !died.contains(by) && what.resumed_ns > course.at_ns && what.dead.iter().any(|cell| died.contains(cell))
+            !died.contains(by)
+                && what.resumed_ns > course.at_ns
+                && what.dead.iter().any(|cell| died.contains(cell))
         })
     };
     let entered = theirs().map(|(_, what)| what.entered_ns.saturating_sub(course.at_ns)).max();
@@ -445,7 +487,10 @@ fn measure(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Measur
 fn judge_cells(plan: &Plan, died: &BTreeSet<u32>, course: &mut Course) {
     for &cell in died.difference(&course.blamed.clone()) {
         let who: Vec<String> = plan.victims.iter().map(u32::to_string).collect();
-        course.wrong(format!("cell {cell} has ended, and nothing was wrong but with cell {}", who.join(" and ")));
+        course.wrong(format!(
+            "cell {cell} has ended, and nothing was wrong but with cell {}",
+            who.join(" and ")
+        ));
     }
 }
 
@@ -453,7 +498,9 @@ fn judge_spanning(spanning: &mut Spanning, plan: &Plan, died: &BTreeSet<u32>, co
     let spread = &plan.spread;
     if let Some(cell) = died.iter().find(|&&cell| spread.ends_with(cell)) {
         if !spanning.fails_within(FAIL_LIMIT) {
-            course.wrong(format!("the spanning task goes on without cell {cell}, which it depends on ({spread:?})"));
+            course.wrong(format!(
+                "the spanning task goes on without cell {cell}, which it depends on ({spread:?})"
+            ));
         }
     } else if !died.iter().any(|&cell| spread.depends_on(cell)) && spanning.is_over() {
         course.wrong(format!("the spanning task has ended, and depends on no cell that has ({spread:?})"));
@@ -463,7 +510,9 @@ fn judge_spanning(spanning: &mut Spanning, plan: &Plan, died: &BTreeSet<u32>, co
 fn judge_end(ended: Span, may_fail: bool, course: &mut Course) {
     match ended {
         Span::Whole => {}
-        Span::Failed(ended) if !may_fail => course.wrong(format!("the spanning task failed: {}", ended.describe())),
+        Span::Failed(ended) if !may_fail => {
+            course.wrong(format!("the spanning task failed: {}", ended.describe()))
+        }
         Span::Failed(ended) => {
             // Kept for those who read why something else went wrong.
             if !course.whys.is_empty() {
@@ -481,7 +530,10 @@ fn judge_smalls(smalls: &[Small], died: &BTreeSet<u32>, course: &mut Course) {
         let is_excused = died.contains(&small.cell) && small.ended_ns >= course.at_ns || course.without_agent;
         if !is_excused || small.hung || why.contains(super::program::WRONG) {
             let took = Duration::from_nanos(small.ended_ns - small.began_ns);
-            course.wrong(format!("a program in cell {} that had nothing to do with it, after {took:?}: {why}", small.cell));
+            course.wrong(format!(
+                "a program in cell {} that had nothing to do with it, after {took:?}: {why}",
+                small.cell
+            ));
         }
     }
 }
@@ -494,7 +546,8 @@ fn check(comb: &Arc<Comb>, plan: &mut Plan, course: &mut Course) {
     what.extend(CELLS.flat_map(|cell| [Comb::region(cell), comb.seed_of(cell).to_string()]));
     let what: Vec<&str> = what.iter().map(String::as_str).collect();
     let (smalls, read) = std::thread::scope(|scope| {
-        let smalls = scope.spawn(|| CELLS.map(|cell| run_small(comb, cell, seed ^ u64::from(cell))).collect::<Vec<_>>());
+        let smalls = scope
+            .spawn(|| CELLS.map(|cell| run_small(comb, cell, seed ^ u64::from(cell))).collect::<Vec<_>>());
         let read = comb.run(reader, &what);
         (smalls.join().unwrap_or_default(), read)
     });

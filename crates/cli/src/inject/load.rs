@@ -167,7 +167,9 @@ impl Spanning {
         let said = ended.lines.last().and_then(|line| line.split_once(' '));
         let said = said.and_then(|(rounds, all)| Some((rounds.parse::<usize>().ok()?, all.to_owned())));
         match said {
-            Some((rounds, all)) if all == format!("{:016x}", content::spanned(self.seed, self.components, rounds)) => {
+            Some((rounds, all))
+                if all == format!("{:016x}", content::spanned(self.seed, self.components, rounds)) =>
+            {
                 Span::Whole
             }
             said => Span::Wrong(format!("it says {said:?}, which is not so")),

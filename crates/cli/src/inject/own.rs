@@ -131,6 +131,7 @@ impl Comb {
             sparse: false,
             from: None,
             parent: parent.map(str::to_owned),
+            memory_home: None,
         };
         Ask::at(self.directory.path(), cell)?.create(&wanted)?;
         Ok(())
@@ -191,8 +192,13 @@ impl Comb {
 
     /// Kills a cell as a machine dies: at once, and everything in it. When that was.
     pub(super) fn kill(&self, status: &Status, cell: u32) -> u64 {
-        let process = status.cells.iter().find(|known| known.cell == cell).and_then(|known| process::open_number(known.pid));
-        let cgroup = status.agent.cgroup.as_ref().map(|all| Cgroup::at(Path::new(all).join(format!("cell-{cell}"))));
+        let process = status
+            .cells
+            .iter()
+            .find(|known| known.cell == cell)
+            .and_then(|known| process::open_number(known.pid));
+        let cgroup =
+            status.agent.cgroup.as_ref().map(|all| Cgroup::at(Path::new(all).join(format!("cell-{cell}"))));
         let at_ns = monotonic_ns();
         if let Some(process) = process {
             process::kill(&process);
@@ -212,7 +218,9 @@ impl Comb {
         let since = Instant::now();
         loop {
             let seen = self.observations()?.injected;
-            if let Some(injected) = seen.into_iter().rev().find(|seen| seen.cell == cell && seen.at_ns >= asked_ns) {
+            if let Some(injected) =
+                seen.into_iter().rev().find(|seen| seen.cell == cell && seen.at_ns >= asked_ns)
+            {
                 return match injected.refused {
                     Some(why) => Err(Failure::new(format!("cell {cell} could not fail so: {why}"))),
                     None => Ok(injected.at_ns),

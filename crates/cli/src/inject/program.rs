@@ -61,7 +61,9 @@ impl InjectProgram {
                     std::process::exit(1);
                 }
             }
-            Program::Wild { region, seed, pages, without_right } => wild(&region, seed, pages, without_right)?,
+            Program::Wild { region, seed, pages, without_right } => {
+                wild(&region, seed, pages, without_right)?
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

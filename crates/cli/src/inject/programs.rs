@@ -29,7 +29,9 @@ impl Ended {
 
     /// For people.
     pub(super) fn describe(&self) -> String {
-        let how = self.status.map_or("hung and was killed".to_owned(), |status| format!("ended with status {status}"));
+        let how = self
+            .status
+            .map_or("hung and was killed".to_owned(), |status| format!("ended with status {status}"));
         format!("{how}: {}", self.said.trim().replace('\n', "; "))
     }
 }
@@ -45,7 +47,8 @@ pub(super) struct Program {
 
 impl Program {
     pub(super) fn start(command: &mut Command) -> std::io::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (says, lines) = mpsc::channel();
         let out = BufReader::new(child.stdout.take().expect("piped"));
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| says.send(line)));
@@ -85,12 +88,14 @@ impl Program {
     /// Waits for its end; whoever does not end is killed.
     pub(super) fn end(mut self, limit: Duration) -> Ended {
         let in_time = self.is_over()
-            || process::open_number(self.child.id()).is_none_or(|process| process::wait_for_end(&process, limit));
+            || process::open_number(self.child.id())
+                .is_none_or(|process| process::wait_for_end(&process, limit));
         if !in_time {
             let _ = self.child.kill();
         }
         let status = self.child.wait().ok().filter(|_| in_time);
-        let status = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
+        let status =
+            status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
         // Its components may have the other ends for a moment longer.
         let said = self.errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
         self.heard.extend(std::iter::from_fn(|| self.lines.recv_timeout(Duration::from_millis(200)).ok()));

@@ -124,6 +124,8 @@ impl Daemon {
         let now = Instant::now();
         let is_forgotten = |cell: &&Cell| cell.down_since.is_some_and(|since| now >= since + WORD_LIMIT);
         let forgotten: Vec<u32> = self.cells.iter().filter(is_forgotten).map(|cell| cell.number).collect();
-        forgotten.into_iter().for_each(|cell| self.restart(cell, "no recovery master has said anything of it"));
+        forgotten
+            .into_iter()
+            .for_each(|cell| self.restart(cell, "no recovery master has said anything of it"));
     }
 }

@@ -81,7 +81,14 @@ impl RuntimeDirectory {
 
     /// The one with this path, whatever the environment says.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, DirectoryError> {
-        Self::choose(Some(path.into().into_os_string()), None, 0)
+        // The agent changes to `/`, so that it holds no file system: the path must not depend on where it is read.
+        let path = path.into();
+        let path = std::path::absolute(&path).map_err(|source| DirectoryError::System { path, source })?;
+        let bytes = path.as_os_str().len();
+        match bytes.checked_sub(LONGEST_PATH_BYTES) {
+            None | Some(0) => Ok(Self { path }),
+            Some(excess) => Err(DirectoryError::TooLong { path, excess }),
+        }
     }
 
     fn choose(
@@ -95,17 +102,6 @@ impl RuntimeDirectory {
             .or_else(|| set(xdg).map(|xdg| xdg.join("comb")))
             .unwrap_or_else(|| PathBuf::from(format!("/tmp/comb-{uid}")));
         Self::at(path)
-    }
-
-    /// That one, whatever the environment says.
-    pub fn at(path: PathBuf) -> Result<Self, DirectoryError> {
-        // The agent changes to `/`, so that it holds no file system: the path must not depend on where it is read.
-        let path = std::path::absolute(&path).map_err(|source| DirectoryError::System { path, source })?;
-        let bytes = path.as_os_str().len();
-        match bytes.checked_sub(LONGEST_PATH_BYTES) {
-            None | Some(0) => Ok(Self { path }),
-            Some(excess) => Err(DirectoryError::TooLong { path, excess }),
-        }
     }
 
     /// Makes it, closed to others; or checks the one that is there.

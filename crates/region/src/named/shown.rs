@@ -376,7 +376,8 @@ mod tests {
     #[test]
     fn no_place_leads_beyond_what_was_put_aside() {
         let scene = Scene::new();
-        let set = |slot| scene.published.update_element(scene.places, 2, |place| *place = PlaceShown::aside(slot));
+        let set =
+            |slot| scene.published.update_element(scene.places, 2, |place| *place = PlaceShown::aside(slot));
         set(2);
         assert!(matches!(scene.walk(), Err(CarefulError::Broken { cell: OWN, .. })));
         scene.published.update(scene.node, |node| node.slots = 3);

@@ -151,7 +151,8 @@ impl Nodes for Ways<'_> {
         self.read(at, |c, far| {
             let NodeShown { parent, parent_life, .. } = c.read(far)?;
             let life = Incarnation(parent_life);
-            let parent = (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), life, offset: parent.offset() });
+            let parent =
+                (!parent.is_none()).then(|| tree::Far { cell: parent.cell(), life, offset: parent.offset() });
             Ok(NodeHead { parent })
         })
     }
@@ -376,7 +377,8 @@ impl Forks {
         let aside =
             rustix::fs::memfd_create("comb-aside", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
         let places = published.allocate_array(&places).map_err(full)?;
-        let shown = published.allocate(NodeShown { parent: above, parent_life: life.0, places, blocks, slots: 0 });
+        let shown =
+            published.allocate(NodeShown { parent: above, parent_life: life.0, places, blocks, slots: 0 });
         let shown = shown.inspect_err(|_| published.free(places)).map_err(full)?;
         if let Some(node) = self.nodes.get_mut(&above.offset()) {
             *node.children.entry(shown.cell().0).or_default() += 1;
@@ -492,7 +494,8 @@ impl Office {
     /// A child is no more, or never was: its parent's home is told, if it is there.
     pub(super) fn leave_parent(&self, ancestors: &Ancestors) {
         let parent = ancestors.parent;
-        let _ = Ask::at(&self.options.runtime, parent.cell.0).and_then(|door| door.fork_ended(parent, self.options.cell));
+        let _ = Ask::at(&self.options.runtime, parent.cell.0)
+            .and_then(|door| door.fork_ended(parent, self.options.cell));
     }
 }
 

@@ -78,7 +78,9 @@ impl Books {
     fn hear(&mut self, from: u32, kind: u8, message: &[u8]) {
         if let Err(mistake) = self.take(from, kind, message) {
             let what = Kind::of(kind).map_or_else(|| kind.to_string(), |kind| format!("{kind:?}"));
-            eprintln!("comb: an attached process (peer {from}) was cut off, for it spoke of {mistake} ({what})");
+            eprintln!(
+                "comb: an attached process (peer {from}) was cut off, for it spoke of {mistake} ({what})"
+            );
             self.peers.cut(from);
             self.gone(from);
         }
