@@ -232,7 +232,29 @@ fn go_through(
     }
     let (measured, _) = measured?;
     check(comb, plan, course);
+    if plan.kind == Kind::WildShown && !measured_an_end(&measured) {
+        end_the_mad(comb, plan.victims[0])?;
+    }
     Ok(measured)
+}
+
+fn measured_an_end(&(detected, ..): &Measured) -> bool {
+    detected.is_some()
+}
+
+/// Where it stored nobody has looked yet: whoever does finds it corrupt, and that is this injection's doing and not the next one's.
+fn end_the_mad(comb: &Comb, cell: u32) -> Result<(), Failure> {
+    let before = comb.status()?;
+    comb.kill(&before, cell);
+    let since = Instant::now();
+    while since.elapsed() < AGAIN_LIMIT {
+        let now = comb.status()?;
+        if is_whole(&now) && died(&before, &now).contains(&cell) {
+            return Ok(());
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Err(Failure::new(format!("cell {cell} was ended, and is not there again")))
 }
 
 /// In whose cell the child is to be that makes the failing one have a node, if the spanning task does not.
@@ -246,12 +268,11 @@ fn needs_a_node(plan: &Plan) -> Option<u32> {
 
 fn strike(comb: &Arc<Comb>, plan: &mut Plan, before: &Status, course: &mut Course) -> Result<(), Failure> {
     let victim = plan.victims[0];
-    match plan.kind.fate() {
-        Fate::Ends => course.doomed.extend(&plan.victims),
-        Fate::MayEnd => {}
-        Fate::Lives => {}
+    let fate = plan.kind.fate();
+    if fate == Fate::Ends {
+        course.doomed.extend(&plan.victims);
     }
-    if plan.kind.fate() != Fate::Lives {
+    if fate != Fate::Lives {
         course.blamed.extend(&plan.victims);
     }
     let dice = &mut plan.dice;
@@ -511,7 +532,7 @@ fn judge_end(ended: Span, may_fail: bool, course: &mut Course) {
     match ended {
         Span::Whole => {}
         Span::Failed(ended) if !may_fail => {
-            course.wrong(format!("the spanning task failed: {}", ended.describe()))
+            course.wrong(format!("the spanning task failed: {}", ended.describe()));
         }
         Span::Failed(ended) => {
             // Kept for those who read why something else went wrong.

@@ -62,7 +62,7 @@ impl InjectProgram {
                 }
             }
             Program::Wild { region, seed, pages, without_right } => {
-                wild(&region, seed, pages, without_right)?
+                wild(&region, seed, pages, without_right)?;
             }
         }
         Ok(ExitCode::SUCCESS)
