@@ -1,6 +1,7 @@
 //! What a cell does about failures: hints become alerts, alerts are voted on, and after each view the double barrier is gone through. The
 //! protocols are [`comb_containment`]'s; this drives them for real.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use comb_containment::To;
@@ -53,8 +54,12 @@ pub(crate) struct Containing {
     own: CellId,
     started: Instant,
     living: Vec<CellId>,
-    /// Whose memory is not to be looked at any more.
-    gone: Vec<CellId>,
+    lives: Vec<(CellId, Incarnation)>,
+    /// By which life of theirs, as the group counts, the living were first seen, and in which as they show. What a cell shows that begins again may come
+    /// here earlier than the view without its life before.
+    shown: BTreeMap<CellId, (Incarnation, Incarnation)>,
+    /// Whose memory is not to be looked at any more, and in which life.
+    gone: Vec<(CellId, Incarnation)>,
     alerts: Alerts,
     recovery: Recovery,
     /// The cell that this one watches, when it is looked at next, and what is suspicious.
@@ -83,6 +88,8 @@ impl Containing {
             own,
             started: Instant::now(),
             living: Vec::new(),
+            lives: Vec::new(),
+            shown: BTreeMap::new(),
             gone: Vec::new(),
             alerts: Alerts::new(own),
             recovery: Recovery::new(own),
@@ -110,9 +117,14 @@ impl Containing {
     pub(crate) fn view(&mut self, view: &View) {
         let living: Vec<(CellId, Incarnation)> =
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
-        let before = std::mem::take(&mut self.living);
+        // As what a life of it shows that is over.
+        let stays = |cell: &CellId| living.iter().find(|(other, _)| other == cell).map(|&(_, life)| life);
+        let shown = std::mem::take(&mut self.shown);
+        let (kept, gone) = shown.into_iter().partition(|(cell, (life, _))| stays(cell) == Some(*life));
+        self.shown = kept;
+        self.gone.extend(gone.into_iter().map(|(cell, (_, shows))| (cell, shows)));
+        self.lives = living.clone();
         self.living = living.iter().map(|&(cell, _)| cell).collect();
-        self.gone.extend(before.into_iter().filter(|cell| !self.living.contains(cell)));
         self.alerts.living(self.now(), &self.living);
         self.recovery.view(view.epoch.0, &living);
         if self.recovery.has_dead() {
@@ -180,8 +192,15 @@ impl Containing {
 
     /// Does what is due.
     pub(crate) fn work(&mut self, others: &Others, home: &Home) {
-        for cell in std::mem::take(&mut self.gone) {
-            others.forget(cell);
+        for (cell, life) in std::mem::take(&mut self.gone) {
+            if others.life(cell) == Some(life) {
+                others.forget(cell);
+            }
+        }
+        for &(cell, life) in &self.lives {
+            if let Some(shows) = others.life(cell) {
+                self.shown.entry(cell).or_insert((life, shows));
+            }
         }
         let now = Instant::now();
         if now >= self.next_watch {

@@ -1,7 +1,7 @@
 //! A cell takes hints, and shows what it has to do, so that there can be some.
 //!
 //! A thread of its own does both: what it does may take long, and the cell's loop has to come round. It looks at the hints twenty times a second, and
-//! follows them within [`limits`]. Where the policy is gone, stands still, or says what cannot be read, everything is as if there were none: tasks
+//! follows them within `limits`. Where the policy is gone, stands still, or says what cannot be read, everything is as if there were none: tasks
 //! run, wherever they like.
 
 mod limits;

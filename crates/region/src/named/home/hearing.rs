@@ -117,6 +117,8 @@ impl Books {
             u32::try_from(number).ok().and_then(|number| region.body.attachments.get_mut(&number));
         let attachment = attachment.filter(|one| one.rank.is_none() && one.proof == proof && !is_there);
         attachment.ok_or(unknown)?.rank = Some(from);
+        // Its number may be another's before the time is over.
+        self.expected.retain(|&(_, of, who)| (of, u64::from(who)) != (offset, number));
         self.dismissed.remove(&(from, offset));
         Ok(())
     }
@@ -443,6 +445,16 @@ mod tests {
         let region = scene.books.regions.get_mut(&HERE).unwrap();
         assert!(region.number_of(3).is_none() && region.body.lost.is_empty());
         assert_eq!(region.body.content(3), [8; 4096]);
+    }
+
+    /// Who had come and gone left the time by which it was to come. Whoever had its number by then was forgotten, though it was on its way.
+    #[test]
+    fn who_has_come_is_not_expected_any_more() {
+        let mut scene = Scene::new();
+        scene.books.expected = vec![(Instant::now(), HERE, 3), (Instant::now(), HERE, 4)];
+        scene.take(3, Kind::Enter, [3, HERE, 5, 0], &[]).unwrap();
+        let numbers: Vec<u32> = scene.books.expected.iter().map(|&(.., number)| number).collect();
+        assert_eq!(numbers, [4]);
     }
 
     #[test]
