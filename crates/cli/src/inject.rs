@@ -192,13 +192,13 @@ fn clear_at_the_end() -> std::io::Result<()> {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {
         usual(what);
-        own::clear();
+        own::clear_for_good();
     }));
     let wait = move || loop {
         if rustix::event::poll(&mut [PollFd::new(told, PollFlags::IN)], None).is_ok()
             && let Some(signal) = signals::take()
         {
-            own::clear();
+            own::clear_for_good();
             std::process::exit(128 + signal.as_raw());
         }
     };

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,17 @@ pub(super) const BETWEEN_LOOKS: Duration = Duration::from_millis(4);
 /// What is to be cleared away however this process ends.
 static PRESENT: Mutex<Option<(RuntimeDirectory, PathBuf)>> = Mutex::new(None);
 
-/// Ends what there is, for who ends in a hurry. Once more is no harm.
-pub(super) fn clear() {
+/// This process is about to end: no comb is begun any more.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Ends what there is, for who ends in a hurry, and lets nothing begin any more.
+pub(super) fn clear_for_good() {
+    IS_OVER.store(true, Ordering::SeqCst);
+    clear();
+}
+
+/// Ends what there is. Once more is no harm.
+fn clear() {
     let present = PRESENT.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some((directory, saved)) = present else { return };
     let _ = control::ask_within(&directory, &Request::Down, Duration::from_secs(15));
@@ -58,8 +68,16 @@ impl Comb {
         let path = std::env::temp_dir().join(format!("comb-inject-{}", std::process::id()));
         let saved = path.with_extension("saved");
         let directory = RuntimeDirectory::at(path)?;
-        *PRESENT.lock().unwrap_or_else(PoisonError::into_inner) = Some((directory.clone(), saved.clone()));
+        let mut present = PRESENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if IS_OVER.load(Ordering::SeqCst) {
+            drop(present);
+            loop {
+                std::thread::park();
+            }
+        }
+        *present = Some((directory.clone(), saved.clone()));
         directory.create()?;
+        drop(present);
         let comb = Self { directory, saved, agent: Mutex::default(), seed };
         comb.start_agent()?;
         match control::ask(&comb.directory, &Request::AwaitUp)? {
