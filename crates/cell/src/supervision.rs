@@ -49,6 +49,11 @@ pub enum Report {
         /// Which.
         cell: u32,
     },
+    /// Too few cells are left to agree on anything, for so long that it will stay so.
+    Stranded {
+        /// Why, for people.
+        why: String,
+    },
     /// The first message of the policy, which is no cell: the file with its hints is in [`Report::Shows`] behind it.
     Policy {
         /// Which life of it.

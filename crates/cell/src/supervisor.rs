@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
-use comb_group::{Group, GroupError, GroupOptions, Names};
-use comb_membership::stack::Event;
+use comb_group::{Condition, Event, Group, GroupError, GroupOptions, Member, Names, Stuck, ViewEpoch};
 use comb_memory::Published;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
@@ -40,6 +39,8 @@ const PEERS_A_BEAT: usize = 1;
 const BEATS_BETWEEN_REPORTS: u64 = 5;
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
+/// What is lacking for a quorum does not come any more: a cell that was stopped has been voted out and ended by now.
+const STUCK_LIMIT: Duration = Duration::from_secs(10);
 /// The agent may still hold the name of the life before, until it has seen its end.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
 /// The endpoint of the group that agrees on who lives.
@@ -176,6 +177,9 @@ struct Supervisor {
     shown: Shown,
     others: Others,
     heeding: Heeding,
+    /// What the group asks its arbiter, until that is known; and since when it cannot go on.
+    asked: Option<(ViewEpoch, Member)>,
+    stuck: Option<(Instant, Stuck)>,
     /// Cells that there is a channel to, and that the group is not in touch with yet.
     unsettled: BTreeSet<CellId>,
     beats: u64,
@@ -252,6 +256,8 @@ impl Supervisor {
             others,
             heeding,
             options,
+            asked: None,
+            stuck: None,
             unsettled: BTreeSet::new(),
             beats: 0,
             round_trips_before: 0,
@@ -439,14 +445,41 @@ impl Supervisor {
         self.group.poll();
         while let Some(event) = self.group.next_event() {
             match event {
-                Event::View(view) => self.containing.view(&view),
+                Event::View(view) => {
+                    (self.asked, self.stuck) = (None, None);
+                    self.containing.view(&view);
+                }
+                Event::Acquire { epoch, seat } => self.asked = Some((epoch, seat)),
+                Event::Stuck(why) => drop(self.stuck.get_or_insert_with(|| (Instant::now(), why))),
                 Event::Excluded { by } => return Err(SupervisorError::Excluded(by.0)),
                 Event::WantsState => self.group.give_state(&[]),
                 _ => {}
             }
         }
         while self.group.next_broken_rule().is_some() {}
+        self.arbitrate();
         Ok(())
+    }
+
+    /// Of two cells that are left, which may go on without the other? The one that knows from the kernel that the other is dead: it can
+    /// never have been told the same.
+    fn arbitrate(&mut self) {
+        if let Some((epoch, seat)) = self.asked {
+            let others = self.group.view().into_iter().flat_map(|view| &view.members);
+            let is_dead = |member: &Member| self.group.stack().condition(*member) == Condition::Fenced;
+            if others.filter(|member| **member != seat).all(is_dead) {
+                self.asked = None;
+                self.group.acquired(epoch, true);
+            }
+        }
+        if let Some((since, why)) = self.stuck
+            && since.elapsed() > STUCK_LIMIT
+        {
+            // Once more, should the agent have been away.
+            self.stuck = Some((Instant::now(), why));
+            self.say(format_args!("cannot go on: {why}"));
+            self.superior.report(Report::Stranded { why: why.to_string() });
+        }
     }
 
     fn contain(&mut self) {

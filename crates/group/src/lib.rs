@@ -18,7 +18,7 @@ mod quorum_file;
 pub use comb_membership::circles;
 pub use comb_membership::detect::{Change, Condition};
 pub use comb_membership::order::{Delivery, Level, SubmitError};
-pub use comb_membership::regroup::Stage;
+pub use comb_membership::regroup::{Stage, Stuck};
 pub use comb_membership::stack::{Config, Event, LogConfig, Watching, WatchingError};
 pub use comb_membership::state::{Distance, WriteError};
 pub use comb_membership::{Member, View, ViewEpoch};

@@ -39,6 +39,8 @@ pub(crate) struct Cell {
     pub(crate) failing: Option<String>,
     /// Which of the others know that most find it failed.
     pub(crate) found_failed_by: BTreeSet<u32>,
+    /// It says that too few are left to agree on anything.
+    pub(crate) is_stranded: bool,
     /// Somebody wants it down: it is not started by itself.
     pub(crate) is_held: bool,
     /// The others have recovered from its end, and it has not ended yet: it can be started again as soon as it has.
@@ -164,6 +166,7 @@ impl Cell {
             found_failed_by: BTreeSet::new(),
             is_held: false,
             is_fit: false,
+            is_stranded: false,
             down_since: None,
             shown: None,
             awaits_restart: None,

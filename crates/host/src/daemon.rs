@@ -730,6 +730,7 @@ impl Daemon {
                     return Err(format!("it says that it has a channel to cell {peer}"));
                 }
                 record.linked.insert(peer);
+                record.is_stranded = false;
             }
             Report::Noticed { peer, at_ns, .. } => {
                 record.linked.remove(&peer);
@@ -754,6 +755,10 @@ impl Daemon {
             }
             Report::Failed { cell: suspect, incarnation, finding } => {
                 self.take_vote(cell, (suspect, incarnation), &finding);
+            }
+            Report::Stranded { why } => {
+                record.is_stranded = true;
+                self.begin_anew_if_all_are_stranded(&why);
             }
             Report::Recovered(recovered) => self.take_recovered(cell, &recovered),
             Report::Restart { cell: which } => {

@@ -15,7 +15,8 @@ use crate::view::{Member, View, ViewEpoch};
 /// What a quorum may rest on besides those who are present.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Basis {
-    /// Members that were proven dead before they had agreed to any later view. Everybody present must hold that proof.
+    /// Members that are proven dead, and had agreed to no later view, or are too few to have decided one by themselves. Everybody
+    /// present must hold that proof.
     pub fenced: Vec<NodeId>,
     /// Whether the quorum resource has granted this view's epoch to the one that is present.
     pub resource: bool,

@@ -54,8 +54,18 @@ pub enum Strength {
     /// Its host's agent ended it. It will never speak again, nothing that it says from now on is taken, and it does not count.
     ///
     /// Say this only of a member that had not agreed to a view after the one that this machine is in: see [`Regroup::agreed`]. Of
-    /// another, say [`Strength::Failed`]. (See [`crate::quorum::judge`].)
+    /// another, say [`Strength::Ended`]. (See [`crate::quorum::judge`].)
     Fenced,
+    /// As fenced, but it had agreed to the next view. It does not count either, unless those of whom this is said could have decided
+    /// that view by themselves.
+    Ended,
+}
+
+impl Strength {
+    /// Whether it is certain that the member never speaks again.
+    fn is_over(self) -> bool {
+        self >= Self::Fenced
+    }
 }
 
 /// How long things take before something is done about it.
@@ -86,7 +96,7 @@ impl Default for Timing {
 pub enum Input<'a> {
     /// A detector says something bad.
     Suspect(Member, Strength),
-    /// A node is heard again: what was said of it is taken back, unless it was [`Strength::Fenced`].
+    /// A node is heard again: what was said of it is taken back, unless it is dead: [`Strength::Fenced`] or [`Strength::Ended`].
     Heard(NodeId),
     /// A message came.
     Message {
@@ -163,9 +173,10 @@ pub enum Event {
 }
 
 /// Why a part of a group may not go on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Stuck {
     /// Too few members are here.
+    #[error("{here} of {members} members are no quorum")]
     NoQuorum {
         /// How many answered.
         here: usize,
@@ -173,8 +184,10 @@ pub enum Stuck {
         members: usize,
     },
     /// The other one of two has the quorum resource.
+    #[error("the other one of two has the quorum resource")]
     ResourceTaken,
     /// Nobody who is here holds all that earlier views have agreed on.
+    #[error("what was agreed up to position {cut} is lost")]
     CutLost {
         /// Up to which position something was agreed.
         cut: u64,
@@ -411,9 +424,9 @@ impl Regroup {
         if !self.trusts_detector(member.node, strength) {
             return;
         }
-        if self.evidence.get(&member.node) != Some(&Strength::Fenced) {
-            self.evidence.insert(member.node, strength);
-            if strength == Strength::Fenced {
+        if strength.is_over() || !self.is_over(member.node) {
+            let before = self.evidence.insert(member.node, strength);
+            if strength.is_over() && before != Some(strength) {
                 self.proven(member.node);
             }
         }
@@ -423,7 +436,7 @@ impl Regroup {
     }
 
     fn heard(&mut self, node: NodeId) {
-        if self.evidence.get(&node) != Some(&Strength::Fenced) {
+        if !self.is_over(node) {
             self.evidence.remove(&node);
         }
         if !self.frozen {
@@ -465,7 +478,7 @@ impl Regroup {
         if member.is_none() || (member != Some(message.sender) && !is_told_by_life) {
             return refuse("a message from somebody who is not in the view that it is about");
         }
-        if self.evidence.get(&from) == Some(&Strength::Fenced) {
+        if self.is_over(from) {
             // It was on its way when its sender was ended, and must not be taken: others may count on that already.
             return Ok(());
         }
@@ -520,6 +533,11 @@ impl Regroup {
     /// Whether the view should end.
     fn has_reason(&self) -> bool {
         self.frozen || self.is_back() || !self.evidence.is_empty() || !self.admit.is_empty()
+    }
+
+    /// Whether a member is known here to be dead.
+    fn is_over(&self, node: NodeId) -> bool {
+        self.evidence.get(&node).is_some_and(|strength| strength.is_over())
     }
 
     /// Members before this one that could coordinate.

@@ -671,8 +671,8 @@ impl Stack {
             // One end of a broken link has to go: what a device says of it is not enough for that.
             Condition::Unreachable if self.lookout.gets_no_answer(subject) => Strength::Unreachable,
             Condition::Suspected | Condition::Unreachable => Strength::Suspected,
-            Condition::Fenced if self.is_proven(subject) => Strength::Fenced,
-            Condition::Failed | Condition::Fenced => Strength::Failed,
+            Condition::Fenced => self.end_of(subject),
+            Condition::Failed => Strength::Failed,
         };
         self.tell_regroup(now, regroup::Input::Suspect(subject, strength));
     }
@@ -696,12 +696,16 @@ impl Stack {
         self.tell_condition(now, Change { subject: life, condition: Condition::Fenced });
     }
 
-    /// Whether a life has ended before it had agreed to a view later than ours. With logs nobody is proven dead for good: the next
-    /// life goes on with what this one has promised.
-    fn is_proven(&self, life: Member) -> bool {
+    /// What the end of a life is worth: whether it had agreed to a view later than ours. With logs nobody is proven dead for good:
+    /// the next life goes on with what this one has promised.
+    fn end_of(&self, life: Member) -> Strength {
         let epoch = self.regroup().map(|regroup| regroup.view().epoch);
-        let is_over = |&(ended, agreed): &(Member, ViewEpoch)| ended == life && Some(agreed) <= epoch;
-        !self.config.needs_quorum && !self.config.order.has_log && self.ends.iter().any(is_over)
+        let of_it = self.ends.iter().find(|(ended, _)| *ended == life);
+        match of_it.filter(|_| !self.config.needs_quorum && !self.config.order.has_log) {
+            None => Strength::Failed,
+            Some(&(_, agreed)) if Some(agreed) <= epoch => Strength::Fenced,
+            Some(_) => Strength::Ended,
+        }
     }
 
     /// What was no proof in an earlier view may be one in this.

@@ -31,6 +31,9 @@ impl Daemon {
 
     pub(super) fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
         self.waxing.recovered(by);
+        if let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == by) {
+            cell.is_stranded = false;
+        }
         if self.recoveries.len() >= MOST_RECOVERIES {
             self.recoveries.pop_front();
         }
@@ -68,6 +71,22 @@ impl Daemon {
             self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
         let waiting: Vec<(u32, String)> = waiting.collect();
         waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
+    }
+
+    /// Those who could have told how the cells went on are dead: nobody can come in, and what is left can agree on nothing. All cells
+    /// begin anew. A single one that says so is not believed while others are in touch with each other.
+    pub(super) fn begin_anew_if_all_are_stranded(&mut self, why: &str) {
+        let is_lost = |cell: &Cell| cell.running.is_none() || cell.is_stranded || cell.linked.is_empty();
+        if !self.cells.iter().all(is_lost) {
+            return;
+        }
+        say(format_args!("ends all cells, for those that are left cannot agree on anything: {why}"));
+        for cell in &mut self.cells {
+            if let Some(running) = &cell.running {
+                cell.killed_at_ns.get_or_insert_with(monotonic_ns);
+                running.kill();
+            }
+        }
     }
 
     /// Where no cell is left there is no recovery master: then the agent has them started again.

@@ -99,7 +99,7 @@ impl Regroup {
     /// What this member tells others about whom it does not hear. A proof of death counts only where the view is installed:
     /// before, members of it may have gone on from the one before. (See [`Strength::Fenced`].)
     fn evidence_to_tell(&self) -> Vec<(NodeId, Strength)> {
-        let most = if self.stage >= Stage::Installed { Strength::Fenced } else { Strength::Failed };
+        let most = if self.stage >= Stage::Installed { Strength::Ended } else { Strength::Failed };
         self.evidence.iter().map(|(node, strength)| (*node, (*strength).min(most))).collect()
     }
 
@@ -119,9 +119,7 @@ impl Regroup {
 
     fn send_prepare(&mut self, ballot: Ballot) {
         let Some(campaign) = &self.campaign else { return };
-        let is_asked = |node: &NodeId| {
-            !campaign.promises.contains_key(node) && self.evidence.get(node) != Some(&Strength::Fenced)
-        };
+        let is_asked = |node: &NodeId| !campaign.promises.contains_key(node) && !self.is_over(*node);
         let asked: Vec<_> = self.view.nodes().filter(is_asked).collect();
         for node in asked {
             self.send(node, Body::Prepare { ballot });

@@ -20,9 +20,7 @@ impl Regroup {
             self.halt(proposal.view.epoch);
             return;
         };
-        let is_out = |node: &NodeId| {
-            !proposal.view.contains(*node) && self.evidence.get(node) != Some(&Strength::Fenced)
-        };
+        let is_out = |node: &NodeId| !proposal.view.contains(*node) && !self.is_over(*node);
         self.left = self.view.nodes().filter(is_out).collect();
         self.count_false_alarms(&proposal.view);
         let former = core::mem::replace(&mut self.view, proposal.view.clone());

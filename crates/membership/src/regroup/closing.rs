@@ -1,6 +1,6 @@
 //! Closing and pruning: may this part go on, with whom, and what a quorum makes of it.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use comb_types::NodeId;
@@ -19,7 +19,7 @@ impl Regroup {
     pub(super) fn closing(&mut self) {
         let Some(campaign) = &self.campaign else { return };
         let present: BTreeSet<_> = campaign.promises.keys().copied().collect();
-        let basis = Basis { fenced: fenced_for_all(campaign), resource: self.granted == Some(true) };
+        let basis = Basis { fenced: self.dead_for_all(campaign), resource: self.granted == Some(true) };
         let standing = judge(&self.view, &present, &basis);
         let lost = campaign.promises.values().all(|promise| promise.position < self.base);
         match standing {
@@ -173,8 +173,39 @@ impl Regroup {
 
     /// Whether this member holds all proofs of death that a quorum rests on. Who does not must not help to make it one.
     pub(super) fn shares(&self, basis: &Basis) -> bool {
-        let is_proven = |node: &NodeId| self.evidence.get(node) == Some(&Strength::Fenced);
-        basis.fenced.is_empty() || (self.stage >= Stage::Installed && basis.fenced.iter().all(is_proven))
+        let says = |node: &NodeId| Some((*node, *self.evidence.get(node)?));
+        let held: Option<BTreeMap<_, _>> = basis.fenced.iter().map(says).collect();
+        basis.fenced.is_empty()
+            || (self.stage >= Stage::Installed
+                && held.is_some_and(|held| held == self.that_count_no_more(held.clone())))
+    }
+
+    /// Who is dead for all that have promised, and may be left out of account for it.
+    fn dead_for_all(&self, campaign: &Campaign) -> Vec<NodeId> {
+        let says = |promise: &Promise| -> BTreeMap<NodeId, Strength> {
+            let counts = |(_, strength): &&(NodeId, Strength)| promise.installed && strength.is_over();
+            promise.evidence.iter().filter(counts).copied().collect()
+        };
+        let both = |mut one: BTreeMap<_, _>, two: BTreeMap<_, _>| {
+            one.retain(|node, strength| two.get(node) == Some(strength));
+            one
+        };
+        let dead = campaign.promises.values().map(says).reduce(both).unwrap_or_default();
+        self.that_count_no_more(dead).into_keys().collect()
+    }
+
+    /// Of these, the dead; and of those only the fenced, if the others could have decided the next view without anybody that lives.
+    /// (If they could not, then whoever lives has part in each quorum that may have decided it, and tells what it has accepted.)
+    fn that_count_no_more(&self, mut of: BTreeMap<NodeId, Strength>) -> BTreeMap<NodeId, Strength> {
+        let have_agreed =
+            of.iter().filter(|(_, strength)| **strength == Strength::Ended).map(|(node, _)| *node);
+        let alone = judge(&self.view, &have_agreed.collect(), &Basis { fenced: Vec::new(), resource: true });
+        of.retain(|_, strength| match strength {
+            Strength::Fenced => true,
+            Strength::Ended => !alone.is_quorum(),
+            Strength::Suspected | Strength::Unreachable | Strength::Failed => false,
+        });
+        of
     }
 
     /// A member has accepted a proposal: this coordinator's, or, in a small view, another's.
@@ -267,16 +298,6 @@ impl Regroup {
         let members: Vec<_> = proposal.view.nodes().collect();
         members.into_iter().for_each(|node| self.send(node, Body::Ask));
     }
-}
-
-/// Who is proven dead for all that have promised.
-fn fenced_for_all(campaign: &Campaign) -> Vec<NodeId> {
-    let fenced = |promise: &Promise| -> BTreeSet<NodeId> {
-        let proven = promise.evidence.iter().filter(|(_, strength)| *strength == Strength::Fenced);
-        proven.filter(|_| promise.installed).map(|(node, _)| *node).collect()
-    };
-    let all = campaign.promises.values().map(fenced);
-    all.reduce(|one, two| &one & &two).unwrap_or_default().into_iter().collect()
 }
 
 /// Links between members that have promised, as these say. What goes between them and the coordinator got through both ways.

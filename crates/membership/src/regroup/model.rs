@@ -31,7 +31,7 @@ struct Bounds {
     suspicions: &'static [&'static [(u32, u32)]],
     strength: Strength,
     timeouts: u32,
-    /// Of these one crashes.
+    /// Of these one crashes, or, [`Crash::AnyTime`], all do.
     mortal: &'static [u32],
     crash: Crash,
     /// These neither say nor hear anything, from the start.
@@ -47,6 +47,8 @@ struct Bounds {
 enum Crash {
     /// Before it has agreed to a later view. Others may then get a proof of that, early or late.
     Proven,
+    /// Whenever it comes. Others may then read, early or late, what it had agreed to.
+    AnyTime,
     /// In the cleanup of the second view. Others are told that it has failed.
     InCleanup,
 }
@@ -56,6 +58,8 @@ struct State {
     machines: Vec<Option<Regroup>>,
     /// Up to where each holds the updates, or held when it crashed.
     held: Vec<u64>,
+    /// What those that have crashed had agreed to.
+    words: BTreeMap<NodeId, ViewEpoch>,
     /// Who is asked to reach a cut that is proposed, or to flush to one that was decided.
     reaches: BTreeMap<NodeId, u64>,
     flushes: BTreeSet<NodeId>,
@@ -106,6 +110,7 @@ impl Bounds {
         State {
             machines: machines.collect(),
             held: self.positions[..self.members as usize].to_vec(),
+            words: BTreeMap::new(),
             reaches: BTreeMap::new(),
             flushes: BTreeSet::new(),
             network: BTreeSet::new(),
@@ -197,13 +202,13 @@ impl Model for Bounds {
         actions.extend(state.network.iter().cloned().map(Action::Deliver));
         let nodes = || (0..self.members).map(NodeId);
         let lives = |node: &NodeId| state.machines[node.0 as usize].is_some();
-        let has_begun = self.crash == Crash::Proven || state.machines.iter().any(Option::is_none);
+        let has_begun = self.crash != Crash::InCleanup || state.machines.iter().any(Option::is_none);
         if state.timeouts < self.timeouts && has_begun {
             actions.extend(nodes().filter(lives).map(Action::Timeout));
         }
         for mortal in self.mortal.iter().copied().map(NodeId) {
             if lives(&mortal) {
-                let one_has = self.mortal.iter().any(|&other| !lives(&NodeId(other)));
+                let one_has = self.crash != Crash::AnyTime && !state.words.is_empty();
                 actions.extend((!one_has).then_some(Action::Crash(mortal)));
             } else {
                 actions.extend(nodes().filter(lives).map(|at| Action::Tell { at, whom: mortal }));
@@ -235,16 +240,20 @@ impl Model for Bounds {
                 let may_crash = match self.crash {
                     // What the contract of a proof asks for.
                     Crash::Proven => !has_agreed,
+                    Crash::AnyTime => true,
                     Crash::InCleanup => is_in_cleanup,
                 };
                 if !may_crash {
                     return None;
                 }
+                state.words.insert(node, machine.agreed());
             }
             Action::Tell { at, whom } => {
+                let view = state.machines[at.0 as usize].as_ref()?.view.epoch;
                 let strength = match self.crash {
-                    Crash::Proven => Strength::Fenced,
                     Crash::InCleanup => Strength::Failed,
+                    _ if state.words[&whom] <= view => Strength::Fenced,
+                    _ => Strength::Ended,
                 };
                 self.drive(&mut state, at, Input::Suspect(member(whom.0), strength));
             }
@@ -295,6 +304,20 @@ impl Model for Bounds {
                 (0..model.members as usize).any(|index| died(index) && most == Some(&state.held[index]))
             };
             properties.push(Property::sometimes("one dies that holds as much as any", is_only_holder));
+        }
+        if self.crash == Crash::AnyTime {
+            let goes_on = |_: &Self, state: &State| {
+                let all = state.machines.len();
+                let living: Vec<_> = state.machines.iter().flatten().collect();
+                let may_be_late = state.words.values().any(|agreed| *agreed > ViewEpoch(1));
+                let are_without_the_dead = |machine: &&Regroup| {
+                    let nodes: Vec<_> = machine.view.nodes().collect();
+                    machine.view.epoch > ViewEpoch(1)
+                        && nodes.iter().all(|node| !state.words.contains_key(node))
+                };
+                2 * living.len() <= all && may_be_late && living.iter().all(are_without_the_dead)
+            };
+            properties.push(Property::sometimes("few go on without one that had agreed", goes_on));
         }
         if self.timeouts > 0 {
             properties.push(Property::sometimes("under a later ballot", |_, state: &State| {
@@ -388,6 +411,25 @@ fn model_four_members() {
 #[cfg_attr(debug_assertions, ignore = "a minute without optimisation")]
 fn model_a_proof_of_death() {
     Bounds { suspicions: &[&[(0, 1)]], timeouts: 1, mortal: &[2], ..THREE }.check();
+}
+
+/// One dies, and the tie-breaker after it, which may have agreed to a view without the first. The two that are left, which are no
+/// quorum, go on.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation")]
+fn model_the_tie_breaker_dies_after_another() {
+    let suspicions: &[&[(u32, u32)]] = &[&[(0, 3), (1, 3), (2, 3)]];
+    let (strength, crash) = (Strength::Fenced, Crash::AnyTime);
+    Bounds { members: 4, suspicions, strength, mortal: &[0], silent: &[3], crash, ..THREE }.check();
+}
+
+/// Half of four with the tie-breaker may have gone on without the others, and then dies: the others must not go on without it.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation")]
+fn model_half_that_may_have_decided_dies() {
+    let (suspicions, crash): (&[&[(u32, u32)]], _) = (&[&[(0, 2), (0, 3)]], Crash::AnyTime);
+    let positions = [5; 5];
+    Bounds { members: 4, suspicions, timeouts: 0, mortal: &[0, 1], crash, positions, ..THREE }.check();
 }
 
 /// From the suspicion to the settled view.

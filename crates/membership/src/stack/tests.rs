@@ -247,11 +247,11 @@ fn who_is_in_the_view_that_follows_a_doubt_is_doubted_no_more() {
     assert_eq!(group.stacks[&0].condition(member(1)), Condition::Alive);
 }
 
-/// The first two of five hear of the end of each of the others, one after the other.
-fn left_of_five(config: &Config, agreed: u64) -> Group {
+/// The first two of five hear of the end of each of the others, one after the other, and what each had agreed to.
+fn left_of_five(config: &Config, agreed: [u64; 3]) -> Group {
     let mut group = Group::configured(5, config);
     group.stacks.retain(|node, _| *node < 2);
-    for ended in 2..5 {
+    for (ended, agreed) in (2..).zip(agreed) {
         for node in [0, 1] {
             let agreed = ViewEpoch(agreed);
             group.input(node, Input::Ended { life: member(ended), agreed });
@@ -263,7 +263,7 @@ fn left_of_five(config: &Config, agreed: u64) -> Group {
 
 #[test]
 fn those_that_are_left_go_on_without_the_fenced() {
-    let group = left_of_five(&Config::default(), 1);
+    let group = left_of_five(&Config::default(), [1; 3]);
     for node in [0, 1] {
         let view = group.stacks[&node].view().expect("it is in one");
         assert_eq!((view.epoch, view.members.clone()), (ViewEpoch(2), vec![member(0), member(1)]));
@@ -274,14 +274,14 @@ fn those_that_are_left_go_on_without_the_fenced() {
 
 #[test]
 fn those_that_are_left_wait_where_nothing_may_be_lost() {
-    let group = left_of_five(&Config { needs_quorum: true, ..Config::default() }, 1);
+    let group = left_of_five(&Config { needs_quorum: true, ..Config::default() }, [1; 3]);
     assert!(group.told(0, |event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }))));
     assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(5));
 }
 
 #[test]
 fn who_had_agreed_to_a_later_view_still_counts() {
-    let mut group = left_of_five(&Config::default(), 2);
+    let mut group = left_of_five(&Config::default(), [2; 3]);
     let is_stuck = |event: &Event| matches!(event, Event::Stuck(Stuck::NoQuorum { here: 2, members: 5 }));
     assert!(group.told(0, is_stuck));
     assert_eq!(group.stacks[&0].view().map(|view| view.epoch), Some(ViewEpoch(1)));
@@ -293,6 +293,15 @@ fn who_had_agreed_to_a_later_view_still_counts() {
     }
     group.pass(Duration::from_secs(5));
     assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(2));
+}
+
+#[test]
+fn those_that_are_left_go_on_if_too_few_of_the_dead_had_agreed_to_a_later_view() {
+    let group = left_of_five(&Config::default(), [2, 1, 2]);
+    for node in [0, 1] {
+        let view = group.stacks[&node].view().expect("it is in one");
+        assert_eq!((view.epoch, view.members.clone()), (ViewEpoch(2), vec![member(0), member(1)]));
+    }
 }
 
 /// It has the promise of another, and a quorum of promises never comes.

@@ -65,7 +65,7 @@ fn moved(name: &str, old_bytes: usize, ending: impl FnOnce(&mut Home)) {
         assert_eq!(store_at(ELSEWHERE + 8), Some(libc::SIGBUS));
         assert!(importer.stores(GRANTED));
         importer.has_tried();
-        std::thread::sleep(Duration::from_secs(60));
+        importer.stays();
     };
     between(
         name,

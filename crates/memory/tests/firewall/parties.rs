@@ -337,6 +337,12 @@ impl Importer {
     pub(crate) fn has_tried(&self) {
         self.line.say("tried");
     }
+
+    /// Stays until it is killed.
+    pub(crate) fn stays(&self) {
+        // Its home may not come to that.
+        std::thread::sleep(LONGEST_SILENCE);
+    }
 }
 
 /// A store as a program makes it, by a process that has the same memory and may die of it: by which signal it does.

@@ -259,7 +259,7 @@ fn what_is_closed_is_closed_to_who_has_not_heard_of_it() {
             importer.line.expect("closed");
             assert!((0..8).all(|page| !importer.stores(page) && importer.load(page).is_none()));
             importer.has_tried();
-            std::thread::sleep(Duration::from_secs(60));
+            importer.stays();
         },
     );
 }

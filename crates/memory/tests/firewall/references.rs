@@ -27,6 +27,7 @@ fn a_guard_outlives_its_home() {
         assert_eq!((importer.load(SHOWN), importer.stores(SHOWN)), (Some(0), false));
         assert!(importer.stores(GRANTED) && !importer.stores(HIDDEN));
         importer.line.say("goes on");
+        importer.stays();
     };
     between(
         "references::a_guard_outlives_its_home",
