@@ -382,6 +382,7 @@ impl Regroup {
             return Ok(());
         }
         self.now = now;
+        let before = self.view.epoch;
         match input {
             Input::Suspect(member, strength) => self.suspect(member, strength),
             Input::Heard(node) => self.heard(node),
@@ -393,6 +394,11 @@ impl Regroup {
             Input::Timeout => self.due(),
         }
         self.hear_myself();
+        if self.view.epoch > before {
+            // The new view may name one that has failed meanwhile, and be led by that one. The others have been told of the view by now.
+            self.raise();
+            self.hear_myself();
+        }
         self.arrange();
         Ok(())
     }

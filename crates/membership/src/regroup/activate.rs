@@ -35,7 +35,7 @@ impl Regroup {
             () if is_planned => self.stage == Stage::Settled,
             () => !self.evidence.is_empty() && self.now >= self.calm_until,
         };
-        if !may_begin || self.frozen || self.campaign.is_some() || self.is_leaving {
+        if !may_begin || self.is_led() || self.campaign.is_some() || self.is_leaving {
             return;
         }
         let candidate = self.view.nodes().find(|node| !self.evidence.contains_key(node));
@@ -49,6 +49,11 @@ impl Regroup {
             }
             _ => self.begin(),
         }
+    }
+
+    /// Whether another's ballot is under way here. Nobody waits for a coordinator that has failed.
+    fn is_led(&self) -> bool {
+        self.frozen && self.evidence.get(&self.promised.node) < Some(&Strength::Failed)
     }
 
     /// A member has a reason.
@@ -71,7 +76,7 @@ impl Regroup {
         let heeded: Vec<_> = evidence.iter().filter(|(node, _)| self.accuses(from, *node)).collect();
         let is_urgent = is_back || heeded.iter().any(|(_, strength)| *strength >= Strength::Failed);
         let may_begin = is_urgent || (!heeded.is_empty() && self.now >= self.calm_until);
-        if may_begin && !self.frozen && self.campaign.is_none() {
+        if may_begin && !self.is_led() && self.campaign.is_none() {
             self.begin();
         } else {
             self.raise();
