@@ -121,7 +121,7 @@ pub(crate) fn stress(report: &mut Report, seconds: u64) {
 
 /// Simulations of the protocol crates.
 pub(crate) fn simulations(report: &mut Report) {
-    report.step("simulations", || protocol_suite("sim_"));
+    report.step("simulations", || protocol_suite("sim_", &[]));
 }
 
 /// Storms of each scenario that are rolled among the tests: about a minute and a half on two cores.
@@ -228,11 +228,12 @@ pub(crate) fn sim(report: &mut Report, calls: &[Vec<&str>]) {
 
 /// Model checks of the protocol crates.
 pub(crate) fn model_checks(report: &mut Report) {
-    report.step("model checks", || protocol_suite("model_"));
+    // Each uses all cores by itself, and has a limit.
+    report.step("model checks", || protocol_suite("model_", &["--test-threads=1"]));
 }
 
 /// The tests of the protocol crates whose own name begins so. There may be none: then it says that.
-fn protocol_suite(prefix: &str) -> Outcome {
+fn protocol_suite(prefix: &str, options: &[&str]) -> Outcome {
     let tests = || cargo(["test", SIMULATION, "--lib", "--tests"].into_iter().chain(protocol_packages()));
     let mut list = tests();
     list.args(["--", "--list", prefix]);
@@ -245,7 +246,7 @@ fn protocol_suite(prefix: &str) -> Outcome {
         return Outcome::Skipped(format!("no protocol crate has a test named {prefix}… yet"));
     }
     let mut chosen = tests();
-    chosen.args(["--no-fail-fast", "--", "--exact"]).args(&names);
+    chosen.args(["--no-fail-fast", "--", "--exact"]).args(options).args(&names);
     run(chosen)
 }
 

@@ -51,7 +51,7 @@ pub struct Wanted {
 pub struct Seat {
     /// In which cell.
     pub cell: u32,
-    /// The file that a process writes itself into to belong to that cell, where there are cgroups.
+    /// The cgroup in which a process belongs to that cell, where there are cgroups.
     pub cgroup: Option<PathBuf>,
     /// Which process it is; 0: none yet.
     pub process: u32,

@@ -39,6 +39,7 @@ mod program;
 mod remote;
 mod reports;
 mod running;
+mod spawn;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -316,7 +317,7 @@ impl Launch {
         self
     }
 
-    /// Puts components into cells of this host, by rank: each begins with writing itself into such a file.
+    /// Puts components into cells of this host, by rank: each is born in such a cgroup.
     #[must_use]
     pub fn cgroups(mut self, cgroups: impl IntoIterator<Item = Option<PathBuf>>) -> Self {
         self.cgroups = cgroups.into_iter().collect();

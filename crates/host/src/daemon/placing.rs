@@ -38,7 +38,7 @@ impl Daemon {
             // One of its own within the cell's: it can be told to wait as a whole.
             let own = heeding::cgroup_of(&parent, wanted.task);
             let is_there = own.is_dir() || std::fs::create_dir(&own).is_ok();
-            Some(if is_there { own } else { parent }.join("cgroup.procs"))
+            Some(if is_there { own } else { parent })
         };
         Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
     }

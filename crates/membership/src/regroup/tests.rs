@@ -460,7 +460,11 @@ fn the_coordinator_dies_in_every_phase() {
         group.deliver();
         for node in 1..4 {
             let views = group.settled_views(node);
-            assert_eq!(views.last(), Some(&[1, 2, 3].to_vec()), "phase {phase}, at {node}, without a timeout");
+            assert_eq!(
+                views.last(),
+                Some(&[1, 2, 3].to_vec()),
+                "phase {phase}, at {node}, without a timeout"
+            );
         }
     }
 }

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError, TrySendError};
 use std::time::Duration;
 
 use comb_net::agent::{Hosts, Limits, SameUser, Server};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ use super::guard::Guard;
 use super::library::{self, LIBRARY_VARIABLE};
 use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
+use super::spawn::Flow;
 use super::{LaunchError, frames, program, reports};
 use crate::task::{Component, Description, Share, TASK_VARIABLE};
 
@@ -45,7 +47,7 @@ pub(super) struct Plan {
     /// Whether what components write comes as events, or goes where the launcher's goes.
     pub(super) captures: bool,
     pub(super) input: InputOfFirst,
-    /// Files that components write themselves into to belong to cells, from the first of this host on; none for those that belong to no cell.
+    /// Cgroups that components are born in to belong to cells, from the first of this host on; none for those that belong to no cell.
     pub(super) cgroups: Vec<Option<PathBuf>>,
     /// This host's ranks: the first, and how many.
     pub(super) first: u32,
@@ -189,7 +191,6 @@ impl Crew {
         };
         let description = serde_json::to_string(&description).map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.program);
-        std::os::unix::process::CommandExt::arg0(&mut command, &self.plan.program);
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().map(|(name, value)| (name, value)));
         command.env(TASK_VARIABLE, description);
@@ -202,14 +203,6 @@ impl Crew {
         if let Some(directory) = &self.plan.directory {
             command.current_dir(directory);
         }
-        match self.plan.input {
-            InputOfFirst::Inherited if rank == 0 => command.stdin(Stdio::inherit()),
-            InputOfFirst::Ordered if rank == 0 => command.stdin(Stdio::piped()),
-            _ => command.stdin(Stdio::null()),
-        };
-        if self.plan.captures {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
         Ok(command)
     }
 
@@ -219,16 +212,23 @@ impl Crew {
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
         let cgroup = self.plan.cgroups.get((rank - self.plan.first) as usize).and_then(Option::as_ref);
         let cgroup = cgroup.map(|path| {
-            let opened = std::fs::File::options().write(true).open(path);
-            opened
-                .map(OwnedFd::from)
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty())
                 .map_err(|error| format!("its cell's {} cannot be opened: {error}", path.display()))
         });
         let cgroup = cgroup.transpose()?;
         // Only a terminal's own process group may read from it.
         let reads_terminal =
             rank == 0 && self.plan.input == InputOfFirst::Inherited && std::io::stdin().is_terminal();
+        let input = match self.plan.input {
+            InputOfFirst::Inherited if rank == 0 => Flow::Inherited,
+            InputOfFirst::Ordered if rank == 0 => Flow::Piped,
+            _ => Flow::Nothing,
+        };
+        let output = if self.plan.captures { Flow::Piped } else { Flow::Inherited };
         let endowment = Endowment {
+            name: Some(self.plan.program.as_ref()),
+            streams: [input, output, output],
             inherits: [self.frames.as_ref(), report.as_ref()].map(|descriptor| descriptor.map(AsFd::as_fd)),
             guard: Some(guard),
             cgroup: cgroup.as_ref(),
@@ -236,7 +236,7 @@ impl Crew {
             has_group: !reads_terminal,
             at_our_end: Signal::KILL,
         };
-        let process = Process::start(self.command(rank, report.as_ref())?, &endowment);
+        let process = Process::start(&self.command(rank, report.as_ref())?, &endowment);
         process.map(|process| (process, report)).map_err(|error| error.to_string())
     }
 }
@@ -329,9 +329,8 @@ impl Watch {
             match crew.start_one(rank, &self.guard) {
                 Ok((mut process, report)) => {
                     self.pending.push_back(Event::Began { rank, process: process.id() });
-                    let child = process.child();
                     let (input, output, error) =
-                        (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                        (process.input.take(), process.output.take(), process.errors.take());
                     // Only our ends: a component's own are as it expects them.
                     let ours = [input.as_ref().map(AsFd::as_fd), output.as_ref().map(AsFd::as_fd)];
                     for pipe in ours.into_iter().chain([error.as_ref().map(AsFd::as_fd)]).flatten() {

@@ -1,16 +1,17 @@
 //! Starting a component's process, and ending it with all that it started.
-#![expect(unsafe_code, reason = "what a new process does before its program begins")]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 
 use rustix::io::FdFlags;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{self, Guard};
+use super::spawn::{Flow, Spawned, spawn};
 
 /// How a component ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,18 +38,26 @@ impl From<ExitStatus> for How {
 /// A process of which nobody has taken the status yet, so that its number is its own.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    number: Pid,
     ended: OwnedFd,
     has_group: bool,
+    /// Where it is piped: until somebody takes it.
+    pub(super) input: Option<ChildStdin>,
+    pub(super) output: Option<ChildStdout>,
+    pub(super) errors: Option<ChildStderr>,
 }
 
 /// What a component gets besides what its [`Command`] says.
 pub(super) struct Endowment<'a> {
+    /// The program's name, as it is told itself; else that of the command.
+    pub(super) name: Option<&'a OsStr>,
+    /// Its input, output and errors.
+    pub(super) streams: [Flow; 3],
     /// Stay open in the program.
     pub(super) inherits: [Option<BorrowedFd<'a>>; 2],
     /// To be told when it begins.
     pub(super) guard: Option<&'a Guard>,
-    /// The file that it writes itself into, to belong to a cell.
+    /// The cgroup that it is born in, to belong to a cell.
     pub(super) cgroup: Option<&'a OwnedFd>,
     /// The one core that it runs on.
     pub(super) core: Option<u32>,
@@ -60,71 +69,61 @@ pub(super) struct Endowment<'a> {
 
 impl Process {
     /// Starts it. The calling thread is to live as long as the process shall.
-    pub(super) fn start(mut command: Command, endowment: &Endowment<'_>) -> std::io::Result<Self> {
+    pub(super) fn start(command: &Command, endowment: &Endowment<'_>) -> std::io::Result<Self> {
         let launcher = rustix::process::getpid();
-        let Endowment { has_group, at_our_end, .. } = *endowment;
-        let inherits = endowment.inherits.map(|descriptor| descriptor.map(|open| open.as_raw_fd()));
-        let cgroup = endowment.cgroup.map(|procs| procs.as_raw_fd());
-        let words = endowment.guard.and_then(Guard::words).map(|words| words.as_raw_fd());
+        let Endowment { has_group, at_our_end, name, streams, inherits, .. } = *endowment;
+        let words = endowment.guard.and_then(Guard::words);
         let cores = endowment.core.map(|core| {
             let mut cores = CpuSet::new();
             cores.set(core as usize);
             cores
         });
-        if has_group {
-            command.process_group(0);
-        }
-        let before_its_program = move || {
+        let before_its_program = || {
+            if has_group {
+                rustix::process::setpgid(None, None)?;
+            }
             rustix::process::set_parent_process_death_signal(Some(at_our_end))?;
             // Who has ended before that line was not heard of.
             if rustix::process::getppid() != Some(launcher) {
                 return Err(rustix::io::Errno::SRCH.into());
             }
-            if let Some(procs) = cgroup {
-                // SAFETY: it is borrowed until `start` returns, which is after this.
-                let procs = unsafe { BorrowedFd::borrow_raw(procs) };
-                rustix::io::write(procs, b"0")?;
-            }
             if let Some(cores) = &cores {
                 rustix::thread::sched_setaffinity(None, cores)?;
             }
             for descriptor in inherits.into_iter().flatten() {
-                // SAFETY: it is borrowed until `start` returns, which is after this; and this process has a copy.
-                let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
                 rustix::io::fcntl_setfd(descriptor, FdFlags::empty())?;
             }
             if let Some(words) = words {
-                // SAFETY: the same.
-                guard::announce(unsafe { BorrowedFd::borrow_raw(words) })?;
+                guard::announce(words)?;
             }
             Ok(())
         };
-        // SAFETY: between fork and exec only system calls are made: nothing allocates or takes a lock.
-        let started = unsafe { command.pre_exec(before_its_program) }.spawn();
+        let cgroup = endowment.cgroup.map(AsFd::as_fd);
+        let started = spawn(command, name, streams, cgroup, before_its_program);
         if let (Err(_), Some(guard)) = (&started, endowment.guard) {
             guard.give_up();
         }
-        let mut child = started?;
+        let Spawned { process: number, pipes: [input, output, errors] } = started?;
         if let Some(guard) = endowment.guard {
-            guard.watch(child.id());
+            guard.watch(id(number));
         }
-        match rustix::process::pidfd_open(pid(&child), PidfdFlags::empty()) {
-            Ok(ended) => Ok(Self { child, ended, has_group }),
+        match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+            Ok(ended) => {
+                let (input, output, errors) =
+                    (input.map(Into::into), output.map(Into::into), errors.map(Into::into));
+                Ok(Self { number, ended, has_group, input, output, errors })
+            }
             Err(error) => {
                 // Nobody would learn of its end.
-                let _ = child.kill();
-                let _ = child.wait();
+                let _ = rustix::process::kill_process(number, Signal::KILL);
+                let _ = rustix::process::waitpid(Some(number), WaitOptions::empty());
                 Err(error.into())
             }
         }
     }
 
-    pub(super) fn child(&mut self) -> &mut Child {
-        &mut self.child
-    }
-
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        id(self.number)
     }
 
     /// Whether it leads a group of its own; otherwise it is in ours.
@@ -141,25 +140,28 @@ impl Process {
     pub(super) fn signal(&self, signal: Signal) {
         // Its number is its own, and its group's: nobody has taken its status.
         let _ = match self.has_group {
-            true => rustix::process::kill_process_group(pid(&self.child), signal),
-            false => rustix::process::kill_process(pid(&self.child), signal),
+            true => rustix::process::kill_process_group(self.number, signal),
+            false => rustix::process::kill_process(self.number, signal),
         };
     }
 
     /// Takes the status of a process that has ended, and ends what is left of its group.
-    pub(super) fn bury(mut self) -> How {
+    pub(super) fn bury(self) -> How {
         if self.has_group {
             self.signal(Signal::KILL);
         }
-        match self.child.wait() {
-            Ok(status) => status.into(),
+        // It waits for nothing that we hold.
+        drop(self.input);
+        match rustix::process::waitpid(Some(self.number), WaitOptions::empty()) {
+            Ok(Some((_, status))) => ExitStatus::from_raw(status.as_raw()).into(),
+            Ok(None) => How::Lost("it has not ended".to_owned()),
             Err(error) => How::Lost(error.to_string()),
         }
     }
 }
 
-fn pid(child: &Child) -> Pid {
-    Pid::from_child(child)
+fn id(number: Pid) -> u32 {
+    number.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// Lets this process have as many open files as it may, up to a number that is enough for a task of so many components.

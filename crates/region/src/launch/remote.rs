@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::conversation::{self, FromPart, GREETING, Neighbour, ToPart};
 use super::crew::{Event, Order, Plan};
 use super::hosts::Share;
 use super::process::{Endowment, How, Process};
+use super::spawn::Flow;
 
 /// In a shell command, what stands for the host's name.
 const HOST: &str = "{host}";
@@ -76,7 +77,7 @@ impl Shell {
             }
             None => Command::new(&self.comb),
         };
-        command.arg("run-part").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("run-part");
         command
     }
 
@@ -137,7 +138,7 @@ impl Part {
         let (command, events, of) = (shell.command(&share.host), events.clone(), share.clone());
         let failed = |reason| LaunchError::Host { host: share.host.clone(), reason };
         // The process gets a signal when this thread ends, however this program ends.
-        let work = move || listen(command, &of, &sender, &events);
+        let work = move || listen(&command, &of, &sender, &events);
         let thread = std::thread::Builder::new().name("comb-part".into()).spawn(work);
         thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
         let (process, input) = match ear.recv() {
@@ -211,10 +212,12 @@ fn speak(words: &Receiver<ToPart>, mut input: ChildStdin) {
 }
 
 /// A part's whole life, as its launcher hears it.
-fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &SyncSender<Event>) {
+fn listen(command: &Command, share: &Share, words: &Sender<Word>, events: &SyncSender<Event>) {
     let name = command.get_program().to_string_lossy().into_owned();
     // Of a group of its own: a terminal's Ctrl-C is not for it. Asked to end, it tidies up, which a killed one cannot.
     let endowment = Endowment {
+        name: None,
+        streams: [Flow::Piped, Flow::Piped, Flow::Inherited],
         cgroup: None,
         inherits: [None, None],
         guard: None,
@@ -222,7 +225,6 @@ fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &Sy
         has_group: true,
         at_our_end: Signal::TERM,
     };
-    command.stderr(Stdio::inherit());
     let gone = |reason: String| {
         let _ = words.send(Word::Gone(reason.clone()));
         let reason = format!("host {} does not answer any more: {reason}", share.host);
@@ -235,7 +237,7 @@ fn listen(mut command: Command, share: &Share, words: &Sender<Word>, events: &Sy
         Ok(process) => process,
         Err(error) => return gone(format!("cannot run {name}: {error}")),
     };
-    let (input, output) = (process.child().stdin.take(), process.child().stdout.take());
+    let (input, output) = (process.input.take(), process.output.take());
     let (Some(input), Some(mut output)) = (input, output) else { return gone("it has no pipes".to_owned()) };
     let _ = words.send(Word::Started(process, input));
     gone(match hear_all(&mut output, share, words, events) {
