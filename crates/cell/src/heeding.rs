@@ -195,7 +195,9 @@ impl Listener {
     }
 
     fn pause(&self) -> Duration {
-        if self.policy.is_some() || self.tasks.values().any(|task| task.turn.waits()) {
+        // Hints are about tasks; that it is to give memory back can wait.
+        let has_hints = self.policy.is_some() && !self.tasks.is_empty();
+        if has_hints || self.tasks.values().any(|task| task.turn.waits()) {
             let dues = self.tasks.values().filter_map(|task| task.turn.next_due());
             let soonest = dues.map(|due| due.saturating_sub(self.begun.elapsed())).min();
             return soonest.unwrap_or(LONGEST_WAIT).min(BETWEEN_LOOKS);

@@ -23,6 +23,8 @@ pub(crate) const COMPLETION: u16 = 3;
 
 /// As many cells as a host has, and as many again that are coming while their former lives are going.
 const CHANNELS: u32 = 256;
+/// A cell's endpoints look so often for what a peer may have kept from them. Each look is a turn of its loop, and at rest there are few others.
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// What has happened on the channels.
 #[derive(Debug)]
@@ -60,7 +62,12 @@ pub struct Links {
 impl Links {
     /// A cell's endpoint. Calls of others are served from now on, when it is polled.
     pub fn new(agent: &Agent, own: CellId, desk: Desk) -> Result<Self, RequestError> {
-        let options = EndpointOptions { channels: CHANNELS, events: true, ..EndpointOptions::default() };
+        let options = EndpointOptions {
+            channels: CHANNELS,
+            events: true,
+            looks_after: BETWEEN_LOOKS,
+            ..EndpointOptions::default()
+        };
         let mut active = ActiveMessages::new(agent.endpoint_with(WIRE, options)?, desk);
         active.on_request(HEARTBEAT, |_, request| {
             let (beat, length) = words(request.arguments());

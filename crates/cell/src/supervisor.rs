@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
-use comb_group::{Condition, Event, Group, GroupError, GroupOptions, Member, Names, Stuck, ViewEpoch};
+use comb_group::{
+    Condition, Config, Event, Group, GroupError, GroupOptions, Member, Names, Stuck, ViewEpoch, Watching,
+};
 use comb_memory::Published;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
@@ -22,21 +24,22 @@ use crate::containing::Containing;
 use crate::faults::{self, Fault, Means};
 use crate::heeding::{Ears, Heeding};
 use crate::journal;
-use crate::links::{CONTAINMENT, HEARTBEAT, Links, News};
+use crate::links::{BETWEEN_LOOKS, CONTAINMENT, HEARTBEAT, Links, News};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{Order, Report, WIRE, process_name};
 use crate::watch::TICK;
 use crate::{notice, procedures};
 
-/// How often a cell asks its peers whether they are there.
-const BEAT_INTERVAL: Duration = Duration::from_millis(100);
-/// Peers asked at one beat, in turn: the cost of a cell does not grow with the number of cells. Whether they move is seen without asking
-/// them; each question wakes two processes, which is most of what a cell at rest would take.
-const PEERS_A_BEAT: usize = 1;
-/// Beats between two signs of life to the agent, once the first have been given one by one: whoever starts cells looks
-/// at them at once.
-const BEATS_BETWEEN_REPORTS: u64 = 5;
+/// How often a cell looks for what has no other time.
+const BEAT_INTERVAL: Duration = Duration::from_millis(250);
+/// Beats with words each: whoever starts cells looks at them at once.
+const FIRST_BEATS: u64 = 5;
+/// Beats from one question to a peer whether it is there to the next, and from one sign of life to the agent to the next. Peers are asked in
+/// turn: the cost of a cell does not grow with the number of cells. Whether they move is seen without asking them.
+const BEATS_BETWEEN_WORDS: u64 = 2;
+/// The same of what the group asks. Who hangs or ends is known long before that is noticed.
+const BETWEEN_PINGS: Duration = Duration::from_secs(1);
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// What is lacking for a quorum does not come any more: a cell that was stopped has been voted out and ended by now.
@@ -420,18 +423,17 @@ impl Supervisor {
 
     fn beat(&mut self) {
         self.beats += 1;
+        let has_words = self.beats < FIRST_BEATS || self.beats.is_multiple_of(BEATS_BETWEEN_WORDS);
         let cells: Vec<CellId> = self.links.linked().collect();
-        for step in 0..cells.len().min(PEERS_A_BEAT) {
+        if has_words && !cells.is_empty() {
             let beat = self.links.desk().pulse.ping(monotonic_ns());
             // A peer that does not read misses a heartbeat; nothing else is lost.
-            self.links.send(cells[(self.turn + step) % cells.len()], HEARTBEAT, &beat, &[]);
+            self.links.send(cells[self.turn % cells.len()], HEARTBEAT, &beat, &[]);
+            self.turn = self.turn.wrapping_add(1);
         }
-        self.turn = self.turn.wrapping_add(PEERS_A_BEAT);
         if self.superior.away_for().is_some() {
             self.find_superior();
-        } else if (self.beats < BEATS_BETWEEN_REPORTS || self.beats.is_multiple_of(BEATS_BETWEEN_REPORTS))
-            && self.superior.send_unsent()
-        {
+        } else if has_words && self.superior.send_unsent() {
             let pulse = self.links.desk().pulse;
             let (round_trips, last_round_trip_ns) = (pulse.round_trips, pulse.last_round_trip_ns);
             self.superior.report(Report::Alive { round_trips, last_round_trip_ns });
@@ -635,8 +637,14 @@ impl Environment for Ends {
 fn join(agent: &Agent, options: &CellOptions) -> Result<Group, GroupError> {
     let names =
         Names { process: "cell-".to_owned(), endpoint: GROUP_ENDPOINT.to_owned(), ..Names::default() };
-    let endpoint = EndpointOptions { channels: 256, events: true, ..EndpointOptions::default() };
-    let group = GroupOptions { names, config: Default::default(), endpoint };
+    let endpoint = EndpointOptions {
+        channels: 256,
+        events: true,
+        looks_after: BETWEEN_LOOKS,
+        ..EndpointOptions::default()
+    };
+    let watching = Watching { ping: BETWEEN_PINGS, ..Watching::default() };
+    let group = GroupOptions { names, config: Config { watching, ..Config::default() }, endpoint };
     let nodes = |cells: &[u32]| cells.iter().map(|&cell| NodeId(cell)).collect::<Vec<_>>();
     let own = NodeId(options.number);
     match &options.beginning {

@@ -20,10 +20,12 @@ use comb_types::CellId;
 
 use crate::clock::monotonic_ns;
 
-/// How often a cell comes round at least, with nothing to do.
-pub const TICK: Duration = Duration::from_millis(4);
-/// A word so old is looked into: one round was missed, and another is due.
+/// How often a cell comes round at least, with nothing to do. To be woken is most of what a cell at rest takes.
+pub const TICK: Duration = Duration::from_millis(7);
+/// A word so old is looked into. That of a healthy cell that got no core in time may be as well, which costs its watcher two looks.
 const OVERDUE: Duration = Duration::from_millis(8);
+/// The alarm of one that sleeps for so long is over, though a processor that a host of virtual machines took away for a moment be late with it.
+const OVERSLEPT: Duration = Duration::from_millis(13);
 /// Between the two looks at the thread at least.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// No turn of the loop takes so long on a core.
@@ -94,7 +96,8 @@ impl Suspicion {
         }
         let second = Thread::of(self.process);
         let others_sleep = || all_sleep(self.process);
-        let sight = judge(self.first, second, Duration::from_nanos(now - self.looked_ns), others_sleep);
+        let between = Duration::from_nanos(now - self.looked_ns);
+        let sight = judge(self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
         if sight == Sight::Anew {
             (self.first, self.looked_ns) = (second, now);
         }
@@ -111,6 +114,7 @@ fn judge(
     first: Option<Thread>,
     second: Option<Thread>,
     between: Duration,
+    has_overslept: bool,
     others_sleep: impl FnOnce() -> bool,
 ) -> Sight {
     let (Some(first), Some(second)) = (first, second) else { return Sight::Hangs };
@@ -121,7 +125,7 @@ fn judge(
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
         // Its alarm would have made it runnable.
         b'S' if first.state == b'S' && ran.is_zero() => {
-            if others_sleep() {
+            if has_overslept && others_sleep() {
                 Sight::Hangs
             } else {
                 Sight::Unclear
@@ -152,7 +156,7 @@ mod tests {
     const LONG: Duration = Duration::from_millis(4);
 
     fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Sight {
-        super::judge(first, second, between, || true)
+        super::judge(first, second, between, true, || true)
     }
 
     fn thread(state: u8, ran_ms: u64) -> Option<Thread> {
@@ -192,8 +196,15 @@ mod tests {
     #[test]
     fn one_that_waits_for_another_of_its_threads_does_not_hang() {
         let asleep = thread(b'S', 10);
-        assert_eq!(super::judge(asleep, asleep, LONG, || false), Sight::Unclear);
+        assert_eq!(super::judge(asleep, asleep, LONG, true, || false), Sight::Unclear);
         assert!(!all_sleep(std::process::id()), "this one is at work");
+    }
+
+    #[test]
+    fn one_whose_alarm_may_be_late_does_not_hang() {
+        let (asleep, stopped) = (thread(b'S', 10), thread(b'T', 10));
+        assert_eq!(super::judge(asleep, asleep, LONG, false, || true), Sight::Unclear);
+        assert_eq!(super::judge(asleep, stopped, LONG, false, || true), Sight::Hangs);
     }
 
     #[test]

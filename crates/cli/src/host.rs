@@ -1,5 +1,6 @@
 //! `comb host`: the agent. `comb up` runs it; by hand it takes over the cells of an agent that died.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -38,7 +39,8 @@ impl Host {
         let options =
             daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults };
         daemon::run(&options, || {
-            println!("{READY}");
+            // It may be gone by now; standard input tells of that.
+            let _ = writeln!(std::io::stdout(), "{READY}");
             // Whoever waited for that word must not wait for more.
             if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
                 let _ = rustix::stdio::dup2_stdout(nowhere);

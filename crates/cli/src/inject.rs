@@ -62,6 +62,12 @@ pub(crate) struct Inject {
 impl Inject {
     pub(crate) fn run(self) -> Outcome {
         clear_at_the_end()?;
+        let outcome = self.campaign();
+        own::stay_if_over();
+        outcome
+    }
+
+    fn campaign(&self) -> Outcome {
         let kinds = if self.only.is_empty() { Kind::all() } else { &self.only };
         let count = if self.full { FULL * kinds.len() as u64 } else { self.count };
         let seed = self.seed.unwrap_or_else(|| {
@@ -77,6 +83,7 @@ impl Inject {
                 None => Arc::new(Comb::start(seed)?),
             };
             let verdict = injection::inject(&present, kind, seed.wrapping_add(number), number);
+            own::stay_if_over();
             self.tell(&verdict)?;
             if verdict.contained {
                 comb = Some(present);

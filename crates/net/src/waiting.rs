@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bell::LONGEST_SLEEP;
 use crate::endpoint::Endpoint;
 
 /// A cross-core wake-up costs 15–30 µs here, so spinning for longer than that costs more than it can save.
@@ -108,8 +107,8 @@ impl Endpoint {
 
     /// Prepares for waiting in an event loop: from now on [`Endpoint::event_descriptor`] becomes readable when
     /// something comes. `false`: something is there already, poll first and arm again. Only with
-    /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for a tenth of a
-    /// second: then poll, which looks for what no event tells, and arm again.
+    /// [`crate::EndpointOptions::events`]. The descriptor also becomes readable when nothing came for
+    /// [`crate::EndpointOptions::looks_after`]: then poll, which looks for what no event tells, and arm again.
     pub fn arm(&mut self) -> bool {
         self.arm_unless(Self::has_something, false)
     }
@@ -167,7 +166,7 @@ impl Endpoint {
         self.shared.bell().demand_events(polls);
         let idle = !has_something(self);
         // Not zero, which would stop the timer.
-        let next = self.until_timers(LONGEST_SLEEP).max(Duration::from_micros(1));
+        let next = self.until_timers(self.shared.options().looks_after).max(Duration::from_micros(1));
         self.start_event_timer(next);
         idle
     }

@@ -282,7 +282,7 @@ impl Table<'_> {
                     Goal::None,
                     "",
                 ),
-                "250 wake-ups a second",
+                "as many wake-ups",
                 self.measured.median("core for wake-ups").map(|share| share * 100.0),
             ),
             self.row("a cell at rest, memory (Pss)", "memory at rest", ("MB", 1e-6), Goal::AtMost(20.0), ""),

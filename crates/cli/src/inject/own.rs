@@ -41,6 +41,19 @@ pub(super) fn clear_for_good() {
     clear();
 }
 
+/// What fails while this process is ended is nobody's concern: whoever ends it says how.
+pub(super) fn stay_if_over() {
+    if IS_OVER.load(Ordering::SeqCst) {
+        stay();
+    }
+}
+
+fn stay() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Ends what there is. Once more is no harm.
 fn clear() {
     let present = PRESENT.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -71,9 +84,7 @@ impl Comb {
         let mut present = PRESENT.lock().unwrap_or_else(PoisonError::into_inner);
         if IS_OVER.load(Ordering::SeqCst) {
             drop(present);
-            loop {
-                std::thread::park();
-            }
+            stay();
         }
         *present = Some((directory.clone(), saved.clone()));
         directory.create()?;

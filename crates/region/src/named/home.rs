@@ -156,6 +156,7 @@ impl Home {
             events: true,
             sleeps_often: true,
             geometry: GEOMETRY,
+            looks_after: Duration::from_secs(1),
             ..EndpointOptions::default()
         };
         let endpoint = agent.endpoint_with(ENDPOINT, endpoint_options)?;

@@ -57,7 +57,7 @@ pub(super) fn keep(office: &Arc<Office>, door: &OwnedFd) {
     let guests = Arc::new(());
     while !office.is_over.load(Ordering::Acquire) {
         let mut sources = [PollFd::new(door, PollFlags::IN), PollFd::new(&office.kick, PollFlags::empty())];
-        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        let limit = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
         let _ = rustix::event::poll(&mut sources, Some(&limit));
         // Whoever serves cannot look after itself.
         comb_memory::guests::end_who_keeps_waiting(FENCE_LIMIT);
