@@ -212,6 +212,8 @@ pub struct Others {
     cells: Arc<Mutex<BTreeMap<CellId, Arc<Other>>>>,
     /// From whom to borrow, as the policy says.
     preferred: Arc<Mutex<CellHint>>,
+    /// What this cell shows itself, for others' pointers may lead there.
+    own: Option<Arc<Published>>,
 }
 
 #[derive(Debug)]
@@ -234,6 +236,11 @@ impl OtherCells for Others {
 }
 
 impl Others {
+    /// The others of the cell that shows this.
+    pub fn of_whom(own: Arc<Published>) -> Self {
+        Self { own: Some(own), ..Self::default() }
+    }
+
     /// A cell shows this.
     pub fn see(
         &self,
@@ -336,15 +343,20 @@ impl Others {
         node: Far<NodeShown>,
         life: Incarnation,
     ) -> Result<(), CarefulError> {
-        let Some(to) = self.of(node.cell()) else { return Ok(()) };
-        let now = to.shown.incarnation();
+        let other = self.of(node.cell());
+        let own = self.own.as_deref().filter(|own| own.cell() == node.cell());
+        let (to, now): (&dyn Source, Incarnation) = match (own, &other) {
+            (Some(own), _) => (own, own.incarnation()),
+            (None, Some(other)) => (&*other.shown, other.shown.incarnation()),
+            (None, None) => return Ok(()),
+        };
         if life == Incarnation(0) {
             return Err(CarefulError::Broken {
                 cell: holder,
                 rule: "a pointer to another cell leads to a life of it",
             });
         }
-        match (life == now).then_some(to).map(|to| careful(&*to.shown, |c| c.read(node))) {
+        match (life == now).then(|| careful(to, |c| c.read(node))) {
             Some(Err(
                 CarefulError::WrongTag { .. }
                 | CarefulError::Misaligned { .. }
@@ -414,6 +426,9 @@ pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) 
 
 #[cfg(test)]
 mod tests {
+    use comb_region::named::ADDRESSES;
+    use comb_region::named::shown::{PlaceShown, RegionShown};
+
     use super::*;
 
     fn seen(shown: &Shown, cell: u32, incarnation: u64) -> Result<Others, CarefulError> {
@@ -421,6 +436,37 @@ mod tests {
         let file = reopened_to_read(&file).unwrap();
         let others = Others::default();
         others.see(CellId(cell), incarnation, std::process::id(), &file).map(|()| others)
+    }
+
+    /// A cell that watches another one was the only one to look, and did not look at what itself has.
+    #[test]
+    fn a_pointer_into_the_memory_of_whoever_looks_is_looked_at() {
+        let (own, shown) = (Shown::create(CellId(3), 7).unwrap(), Shown::create(CellId(4), 7).unwrap());
+        let published = shown.published();
+        let node = |parent, life| {
+            let places = published.allocate_array(&[PlaceShown::NOT_HERE]).unwrap();
+            published.allocate(NodeShown { parent, parent_life: life, places, blocks: 1, slots: 0 }).unwrap()
+        };
+        let elsewhere = own.published().allocate_array(&[PlaceShown::NOT_HERE]).unwrap();
+        let there = NodeShown { parent: Far::NONE, parent_life: 0, places: elsewhere, blocks: 1, slots: 0 };
+        let there = own.published().allocate(there).unwrap();
+        let list = |newest| {
+            let (begins, bytes, generation) = (ADDRESSES.start, 4096, 1);
+            let first = RegionShown { next: Far::NONE, begins, bytes, generation, newest };
+            let first = published.allocate(first).unwrap();
+            published.allocate(RegionsShown { first, count: 1, version: 2 }).unwrap()
+        };
+        let file = reopened_to_read(&shown.file().try_clone_to_owned().unwrap()).unwrap();
+        let others = Others::of_whom(Arc::clone(own.published()));
+        others.see(CellId(4), 7, std::process::id(), &file).unwrap();
+        let sweep = |parent, life| {
+            let list = list(node(parent, life));
+            shown.update(|face| face.regions = list);
+            others.sweep(CellId(4))
+        };
+        assert!(sweep(there, 7).is_ok());
+        assert!(sweep(Far::alleged(CellId(3), there.offset() + 8), 7).is_err(), "astray");
+        assert!(sweep(Far::alleged(CellId(3), there.offset() + 8), 6).is_ok(), "that life is over");
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Supervisor {
             source: Errno::from_io_error(&source).unwrap_or(Errno::MFILE),
         };
         let shown = Shown::create(own, options.incarnation)?;
-        let others = Others::default();
+        let others = Others::of_whom(Arc::clone(shown.published()));
         let mut desk = Desk::new(Arc::clone(shown.published()), others.clone()).map_err(cannot)?;
         procedures::offer(&mut desk);
         let jobs = desk.event();

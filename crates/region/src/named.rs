@@ -32,7 +32,7 @@ pub use self::keeper::{Keeper, KeptReferences, RemoteKeeper};
 pub use self::register::{Entry, NameError, Register};
 
 /// Regions are here in the heap, behind what tasks allocate.
-pub(crate) const ADDRESSES: std::ops::Range<u64> =
+pub const ADDRESSES: std::ops::Range<u64> =
     crate::heap::HEAP_BYTES..comb_memory::HEAP_BYTES - comb_memory::IMAGES_BYTES;
 
 /// Whether an address is a region's, be there one or not.
