@@ -31,13 +31,13 @@ pub struct Frame {
 pub enum Allocated {
     /// This one; it is no longer free.
     Frame(Frame),
-    /// Ask this cell for a loan, enter it by [`PageTable::borrow_frame`], and allocate again. If it has none, allocate again without it.
+    /// Ask this cell for a loan, enter it by [`FrameTable::borrow_frame`], and allocate again. If it has none, allocate again without it.
     BorrowFrom(CellId),
 }
 
 /// One cell's table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct PageTable {
+pub struct FrameTable {
     own: CellId,
     /// Own frames without an entry.
     free: BTreeSet<u64>,
@@ -55,7 +55,7 @@ enum Use {
     Borrowed { is_taken: bool },
 }
 
-impl PageTable {
+impl FrameTable {
     /// A cell that has so many frames, all free.
     pub fn new(own: CellId, frames: u64) -> Self {
         Self { own, free: (0..frames).collect(), entries: BTreeMap::new() }

@@ -14,13 +14,13 @@ fn frame(home: CellId, number: u64) -> Frame {
 }
 
 /// Cell 0 with some frames.
-fn table() -> PageTable {
-    PageTable::new(A, 4)
+fn table() -> FrameTable {
+    FrameTable::new(A, 4)
 }
 
 #[test]
 fn a_frame_is_left_alone_from_the_loan_until_it_comes_back() {
-    let (mut memory, mut data) = (PageTable::new(A, 1), PageTable::new(B, 0));
+    let (mut memory, mut data) = (FrameTable::new(A, 1), FrameTable::new(B, 0));
     let frame = memory.loanable().unwrap();
     memory.loan_frame(B, frame).unwrap();
     data.borrow_frame(frame).unwrap();
@@ -31,12 +31,12 @@ fn a_frame_is_left_alone_from_the_loan_until_it_comes_back() {
     data.give_up(frame).unwrap();
     assert_eq!(data.return_frame(frame), Ok(A));
     memory.returned(B, frame).unwrap();
-    assert_eq!((memory, data), (PageTable::new(A, 1), PageTable::new(B, 0)));
+    assert_eq!((memory, data), (FrameTable::new(A, 1), FrameTable::new(B, 0)));
 }
 
 #[test]
 fn frames_come_from_who_is_preferred_then_from_home_then_from_whoever_is_acceptable() {
-    let mut table = PageTable::new(A, 2);
+    let mut table = FrameTable::new(A, 2);
     let all = [A, B, C];
     assert_eq!(table.allocate(&all, Some(C)), Some(Allocated::BorrowFrom(C)));
     table.borrow_frame(frame(C, 9)).unwrap();
@@ -106,7 +106,7 @@ fn a_death_takes_what_was_there_and_brings_back_what_was_loaned() {
 }
 
 /// Frames, and those who have them, agree.
-fn is_sound(table: &PageTable, frames: u64) -> bool {
+fn is_sound(table: &FrameTable, frames: u64) -> bool {
     let own = table.entries.keys().filter(|frame| frame.home == A).count() as u64;
     let is_possible = |frame: &Frame, used: &Use| match used {
         Use::Taken => frame.home == A,
@@ -122,7 +122,7 @@ proptest! {
     /// Whatever is asked and alleged, the table stays sound, an error changes nothing, and of the dead nothing is left.
     #[test]
     fn any_call_is_carried_out_or_refused(calls in prop::collection::vec((0_u32..7, 0_u32..3, 0_u64..5, 0_u32..3), 0..80)) {
-        let mut table = PageTable::new(A, 3);
+        let mut table = FrameTable::new(A, 3);
         for (call, cell, number, other) in calls {
             let before = table.clone();
             let (cell, other) = (CellId(cell), CellId(other));
