@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use comb_cell::clock::monotonic_ns;
 use comb_cell::faults::{Astray, BadWay, Fault};
+use comb_cell::supervision::Recovered;
 use comb_host::control::{CellCondition, Status};
-use comb_host::observations::Observations;
 use comb_types::Dice;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -429,10 +429,10 @@ fn settle(
     plan: &Plan,
     before: &Status,
     course: &mut Course,
-) -> Result<(Status, Observations), Failure> {
+) -> Result<(Status, Vec<(u32, Recovered)>), Failure> {
     let since = Instant::now();
     loop {
-        let (status, seen) = (comb.status()?, comb.observations()?);
+        let (status, seen) = (comb.status()?, comb.recoveries()?);
         let died = died(before, &status);
         let unnoticed = course.doomed.difference(&died).next().copied();
         if let Some(cell) = unnoticed.filter(|_| since.elapsed() > NOTICE_LIMIT) {
@@ -479,11 +479,10 @@ fn died(before: &Status, after: &Status) -> BTreeSet<u32> {
 }
 
 /// Which cells that live have not said that they have recovered from the end of which others.
-fn silent(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Vec<(u32, u32)> {
+fn silent(seen: &[(u32, Recovered)], died: &BTreeSet<u32>, course: &Course) -> Vec<(u32, u32)> {
     let living = CELLS.filter(|cell| !died.contains(cell));
     let says = |by: u32, cell: u32| {
-        seen.recovered
-            .iter()
+        seen.iter()
             .any(|(who, what)| *who == by && what.resumed_ns > course.at_ns && what.dead.contains(&cell))
     };
     living
@@ -492,9 +491,9 @@ fn silent(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Vec<(u3
         .collect()
 }
 
-fn measure(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Measured {
+fn measure(seen: &[(u32, Recovered)], died: &BTreeSet<u32>, course: &Course) -> Measured {
     let theirs = || {
-        seen.recovered.iter().filter(|(by, what)| {
+        seen.iter().filter(|(by, what)| {
             !died.contains(by)
                 && what.resumed_ns > course.at_ns
                 && what.dead.iter().any(|cell| died.contains(cell))
