@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_bench::verdict::{Verdict, Workload};
 use comb_cell::clock::monotonic_ns;
 use comb_cell::faults::{Astray, BadWay, Fault};
 use comb_cell::supervision::Recovered;
 use comb_host::control::{CellCondition, Status};
 use comb_types::Dice;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 
 use super::kind::{Fate, Kind};
 use super::load::{Lane, Small, Span, Spanning, Spread, run_small};
@@ -27,36 +27,6 @@ const NOTICE_LIMIT: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(150);
 /// A task that has lost a component is told to end, and killed two seconds later.
 const FAIL_LIMIT: Duration = Duration::from_secs(8);
-
-/// Which of the two the fault is aimed at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub(super) enum Workload {
-    /// The small programs: the spanning task has nothing to do with the cell, and is to go on.
-    P,
-    /// The spanning task depends on the cell.
-    R,
-}
-
-/// What came of it.
-#[derive(Debug, Serialize)]
-pub(super) struct Verdict {
-    pub(super) kind: String,
-    pub(super) workload: Workload,
-    pub(super) cell: u32,
-    pub(super) seed: u64,
-    pub(super) contained: bool,
-    /// Until the last cell had entered recovery; none: nothing was to be noticed.
-    pub(super) detected_ms: Option<f64>,
-    /// Until the last cell was at work again.
-    pub(super) recovered_ms: Option<f64>,
-    pub(super) discarded_pages: u64,
-    /// Why it was not contained.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) why: Option<String>,
-    /// Where the log is of one that was not contained.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) log: Option<String>,
-}
 
 /// What is to happen, all of it from the seed.
 struct Plan {
