@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use crate::cell::measured::Measured;
 use crate::items::{NO_NUMBER, item};
 use crate::reproduce::Item;
+use crate::verdict::{HISTORY, History, Verdict};
 
 const PAPER: &str = "hive";
 const NO_FILES: &str = "not measured: cells have no file tree in common yet";
@@ -196,64 +195,43 @@ fn table_7_3(m: &Measured) -> Vec<Item> {
     rows
 }
 
-/// One line of `comb inject --json`: one fault.
-#[derive(Debug, Deserialize)]
-struct Injected {
-    /// What was done, and to what.
-    fault: String,
-    /// From the fault until the last cell had entered recovery; none where none had to.
-    entered_ms: Option<f64>,
-    /// Whether all else was as it should be, the victim's cell left out.
-    contained: bool,
-}
-
-/// The paper's rows: what the line says, what the paper calls it, how many tests, latency in the mean and at most.
-const TABLE_7_4: [(&str, &str, f64, [f64; 2]); 5] = [
-    ("node_process_creation", "node failure during process creation (P)", 20.0, [16.0, 21.0]),
-    ("node_copy_on_write_search", "node failure during copy-on-write search (R)", 9.0, [10.0, 11.0]),
-    ("node_random_time", "node failure at random time (P)", 20.0, [21.0, 45.0]),
-    ("pointer_address_map", "corrupt pointer in process address map (P)", 8.0, [38.0, 65.0]),
-    ("pointer_copy_on_write_tree", "corrupt pointer in copy-on-write tree (R)", 12.0, [401.0, 760.0]),
-];
-
-/// Of JSON lines; what is no line of a fault is left alone. Faults that the paper does not have come behind its own, without its numbers.
+/// Of the lines that `comb inject --json` prints; what is none is left alone. Faults that the paper does not have come behind its own, without its numbers.
 pub(crate) fn table_7_4(lines: Option<&str>) -> Vec<Item> {
-    let mut found: BTreeMap<String, Vec<Injected>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<Verdict>> = BTreeMap::new();
     for line in lines.unwrap_or_default().lines() {
-        if let Ok(injected) = serde_json::from_str::<Injected>(line) {
-            found.entry(injected.fault.clone()).or_default().push(injected);
+        if let Ok(verdict) = serde_json::from_str::<Verdict>(line) {
+            found.entry(verdict.kind.clone()).or_default().push(verdict);
         }
     }
     let mut rows = Vec::new();
-    for (key, name, tests, latency) in TABLE_7_4 {
-        let injected = found.remove(key).unwrap_or_default();
-        rows.extend(of_a_fault(name, Some((tests, latency)), &injected));
+    for history in &HISTORY {
+        let verdicts = found.remove(history.kind).unwrap_or_default();
+        rows.extend(of_a_fault(history.name, Some(history), &verdicts));
     }
-    for (name, injected) in found {
-        rows.extend(of_a_fault(&name, None, &injected));
+    for (name, verdicts) in found {
+        rows.extend(of_a_fault(&name, None, &verdicts));
     }
     rows
 }
 
-fn of_a_fault(name: &str, paper: Option<(f64, [f64; 2])>, injected: &[Injected]) -> [Item; 4] {
-    let row = |what: &str, value: Option<f64>, unit| {
-        let row = row(&format!("Table 7.4, {name}, {what}"), value, unit);
+fn of_a_fault(name: &str, history: Option<&History>, verdicts: &[Verdict]) -> [Item; 4] {
+    let row = |what: &str, of: fn(&History) -> u32, unit| {
+        let row = row(&format!("Table 7.4, {name}, {what}"), history.map(of).map(f64::from), unit);
         let row = Item {
             command: "comb inject --full --json > FILE; comb reproduce hive --injected FILE".to_owned(),
             ..row
         };
-        if injected.is_empty() { row.pending("lines of comb inject --full --json") } else { row }
+        if verdicts.is_empty() { row.pending("lines of comb inject --full --json") } else { row }
     };
-    let (tests, latency) = (paper.map(|paper| paper.0), paper.map(|paper| paper.1));
-    let entered: Vec<f64> = injected.iter().filter_map(|one| one.entered_ms).collect();
-    let count = |items: usize| (!injected.is_empty()).then_some(items as f64);
+    let entered: Vec<f64> = verdicts.iter().filter_map(|verdict| verdict.detected_ms).collect();
+    let count = |items: usize| (!verdicts.is_empty()).then_some(items as f64);
     let mean = (!entered.is_empty()).then(|| entered.iter().sum::<f64>() / entered.len() as f64);
-    let contained = injected.iter().filter(|one| one.contained).count();
+    let contained = verdicts.iter().filter(|verdict| verdict.contained).count();
     [
-        row("tests", tests, "").ours(count(injected.len())),
-        row("contained", tests, "").ours(count(contained)),
-        row("until the last cell enters recovery, mean", latency.map(|latency| latency[0]), "ms").ours(mean),
-        row("until the last cell enters recovery, most", latency.map(|latency| latency[1]), "ms")
+        row("tests", |history| history.tests, "").ours(count(verdicts.len())),
+        row("contained", |history| history.tests, "").ours(count(contained)),
+        row("until the last cell enters recovery, mean", |history| history.average_ms, "ms").ours(mean),
+        row("until the last cell enters recovery, most", |history| history.longest_ms, "ms")
             .ours(entered.into_iter().reduce(f64::max)),
     ]
 }
@@ -288,16 +266,24 @@ mod tests {
         }
     }
 
+    /// As `comb inject --json` has printed them. A field that it does not print was once asked for here, and all lines were left alone without a word.
+    const CONTAINED: &str = r#"{"kind":"node-random","workload":"R","cell":4,"seed":3002,"contained":true,"detected_ms":2.0,"recovered_ms":3.117,"discarded_pages":1}"#;
+    const NOT_CONTAINED: &str = r#"{"kind":"node-random","workload":"P","cell":1,"seed":3003,"contained":false,"detected_ms":null,"recovered_ms":null,"discarded_pages":0,"why":"not at work again","log":"/tmp/comb-inject-node-random-3003.log"}"#;
+
+    #[test]
+    fn what_was_printed_is_what_is_printed_now() {
+        for line in [CONTAINED, NOT_CONTAINED] {
+            let verdict: Verdict = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&verdict).unwrap(), line);
+        }
+    }
+
     #[test]
     fn faults_become_rows_with_the_papers_numbers_where_it_has_any() {
-        let lines = r#"
-            {"fault": "node_random_time", "entered_ms": 2.0, "contained": true}
-            {"fault": "node_random_time", "entered_ms": 4.0, "contained": true}
-            {"fault": "node_random_time", "entered_ms": null, "contained": false}
-            {"fault": "lies", "entered_ms": 7.0, "contained": true}
-            {"seed": 1}
-        "#;
-        let rows = table_7_4(Some(lines));
+        let slower = CONTAINED.replace("2.0", "4.0");
+        let lies = CONTAINED.replace("2.0", "7.0").replace("node-random", "lies");
+        let lines = [CONTAINED, &slower, NOT_CONTAINED, &lies, r#"{"seed":1}"#].join("\n");
+        let rows = table_7_4(Some(&lines));
         let of = |name: &str| {
             let row = rows.iter().find(|row| row.item.contains(name)).unwrap();
             (row.paper_value, row.measured)

@@ -41,6 +41,7 @@ pub mod side;
 mod socket_way;
 mod transports;
 mod two_hosts;
+pub mod verdict;
 mod via_way;
 mod workload;
 mod write_gap;

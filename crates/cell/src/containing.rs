@@ -53,8 +53,8 @@ struct Look {
 pub(crate) struct Containing {
     own: CellId,
     started: Instant,
-    living: Vec<CellId>,
-    lives: Vec<(CellId, Incarnation)>,
+    /// As the group counts.
+    living: Vec<(CellId, Incarnation)>,
     /// By which life of theirs, as the group counts, the living were first seen, and in which as they show. What a cell shows that begins again may come
     /// here earlier than the view without its life before.
     shown: BTreeMap<CellId, (Incarnation, Incarnation)>,
@@ -88,7 +88,6 @@ impl Containing {
             own,
             started: Instant::now(),
             living: Vec::new(),
-            lives: Vec::new(),
             shown: BTreeMap::new(),
             gone: Vec::new(),
             alerts: Alerts::new(own),
@@ -123,10 +122,9 @@ impl Containing {
         let (kept, gone) = shown.into_iter().partition(|(cell, (life, _))| stays(cell) == Some(*life));
         self.shown = kept;
         self.gone.extend(gone.into_iter().map(|(cell, (_, shows))| (cell, shows)));
-        self.lives = living.clone();
-        self.living = living.iter().map(|&(cell, _)| cell).collect();
-        self.alerts.living(self.now(), &self.living);
+        self.alerts.living(self.now(), &living.iter().map(|&(cell, _)| cell).collect::<Vec<_>>());
         self.recovery.view(view.epoch.0, &living);
+        self.living = living;
         if self.recovery.has_dead() {
             self.entered_ns.get_or_insert_with(monotonic_ns);
         }
@@ -135,7 +133,7 @@ impl Containing {
             self.under_way.take().filter(|(_, event)| matches!(event, recovery::Event::Resumed { .. }));
         self.condemned.clear();
         self.choose_watched();
-        self.looks.retain(|look| self.living.contains(&look.suspect));
+        self.looks.retain(|look| self.living.iter().any(|&(cell, _)| cell == look.suspect));
     }
 
     /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
@@ -145,8 +143,8 @@ impl Containing {
 
     /// The next in the ring of those on whom there is no verdict.
     fn choose_watched(&mut self) {
-        let sound: Vec<CellId> =
-            self.living.iter().copied().filter(|cell| !self.condemned.contains(cell)).collect();
+        let living = self.living.iter().map(|&(cell, _)| cell);
+        let sound: Vec<CellId> = living.filter(|cell| !self.condemned.contains(cell)).collect();
         self.watched = watch::watched_by(self.own, &sound);
         self.suspicion = None;
     }
@@ -197,7 +195,7 @@ impl Containing {
                 others.forget(cell);
             }
         }
-        for &(cell, life) in &self.lives {
+        for &(cell, life) in &self.living {
             if let Some(shows) = others.life(cell) {
                 self.shown.entry(cell).or_insert((life, shows));
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use comb_bench::verdict::Verdict;
 use comb_host::signals;
 use rustix::event::{PollFd, PollFlags};
 
-use self::injection::Verdict;
 use self::kind::Kind;
 use self::own::Comb;
 pub(crate) use self::program::InjectProgram;

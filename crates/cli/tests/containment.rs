@@ -1,47 +1,40 @@
 //! Failures that stay where they are: by the real command, with real processes in the cells.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
 use comb_region::Task;
 use comb_region::named::{Attaching, Region};
 use serde_json::Value;
 
-const NAME: &str = "COMB_TEST_SERVANT";
+use self::cells::Comb;
+use self::servant::Servant;
+
+mod cells;
+mod servant;
+
 const PAGE: usize = 4096;
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// A program that does to a region what it is told, line by line.
 #[test]
 fn servant() {
-    let Ok(name) = std::env::var(NAME) else { return };
+    let Some(name) = servant::told() else { return };
     let task = Task::join().expect("a task of one");
     let mut region = None;
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let said = match words[..] {
-            ["attach"] => match task.attach(&name, &Attaching::default()) {
-                Ok(attached) => {
-                    region = Some(attached);
-                    "done".to_owned()
-                }
-                Err(error) => error.to_string(),
-            },
-            ["leave"] => {
-                region = None;
+    servant::serve(|words| match *words {
+        ["attach"] => match task.attach(&name, &Attaching::default()) {
+            Ok(attached) => {
+                region = Some(attached);
                 "done".to_owned()
             }
-            ["store", page, value] => store(region.as_ref(), page.parse().unwrap(), value.parse().unwrap()),
-            ["load", page] => load(region.as_ref(), page.parse().unwrap()),
-            ["cell"] => std::fs::read_to_string("/proc/self/cgroup").unwrap().replace('\n', " "),
-            _ => format!("what is {line}?"),
-        };
-        println!("\n= {said}");
-        std::io::stdout().flush().unwrap();
-    }
+            Err(error) => error.to_string(),
+        },
+        ["leave"] => {
+            region = None;
+            "done".to_owned()
+        }
+        ["store", page, value] => store(region.as_ref(), page.parse().unwrap(), value.parse().unwrap()),
+        ["load", page] => load(region.as_ref(), page.parse().unwrap()),
+        ["cell"] => std::fs::read_to_string("/proc/self/cgroup").unwrap().replace('\n', " "),
+        _ => format!("what is {words:?}?"),
+    });
 }
 
 fn numbers(region: Option<&Region>, page: usize) -> comb_region::Array<u64> {
@@ -63,126 +56,41 @@ fn load(region: Option<&Region>, page: usize) -> String {
     }
 }
 
-struct Comb {
-    directory: PathBuf,
-}
-
 impl Comb {
-    fn new(name: &str, cells: u32) -> Self {
-        Self::with(name, &["--cells", &cells.to_string()])
+    fn up(name: &str, cells: u32) -> Self {
+        Self::up_with(name, &["--cells", &cells.to_string()])
     }
 
-    fn with(name: &str, options: &[&str]) -> Self {
-        let directory = std::env::temp_dir().join(format!("comb-contain-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        let comb = Self { directory };
+    fn up_with(name: &str, options: &[&str]) -> Self {
+        let comb = Self::new(name);
         comb.ok(&[&["up"], options].concat());
         comb
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.args(arguments).env("COMB_RUNTIME_DIR", &self.directory).env_remove("COMB_WITHOUT");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).stdin(Stdio::null()).output().unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.log());
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("comb.log")).unwrap_or_default()
-    }
-
-    fn status(&self, cell: usize) -> Value {
-        let status: Value = serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap();
-        status["cells"][cell - 1].clone()
-    }
-
-    #[track_caller]
-    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(since.elapsed() < LIMIT, "waited for {what}:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    fn cell(&self, cell: usize) -> Value {
+        self.status()["cells"][cell - 1].clone()
     }
 
     /// Waits for the next life of a cell.
     #[track_caller]
     fn wait_for_life(&self, cell: usize, incarnation: u64) {
         self.wait_for("another life of the cell", || {
-            let status = self.status(cell);
-            (status["state"] == "up" && status["incarnation"] == incarnation && status["channels"] == 3)
+            let cell = self.cell(cell);
+            (cell["state"] == "up" && cell["incarnation"] == incarnation && cell["channels"] == 3)
                 .then_some(())
         });
     }
 
     /// A servant in that cell, which has to do with that region.
     fn servant(&self, cell: u32, region: &str) -> Servant {
-        let program = std::env::current_exe().unwrap();
-        let cells = cell.to_string();
-        let mut command = self.command(&["run", "-n", "1", "--cells", &cells, "--"]);
-        command
-            .arg(program)
-            .args(["--exact", "servant", "--nocapture", "--test-threads=1"])
-            .env(NAME, region);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (asks, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Servant { child, asks, says }
-    }
-}
-
-impl Drop for Comb {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-        let _ = std::fs::remove_dir_all(self.directory.with_extension("saved"));
-    }
-}
-
-struct Servant {
-    child: Child,
-    asks: ChildStdin,
-    says: BufReader<ChildStdout>,
-}
-
-impl Servant {
-    /// What it says to an order.
-    #[track_caller]
-    fn does(&mut self, order: &str) -> String {
-        writeln!(self.asks, "{order}").unwrap();
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "it has ended instead of: {order}");
-            if let Some(said) = line.strip_prefix("= ") {
-                return said.trim().to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Servant {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Servant::begin(self, &["--cells", &cell.to_string()], region)
     }
 }
 
 /// What a dead cell's process could store to is discarded, and nothing else; who had the region open is told, and who opens it then reads what is stable.
 #[test]
 fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
-    let comb = Comb::new("discard", 4);
+    let comb = Comb::up("discard", 4);
     comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
     let (mut victim, mut survivor) = (comb.servant(2, "r"), comb.servant(3, "r"));
     assert!(victim.does("cell").contains("/cell-2"));
@@ -193,7 +101,7 @@ fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
     for page in 0..10 {
         assert_eq!(survivor.does(&format!("store {page} {}", 100 + page)), "done");
     }
-    let saved = comb.directory.with_extension("saved");
+    let saved = comb.scratch.join("saved");
     comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
     // The survivor has stored to page 20 since, the victim to pages 3 and 30.
     assert_eq!(survivor.does("store 20 7"), "done");
@@ -221,7 +129,7 @@ fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
 /// A process that ends by itself, or is killed alone, has failed for itself: what it stored stays.
 #[test]
 fn a_task_that_fails_alone_takes_nothing_with_it() {
-    let comb = Comb::new("alone", 4);
+    let comb = Comb::up("alone", 4);
     comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
     let (mut victim, mut survivor) = (comb.servant(2, "r"), comb.servant(3, "r"));
     for servant in [&mut victim, &mut survivor] {
@@ -237,14 +145,14 @@ fn a_task_that_fails_alone_takes_nothing_with_it() {
 /// A home that dies takes its regions with it. The next life of its cell has those again that have a checkpoint; who had them open is told.
 #[test]
 fn what_lived_in_a_dead_cell_is_what_it_was_at_its_last_checkpoint() {
-    let comb = Comb::new("home", 4);
+    let comb = Comb::up("home", 4);
     for name in ["saved", "unsaved"] {
         comb.ok(&["region", "create", name, "--size", "1M", "--cell", "2"]);
     }
     let mut user = comb.servant(3, "saved");
     assert_eq!(user.does("attach"), "done");
     assert_eq!(user.does("store 3 7"), "done");
-    let saved = comb.directory.with_extension("saved");
+    let saved = comb.scratch.join("saved");
     comb.ok(&["region", "checkpoint", "saved", "--to", saved.to_str().unwrap()]);
     assert_eq!(user.does("store 3 8"), "done");
     comb.ok(&["cell", "kill", "2"]);
@@ -262,7 +170,7 @@ fn what_lived_in_a_dead_cell_is_what_it_was_at_its_last_checkpoint() {
 /// Processes of a cell end with its supervisor, those of others do not.
 #[test]
 fn a_cell_ends_as_a_whole_and_no_other_with_it() {
-    let comb = Comb::new("whole", 4);
+    let comb = Comb::up("whole", 4);
     comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "1"]);
     let mut servants: Vec<Servant> = (1..=4).map(|cell| comb.servant(cell, "r")).collect();
     for servant in &mut servants {
@@ -270,11 +178,11 @@ fn a_cell_ends_as_a_whole_and_no_other_with_it() {
     }
     let tasks = comb.ok(&["task", "ls"]);
     assert_eq!(tasks.lines().count(), 5, "{tasks}");
-    let pid = comb.status(4)["pid"].as_u64().unwrap();
+    let pid = comb.cell(4)["pid"].as_u64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let mut victim = servants.pop().unwrap();
-    let status = victim.child.wait().unwrap();
+    let status = victim.launcher.wait().unwrap();
     assert_eq!(status.code(), Some(128 + 9));
     comb.wait_for_life(4, 2);
     for servant in &mut servants {
@@ -286,9 +194,9 @@ fn a_cell_ends_as_a_whole_and_no_other_with_it() {
 /// A cell that is stopped, or whose loop does not come round, has failed as one that is gone.
 #[test]
 fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
-    let comb = Comb::new("hang", 4);
+    let comb = Comb::up("hang", 4);
     for life in 2..4 {
-        let pid = comb.status(3)["pid"].as_u64().unwrap();
+        let pid = comb.cell(3)["pid"].as_u64().unwrap();
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
         comb.wait_for_life(3, life);
@@ -305,7 +213,7 @@ fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
 /// cell that has it, and nothing else is. (Hive §5.3)
 #[test]
 fn children_of_regions_find_their_pages_in_other_cells() {
-    let comb = Comb::new("fork", 4);
+    let comb = Comb::up("fork", 4);
     comb.ok(&["region", "create", "parent", "--size", "1M", "--cell", "1"]);
     let mut one = comb.servant(3, "parent");
     assert_eq!(one.does("attach"), "done");
@@ -352,7 +260,7 @@ fn children_of_regions_find_their_pages_in_other_cells() {
 /// Whoever is forked again and again does not get slower and slower, and children that are gone leave nothing.
 #[test]
 fn a_region_is_forked_a_hundred_times() {
-    let comb = Comb::new("forks", 4);
+    let comb = Comb::up("forks", 4);
     comb.ok(&["region", "create", "r0", "--size", "1M", "--cell", "1"]);
     let mut servant = comb.servant(4, "r0");
     assert_eq!(servant.does("attach"), "done");
@@ -386,13 +294,13 @@ fn a_region_is_forked_a_hundred_times() {
 /// somebody else; when the data home dies, the frames are free again. (Hive §5.4)
 #[test]
 fn page_frames_are_borrowed_and_come_back() {
-    let comb = Comb::new("loans", 4);
+    let comb = Comb::up("loans", 4);
     comb.ok(&["region", "create", "r", "--size", "8M", "--cell", "1", "--memory-of", "2"]);
     let mut user = comb.servant(3, "r");
     assert_eq!(user.does("attach"), "done");
     assert_eq!(user.does("store 3 7"), "done");
     comb.wait_for("what the task depends on", || comb.ok(&["task", "ls"]).contains("1,2,3").then_some(()));
-    let saved = comb.directory.with_extension("saved");
+    let saved = comb.scratch.join("saved");
     comb.ok(&["region", "checkpoint", "r", "--to", saved.to_str().unwrap()]);
     assert_eq!(user.does("store 4 8"), "done");
     let killed = comb.ok(&["cell", "kill", "2"]);
@@ -409,7 +317,7 @@ fn page_frames_are_borrowed_and_come_back() {
 
 #[test]
 fn who_has_too_little_memory_borrows_from_who_has_some() {
-    let comb = Comb::with("budget", &["--cells", "3", "--memory", "16M"]);
+    let comb = Comb::up_with("budget", &["--cells", "3", "--memory", "16M"]);
     comb.ok(&["region", "create", "a", "--size", "12M", "--cell", "1"]);
     comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
     let home_of = |name: &str| {

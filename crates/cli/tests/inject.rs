@@ -1,77 +1,54 @@
 //! Cells that fail as they are told: a small campaign by the real command, and what it has found.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
 
 use comb_cell::faults::Fault;
-use comb_host::control::{self, CellCondition, Reply, Request, Status};
+use comb_host::control::{self, CellCondition, ControlError, Reply, Request, Status};
 use comb_host::{RuntimeDirectory, process};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use self::cells::Comb;
 
-/// A directory of a test's own.
-struct Place(PathBuf);
+#[expect(dead_code, reason = "other tests need more of it")]
+mod cells;
 
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("comb-inj-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+impl Comb {
+    /// Whoever makes directories makes them in this one.
+    fn enclosing(name: &str) -> Self {
+        let mut comb = Self::new(name);
+        comb.variables = vec![("TMPDIR", comb.scratch.clone().into())];
+        comb
     }
 
-    fn comb(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.args(arguments).env("TMPDIR", &self.0).env("COMB_RUNTIME_DIR", self.0.join("run"));
-        command.env_remove("COMB_WITHOUT").stdin(Stdio::null());
-        command
+    fn ask(&self, request: &Request) -> Result<Reply, ControlError> {
+        control::ask(&RuntimeDirectory::at(self.directory()).unwrap(), request)
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.comb(arguments).output().unwrap()
-    }
-
-    fn directory(&self) -> RuntimeDirectory {
-        RuntimeDirectory::at(self.0.join("run")).unwrap()
-    }
-
-    /// What is in it, but for logs of what was not contained.
-    fn left(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[track_caller]
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
+    fn agent_status(&self) -> Option<Status> {
+        match self.ask(&Request::Status) {
+            Ok(Reply::Status(status)) => Some(status),
+            _ => None,
         }
-        assert!(since.elapsed() < LIMIT, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    /// What is in it: logs of what was not contained, and nothing else.
+    fn left(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(&self.scratch).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 }
 
 /// Half of all kinds, among them those that have found most.
 #[test]
 fn a_small_campaign_is_contained_and_leaves_nothing() {
-    let place = Place::new("small");
+    let comb = Comb::enclosing("small");
     let kinds = "node-creation,node-search,pointer-map,pointer-tree,wild-region,wild-shown,lies,hung-loops,agent,in-recovery";
-    let output = place.run(&["inject", "--json", "--count", "10", "--seed", "3000", "--only", kinds]);
+    let output = comb.run(&["inject", "--json", "--count", "10", "--seed", "3000", "--only", kinds]);
     let (said, complained) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let logs = || -> String {
-        let logs = place
+        let logs = comb
             .left()
             .into_iter()
             .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
@@ -97,7 +74,7 @@ fn a_small_campaign_is_contained_and_leaves_nothing() {
         "cells do not notice that their agent is another one: {}",
         verdicts[8]
     );
-    assert_eq!(place.left(), Vec::<PathBuf>::new());
+    assert_eq!(comb.left(), Vec::<PathBuf>::new());
 }
 
 /// All programs that were started there.
@@ -117,70 +94,56 @@ fn interrupt(campaign: &Child, signal: Signal) {
 #[test]
 fn nothing_is_left_of_a_campaign_that_is_interrupted() {
     for (signal, status) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
-        let place = Place::new(if status.is_some() { "told" } else { "killed" });
-        let mut campaign = place.comb(&["inject", "--count", "1000", "--json"]);
-        let mut campaign = campaign.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let directory = place.0.join(format!("comb-inject-{}", campaign.id()));
-        let all = wait_for("its cells", || Some(processes(&directory)).filter(|all| all.len() == 5));
+        let comb = Comb::enclosing(if status.is_some() { "told" } else { "killed" });
+        let mut campaign = comb.command(&["inject", "--count", "1000", "--json"]);
+        let mut campaign =
+            campaign.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let directory = comb.scratch.join(format!("comb-inject-{}", campaign.id()));
+        let all = comb.wait_for("its cells", || Some(processes(&directory)).filter(|all| all.len() == 5));
         interrupt(&campaign, signal);
         assert_eq!(campaign.wait().unwrap().code(), status);
-        wait_for("their end", || {
+        comb.wait_for("their end", || {
             all.iter().all(|&pid| process::stat(pid).is_none_or(|stat| stat.state == 'Z')).then_some(())
         });
-        let end = Instant::now() + LIMIT;
-        while directory.exists() {
-            let left =
-                std::fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
-            let left: Vec<_> = left.collect();
-            let log = std::fs::read_to_string(directory.join("comb.log")).unwrap_or_default();
-            assert!(Instant::now() < end, "{signal:?} left {left:?}\n{log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        comb.wait_for("an empty directory", || (!directory.exists()).then_some(()));
     }
 }
 
 /// No cell fails because somebody asks its agent.
 #[test]
 fn an_agent_that_was_not_started_for_it_has_no_cell_fail() {
-    let place = Place::new("refused");
-    assert!(place.run(&["up", "--cells", "2"]).status.success());
+    let comb = Comb::new("refused");
+    comb.ok(&["up", "--cells", "2"]);
     for request in [Request::Inject { cell: 1, fault: Fault::Loops }, Request::Observe] {
-        match control::ask(&place.directory(), &request) {
+        match comb.ask(&request) {
             Ok(Reply::Refused(why)) => assert!(why.contains("only `comb inject` does that"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
-    let status = status(&place).unwrap();
+    let status = comb.agent_status().unwrap();
     assert!(status.cells.iter().all(|cell| cell.state == CellCondition::Up && cell.incarnation == 1));
-}
-
-fn status(place: &Place) -> Option<Status> {
-    match control::ask(&place.directory(), &Request::Status) {
-        Ok(Reply::Status(status)) => Some(status),
-        _ => None,
-    }
 }
 
 /// A cell died while no agent was there. The recovery master said that it can be started again, to nobody: it stayed down for ever.
 #[test]
 fn a_cell_that_ended_while_no_agent_was_there_is_started_by_the_next() {
-    let place = Place::new("nobody");
-    assert!(place.run(&["up", "--cells", "3"]).status.success());
-    let before = status(&place).unwrap();
+    let comb = Comb::new("nobody");
+    comb.ok(&["up", "--cells", "3"]);
+    let before = comb.agent_status().unwrap();
     let kill = |pid: u32| {
         let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
     };
     kill(before.agent.pid);
     kill(before.cells[1].pid);
-    wait_for("its end", || {
+    comb.wait_for("its end", || {
         process::stat(before.cells[1].pid).is_none_or(|stat| stat.state == 'Z').then_some(())
     });
-    let mut next = place.comb(&["host"]).stdout(Stdio::null()).spawn().unwrap();
-    wait_for("its next life", || {
-        let cells = status(&place)?.cells;
+    let mut next = comb.command(&["host"]).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    comb.wait_for("its next life", || {
+        let cells = comb.agent_status()?.cells;
         (cells[1].incarnation == 2 && cells.iter().all(|cell| cell.channels == 2)).then_some(())
     });
-    assert!(place.run(&["down"]).status.success());
+    comb.ok(&["down"]);
     next.wait().unwrap();
 }

@@ -1,10 +1,14 @@
 //! Named regions by the real command: made, listed, saved, made again, lost with their cell, removed.
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use comb_region::Task;
 use comb_region::named::Attaching;
+
+use self::cells::Comb;
+
+#[expect(dead_code, reason = "other tests need more of it")]
+mod cells;
 
 const NAME: &str = "COMB_TEST_REGION";
 
@@ -22,33 +26,7 @@ fn program() {
     println!("\n= run {} in cell {}", runs.get(0), region.cell());
 }
 
-struct Comb {
-    directory: PathBuf,
-}
-
 impl Comb {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("comb-region-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        Self { directory }
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_comb"))
-            .args(arguments)
-            .env("COMB_RUNTIME_DIR", &self.directory)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
     #[track_caller]
     fn fails(&self, arguments: &[&str], words: &str) {
         let output = self.run(arguments);
@@ -60,7 +38,7 @@ impl Comb {
     fn program(&self, name: &str) -> String {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "program", "--nocapture", "--test-threads=1"])
-            .env("COMB_RUNTIME_DIR", &self.directory)
+            .env("COMB_RUNTIME_DIR", self.directory())
             .env(NAME, name)
             .output()
             .unwrap();
@@ -78,13 +56,6 @@ impl Comb {
     }
 }
 
-impl Drop for Comb {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-        let _ = std::fs::remove_dir_all(self.directory.with_extension("saved"));
-    }
-}
-
 #[test]
 fn a_region_outlives_programs_and_dies_with_its_cell() {
     let comb = Comb::new("life");
@@ -98,7 +69,7 @@ fn a_region_outlives_programs_and_dies_with_its_cell() {
         assert_eq!(comb.program("r"), format!("run {run} in cell 1"));
     }
     assert_eq!(comb.line("r "), "r 1 1.0 MiB 4.0 KiB 600 nobody whole");
-    let saved = comb.directory.with_extension("saved");
+    let saved = comb.scratch.join("saved");
     let saved = saved.to_str().unwrap();
     assert!(comb.ok(&["region", "checkpoint", "r", "--to", saved]).contains("1 page of 4096 bytes"));
     assert!(comb.ok(&["region", "checkpoint", "r", "--to", saved]).contains("0 pages"));
@@ -118,7 +89,7 @@ fn a_region_outlives_programs_and_dies_with_its_cell() {
     assert_eq!((object["region"]["name"].as_str(), object["state"]["lost"].as_u64()), (Some("r"), Some(0)));
     comb.ok(&["region", "rm", "r"]);
     comb.ok(&["down"]);
-    assert!(!comb.directory.exists(), "all of it is gone");
+    assert!(!comb.directory().exists(), "all of it is gone");
 }
 
 #[test]

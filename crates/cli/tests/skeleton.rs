@@ -1,51 +1,17 @@
 //! Cells as real processes, by the real command: started, killed, missed, started again, and gone without a trace.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use self::cells::Comb;
+
+mod cells;
 #[path = "../../net/tests/standing/mod.rs"]
 mod standing;
 
-/// For what takes milliseconds on an idle machine. A test that runs into this has failed.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// One cells in a directory of its own; whatever a test leaves is ended when it is dropped.
-struct Cells {
-    scratch: PathBuf,
-}
-
-impl Cells {
-    fn new(name: &str) -> Self {
-        let scratch = std::env::temp_dir().join(format!("comb-test-{}-{name}", std::process::id()));
-        std::fs::create_dir(&scratch).unwrap();
-        Self { scratch }
-    }
-
-    fn directory(&self) -> PathBuf {
-        self.scratch.join("runtime")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.args(arguments).env("COMB_RUNTIME_DIR", self.directory()).env_remove("COMB_WITHOUT");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    /// Runs a command that is to succeed; its output.
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "comb {arguments:?}: {output:?}\n{}", self.log());
-        String::from_utf8(output.stdout).unwrap()
-    }
-
+impl Comb {
     /// Runs a command that is to fail with one line; that line.
     #[track_caller]
     fn fails(&self, arguments: &[&str]) -> String {
@@ -56,22 +22,14 @@ impl Cells {
         text
     }
 
-    fn status(&self) -> Value {
-        serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap()
-    }
-
     fn agent_pid(&self) -> u64 {
         self.status()["agent"]["pid"].as_u64().unwrap()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory().join("comb.log")).unwrap_or_default()
     }
 
     /// Waits until the log has so many lines with that text, and returns them.
     #[track_caller]
     fn logged(&self, text: &str, lines: usize) -> Vec<String> {
-        wait_until(&format!("{lines} lines with {text:?} in the log"), || {
+        self.wait_for(&format!("{lines} lines with {text:?} in the log"), || {
             let found: Vec<String> =
                 self.log().lines().filter(|l| l.contains(text)).map(String::from).collect();
             (found.len() >= lines).then_some(found)
@@ -89,7 +47,7 @@ impl Cells {
 
     #[track_caller]
     fn assert_gone(&self, cgroup: Option<&Path>) {
-        wait_until("the end of all processes", || self.processes().is_empty().then_some(()));
+        self.wait_for("the end of all processes", || self.processes().is_empty().then_some(()));
         assert!(!self.directory().exists());
         assert!(cgroup.is_none_or(|cgroup| !cgroup.exists()), "{cgroup:?} is left");
     }
@@ -104,25 +62,6 @@ impl Cells {
             environment.windows(mark.len()).any(|part| part == mark)
         })
         .collect()
-    }
-}
-
-impl Drop for Cells {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-        let _ = std::fs::remove_dir_all(&self.scratch);
-    }
-}
-
-#[track_caller]
-fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(result) = condition() {
-            return result;
-        }
-        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -152,7 +91,7 @@ fn sleeps(pid: u64) -> u64 {
 
 #[test]
 fn a_cell_dies_and_the_others_carry_on() {
-    let cells = Cells::new("carry-on");
+    let cells = Comb::new("carry-on");
     let up = cells.ok(&["up", "--cells", "4"]);
     assert!(up.contains("4 cells are up") && up.contains("6 in all"), "{up}");
     let before = cells.status();
@@ -195,7 +134,7 @@ fn a_cell_dies_and_the_others_carry_on() {
     assert_eq!(cell(&again, 2)["incarnation"], 2);
     assert_ne!(cell(&again, 2)["pid"], cell(&before, 2)["pid"]);
     // The new life talks, and is talked to.
-    wait_until("heartbeats of the new life", || {
+    cells.wait_for("heartbeats of the new life", || {
         (cell(&cells.status(), 2)["round_trips"].as_u64()? > 3).then_some(())
     });
 
@@ -207,7 +146,7 @@ fn a_cell_dies_and_the_others_carry_on() {
 
 #[test]
 fn a_cell_killed_by_somebody_else_is_missed_as_well() {
-    let cells = Cells::new("somebody");
+    let cells = Comb::new("somebody");
     cells.ok(&["up", "--cells", "3"]);
     let pid = cell(&cells.status(), 1)["pid"].as_u64().unwrap();
     kill_process(pid);
@@ -216,7 +155,7 @@ fn a_cell_killed_by_somebody_else_is_missed_as_well() {
     cells.logged("killed by signal 9", 1);
     // The others find nothing that speaks against it, and it comes back to them.
     cells.logged("started cell 1", 1);
-    wait_until("cell 1 to be back", || {
+    cells.wait_for("cell 1 to be back", || {
         let status = cells.status();
         (cell(&status, 1)["incarnation"] == 2 && cell(&status, 1)["channels"] == 2).then_some(())
     });
@@ -225,7 +164,7 @@ fn a_cell_killed_by_somebody_else_is_missed_as_well() {
 
 #[test]
 fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
-    let cells = Cells::new("agent");
+    let cells = Comb::new("agent");
     cells.ok(&["up", "--cells", "4"]);
     let (before, cgroup) = (cells.status(), cells.cgroup());
     let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
@@ -239,7 +178,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     let dead = cells.fails(&["ps"]);
     assert!(dead.contains("is dead") && dead.contains("4 of its cells"), "{dead}");
     let asleep: Vec<u64> = pids.iter().map(|&pid| sleeps(pid)).collect();
-    wait_until("life in all cells", || {
+    cells.wait_for("life in all cells", || {
         pids.iter().zip(&asleep).all(|(&pid, before)| sleeps(pid) > before + 100).then_some(())
     });
 
@@ -248,7 +187,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
         let (_, beats) = line.split_once("; ").unwrap();
         assert!(!beats.starts_with("0 heartbeats"), "{line}");
     }
-    wait_until("all cells to be up", || {
+    cells.wait_for("all cells to be up", || {
         let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
         (1..=4).all(|n| cell(&status, n)["state"] == "up" && cell(&status, n)["channels"] == 3).then_some(())
     });
@@ -267,7 +206,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
 
 #[test]
 fn a_dead_agents_cells_are_cleared_by_down_and_by_up() {
-    let cells = Cells::new("cleared");
+    let cells = Comb::new("cleared");
     cells.ok(&["up", "--cells", "2"]);
     let cgroup = cells.cgroup();
     kill_process(cells.agent_pid());
@@ -285,11 +224,11 @@ fn a_dead_agents_cells_are_cleared_by_down_and_by_up() {
 
 #[test]
 fn cells_that_no_agent_comes_back_for_end_by_themselves() {
-    let cells = Cells::new("orphans");
+    let cells = Comb::new("orphans");
     cells.ok(&["up", "--cells", "2"]);
     kill_process(cells.agent_pid());
     cells.logged("ends: its agent has been away", 2);
-    wait_until("the end of all cells", || cells.processes().is_empty().then_some(()));
+    cells.wait_for("the end of all cells", || cells.processes().is_empty().then_some(()));
     assert!(cells.fails(&["ps"]).contains("`comb down` clears"));
     cells.ok(&["down"]);
     cells.assert_gone(None);
@@ -297,7 +236,7 @@ fn cells_that_no_agent_comes_back_for_end_by_themselves() {
 
 #[test]
 fn up_twice_is_an_error_that_names_the_running_one() {
-    let cells = Cells::new("twice");
+    let cells = Comb::new("twice");
     cells.ok(&["up", "--cells", "1"]);
     let error = cells.fails(&["up"]);
     assert!(error.contains(&cells.agent_pid().to_string()), "{error}");
@@ -308,7 +247,7 @@ fn up_twice_is_an_error_that_names_the_running_one() {
 
 #[test]
 fn two_sets_of_cells_do_not_know_each_other() {
-    let (one, two) = (Cells::new("one"), Cells::new("two"));
+    let (one, two) = (Comb::new("one"), Comb::new("two"));
     one.ok(&["up", "--cells", "2"]);
     two.ok(&["up", "--cells", "3"]);
     one.ok(&["cell", "kill", "1"]);
@@ -318,7 +257,7 @@ fn two_sets_of_cells_do_not_know_each_other() {
     assert!((1..=3).all(|number| cell(&status, number)["channels"] == 2), "{status}");
 }
 
-fn is_up(cells: &Cells, count: usize) -> Option<()> {
+fn is_up(cells: &Comb, count: usize) -> Option<()> {
     let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
     (1..=count).all(|number| cell(&status, number)["state"] == "up").then_some(())
 }
@@ -327,13 +266,13 @@ fn is_up(cells: &Cells, count: usize) -> Option<()> {
 #[test]
 fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
     for name in ["-TERM", "-INT", "-HUP"] {
-        let cells = Cells::new(&format!("signal{name}"));
+        let cells = Comb::new(&format!("signal{name}"));
         // Whoever runs the tests may have it ignore SIGHUP (nohup), and then so does all that it starts.
         let mut host = Command::new("env");
         host.arg("--default-signal").arg(env!("CARGO_BIN_EXE_comb")).args(["host", "--cells", "2"]);
         host.env("COMB_RUNTIME_DIR", cells.directory()).env_remove("COMB_WITHOUT");
         let mut host = host.stdout(Stdio::null()).spawn().unwrap();
-        wait_until("both cells to be up", || is_up(&cells, 2));
+        cells.wait_for("both cells to be up", || is_up(&cells, 2));
         let cgroup = cells.cgroup();
         let mut log = std::fs::File::open(cells.directory().join("comb.log")).unwrap();
         signal(name, host.id().into());
@@ -345,7 +284,7 @@ fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
         assert_eq!(told.matches("ends, as its agent says").count(), 2, "{told}");
     }
     // One that `comb up` started, with a cell that hears nothing: told twice, the agent does not wait for it.
-    let cells = Cells::new("signal-twice");
+    let cells = Comb::new("signal-twice");
     cells.ok(&["up", "--cells", "2"]);
     let (cgroup, agent) = (cells.cgroup(), cells.agent_pid());
     stop(cell(&cells.status(), 1)["pid"].as_u64().unwrap());
@@ -359,7 +298,7 @@ fn an_agent_that_is_told_to_end_by_a_signal_leaves_nothing() {
 /// name, and its successor could not start.
 #[test]
 fn a_cell_that_no_agent_has_in_its_book_is_told_to_end() {
-    let cells = Cells::new("stray");
+    let cells = Comb::new("stray");
     cells.ok(&["up", "--cells", "2"]);
     let cgroup = cells.cgroup();
     let stray = cell(&cells.status(), 2)["pid"].as_u64().unwrap();
@@ -371,8 +310,8 @@ fn a_cell_that_no_agent_has_in_its_book_is_told_to_end() {
     std::fs::write(&path, state.to_string()).unwrap();
     let mut host = cells.host();
     cells.logged("cell 2: ends, as its agent says", 1);
-    wait_until("the stray's end", || (!Path::new(&format!("/proc/{stray}")).exists()).then_some(()));
-    wait_until("cell 1 to be up", || is_up(&cells, 1));
+    cells.wait_for("the stray's end", || (!Path::new(&format!("/proc/{stray}")).exists()).then_some(()));
+    cells.wait_for("cell 1 to be up", || is_up(&cells, 1));
     assert!(cells.ok(&["down"]).contains("ended 1 cell"));
     host.wait().unwrap();
     cells.assert_gone(cgroup.as_deref());
@@ -381,7 +320,7 @@ fn a_cell_that_no_agent_has_in_its_book_is_told_to_end() {
 /// Whoever connected and asked nothing held a place for ever; enough of them, and nobody was answered any more.
 #[test]
 fn silent_connections_do_not_keep_commands_away() {
-    let cells = Cells::new("silent");
+    let cells = Comb::new("silent");
     cells.ok(&["up", "--cells", "1"]);
     let connect = |name: &str| {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -395,7 +334,7 @@ fn silent_connections_do_not_keep_commands_away() {
     let silent: Vec<_> = (0..100).map(|_| connect("control.sock")).collect();
     let others: Vec<_> = (0..200).map(|_| connect("cells.sock")).collect();
     assert!(cells.fails(&["ps"]).contains("commands are waiting for the agent"));
-    wait_until("the silent ones are let go", || is_up(&cells, 1));
+    cells.wait_for("the silent ones are let go", || is_up(&cells, 1));
     assert!(cells.ok(&["cell", "kill", "1", "--hold"]).contains("no peers"));
     assert!(cells.ok(&["cell", "start", "1"]).contains("is up again"));
     drop((silent, others));
@@ -405,7 +344,7 @@ fn silent_connections_do_not_keep_commands_away() {
 
 #[test]
 fn limits_are_the_agents_and_a_wrong_one_is_told_before_anything_starts() {
-    let cells = Cells::new("limits");
+    let cells = Comb::new("limits");
     let output = cells.run(&["up", "--limits", "chanels=3"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
@@ -423,7 +362,7 @@ fn limits_are_the_agents_and_a_wrong_one_is_told_before_anything_starts() {
 
 #[test]
 fn nothing_is_coloured_or_moved_where_nobody_looks_and_wrong_words_get_a_hint() {
-    let cells = Cells::new("words");
+    let cells = Comb::new("words");
     for (arguments, words) in [
         (&["pss"][..], "a similar subcommand exists: 'ps'"),
         (&["cell", "kil", "1"], "a similar subcommand exists: 'kill'"),
@@ -448,10 +387,10 @@ fn nothing_is_coloured_or_moved_where_nobody_looks_and_wrong_words_get_a_hint() 
 
 #[test]
 fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
-    let cells = Cells::new("foreground");
+    let cells = Comb::new("foreground");
     let mut up =
         cells.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
-    wait_until("both cells to be up", || {
+    cells.wait_for("both cells to be up", || {
         let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
         (1..=2).all(|number| cell(&status, number)["channels"] == 1).then_some(())
     });
@@ -463,7 +402,7 @@ fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
 
 #[test]
 fn without_newer_mechanisms_all_is_the_same() {
-    let cells = Cells::new("without");
+    let cells = Comb::new("without");
     let run = |arguments: &[&str]| {
         let mut command = cells.command(arguments);
         command.env("COMB_WITHOUT", "membarrier,socket_pidfd").output().unwrap()
@@ -482,7 +421,7 @@ fn without_newer_mechanisms_all_is_the_same() {
 
 #[test]
 fn what_cannot_be_is_said_before_anything_starts() {
-    let cells = Cells::new("cannot");
+    let cells = Comb::new("cannot");
     for arguments in
         [&["up", "--cells", "0"][..], &["up", "--cells", "65"], &["cell", "kill", "two"], &["fly"]]
     {

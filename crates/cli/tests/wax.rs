@@ -1,9 +1,8 @@
 //! The policy: what it hints is done, a policy that lies can only slow things down, and it ends with every cell and begins anew.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use comb_cell::hints::{Hints, INCARNATION_VARIABLE};
@@ -13,12 +12,15 @@ use comb_region::Task;
 use comb_region::named::{Attaching, Region};
 use serde_json::Value;
 
-/// What the servant serves with.
-const NAME: &str = "COMB_TEST_SERVANT";
+use self::cells::{Comb, LIMIT};
+use self::servant::Servant;
+
+mod cells;
+mod servant;
+
 /// Where a policy of ours finds what it is to say.
 const SCRIPT: &str = "COMB_TEST_SCRIPT";
 const PAGE: usize = 4096;
-const LIMIT: Duration = Duration::from_secs(30);
 
 // ── programs ──
 
@@ -101,17 +103,15 @@ fn noise(dice: &mut u64, span: Duration) {
     }
 }
 
-/// A program that does what it is told, line by line.
+/// A program that does what it is told.
 #[test]
 fn servant() {
-    let Ok(name) = std::env::var(NAME) else { return };
+    let Some(name) = servant::told() else { return };
     let task = Task::join().expect("a task of one");
     let (mut region, mut own) = (None, Vec::new());
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let words: Vec<&str> = line.split_whitespace().collect();
+    servant::serve(|words| {
         let number = |at: usize| words[at].parse::<usize>().unwrap();
-        let said = match words[0] {
+        match words[0] {
             "attach" => match task.attach(&name, &Attaching::default()) {
                 Ok(attached) => {
                     region = Some(attached);
@@ -139,11 +139,9 @@ fn servant() {
                 });
                 "done".to_owned()
             }
-            _ => format!("what is {line}?"),
-        };
-        println!("\n= {said}");
-        std::io::stdout().flush().unwrap();
-    }
+            _ => format!("what is {words:?}?"),
+        }
+    });
 }
 
 fn word(region: Option<&Region>, page: usize) -> comb_region::Array<u64> {
@@ -176,71 +174,37 @@ impl Mapped {
 
 // ── the stage ──
 
-struct Comb {
-    directory: PathBuf,
-    /// What our policy says; none: it is Wax.
-    script: Option<PathBuf>,
-}
-
 impl Comb {
     /// With Wax.
-    fn new(name: &str, arguments: &[&str]) -> Self {
-        Self::begin(name, arguments, false)
+    fn with_wax(name: &str, arguments: &[&str]) -> Self {
+        Self::new(name).begin(arguments)
     }
 
     /// With a policy that says what it is told.
     fn scripted(name: &str, arguments: &[&str]) -> Self {
-        Self::begin(name, arguments, true)
+        let mut comb = Self::new(name);
+        let program = std::env::current_exe().unwrap();
+        let policy = format!("{} --exact policy --nocapture --test-threads=1", program.display());
+        comb.variables = vec![("COMB_WAX", policy.into()), (SCRIPT, comb.script().into())];
+        comb.begin(arguments)
     }
 
-    fn begin(name: &str, arguments: &[&str], is_scripted: bool) -> Self {
-        let directory = std::env::temp_dir().join(format!("comb-wax-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        let script = is_scripted.then(|| directory.with_extension("script"));
-        let comb = Self { directory, script };
-        comb.say(&[]);
-        comb.ok(&[&["up"], arguments].concat());
-        comb.wait_for("the policy", || comb.decisions(1));
-        comb
+    fn begin(self, arguments: &[&str]) -> Self {
+        self.ok(&[&["up"], arguments].concat());
+        self.wait_for("the policy", || self.decisions(1));
+        self
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
-        command.args(arguments).env("COMB_RUNTIME_DIR", &self.directory).env_remove("COMB_WITHOUT");
-        if let Some(script) = &self.script {
-            let program = std::env::current_exe().unwrap();
-            let policy = format!("{} --exact policy --nocapture --test-threads=1", program.display());
-            command.env("COMB_WAX", policy).env(SCRIPT, script);
-        }
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).stdin(Stdio::null()).output().unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.log());
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("comb.log")).unwrap_or_default()
+    /// What our policy says.
+    fn script(&self) -> PathBuf {
+        self.scratch.join("script")
     }
 
     /// From now on this is said.
     fn say(&self, lines: &[String]) {
-        if let Some(script) = &self.script {
-            let fresh = script.with_extension("fresh");
-            std::fs::write(&fresh, lines.join("\n")).unwrap();
-            std::fs::rename(fresh, script).unwrap();
-        }
-    }
-
-    fn status(&self) -> Value {
-        serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap()
+        let fresh = self.scratch.join("fresh");
+        std::fs::write(&fresh, lines.join("\n")).unwrap();
+        std::fs::rename(fresh, self.script()).unwrap();
     }
 
     /// Whether the policy is in that life, and has decided.
@@ -256,18 +220,6 @@ impl Comb {
         self.status()["cells"][cell - 1]["heeded"][what].as_u64().unwrap_or(0)
     }
 
-    #[track_caller]
-    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(since.elapsed() < LIMIT, "waited for {what}:\n{}\n{}", self.log(), self.status());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     /// Bytes of frames that a region has.
     fn resident(&self, region: &str) -> u64 {
         let listed = self.ok(&["region", "ls", "--json"]);
@@ -276,18 +228,10 @@ impl Comb {
         sizes.next().unwrap()["state"]["resident_bytes"].as_u64().unwrap()
     }
 
-    fn servant(&self, region: &str, arguments: &[&str]) -> Servant {
-        let program = std::env::current_exe().unwrap();
-        let mut command = self.command(&["run", "-n", "1"]);
-        command.args(arguments).arg("--").arg(program);
-        command
-            .args(["--exact", "servant", "--nocapture", "--test-threads=1"])
-            .env(NAME, region)
-            .env_remove(SCRIPT);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (asks, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let task = child.id();
-        let process = self.wait_for("the component", || {
+    fn servant(&self, region: &str, arguments: &[&str]) -> Component {
+        let servant = Servant::begin(self, arguments, region);
+        let task = servant.launcher.id();
+        let (process, cell) = self.wait_for("the component", || {
             let listed = self.ok(&["task", "ls", "--json"]);
             let mut tasks = listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let task = tasks.find(|object| object["task"].as_u64() == Some(task.into()))?;
@@ -295,7 +239,7 @@ impl Comb {
             let process = component["process"].as_u64().filter(|&process| process != 0)?;
             Some((process, component["cell"].as_u64()?))
         });
-        Servant { child, asks, says, task, process: process.0, cell: usize::try_from(process.1).unwrap() }
+        Component { servant, task, process, cell: usize::try_from(cell).unwrap() }
     }
 
     /// Kills what is the policy now.
@@ -306,38 +250,18 @@ impl Comb {
     }
 }
 
-impl Drop for Comb {
-    fn drop(&mut self) {
-        let _ = self.run(&["down"]);
-        if let Some(script) = &self.script {
-            let _ = std::fs::remove_file(script);
-        }
-    }
-}
-
-struct Servant {
-    child: Child,
-    asks: ChildStdin,
-    says: BufReader<ChildStdout>,
-    /// Its task, its process, and the cell that it is in.
+/// A servant, and what the agent knows of it.
+struct Component {
+    servant: Servant,
     task: u32,
     process: u64,
     cell: usize,
 }
 
-impl Servant {
-    /// What it says to an order.
+impl Component {
     #[track_caller]
     fn does(&mut self, order: &str) -> String {
-        writeln!(self.asks, "{order}").unwrap();
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "it has ended instead of: {order}");
-            if let Some(said) = line.strip_prefix("= ") {
-                return said.trim().to_owned();
-            }
-        }
+        self.servant.does(order)
     }
 
     fn proc(&self, file: &str) -> String {
@@ -359,13 +283,6 @@ impl Servant {
 
     fn resident_pages(&self) -> u64 {
         self.proc("statm").split(' ').nth(1).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Servant {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -454,7 +371,7 @@ fn the_scheduler_has_gangs_take_turns_and_shares_cores_as_it_is_hinted() {
     }
     comb.say(&[format!("waits {}", gang.task), format!("waits {}", plain.task)]);
     comb.wait_for("a turn", || (comb.heeded(gang.cell, "waits") > 0).then_some(()));
-    let stands_still = |servant: &Servant| {
+    let stands_still = |servant: &Component| {
         let before = servant.used_ns();
         std::thread::sleep(Duration::from_millis(100));
         servant.used_ns() == before
@@ -496,7 +413,7 @@ fn the_swapper_pages_out_who_waits_as_it_is_hinted() {
 
 #[test]
 fn wax_sees_who_has_too_much_and_whose_turn_it_is() {
-    let comb = Comb::new("sees", &["--cells", "2", "--memory", "4M"]);
+    let comb = Comb::with_wax("sees", &["--cells", "2", "--memory", "4M"]);
     comb.ok(&["region", "create", "r", "--size", "4M", "--cell", "1"]);
     let mut user = comb.servant("r", &["--cells", "2"]);
     assert_eq!(user.does("attach"), "done");
@@ -510,12 +427,12 @@ fn wax_sees_who_has_too_much_and_whose_turn_it_is() {
         return;
     }
     let cores = std::thread::available_parallelism().unwrap().get();
-    let mut gangs: Vec<Servant> = (0..=cores).map(|_| comb.servant("r", &["--gang"])).collect();
+    let mut gangs: Vec<Component> = (0..=cores).map(|_| comb.servant("r", &["--gang"])).collect();
     for gang in &mut gangs {
         assert_eq!(gang.does("spin"), "done");
     }
     comb.wait_for("turns", || (comb.heeded(1, "waits") + comb.heeded(2, "waits") > 3).then_some(()));
-    let used: Vec<u64> = gangs.iter().map(Servant::used_ns).collect();
+    let used: Vec<u64> = gangs.iter().map(Component::used_ns).collect();
     std::thread::sleep(Duration::from_secs(3));
     assert!(gangs.iter().zip(used).all(|(gang, used)| gang.used_ns() > used), "each has its turn");
 }
@@ -523,7 +440,7 @@ fn wax_sees_who_has_too_much_and_whose_turn_it_is() {
 /// It depends on every cell, and nothing depends on it.
 #[test]
 fn it_ends_with_a_cell_and_begins_anew_behind_the_recovery() {
-    let comb = Comb::new("anew", &["--cells", "4"]);
+    let comb = Comb::with_wax("anew", &["--cells", "4"]);
     let shown = comb.ok(&["ps"]);
     assert!(shown.contains("wax: process ") && shown.contains("incarnation 1"), "{shown}");
     for incarnation in 2..4 {
@@ -541,7 +458,7 @@ fn it_ends_with_a_cell_and_begins_anew_behind_the_recovery() {
     let lives: Vec<u64> = (0..4).map(|cell| status["cells"][cell]["incarnation"].as_u64().unwrap()).collect();
     assert_eq!(lives, [1, 3, 1, 1]);
     comb.ok(&["down"]);
-    assert!(!comb.directory.exists());
+    assert!(!comb.directory().exists());
 }
 
 // ── a policy that lies ──

@@ -6,7 +6,7 @@
 //! | [`alerts`] | has a cell failed, or does one say so that lies? | Hive §4.3 |
 //! | [`recovery`] | when is everything cut off, discarded, and safe again? | Hive §4.3 |
 //! | [`rights`] | who may store to which pages? | Hive §4.2 |
-//! | [`pages`] | where is a page, and which cells share it or its frame? | Hive §5.1–5.5 |
+//! | [`frames`] | whose page frames does a cell use, and who uses its own? | Hive §5.4 |
 //! | [`tree`] | which ancestor stored a page, wherever it lives? | Hive §5.3 |
 //! | [`generations`] | has an object lost something since it was opened? | Hive §4.2 |
 //! | [`dependencies`] | with which cells does a task die? | Hive §2, §5.6 |
@@ -24,8 +24,8 @@ pub mod dependencies;
 #[cfg(test)]
 #[path = "../../membership/src/exhaustive.rs"]
 mod exhaustive;
+pub mod frames;
 pub mod generations;
-pub mod pages;
 pub mod recovery;
 pub mod rights;
 #[cfg(feature = "scenarios")]
@@ -36,8 +36,8 @@ pub mod tree;
 pub use alerts::Alerts;
 pub use comb_types::{CellId, Incarnation, Time};
 pub use dependencies::{Dependencies, Reason};
+pub use frames::{Frame, FrameTable};
 pub use generations::{Generations, Opened, Stale};
-pub use pages::{Frame, PageId, PageTable};
 pub use recovery::Recovery;
 pub use rights::Rights;
 pub use transmit::To;

@@ -62,7 +62,7 @@ pub enum Request {
         /// How.
         fault: Fault,
     },
-    /// What has been seen of failures lately? Refused as above.
+    /// Which cells have failed lately as they were told? Refused as above.
     Observe,
     /// End all cells and the agent; answered when everything is gone.
     Down,

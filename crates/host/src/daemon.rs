@@ -44,6 +44,8 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// A place that is not fit for another life of its cell by then is so for longer.
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(10);
 const BETWEEN_DIAGNOSES: Duration = Duration::from_millis(20);
+/// What becomes of tasks within so short a time is told together.
+const TASKS_SETTLE: Duration = Duration::from_millis(5);
 const NO_FAULTS: &str =
     "this agent was not started to have cells fail: only `comb inject` does that, with cells of its own";
 
@@ -263,6 +265,8 @@ struct Daemon {
     cells: Vec<Cell>,
     /// By their launchers' processes.
     tasks: BTreeMap<u32, Task>,
+    /// When cells are told what has changed of them.
+    tell_tasks_at: Option<Instant>,
     waits: Vec<Wait>,
     waxing: Waxing,
     /// The last, each with the cell that says so.
@@ -310,6 +314,7 @@ impl Daemon {
             memory_bytes: options.memory_bytes,
             cells: Vec::new(),
             tasks: BTreeMap::new(),
+            tell_tasks_at: None,
             waits: Vec::new(),
             waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             recoveries: VecDeque::new(),
@@ -456,6 +461,7 @@ impl Daemon {
             self.start_policy();
             self.drop_the_silent();
             self.restart_the_forgotten();
+            self.tell_of_changed_tasks();
             if self.is_over() {
                 return self.finish();
             }
@@ -470,7 +476,7 @@ impl Daemon {
         let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
         let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
         let down = self.cells.iter().filter_map(|cell| cell.down_since).map(|since| since + WORD_LIMIT);
-        let waits = self.waits.iter().map(Wait::deadline);
+        let waits = self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at);
         waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 

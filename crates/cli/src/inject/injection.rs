@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_bench::verdict::{Verdict, Workload};
 use comb_cell::clock::monotonic_ns;
 use comb_cell::faults::{Astray, BadWay, Fault};
+use comb_cell::supervision::Recovered;
 use comb_host::control::{CellCondition, Status};
-use comb_host::observations::Observations;
 use comb_types::Dice;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 
 use super::kind::{Fate, Kind};
 use super::load::{Lane, Small, Span, Spanning, Spread, run_small};
@@ -27,36 +27,6 @@ const NOTICE_LIMIT: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(150);
 /// A task that has lost a component is told to end, and killed two seconds later.
 const FAIL_LIMIT: Duration = Duration::from_secs(8);
-
-/// Which of the two the fault is aimed at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub(super) enum Workload {
-    /// The small programs: the spanning task has nothing to do with the cell, and is to go on.
-    P,
-    /// The spanning task depends on the cell.
-    R,
-}
-
-/// What came of it.
-#[derive(Debug, Serialize)]
-pub(super) struct Verdict {
-    pub(super) kind: String,
-    pub(super) workload: Workload,
-    pub(super) cell: u32,
-    pub(super) seed: u64,
-    pub(super) contained: bool,
-    /// Until the last cell had entered recovery; none: nothing was to be noticed.
-    pub(super) detected_ms: Option<f64>,
-    /// Until the last cell was at work again.
-    pub(super) recovered_ms: Option<f64>,
-    pub(super) discarded_pages: u64,
-    /// Why it was not contained.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) why: Option<String>,
-    /// Where the log is of one that was not contained.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) log: Option<String>,
-}
 
 /// What is to happen, all of it from the seed.
 struct Plan {
@@ -429,10 +399,10 @@ fn settle(
     plan: &Plan,
     before: &Status,
     course: &mut Course,
-) -> Result<(Status, Observations), Failure> {
+) -> Result<(Status, Vec<(u32, Recovered)>), Failure> {
     let since = Instant::now();
     loop {
-        let (status, seen) = (comb.status()?, comb.observations()?);
+        let (status, seen) = (comb.status()?, comb.recoveries()?);
         let died = died(before, &status);
         let unnoticed = course.doomed.difference(&died).next().copied();
         if let Some(cell) = unnoticed.filter(|_| since.elapsed() > NOTICE_LIMIT) {
@@ -479,11 +449,10 @@ fn died(before: &Status, after: &Status) -> BTreeSet<u32> {
 }
 
 /// Which cells that live have not said that they have recovered from the end of which others.
-fn silent(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Vec<(u32, u32)> {
+fn silent(seen: &[(u32, Recovered)], died: &BTreeSet<u32>, course: &Course) -> Vec<(u32, u32)> {
     let living = CELLS.filter(|cell| !died.contains(cell));
     let says = |by: u32, cell: u32| {
-        seen.recovered
-            .iter()
+        seen.iter()
             .any(|(who, what)| *who == by && what.resumed_ns > course.at_ns && what.dead.contains(&cell))
     };
     living
@@ -492,9 +461,9 @@ fn silent(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Vec<(u3
         .collect()
 }
 
-fn measure(seen: &Observations, died: &BTreeSet<u32>, course: &Course) -> Measured {
+fn measure(seen: &[(u32, Recovered)], died: &BTreeSet<u32>, course: &Course) -> Measured {
     let theirs = || {
-        seen.recovered.iter().filter(|(by, what)| {
+        seen.iter().filter(|(by, what)| {
             !died.contains(by)
                 && what.resumed_ns > course.at_ns
                 && what.dead.iter().any(|cell| died.contains(cell))

@@ -1,6 +1,7 @@
 //! The ways to fail, each with what Hive's campaign had of it.
 
 use clap::ValueEnum;
+use comb_bench::verdict::{HISTORY, History};
 
 /// A way to fail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
@@ -49,14 +50,6 @@ pub(super) enum Kind {
     Master,
 }
 
-/// What a table says of one kind of test: how many tests, and milliseconds until the last cell entered recovery, on average and at most. (Hive, Table 7.4)
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct History {
-    pub(super) tests: u32,
-    pub(super) average_ms: u32,
-    pub(super) longest_ms: u32,
-}
-
 impl Kind {
     pub(super) fn all() -> &'static [Self] {
         Self::value_variants()
@@ -93,16 +86,9 @@ impl Kind {
         }
     }
 
-    pub(super) fn history(self) -> Option<History> {
-        let (tests, average_ms, longest_ms) = match self {
-            Self::NodeCreation => (20, 16, 21),
-            Self::NodeSearch => (9, 10, 11),
-            Self::NodeRandom => (20, 21, 45),
-            Self::PointerMap => (8, 38, 65),
-            Self::PointerTree => (12, 401, 760),
-            _ => return None,
-        };
-        Some(History { tests, average_ms, longest_ms })
+    /// What Hive had of such faults.
+    pub(super) fn history(self) -> Option<&'static History> {
+        HISTORY.iter().find(|history| history.kind == self.name())
     }
 
     /// What the failing cell is to come to.
@@ -130,4 +116,19 @@ pub(super) enum Fate {
     /// They do, or nothing has come of it.
     MayEnd,
     Lives,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_hive_had_is_a_kind() {
+        let had: Vec<Kind> = Kind::all().iter().copied().filter(|kind| kind.history().is_some()).collect();
+        assert_eq!(
+            had,
+            [Kind::NodeCreation, Kind::NodeSearch, Kind::NodeRandom, Kind::PointerMap, Kind::PointerTree]
+        );
+        assert_eq!(had.len(), HISTORY.len());
+    }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use comb_cell::clock::monotonic_ns;
 use comb_cell::faults::Fault;
+use comb_cell::supervision::Recovered;
 use comb_host::cgroup::Cgroup;
 use comb_host::control::{self, CellCondition, Reply, Request, Status};
 use comb_host::observations::Observations;
@@ -205,9 +206,18 @@ impl Comb {
         }
     }
 
-    pub(super) fn observations(&self) -> Result<Observations, Failure> {
+    fn observations(&self) -> Result<Observations, Failure> {
         match control::ask_within(&self.directory, &Request::Observe, ANSWER_LIMIT)? {
             Reply::Observed(observations) => Ok(observations),
+            Reply::Refused(why) => Err(Failure::new(why)),
+            _ => Err(agent::unexpected()),
+        }
+    }
+
+    /// What cells have said of recoveries that are over, the oldest first.
+    pub(super) fn recoveries(&self) -> Result<Vec<(u32, Recovered)>, Failure> {
+        match control::ask_within(&self.directory, &Request::Recoveries, ANSWER_LIMIT)? {
+            Reply::Recoveries(recoveries) => Ok(recoveries),
             Reply::Refused(why) => Err(Failure::new(why)),
             _ => Err(agent::unexpected()),
         }

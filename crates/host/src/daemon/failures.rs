@@ -40,9 +40,6 @@ impl Daemon {
         for wait in &mut self.waits {
             wait.recovered(by, recovered);
         }
-        if let Some(observations) = &mut self.observations {
-            observations.recovered(by, recovered);
-        }
         let mut recovered = recovered.clone();
         recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
         self.recoveries.push_back((by, recovered));

@@ -32,7 +32,6 @@ impl Daemon {
         if cells.is_empty() {
             return Err("no cell is up: `comb ps` shows them, `comb cell start 1` starts one".to_owned());
         }
-        self.remove_cgroups_of_ended_tasks();
         let cgroup = |cell: u32| {
             let parent = self.cgroup.as_ref()?.path().join(format!("cell-{cell}"));
             // One of its own within the cell's: it can be told to wait as a whole.
@@ -57,19 +56,31 @@ impl Daemon {
         {
             self.tasks.insert(number, Task::new(record.clone(), command.socket));
         }
-        self.tell_of_tasks();
+        self.tasks_changed();
     }
 
     pub(super) fn hear_task(&mut self, number: u32) {
         if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
             self.tasks.remove(&number);
-            self.remove_cgroups_of_ended_tasks();
         }
-        self.tell_of_tasks();
+        self.tasks_changed();
+    }
+
+    /// Whoever launches a small process waits for nothing that can come later.
+    fn tasks_changed(&mut self) {
+        self.tell_tasks_at.get_or_insert_with(|| Instant::now() + TASKS_SETTLE);
+    }
+
+    /// What has changed is told to the cells together.
+    pub(super) fn tell_of_changed_tasks(&mut self) {
+        if self.tell_tasks_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.remove_cgroups_of_ended_tasks();
+            self.tell_of_tasks();
+        }
     }
 
     /// Those that still have processes are left for the next time.
-    pub(super) fn remove_cgroups_of_ended_tasks(&self) {
+    fn remove_cgroups_of_ended_tasks(&self) {
         for cell in self.cgroup.iter().flat_map(Cgroup::children) {
             for own in cell.children() {
                 let name = own.path().file_name().and_then(|name| name.to_str());

@@ -253,7 +253,7 @@ impl Drop for Home {
 impl Books {
     fn tidy(&mut self) {
         self.regions.values_mut().for_each(Shared::forget_dead);
-        self.regions.values_mut().for_each(Shared::forget_suspects);
+        self.regions.values_mut().for_each(Shared::forget_doubtful);
         self.closed.retain_mut(|exports| {
             exports.forget_dead();
             exports.importers() > 0

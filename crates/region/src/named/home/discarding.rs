@@ -17,7 +17,7 @@ use crate::named::register::Entry;
 use crate::wire::Kind;
 
 /// A process that has ended within this before its cell was found failed may have ended because of that.
-const SUSPECT_FOR: Duration = Duration::from_secs(2);
+const DOUBTFUL_FOR: Duration = Duration::from_secs(2);
 /// Whoever has the newest content of other blocks alone, and does not give it back, loses it.
 const HOMECOMING_LIMIT: Duration = Duration::from_millis(50);
 const PAGE: u64 = 4096;
@@ -32,13 +32,13 @@ pub struct Discarded {
 }
 
 /// What a process could store to that is gone.
-pub(super) struct Suspect {
+pub(super) struct Doubtful {
     cell: u32,
     blocks: Vec<u64>,
     since: Instant,
 }
 
-impl Suspect {
+impl Doubtful {
     pub(super) fn now(cell: u32, blocks: Vec<u64>) -> Self {
         Self { cell, blocks, since: Instant::now() }
     }
@@ -147,7 +147,7 @@ impl Home {
         let offsets: Vec<u64> = books.regions.keys().copied().collect();
         for offset in offsets {
             let Some(region) = books.regions.get_mut(&offset) else { continue };
-            region.suspects.retain(|suspect| suspect.since.elapsed() < SUSPECT_FOR);
+            region.forget_doubtful();
             if !region.is_frozen {
                 let late = region.thaw();
                 books.hear_late(late);
@@ -162,13 +162,13 @@ impl Home {
 impl Shared {
     /// The blocks that processes of these cells could store to when they went.
     fn damaged_by(&self, dead: &[u32]) -> BTreeSet<u64> {
-        let theirs = self.suspects.iter().filter(|suspect| dead.contains(&suspect.cell));
-        theirs.flat_map(|suspect| suspect.blocks.iter().copied()).collect()
+        let theirs = self.doubtful.iter().filter(|doubtful| dead.contains(&doubtful.cell));
+        theirs.flat_map(|doubtful| doubtful.blocks.iter().copied()).collect()
     }
 
     /// What may concern nobody any more.
-    pub(super) fn forget_suspects(&mut self) {
-        self.suspects.retain(|suspect| suspect.since.elapsed() < SUSPECT_FOR);
+    pub(super) fn forget_doubtful(&mut self) {
+        self.doubtful.retain(|doubtful| doubtful.since.elapsed() < DOUBTFUL_FOR);
     }
 
     fn pages_of(&self, block: u64) -> u64 {
@@ -194,7 +194,7 @@ impl Books {
             }
             region.detach(peers, number);
         }
-        region.suspects.clear();
+        region.doubtful.clear();
         // A checkpoint that is being written may have taken some of it in.
         region.body.snapshot = None;
         region.begin_anew();

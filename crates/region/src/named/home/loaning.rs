@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use comb_containment::CellId;
-use comb_containment::pages::{Allocated, Frame, PageTable, Purpose};
+use comb_containment::frames::{Allocated, Frame, FrameTable};
 use comb_memory::Exports;
 
 use super::{Books, Office};
@@ -24,7 +24,7 @@ pub(super) const EXTENT_BYTES: u64 = 2 << 20;
 pub(super) struct Loans {
     own: CellId,
     most_bytes: u64,
-    table: PageTable,
+    table: FrameTable,
     /// By the region that they are for.
     loaned: BTreeMap<u64, Loaned>,
 }
@@ -54,7 +54,7 @@ impl Loans {
     pub(super) fn new(own: u32, most_bytes: u64) -> Self {
         let own = CellId(own);
         let extents = most_bytes / EXTENT_BYTES;
-        let (most_bytes, table) = (extents * EXTENT_BYTES, PageTable::new(own, extents));
+        let (most_bytes, table) = (extents * EXTENT_BYTES, FrameTable::new(own, extents));
         Self { own, most_bytes, table, loaned: BTreeMap::new() }
     }
 
@@ -77,20 +77,22 @@ impl Loans {
     ) -> Result<Vec<Frame>, Option<CellId>> {
         let mut taken: Vec<Frame> = Vec::new();
         while (taken.len() as u64) < extents {
-            let allocated = self.table.allocate(Purpose::Page, acceptable, preferred);
+            let allocated = self.table.allocate(acceptable, preferred);
             match allocated {
-                Ok(Allocated::Frame(frame)) if taken.first().is_none_or(|first| first.home == frame.home) => {
+                Some(Allocated::Frame(frame))
+                    if taken.first().is_none_or(|first| first.home == frame.home) =>
+                {
                     taken.push(frame);
                 }
                 other => {
                     let another = match other {
-                        Ok(Allocated::Frame(frame)) => {
+                        Some(Allocated::Frame(frame)) => {
                             self.give_up([frame]);
                             // Not enough of the first: somebody has to have all.
                             acceptable.iter().copied().find(|&cell| cell != self.own)
                         }
-                        Ok(Allocated::BorrowFrom(cell)) => Some(cell),
-                        Err(_) => None,
+                        Some(Allocated::BorrowFrom(cell)) => Some(cell),
+                        None => None,
                     };
                     self.give_up(taken);
                     return Err(another);

@@ -8,7 +8,7 @@ use comb_coherence::{Access, Block, CellId, Message, PeerError, Protocol};
 use comb_memory::{Exports, Published};
 
 use super::body::{At, Attachment, Body, Leave, Snapshot, Waiter};
-use super::discarding::Suspect;
+use super::discarding::Doubtful;
 use super::forking::{Ancestors, Forks};
 use super::loaning::Provenance;
 use crate::named::door::Status;
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) late: Vec<Late>,
     pub(super) saved: crate::named::saving::Saved,
     /// What processes could store to that are gone, for as long as their cells may turn out to have failed.
-    pub(super) suspects: Vec<Suspect>,
+    pub(super) doubtful: Vec<Doubtful>,
     /// Where its frames are from.
     pub(super) provenance: Provenance,
 }
@@ -79,7 +79,7 @@ impl Shared {
             is_frozen: false,
             late: Vec::new(),
             saved,
-            suspects: Vec::new(),
+            doubtful: Vec::new(),
             provenance: Provenance::default(),
         }
     }
@@ -108,7 +108,7 @@ impl Shared {
         let could_store_to = self.writable_by(number);
         let Some(attachment) = self.body.attachments.remove(&number) else { return };
         if attachment.leaves.is_none() {
-            self.suspects.extend(attachment.cell.map(|cell| Suspect::now(cell, could_store_to)));
+            self.doubtful.extend(attachment.cell.map(|cell| Doubtful::now(cell, could_store_to)));
         }
         let is_other = |waiter: &Waiter| match *waiter {
             Waiter::Thread { of, .. } | Waiter::Leaving { of } => of != number,
