@@ -101,7 +101,9 @@ fn sweep(base: &Path) {
         }
         let path = entry.path();
         let ours = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir() && found.uid() == user);
-        if ours && File::open(path.join(LOCK)).is_ok_and(|lock| own(&lock)) {
+        // Held until it is removed: whoever begins there meanwhile goes elsewhere.
+        let lock = File::open(path.join(LOCK)).ok().filter(|lock| ours && own(lock));
+        if lock.is_some() {
             remove(&path);
         }
     }
