@@ -43,7 +43,7 @@ pub(crate) struct Core {
     /// Rights that are given and not yet told to the MMU, which takes many at once.
     raised: Option<Raised>,
     /// Who waits for an answer.
-    tokens: BTreeMap<u64, (u32, Arc<Slot>)>,
+    tokens: BTreeMap<u64, Asked>,
     next_token: u64,
     /// Copies of others' memory.
     pub(crate) copies: Copies,
@@ -60,6 +60,13 @@ pub(crate) struct Core {
     pub(crate) heard: Option<u32>,
     /// What a block's content is copied to that threads may be storing into.
     content: Vec<u8>,
+}
+
+/// A question, and who waits for the answer.
+struct Asked {
+    of: u32,
+    about: Option<u64>,
+    slot: Arc<Slot>,
 }
 
 /// Who waits for something of an allocation.
@@ -150,17 +157,22 @@ impl Core {
 
     /// A number by which the answer of a component finds its slot.
     pub(crate) fn token(&mut self, of: u32, slot: &Arc<Slot>) -> u64 {
+        self.token_about(None, of, slot)
+    }
+
+    /// The same for a question about an allocation whose home may say that it is no more, which is an answer.
+    pub(crate) fn token_about(&mut self, about: Option<u64>, of: u32, slot: &Arc<Slot>) -> u64 {
         self.next_token += 1;
-        self.tokens.insert(self.next_token, (of, Arc::clone(slot)));
+        self.tokens.insert(self.next_token, Asked { of, about, slot: Arc::clone(slot) });
         self.next_token
     }
 
     /// An answer has come. Of several that share a slot, each counts.
     pub(crate) fn answered(&mut self, from: u32, token: u64, values: [u64; 2]) -> Result<(), Mistake> {
-        if self.tokens.get(&token).is_none_or(|(of, _)| *of != from) {
+        if self.tokens.get(&token).is_none_or(|asked| asked.of != from) {
             return Err(Mistake::NotAsked);
         }
-        let (_, slot) = self.tokens.remove(&token).expect("just seen");
+        let Asked { slot, .. } = self.tokens.remove(&token).expect("just seen");
         if values == [0, 0] {
             let _ = slot.happened();
         } else {
@@ -171,13 +183,18 @@ impl Core {
 
     /// Nobody answers any more. Whoever waits is told to look again.
     pub(crate) fn no_answers_of(&mut self, gone: u32) {
-        self.tokens.retain(|_, (of, slot)| {
-            let lives = *of != gone;
-            if !lives {
-                slot.end([u64::MAX, 0]);
-            }
-            lives
-        });
+        self.no_answers_to(|asked| asked.of == gone);
+    }
+
+    /// The same of what was asked about an allocation.
+    pub(crate) fn no_answers_about(&mut self, offset: u64) {
+        self.no_answers_to(|asked| asked.about == Some(offset));
+    }
+
+    fn no_answers_to(&mut self, is_over: impl Fn(&Asked) -> bool) {
+        for (_, asked) in self.tokens.extract_if(.., |_, asked| is_over(asked)) {
+            asked.slot.end([u64::MAX, 0]);
+        }
     }
 
     pub(crate) fn await_block(&mut self, offset: u64, block: Block, waiter: Waiter) {

@@ -67,7 +67,7 @@ impl Engine {
             (imported.window * 2).clamp(2, most.max(2))
         };
         slot.begin(1);
-        let token = self.core.token(imported.of, slot);
+        let token = self.core.token_about(Some(offset), imported.of, slot);
         self.core.say(
             imported.of,
             Kind::Want,

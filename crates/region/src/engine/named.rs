@@ -118,6 +118,8 @@ impl Engine {
         if entry.shape.home(0) != Some(from) {
             return Err(Mistake::Elsewhere(offset));
         }
+        // It answers nothing about it any more.
+        self.core.no_answers_about(offset);
         self.forsake(offset, Reason::Other(match why {
             DISCARDED => "pages of the region were discarded, for a cell that could store to them has failed; attached anew it is usable",
             _ => "the region was removed",
@@ -178,6 +180,23 @@ mod tests {
 
     fn take(engine: &mut Engine, from: u32, kind: u8, head: [u64; 4], content: &[u8]) -> Result<(), Mistake> {
         engine.take(from, kind, &[&wire::pack(&head)[..], content].concat())
+    }
+
+    /// A thread asked for a page of a region, and its home, which had just been made anew, did not know it any more: the thread waited for ever.
+    #[test]
+    fn that_a_region_is_no_more_is_an_answer_to_who_waits_for_a_page_of_it() {
+        let [copied, imported] = places(4);
+        let (mut engine, _homes, _agent) = engine([copied, imported]);
+        for offset in [copied, imported] {
+            let slot = engine.slot();
+            let address = engine.entries[&offset].shape.layout.address(Block(3));
+            assert!(matches!(engine.fault(address, false, &slot), Stopped::Waits) && !slot.is_done());
+            take(&mut engine, 1, Kind::Freed as u8, [1, offset, 0, 0], &[]).unwrap();
+            assert!(slot.is_done());
+            assert!(matches!(engine.waited(address, false, slot.values()), crate::engine::Waited::Again));
+            assert!(matches!(engine.fault(address, false, &slot), Stopped::Lost(_)));
+            engine.remove(offset);
+        }
     }
 
     #[test]
