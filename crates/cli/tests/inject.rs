@@ -93,7 +93,7 @@ fn interrupt(campaign: &Child, signal: Signal) {
 /// However a campaign ends, its cells end with it.
 #[test]
 fn nothing_is_left_of_a_campaign_that_is_interrupted() {
-    for (signal, status) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+    for (signal, status) in [(Signal::TERM, Some(143)), (Signal::KILL, None)] {
         let comb = Comb::enclosing(if status.is_some() { "told" } else { "killed" });
         let mut campaign = comb.command(&["inject", "--count", "1000", "--json"]);
         let mut campaign =
