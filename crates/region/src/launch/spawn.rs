@@ -288,6 +288,38 @@ mod tests {
         assert_eq!(reason(&shell("true"), || Err(Errno::MFILE.into())), Some(libc::EMFILE));
     }
 
+    /// Where it could not be, all would go on as before, and wait.
+    #[test]
+    fn a_process_is_born_in_a_cgroup_and_not_moved_there() {
+        let name = format!("comb-spawn-{}", std::process::id());
+        let made = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].into_iter().find_map(|base| {
+            let own = std::path::Path::new(base).join(&name);
+            let is_of_version_2 = std::path::Path::new(base).join("cgroup.procs").exists();
+            (is_of_version_2 && std::fs::create_dir(&own).is_ok()).then_some(own)
+        });
+        let Some(own) = made else { return println!("skipped: no cgroup can be made here") };
+        let directory = rustix::fs::open(&own, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let cloned = clone_into(directory.as_fd());
+        if cloned == Ok(0) {
+            // SAFETY: nothing that this process has a copy of is dropped.
+            unsafe { libc::_exit(7) }
+        }
+        let process = cloned.map(|number| Pid::from_raw(number).expect("a child has a number"));
+        let ended = process.map(|process| rustix::process::waitpid(Some(process), WaitOptions::empty()));
+        let streams = [Flow::Nothing, Flow::Piped, Flow::Nothing];
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/cgroup");
+        let spawned = spawn(&command, None, streams, Some(directory.as_fd()), nothing).unwrap();
+        let mut said = String::new();
+        let [_, from, _] = spawned.pipes;
+        File::from(from.expect("piped")).read_to_string(&mut said).unwrap();
+        let _ = rustix::process::waitpid(Some(spawned.process), WaitOptions::empty());
+        let removed = std::fs::remove_dir(&own);
+        assert_eq!(ended.unwrap().unwrap().unwrap().1.exit_status(), Some(7));
+        assert!(said.lines().any(|line| line.ends_with(&format!("/{name}"))), "{said}");
+        removed.unwrap();
+    }
+
     /// A text without a first line for the kernel is the shell's, as everywhere.
     #[test]
     fn a_script_without_a_first_line_is_the_shells() {
