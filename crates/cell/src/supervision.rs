@@ -16,6 +16,8 @@ pub enum Report {
         incarnation: u64,
         /// Cells that it has a channel to.
         linked: Vec<u32>,
+        /// Whether it is one of those who agree: it is not when it waits to be let in.
+        is_member: bool,
     },
     /// A channel to that cell is open.
     Linked {
@@ -49,7 +51,7 @@ pub enum Report {
         /// Which.
         cell: u32,
     },
-    /// Too few cells are left to agree on anything, for so long that it will stay so.
+    /// Too few cells are left to agree on anything, or nobody lets this one in, for so long that it will stay so.
     Stranded {
         /// Why, for people.
         why: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{
-    Condition, Config, Event, Group, GroupError, GroupOptions, Member, Names, Stuck, ViewEpoch, Watching,
+    Condition, Config, Event, Group, GroupError, GroupOptions, Member, Names, ViewEpoch, Watching,
 };
 use comb_memory::Published;
 use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
@@ -28,7 +28,7 @@ use crate::links::{BETWEEN_LOOKS, CONTAINMENT, HEARTBEAT, Links, News};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{Order, Report, WIRE, process_name};
-use crate::watch::TICK;
+use crate::watch;
 use crate::{notice, procedures};
 
 /// How often a cell looks for what has no other time.
@@ -182,7 +182,7 @@ struct Supervisor {
     heeding: Heeding,
     /// What the group asks its arbiter, until that is known; and since when it cannot go on.
     asked: Option<(ViewEpoch, Member)>,
-    stuck: Option<(Instant, Stuck)>,
+    stuck: Option<(Instant, String)>,
     /// Cells that there is a channel to, and that the group is not in touch with yet.
     unsettled: BTreeSet<CellId>,
     beats: u64,
@@ -247,6 +247,7 @@ impl Supervisor {
         if let Some(view) = group.view() {
             containing.view(view);
         }
+        let stuck = group.view().is_none().then(|| (Instant::now(), "nobody lets it in".to_owned()));
         let mut supervisor = Self {
             who: format!("cell {}", options.number),
             links,
@@ -260,7 +261,7 @@ impl Supervisor {
             heeding,
             options,
             asked: None,
-            stuck: None,
+            stuck,
             unsettled: BTreeSet::new(),
             beats: 0,
             round_trips_before: 0,
@@ -310,7 +311,7 @@ impl Supervisor {
     fn tick(&mut self) {
         let now = Instant::now();
         if now >= self.next_tick {
-            self.next_tick = now + TICK;
+            self.next_tick = now + watch::until_all_tick(monotonic_ns());
             self.shown.tick();
             self.heeding.show(&self.shown);
         }
@@ -452,7 +453,9 @@ impl Supervisor {
                     self.containing.view(&view);
                 }
                 Event::Acquire { epoch, seat } => self.asked = Some((epoch, seat)),
-                Event::Stuck(why) => drop(self.stuck.get_or_insert_with(|| (Instant::now(), why))),
+                Event::Stuck(why) => {
+                    self.stuck.get_or_insert_with(|| (Instant::now(), why.to_string()));
+                }
                 Event::Excluded { by } => return Err(SupervisorError::Excluded(by.0)),
                 Event::WantsState => self.group.give_state(&[]),
                 _ => {}
@@ -474,13 +477,14 @@ impl Supervisor {
                 self.group.acquired(epoch, true);
             }
         }
-        if let Some((since, why)) = self.stuck
+        if let Some((since, why)) = &mut self.stuck
             && since.elapsed() > STUCK_LIMIT
         {
-            // Once more, should the agent have been away.
-            self.stuck = Some((Instant::now(), why));
+            // Once more later, should the agent be away.
+            *since = Instant::now();
+            let why = why.clone();
             self.say(format_args!("cannot go on: {why}"));
-            self.superior.report(Report::Stranded { why: why.to_string() });
+            self.superior.report(Report::Stranded { why });
         }
     }
 
@@ -580,8 +584,12 @@ impl Supervisor {
         let away_for = self.superior.away_for();
         let settled = self.links.linked().filter(|cell| !self.unsettled.contains(cell));
         let linked = settled.map(|cell| cell.0).collect();
-        let hello =
-            Report::Hello { cell: self.options.number, incarnation: self.options.incarnation, linked };
+        let hello = Report::Hello {
+            cell: self.options.number,
+            incarnation: self.options.incarnation,
+            linked,
+            is_member: self.group.view().is_some(),
+        };
         if !self.superior.find(&hello, Some((&Report::Shows, self.shown.file()))) {
             return;
         }

@@ -138,6 +138,11 @@ fn judge(
     }
 }
 
+/// All cells of a host tick at the same moments: one alarm wakes several, and who comes second finds the way in the caches.
+pub(crate) fn until_all_tick(now_ns: u64) -> Duration {
+    TICK - Duration::from_nanos(now_ns % as_ns(TICK))
+}
+
 fn as_ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -212,6 +217,13 @@ mod tests {
         let soon = Duration::from_millis(1);
         assert_eq!(judge(thread(b'S', 10), thread(b'S', 10), soon), Sight::Unclear);
         assert_eq!(judge(thread(b'R', 10), thread(b'R', 12), Duration::from_millis(2)), Sight::Unclear);
+    }
+
+    #[test]
+    fn cells_tick_together_and_are_not_behind_when_one_is_late() {
+        let tick = as_ns(TICK);
+        let next = |now_ns: u64| now_ns + as_ns(until_all_tick(now_ns));
+        assert_eq!([0, 1, tick - 1].map(|late| next(40 * tick + late)), [41 * tick; 3]);
     }
 
     #[test]

@@ -140,7 +140,10 @@ fn mechanism(mechanism: Mechanism) -> Finding {
 
 /// Each is looked for by the crate that uses it.
 fn is_available(mechanism: Mechanism) -> bool {
-    comb_memory::mechanism::is_available(mechanism).unwrap_or_else(|| mechanism.is_available())
+    match mechanism {
+        Mechanism::Landlock => comb_region::launch::can_confine(),
+        _ => comb_memory::mechanism::is_available(mechanism).unwrap_or_else(|| mechanism.is_available()),
+    }
 }
 
 fn cgroups() -> Finding {

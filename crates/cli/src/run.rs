@@ -89,6 +89,9 @@ pub(crate) struct Run {
     /// Have so many cores for itself, where there are others left [default: share them with all]
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["hosts", "bind"], value_parser = clap::value_parser!(u32).range(1..=256))]
     cores: Option<u32>,
+    /// In cells: let it signal and debug whatever your user may, not just its own processes
+    #[arg(long, conflicts_with = "hosts")]
+    unconfined: bool,
     /// Bind each component to one core: to those of a list such as 0,2,4-7 in turn, or of all
     #[arg(long, value_name = "CORES", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_parser = binding)]
     bind: Option<Binding>,
@@ -206,7 +209,11 @@ impl Run {
     fn run_to_its_end(self) -> Result<Ended, Failure> {
         let (restarts, checkpoint) = (self.restart, self.checkpoint.clone());
         let (places, mut wanted) = (self.places()?, self.wanted());
+        let is_confined = places.is_some() && !self.unconfined;
         let mut launch = self.launch()?;
+        if is_confined {
+            launch = launch.confined();
+        }
         let task = forward_signals()?;
         loop {
             let mut on_cells = match &places {

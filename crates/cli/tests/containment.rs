@@ -1,7 +1,10 @@
 //! Failures that stay where they are: by the real command, with real processes in the cells.
 
+use std::time::Duration;
+
 use comb_region::Task;
 use comb_region::named::{Attaching, Region};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use self::cells::Comb;
@@ -75,10 +78,19 @@ impl Comb {
     #[track_caller]
     fn wait_for_life(&self, cell: usize, incarnation: u64) {
         self.wait_for("another life of the cell", || {
-            let cell = self.cell(cell);
-            (cell["state"] == "up" && cell["incarnation"] == incarnation && cell["channels"] == 3)
+            let status = self.status();
+            let (cells, cell) = (&status["cells"], &status["cells"][cell - 1]);
+            let others = cells.as_array().map_or(0, |cells| cells.len() - 1);
+            (cell["state"] == "up" && cell["incarnation"] == incarnation && cell["channels"] == others)
                 .then_some(())
         });
+    }
+
+    /// To a cell's supervisor.
+    fn signal(&self, cell: usize, signal: Signal) {
+        let pid = self.cell(cell)["pid"].as_u64().unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// A servant in that cell, which has to do with that region.
@@ -124,6 +136,29 @@ fn what_a_dead_cell_could_store_to_is_discarded_and_nothing_else() {
     assert_eq!(late.does("store 3 8"), "done");
     comb.wait_for_life(2, 2);
     assert!(comb.log().contains("2 pages of r discarded"), "{}", comb.log());
+}
+
+/// What runs in a cell can kill and change its own processes, and neither its supervisor nor those of others, whoever its user is.
+#[test]
+fn what_runs_in_a_cell_reaches_for_no_other() {
+    let comb = Comb::up("reaching", 2);
+    let supervisors: Vec<String> = [1, 2].map(|cell| comb.cell(cell)["pid"].to_string()).into();
+    let reach = "for pid in $0 $1; do kill -9 $pid 2>/dev/null && echo killed; \
+                 (dd if=/dev/zero of=/proc/$pid/mem bs=1 count=1 seek=4096) 2>&1 | grep -c denied; done; sleep 100 & kill -9 $! && echo its own";
+    let run = |options: &[&str]| {
+        let program = ["--cells", "2", "--", "sh", "-c", reach, &supervisors[0], &supervisors[1]];
+        comb.ok(&[&["run", "-n", "1"], options, &program[..]].concat())
+    };
+    if !comb.ok(&["doctor"]).lines().any(|line| line.starts_with("landlock") && line.contains("in use")) {
+        return println!("skipped: this kernel cannot confine");
+    }
+    assert_eq!(run(&[]), "1\n1\nits own\n");
+    // Who asks for it reaches further, and takes its cell with it.
+    let program =
+        ["run", "-n", "1", "--cells", "2", "--unconfined", "--", "sh", "-c", "kill -9 $0", &supervisors[1]];
+    comb.run(&program);
+    comb.wait_for("the cell's next life", || (comb.cell(2)["incarnation"] == 2).then_some(()));
+    assert_eq!(comb.cell(1)["incarnation"], 1);
 }
 
 /// A process that ends by itself, or is killed alone, has failed for itself: what it stored stays.
@@ -178,9 +213,7 @@ fn a_cell_ends_as_a_whole_and_no_other_with_it() {
     }
     let tasks = comb.ok(&["task", "ls"]);
     assert_eq!(tasks.lines().count(), 5, "{tasks}");
-    let pid = comb.cell(4)["pid"].as_u64().unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    comb.signal(4, Signal::KILL);
     let mut victim = servants.pop().unwrap();
     let status = victim.launcher.wait().unwrap();
     assert_eq!(status.code(), Some(128 + 9));
@@ -196,9 +229,7 @@ fn a_cell_ends_as_a_whole_and_no_other_with_it() {
 fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
     let comb = Comb::up("hang", 4);
     for life in 2..4 {
-        let pid = comb.cell(3)["pid"].as_u64().unwrap();
-        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        comb.signal(3, Signal::STOP);
         comb.wait_for_life(3, life);
     }
     let log = comb.log();
@@ -207,6 +238,51 @@ fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
         !log.contains("cell 1 (process") && !log.contains("cell 2 (process"),
         "others have suffered: {log}"
     );
+}
+
+/// Half of two is no majority, and the one that is left goes on: the kernel has told it that the other is dead.
+#[test]
+fn of_two_cells_the_one_that_is_left_goes_on() {
+    let comb = Comb::up("two", 2);
+    comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "2"]);
+    let mut servant = comb.servant(2, "r");
+    assert_eq!((servant.does("attach"), servant.does("store 3 7")), ("done".to_owned(), "done".to_owned()));
+    for life in 2..4 {
+        comb.signal(1, Signal::KILL);
+        comb.wait_for_life(1, life);
+        assert_eq!((servant.does("load 3"), &comb.cell(2)["incarnation"]), ("7".to_owned(), &1.into()));
+    }
+    comb.signal(2, Signal::KILL);
+    comb.wait_for_life(2, 2);
+    assert_eq!(comb.cell(1)["incarnation"], 3);
+}
+
+/// The first of two has begun anew and is not let in yet when the second dies or hangs: nobody is left who could tell either how the cells
+/// went on.
+#[test]
+fn whenever_the_second_of_two_fails_both_are_there_again() {
+    let ways = [Signal::KILL, Signal::STOP].map(|signal| [0, 2, 5, 20].map(|delay| (signal, delay)));
+    std::thread::scope(|scope| {
+        for (signal, milliseconds) in ways.into_iter().flatten() {
+            scope.spawn(move || {
+                let comb = Comb::up(&format!("stranded-{}-{milliseconds}", signal.as_raw()), 2);
+                comb.signal(1, Signal::KILL);
+                let second = comb.cell(2)["pid"].as_u64().unwrap();
+                while !comb.log().contains("starts cell 1 again") {}
+                std::thread::sleep(Duration::from_millis(milliseconds));
+                let second = rustix::process::Pid::from_raw(i32::try_from(second).unwrap()).unwrap();
+                rustix::process::kill_process(second, signal).unwrap();
+                comb.wait_for("both cells", || {
+                    let both = [comb.cell(1), comb.cell(2)];
+                    let are_there = both.iter().all(|cell| cell["state"] == "up" && cell["channels"] == 1);
+                    (are_there && both[1]["incarnation"] != 1).then_some(())
+                });
+                // Not just for a moment.
+                comb.ok(&["region", "create", "r", "--size", "1M", "--cell", "2"]);
+                comb.ok(&["run", "-n", "2", "--cells", "1,2", "--", "true"]);
+            });
+        }
+    });
 }
 
 /// A child has what its parent had when it was forked, wherever both live; neither sees what the other stores since. What a child has not got yet is lost with the

@@ -39,6 +39,8 @@ pub(crate) struct Cell {
     pub(crate) failing: Option<String>,
     /// Which of the others know that most find it failed.
     pub(crate) found_failed_by: BTreeSet<u32>,
+    /// It is one of those who agree, as far as is known. Who is none waits to be let in by one.
+    pub(crate) is_member: bool,
     /// It says that too few are left to agree on anything.
     pub(crate) is_stranded: bool,
     /// Somebody wants it down: it is not started by itself.
@@ -166,6 +168,7 @@ impl Cell {
             found_failed_by: BTreeSet::new(),
             is_held: false,
             is_fit: false,
+            is_member: false,
             is_stranded: false,
             down_since: None,
             shown: None,
@@ -182,6 +185,8 @@ impl Cell {
         cell.is_held = state.is_held;
         // Who should have said that it can be started again may have said so to nobody.
         cell.down_since = Some(Instant::now());
+        // Until it says otherwise.
+        cell.is_member = true;
         if let Some(name) = state.process {
             cell.pid = name.pid;
             cell.running = Running::adopt(name, cgroup);
@@ -205,13 +210,14 @@ impl Cell {
     }
 
     /// A new life begins.
-    pub(crate) fn begin(&mut self, running: Running) {
+    pub(crate) fn begin(&mut self, running: Running, beginning: &Beginning) {
         let mut begun = std::mem::take(&mut self.begun);
         begun.push(Instant::now());
         begun.drain(..begun.len().saturating_sub(MOST_BEGINNINGS));
         *self = Self { incarnation: self.incarnation + 1, begun, ..Self::new(self.number) };
         self.pid = running.name.pid;
         self.running = Some(running);
+        self.is_member = matches!(beginning, Beginning::Together(_));
     }
 
     /// If its process has ended: puts that into the book and returns how.

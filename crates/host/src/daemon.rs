@@ -52,6 +52,9 @@ const NO_FAULTS: &str =
 /// The recovery master says within some milliseconds that a cell can be started again. It may have ended itself, though, or not know of all who have.
 const WORD_LIMIT: Duration = Duration::from_secs(1);
 
+/// A cell says four times in this time that it is still here.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;
 /// Of each recovery that is remembered: all of them are to fit into one reply.
@@ -398,7 +401,7 @@ impl Daemon {
         match spawned {
             Ok(running) => {
                 self.keeping.cell_begins(number, incarnation, running.name.pid);
-                self.cells[index].begin(running);
+                self.cells[index].begin(running, beginning);
             }
             Err(error) => {
                 say(format_args!("cell {number} cannot be started: {error}"));
@@ -697,7 +700,7 @@ impl Daemon {
 
     fn take(&mut self, connection: u64, report: Report, descriptors: Vec<OwnedFd>) -> Result<(), String> {
         let known = self.cell_connections.get_mut(&connection).ok_or("no such connection")?;
-        if let Report::Hello { cell, incarnation, linked } = report {
+        if let Report::Hello { cell, incarnation, linked, is_member } = report {
             let index =
                 self.cells.iter().position(|other| other.number == cell).ok_or("it is no cell of ours")?;
             let record = &mut self.cells[index];
@@ -708,6 +711,7 @@ impl Daemon {
             known.cell = Some(cell);
             record.connection = Some(connection);
             record.linked = linked.into_iter().filter(|&peer| peer <= crate::MOST_CELLS).collect();
+            record.is_member = is_member;
             record.seen = Some(Instant::now());
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
@@ -736,7 +740,7 @@ impl Daemon {
                     return Err(format!("it says that it has a channel to cell {peer}"));
                 }
                 record.linked.insert(peer);
-                record.is_stranded = false;
+                (record.is_member, record.is_stranded) = (true, false);
             }
             Report::Noticed { peer, at_ns, .. } => {
                 record.linked.remove(&peer);
@@ -836,6 +840,7 @@ impl Daemon {
         if self.cells[index].is_fit {
             self.restart(number, "the others have recovered from its end already");
         }
+        self.begin_anew_if_all_are_stranded("nobody is left who could let them in");
         self.restart_if_none_is_left();
     }
 

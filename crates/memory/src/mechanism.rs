@@ -11,7 +11,9 @@ pub fn is_available(mechanism: Mechanism) -> Option<bool> {
         Mechanism::UserfaultfdContinueWp => {
             Userfaultfd::open().is_ok_and(|opened| opened.continues_protected())
         }
-        Mechanism::Membarrier | Mechanism::AfXdp | Mechanism::SocketPidfd => return None,
+        Mechanism::Membarrier | Mechanism::AfXdp | Mechanism::SocketPidfd | Mechanism::Landlock => {
+            return None;
+        }
     };
     Some(kernel_has_it && !mechanism.is_switched_off())
 }

@@ -24,6 +24,7 @@
 //! | `place`, `frames`, `program`, `binding`, `reports` | what a crew needs: a directory, page frames, the program's file, cores, files for reports |
 
 mod binding;
+mod confined;
 mod conversation;
 mod crew;
 mod frames;
@@ -51,6 +52,7 @@ use comb_net::agent::server::StartError;
 
 pub use self::{
     binding::{BadCores, Binding},
+    confined::can_confine,
     crew::Stream,
     hosts::{BadHost, Host},
     library::LIBRARY_VARIABLE,
@@ -91,6 +93,7 @@ pub struct Launch {
     reports: bool,
     hosts: Vec<Host>,
     cgroups: Vec<Option<PathBuf>>,
+    is_confined: bool,
     shell: String,
     comb: Option<PathBuf>,
 }
@@ -206,6 +209,7 @@ impl Launch {
             reports: false,
             hosts: Vec::new(),
             cgroups: Vec::new(),
+            is_confined: false,
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
         }
@@ -324,6 +328,13 @@ impl Launch {
         self
     }
 
+    /// Components, and what they start, may signal and debug each other and nobody else, where the kernel has that ([`can_confine`]).
+    #[must_use]
+    pub fn confined(mut self) -> Self {
+        self.is_confined = true;
+        self
+    }
+
     /// Runs the task on these hosts, not on this one: [`serve_part`] does there what this process would do here. Neighbouring ranks are
     /// on one host. The environment is that of the shell there.
     #[must_use]
@@ -377,6 +388,7 @@ impl Launch {
             first: share.first,
             count: share.count,
             cgroups: Vec::new(),
+            is_confined: false,
             ..plan.clone()
         };
         let crews = Crews::There(remote::start(&self.parts()?, shares, of_host, &sender)?);
@@ -436,6 +448,7 @@ impl Launch {
             captures: self.output != Output::Inherited,
             input: if self.has_input { InputOfFirst::Inherited } else { InputOfFirst::Nothing },
             cgroups: self.cgroups.clone(),
+            is_confined: self.is_confined,
             first: 0,
             count,
             description,

@@ -20,12 +20,20 @@ pub enum Mechanism {
     Userfaultfd,
     /// Pages mapped write-protected at once, by userfaultfd. Without: no userfaultfd, for a store could come in between.
     UserfaultfdContinueWp,
+    /// Tasks in cells that can signal and debug nobody but themselves. Without: whoever their user may.
+    Landlock,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Membarrier, Self::AfXdp, Self::SocketPidfd, Self::Userfaultfd, Self::UserfaultfdContinueWp];
+    pub const ALL: [Self; 6] = [
+        Self::Membarrier,
+        Self::AfXdp,
+        Self::SocketPidfd,
+        Self::Userfaultfd,
+        Self::UserfaultfdContinueWp,
+        Self::Landlock,
+    ];
 
     /// Its name in `COMB_WITHOUT` and in `comb doctor`.
     pub const fn name(self) -> &'static str {
@@ -35,6 +43,7 @@ impl Mechanism {
             Self::SocketPidfd => "socket_pidfd",
             Self::Userfaultfd => "userfaultfd",
             Self::UserfaultfdContinueWp => "userfaultfd_continue_wp",
+            Self::Landlock => "landlock",
         }
     }
 
@@ -46,6 +55,7 @@ impl Mechanism {
             Self::SocketPidfd => "pidfd_open by process number, credentials read again afterwards",
             Self::Userfaultfd => "mprotect, with fewer pages of mixed rights (vm.max_map_count)",
             Self::UserfaultfdContinueWp => "no userfaultfd, mprotect",
+            Self::Landlock => "what runs in a cell may signal and debug what its user may",
         }
     }
 

@@ -38,6 +38,11 @@ const LONGEST_UNDER_WAY: Duration = Duration::from_micros(20);
 /// An importer that stores all the time has had a core by then.
 const CORE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Importers whose first touches are measured.
+const IMPORTERS: usize = 5;
+/// What a first touch brings.
+const PAGES_AROUND: u64 = 16;
+
 /// By samples `grant`, `revoke 1`, `revoke 1000`, `revoke apart`, `take`, `first store`, in nanoseconds; `trials` and `late stores` are counts.
 pub(super) fn measure(measured: &mut Measured, full: bool) -> Outcome<()> {
     let mut home = Direct::begin(role::LOADS)?;
@@ -59,7 +64,7 @@ pub(super) fn measure(measured: &mut Measured, full: bool) -> Outcome<()> {
 struct Direct {
     exports: Exports,
     importer: Child,
-    _line: OwnedFd,
+    line: OwnedFd,
 }
 
 impl Drop for Direct {
@@ -80,6 +85,14 @@ fn nanoseconds(times: &[Duration]) -> Vec<f64> {
 impl Direct {
     /// With an importer that loads, or stores, all the time.
     fn begin(does: &str) -> Outcome<Self> {
+        let mut home = Self::that_shows_nothing(does)?;
+        home.exports.show(1, range(0..PAGES))?;
+        // It has them all by now.
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(home)
+    }
+
+    fn that_shows_nothing(does: &str) -> Outcome<Self> {
         let (line, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let inherited = theirs.as_raw_fd();
@@ -101,10 +114,19 @@ impl Direct {
         for page in 0..PAGES {
             exports.copy_in(page * PAGE, &[1]);
         }
-        exports.show(1, range(0..PAGES))?;
-        // It has them all by now.
-        std::thread::sleep(Duration::from_millis(100));
-        Ok(Self { exports, importer, _line: line })
+        Ok(Self { exports, importer, line })
+    }
+
+    /// What each touch took until the importer was let go on without an entry, and then what it takes to make the entries.
+    fn first_touches(&mut self) -> Outcome<[Vec<f64>; 2]> {
+        let (stopped, _): (Vec<f64>, _) = protocol::receive(&self.line)?;
+        let mut shown = Vec::new();
+        for page in (0..PAGES).step_by(usize::try_from(PAGES_AROUND)?) {
+            let since = Instant::now();
+            self.exports.show(1, range(page..page + 1))?;
+            shown.push(since.elapsed());
+        }
+        Ok([stopped, nanoseconds(&shown)])
     }
 
     fn grant_all(&mut self) -> Outcome<()> {
@@ -192,12 +214,44 @@ impl Direct {
     }
 }
 
+/// Two parts of a fault that hits in another cell, by samples `stopped` and `shown`, in nanoseconds: the kernel stops a thread, which goes on; a home makes
+/// the entries of 64 KB.
+pub(super) fn parts_of_a_fault(measured: &mut Measured) -> Outcome<()> {
+    for _ in 0..IMPORTERS {
+        let [stopped, shown] = Direct::that_shows_nothing(role::IS_STOPPED)?.first_touches()?;
+        measured.extend("stopped", stopped);
+        measured.extend("shown", shown);
+    }
+    Ok(())
+}
+
+/// The importer's side of [`parts_of_a_fault`].
+pub(super) fn be_stopped(line: i32) -> Outcome<()> {
+    let (layout, line) = import_by(line)?;
+    let pieces = usize::try_from(PAGES / PAGES_AROUND)?;
+    let each = in_no_order(pieces, |piece| {
+        let page = Block(piece as u64 * PAGES_AROUND);
+        let touched = careful_copy_from(comb_memory::pointer(layout.address(page) as u64), &mut [0]);
+        assert!(touched.is_err(), "nothing was shown");
+    });
+    protocol::send(&line, &each, &[])?;
+    // Its home has entries made in it meanwhile, and ends it.
+    let _ = protocol::receive::<()>(&line);
+    Ok(())
+}
+
 fn stopped(_: Fault) -> Verdict {
     Verdict::Lost(Reason::Other("it is away for a moment"))
 }
 
 /// The importer's side of [`Direct`], which is given by `line`.
 fn import(line: i32) -> Outcome<Layout> {
+    let (layout, line) = import_by(line)?;
+    std::mem::forget(line);
+    Ok(layout)
+}
+
+fn import_by(line: i32) -> Outcome<(Layout, OwnedFd)> {
     // SAFETY: opened for this process by the one that started it.
     let line = unsafe { OwnedFd::from_raw_fd(line) };
     comb_memory::install(stopped)?;
@@ -209,9 +263,9 @@ fn import(line: i32) -> Outcome<Layout> {
     drop(guard);
     let _: ((), _) = protocol::receive(&line)?;
     memory.open_import(&layout, true)?;
-    // Both for as long as this process lives.
-    std::mem::forget((memory, line));
-    Ok(layout)
+    // For as long as this process lives.
+    std::mem::forget(memory);
+    Ok((layout, line))
 }
 
 pub(super) fn load_for_ever(line: i32) -> Outcome<()> {

@@ -9,7 +9,7 @@ use comb_region::named::Attaching;
 use comb_region::{Array, Task};
 
 use super::measured::Measured;
-use super::role;
+use super::{firewall, role};
 use crate::cell_region::{Cell, STORED};
 use crate::memory_side::{PlainMapping, in_no_order, load};
 
@@ -24,8 +24,9 @@ const ROUNDS: usize = 15;
 const PROCESSES: usize = 40;
 const PAGES_EACH: usize = 256;
 
-/// By samples `remote fault`, `local fault`, `remote page`, `local page`, in nanoseconds, and `share of a batch`.
+/// By samples `remote fault`, `local fault`, `remote page`, `local page`, in nanoseconds, `share of a batch`, and those of [`firewall::parts_of_a_fault`].
 pub(super) fn measure(measured: &mut Measured) -> Outcome<()> {
+    firewall::parts_of_a_fault(measured)?;
     let cell = Cell::begin()?;
     let stored = role::command(role::STORES_FIRST)?.env("COMB_RUNTIME_DIR", cell.directory()).output()?;
     role::numbers(&stored)?;

@@ -12,6 +12,8 @@ const VARIABLE: &str = "COMB_BENCH_CELL";
 pub(super) const LOADS: &str = "loads";
 /// Stores to it.
 pub(super) const STORES: &str = "stores";
+/// Touches what it imports and is shown nothing.
+pub(super) const IS_STOPPED: &str = "is_stopped";
 /// Stores to pages of a named region, each for the first time.
 pub(super) const STORES_FIRST: &str = "stores_first";
 /// Calls, and is called.
@@ -78,6 +80,7 @@ pub(crate) fn run() -> Outcome<()> {
     match words[..] {
         [LOADS, line] => firewall::load_for_ever(line.parse()?),
         [STORES, line] => firewall::store_for_ever(line.parse()?),
+        [IS_STOPPED, line] => firewall::be_stopped(line.parse()?),
         [STORES_FIRST] => firewall::store_first(),
         [CALLS] => calls::call(),
         [IS_CALLED, room, bare, process, shown] => {

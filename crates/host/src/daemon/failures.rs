@@ -32,7 +32,7 @@ impl Daemon {
     pub(super) fn take_recovered(&mut self, by: u32, recovered: &Recovered) {
         self.waxing.recovered(by);
         if let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == by) {
-            cell.is_stranded = false;
+            (cell.is_member, cell.is_stranded) = (true, false);
         }
         if self.recoveries.len() >= MOST_RECOVERIES {
             self.recoveries.pop_front();
@@ -70,19 +70,24 @@ impl Daemon {
         waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
     }
 
-    /// Those who could have told how the cells went on are dead: nobody can come in, and what is left can agree on nothing. All cells
-    /// begin anew. A single one that says so is not believed while others are in touch with each other.
+    /// Those who could have told how the cells went on are dead or hang: nobody can come in, and what is left can agree on nothing. All
+    /// cells begin anew. A single one that says so is not believed while another goes on.
     pub(super) fn begin_anew_if_all_are_stranded(&mut self, why: &str) {
-        let is_lost = |cell: &Cell| cell.running.is_none() || cell.is_stranded || cell.linked.is_empty();
-        if !self.cells.iter().all(is_lost) {
+        let hangs =
+            |cell: &Cell| cell.seen.is_some_and(|seen| seen.elapsed() > SILENCE_LIMIT) && cell.looks_failed();
+        let goes_on =
+            |cell: &Cell| cell.running.is_some() && cell.is_member && !cell.is_stranded && !hangs(cell);
+        let is_to_end = |cell: &&mut Cell| cell.running.is_some() && cell.killed_at_ns.is_none();
+        if self.cells.iter().any(goes_on) {
             return;
         }
-        say(format_args!("ends all cells, for those that are left cannot agree on anything: {why}"));
-        for cell in &mut self.cells {
-            if let Some(running) = &cell.running {
-                cell.killed_at_ns.get_or_insert_with(monotonic_ns);
-                running.kill();
-            }
+        let lost: Vec<&mut Cell> = self.cells.iter_mut().filter(is_to_end).collect();
+        if !lost.is_empty() {
+            say(format_args!("ends all cells, for those that are left cannot agree on anything: {why}"));
+        }
+        for cell in lost {
+            cell.killed_at_ns = Some(monotonic_ns());
+            cell.running.as_ref().into_iter().for_each(Running::kill);
         }
     }
 

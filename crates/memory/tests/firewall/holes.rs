@@ -157,3 +157,33 @@ fn what_is_given_back_is_zeros_that_nobody_may_store_to() {
         importer,
     );
 }
+
+/// What is idle goes to swap, where the host has any, and comes back as it was; who has no right there gets none by that.
+#[test]
+fn what_was_in_swap_is_what_it_was() {
+    let importer = |line: Line| {
+        let importer = Importer::come_in(line);
+        importer.line.expect("swapped");
+        assert!(!importer.stores(SHOWN) && importer.load(HIDDEN).is_none(), "nothing was opened");
+        assert!(importer.stores(GRANTED));
+        importer.line.say("looked");
+        importer.line.expect("shown");
+        assert!(importer.load(HIDDEN).is_some() && !importer.stores(HIDDEN));
+        importer.has_tried();
+    };
+    between(
+        "holes::what_was_in_swap_is_what_it_was",
+        |home| {
+            home.usual();
+            let has_swap = std::fs::read_to_string("/proc/swaps").unwrap().lines().count() > 1;
+            let given = home.exports.give_back(&mut 0, 100, true);
+            assert_eq!(given.swapped_bytes > 0, has_swap, "{given:?}");
+            home.importer.say("swapped");
+            home.importer.expect("looked");
+            home.exports.show(1, range(HIDDEN)).unwrap();
+            home.importer.say("shown");
+            home.when_it_has_tried();
+        },
+        importer,
+    );
+}

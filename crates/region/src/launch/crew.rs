@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
+use super::confined::confine;
 use super::guard::Guard;
 use super::library::{self, LIBRARY_VARIABLE};
 use super::place::Place;
@@ -49,6 +50,8 @@ pub(super) struct Plan {
     pub(super) input: InputOfFirst,
     /// Cgroups that components are born in to belong to cells, from the first of this host on; none for those that belong to no cell.
     pub(super) cgroups: Vec<Option<PathBuf>>,
+    /// Whether components may signal and debug nobody but each other.
+    pub(super) is_confined: bool,
     /// This host's ranks: the first, and how many.
     pub(super) first: u32,
     pub(super) count: u32,
@@ -172,6 +175,10 @@ impl Crew {
         let told = Arc::clone(&wake);
         let guard = Guard::start(&self.place.files(), self.place.path()).map_err(system)?;
         let work = move || {
+            if self.plan.is_confined {
+                // A kernel that has too many such limits about us already has us confined.
+                let _ = confine();
+            }
             let mut watch = Watch::new(events, orders, told, guard);
             watch.start(&self);
             watch.run();
