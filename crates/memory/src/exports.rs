@@ -159,11 +159,7 @@ impl Exports {
             *hand = page + 1;
             given.looked_at += 1;
             let at = page * PAGE;
-            let mut is_resident = [0];
-            if self.importers.may_store_to(at)
-                || self.frames.resident(at, &mut is_resident).is_err()
-                || is_resident[0] & 1 == 0
-            {
+            if self.importers.may_store_to(at) || !self.frames.is_in_memory(at) {
                 continue;
             }
             let mut content = [0; PAGE_BYTES];
@@ -175,8 +171,7 @@ impl Exports {
                 }
             } else if to_swap
                 && self.frames.page_out(at, PAGE_BYTES).is_ok()
-                && self.frames.resident(at, &mut is_resident).is_ok()
-                && is_resident[0] & 1 == 0
+                && !self.frames.is_in_memory(at)
             {
                 given.swapped_bytes += PAGE;
             }

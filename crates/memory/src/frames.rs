@@ -139,11 +139,15 @@ impl Frames {
         kernel::allocate(self.file(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes as u64)
     }
 
-    /// Which of some pages from `offset` on have a frame in memory, not only in swap: bit 0 of a byte each.
-    pub(crate) fn resident(&self, offset: u64, answers: &mut [u8]) -> Result<(), Errno> {
-        let bytes = 4096 * answers.len();
-        // SAFETY: `at` checks the range.
-        unsafe { kernel::resident(self.at(offset, bytes).addr(), bytes, answers) }
+    /// Whether a page is in memory, and not in swap. An older kernel takes for memory what it has not forgotten since that was written to swap.
+    pub(crate) fn is_in_memory(&self, offset: u64) -> bool {
+        let counted = kernel::in_memory(self.file(), offset, 4096).map(|pages| pages > 0);
+        counted.unwrap_or_else(|_| {
+            let mut answer = [0];
+            // SAFETY: `at` checks the range, and there is a byte for its only page.
+            let asked = unsafe { kernel::resident(self.at(offset, 4096).addr(), 4096, &mut answer) };
+            asked.is_ok() && answer[0] & 1 != 0
+        })
     }
 
     /// Has frames of whole pages go to swap, where nobody else has them mapped.

@@ -174,6 +174,19 @@ pub(crate) unsafe fn resident(address: usize, bytes: usize, answers: &mut [u8]) 
     unsafe { call(libc::SYS_mincore, [address, bytes, answers.as_mut_ptr().addr(), 0, 0, 0]) }.map(drop)
 }
 
+/// How many pages of a file's range are in memory, not counting what is on its way to swap or there: since Linux 6.5.
+pub(crate) fn in_memory(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, Errno> {
+    /// Not in `libc` yet; the same everywhere.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = [offset, bytes];
+    // In memory, dirty, being written, in swap, in swap since a short time.
+    let mut counts = [0_u64; 5];
+    let file = file.as_raw_fd().cast_unsigned() as usize;
+    // SAFETY: the kernel reads two numbers and writes five, all of which live.
+    unsafe { call(SYS_CACHESTAT, [file, range.as_ptr().addr(), counts.as_mut_ptr().addr(), 0, 0, 0]) }?;
+    Ok(counts[0])
+}
+
 /// Makes memory of a file, or gives it back. Not with an address, but with offsets that are as large.
 pub(crate) fn allocate(
     file: BorrowedFd<'_>,
