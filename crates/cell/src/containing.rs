@@ -118,6 +118,8 @@ impl Containing {
             view.members.iter().map(|member| (CellId(member.node.0), member.incarnation)).collect();
         // As what a life of it shows that is over.
         let stays = |cell: &CellId| living.iter().find(|(other, _)| other == cell).map(|&(_, life)| life);
+        let life_then = |cell| self.living.iter().find(|&&(other, _)| other == cell).map(|&(_, life)| life);
+        self.doubt = self.doubt.filter(|(of, _)| stays(of) == life_then(*of));
         let shown = std::mem::take(&mut self.shown);
         let (kept, gone) = shown.into_iter().partition(|(cell, (life, _))| stays(cell) == Some(*life));
         self.shown = kept;
@@ -139,6 +141,12 @@ impl Containing {
     /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
     pub(crate) fn is_recovering(&self) -> bool {
         self.entered_ns.is_some()
+    }
+
+    /// This cell's place in the ring of the living, and how many these are.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let before = self.living.iter().filter(|&&(cell, _)| cell < self.own).count();
+        (before, self.living.len())
     }
 
     /// The next in the ring of those on whom there is no verdict.
@@ -247,13 +255,8 @@ impl Containing {
                 return Err(Finding::Corrupt);
             }
         }
-        let Some(suspicion) = &mut self.suspicion else {
-            self.suspicion = Suspicion::of(process, tick);
-            if self.suspicion.is_some() {
-                self.next_watch = Instant::now() + BETWEEN_LOOKS;
-            }
-            return Ok(());
-        };
+        self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));
+        let Some(suspicion) = &mut self.suspicion else { return Ok(()) };
         let is_in_doubt = self.doubt.is_some_and(|(of, since)| of == cell && since.elapsed() < DOUBT);
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
@@ -415,10 +418,8 @@ impl Look {
             (Ok(_), Finding::Corrupt) => return Some(others.is_corrupt(self.suspect)),
             (Ok(tick), _) => tick,
         };
-        let Some(suspicion) = &mut self.suspicion else {
-            self.suspicion = Suspicion::of(process, tick);
-            return if self.suspicion.is_some() { None } else { Some(false) };
-        };
+        self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));
+        let Some(suspicion) = &mut self.suspicion else { return Some(false) };
         match suspicion.look(tick) {
             Sight::Moves => Some(false),
             Sight::Unclear | Sight::Anew => None,

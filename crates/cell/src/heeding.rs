@@ -30,6 +30,8 @@ pub use self::processes::cgroup_of;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// What is shown of the cell's load is not older than this and a look.
 const BETWEEN_MEASURINGS: Duration = Duration::from_millis(200);
+/// The same of a cell without tasks, whose load changes little.
+const AT_REST: Duration = Duration::from_millis(500);
 
 /// What the thread is told.
 enum Told {
@@ -187,8 +189,9 @@ impl Listener {
             }
             self.hear();
             self.heed();
-            if Instant::now() >= self.next_measuring {
-                self.next_measuring = Instant::now() + BETWEEN_MEASURINGS;
+            let now = Instant::now();
+            if now >= self.next_measuring {
+                self.next_measuring = now + BETWEEN_MEASURINGS;
                 self.measure();
             }
         }
@@ -202,7 +205,7 @@ impl Listener {
             let soonest = dues.map(|due| due.saturating_sub(self.begun.elapsed())).min();
             return soonest.unwrap_or(LONGEST_WAIT).min(BETWEEN_LOOKS);
         }
-        BETWEEN_MEASURINGS
+        if self.tasks.is_empty() { AT_REST } else { BETWEEN_MEASURINGS }
     }
 
     fn take_tasks(&mut self, tasks: Vec<TaskHere>) {

@@ -15,7 +15,7 @@ use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
 use comb_region::named::{Keeper, RemoteKeeper};
 use comb_types::{CellId, NodeId, Time};
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
 use crate::calls::Desk;
@@ -31,17 +31,18 @@ use crate::supervision::{Order, Report, WIRE, process_name};
 use crate::watch;
 use crate::{notice, procedures};
 
-/// How often a cell looks for what has no other time.
-const BEAT_INTERVAL: Duration = Duration::from_millis(250);
-/// Beats with words each: whoever starts cells looks at them at once.
+/// How often a cell looks for what has no other time, asks a peer whether it is there, and gives its agent a sign of life. Peers are asked in turn: the cost
+/// of a cell does not grow with the number of cells. Whether they move is seen without asking them.
+const BETWEEN_BEATS: Duration = Duration::from_secs(1);
+/// The same at its beginning, for whoever starts cells looks at them at once, and while its agent is away.
+const BETWEEN_FIRST_BEATS: Duration = Duration::from_millis(250);
 const FIRST_BEATS: u64 = 5;
-/// Beats from one question to a peer whether it is there to the next, and from one sign of life to the agent to the next. Peers are asked in
-/// turn: the cost of a cell does not grow with the number of cells. Whether they move is seen without asking them.
-const BEATS_BETWEEN_WORDS: u64 = 2;
 /// The same of what the group asks. Who hangs or ends is known long before that is noticed.
-const BETWEEN_PINGS: Duration = Duration::from_secs(1);
+const BETWEEN_PINGS: Duration = Duration::from_secs(2);
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
+/// What is not due for so long can wait for one tick more.
+const LONG: Duration = Duration::from_millis(100);
 /// What is lacking for a quorum does not come any more: a cell that was stopped has been voted out and ended by now.
 const STUCK_LIMIT: Duration = Duration::from_secs(10);
 /// The agent may still hold the name of the life before, until it has seen its end.
@@ -281,7 +282,7 @@ impl Supervisor {
     }
 
     fn run(&mut self) -> Result<(), SupervisorError> {
-        let mut next_beat = Instant::now() + BEAT_INTERVAL;
+        let mut next_beat = Instant::now() + self.until_beat();
         loop {
             self.tick();
             self.hear_cells();
@@ -296,13 +297,15 @@ impl Supervisor {
                 self.say(notice);
             }
             if Instant::now() >= next_beat {
-                next_beat = Instant::now() + BEAT_INTERVAL;
                 self.beat();
+                next_beat = Instant::now() + self.until_beat();
             }
             if self.superior.away_for().is_some_and(|away| away > ORPHAN_LIMIT) {
                 self.say(format_args!("ends: its agent has been away for {} s", ORPHAN_LIMIT.as_secs()));
                 return Ok(());
             }
+            // Its agent may be away since a moment ago.
+            next_beat = next_beat.min(Instant::now() + self.until_beat());
             self.sleep(next_beat)?;
         }
     }
@@ -311,7 +314,7 @@ impl Supervisor {
     fn tick(&mut self) {
         let now = Instant::now();
         if now >= self.next_tick {
-            self.next_tick = now + watch::until_all_tick(monotonic_ns());
+            self.next_tick = now + watch::until_tick(monotonic_ns(), self.containing.place());
             self.shown.tick();
             self.heeding.show(&self.shown);
         }
@@ -340,28 +343,33 @@ impl Supervisor {
         Ok(())
     }
 
-    /// When there is something to do besides ticking.
+    /// When there is something to do besides ticking. What is not due for long is done with a tick, for which this cell wakes anyway.
     fn next_due(&mut self, next_beat: Instant) -> Instant {
         let now = Instant::now();
         let group = now + self.group.nothing_is_due_for();
         let notices = self.notices.next_due_ns();
         let notices = notices.map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         let dues = [notices, self.links.desk().next_expiry(), self.containing.next_due()];
-        dues.into_iter().flatten().chain([group, next_beat]).min().unwrap_or(next_beat)
+        let due = dues.into_iter().flatten().chain([group, next_beat]).min().unwrap_or(next_beat);
+        if due < now + LONG { due } else { watch::tick_behind(due, self.next_tick) }
     }
 
     /// Whether somebody has something to say.
     fn wait(&mut self, limit: Duration) -> Result<bool, SupervisorError> {
+        // Not by the set itself, which counts whole milliseconds.
         let limit = limit.try_into().expect("at most one beat");
-        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); Waker::COUNT];
-        let came = match epoll::wait(&self.waking, &mut space, Some(&limit)) {
-            Ok((came, _)) => came,
+        let mut waiting = [PollFd::new(&self.waking, PollFlags::IN)];
+        match rustix::event::poll(&mut waiting, Some(&limit)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
             Err(Errno::INTR) => return Ok(true),
             Err(source) => return Err(cannot_wait(source)),
-        };
+        }
+        let none = rustix::time::Timespec::default();
+        let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); Waker::COUNT];
+        let (came, _) = epoll::wait(&self.waking, &mut space, Some(&none)).map_err(cannot_wait)?;
         // Edge-triggered events stay in the set until they are taken.
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
-        let none = rustix::time::Timespec::default();
         for event in came.iter() {
             let data = event.data.u64();
             if data == Waker::Link as u64 {
@@ -422,11 +430,15 @@ impl Supervisor {
         self.notices.channel_ended(cell.0, at_ns, address, cause);
     }
 
+    fn until_beat(&self) -> Duration {
+        let is_settled = self.beats >= FIRST_BEATS && self.superior.away_for().is_none();
+        if is_settled { BETWEEN_BEATS } else { BETWEEN_FIRST_BEATS }
+    }
+
     fn beat(&mut self) {
         self.beats += 1;
-        let has_words = self.beats < FIRST_BEATS || self.beats.is_multiple_of(BEATS_BETWEEN_WORDS);
         let cells: Vec<CellId> = self.links.linked().collect();
-        if has_words && !cells.is_empty() {
+        if !cells.is_empty() {
             let beat = self.links.desk().pulse.ping(monotonic_ns());
             // A peer that does not read misses a heartbeat; nothing else is lost.
             self.links.send(cells[self.turn % cells.len()], HEARTBEAT, &beat, &[]);
@@ -434,7 +446,7 @@ impl Supervisor {
         }
         if self.superior.away_for().is_some() {
             self.find_superior();
-        } else if has_words && self.superior.send_unsent() {
+        } else if self.superior.send_unsent() {
             let pulse = self.links.desk().pulse;
             let (round_trips, last_round_trip_ns) = (pulse.round_trips, pulse.last_round_trip_ns);
             self.superior.report(Report::Alive { round_trips, last_round_trip_ns });

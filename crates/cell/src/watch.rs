@@ -2,7 +2,7 @@
 //!
 //! Each cell writes the time into a word of its own as its loop goes round, and looks at the word of the next cell in the ring. A word that stands
 //! still is not yet a cell that hangs: on a busy machine a healthy one waits for a core. So whoever finds it too old looks at what the kernel says of its
-//! thread, twice:
+//! thread, at once and after a moment:
 //!
 //! | what the thread did between the two looks | |
 //! |---|---|
@@ -14,18 +14,18 @@
 //!
 //! Only a word that moves shows that a cell does. Whoever has not seen that has nothing to say against those who found that it hangs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_types::CellId;
 
 use crate::clock::monotonic_ns;
 
 /// How often a cell comes round at least, with nothing to do. To be woken is most of what a cell at rest takes.
-pub const TICK: Duration = Duration::from_millis(7);
+pub const TICK: Duration = Duration::from_millis(12);
 /// A word so old is looked into. That of a healthy cell that got no core in time may be as well, which costs its watcher two looks.
-const OVERDUE: Duration = Duration::from_millis(8);
+const OVERDUE: Duration = Duration::from_millis(13);
 /// The alarm of one that sleeps for so long is over, though a processor that a host of virtual machines took away for a moment be late with it.
-const OVERSLEPT: Duration = Duration::from_millis(13);
+const OVERSLEPT: Duration = Duration::from_millis(18);
 /// Between the two looks at the thread at least.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// No turn of the loop takes so long on a core.
@@ -81,7 +81,7 @@ pub(crate) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Of a cell that shows such a tick; `None`: it is not old.
+    /// Of a cell that shows such a tick, for [`Suspicion::look`] at once and after a moment; `None`: it is not old.
     pub(crate) fn of(process: u32, tick_ns: u64) -> Option<Self> {
         let now = monotonic_ns();
         let is_old = now.saturating_sub(tick_ns) >= as_ns(OVERDUE);
@@ -138,9 +138,21 @@ fn judge(
     }
 }
 
-/// All cells of a host tick at the same moments: one alarm wakes several, and who comes second finds the way in the caches.
-pub(crate) fn until_all_tick(now_ns: u64) -> Duration {
-    TICK - Duration::from_nanos(now_ns % as_ns(TICK))
+/// Until a cell ticks next, in its place of so many in the ring of the living. They go by one clock, so that each looks when about half of a tick has gone
+/// since the one that it watches should have moved: one that is a little late is not overdue then, and one that hangs is found some milliseconds earlier than
+/// by a look at any moment.
+pub(crate) fn until_tick(now_ns: u64, (place, living): (usize, usize)) -> Duration {
+    let (tick, living) = (as_ns(TICK), living.max(1) as u64);
+    // The same between any two that follow each other, between the last and the first as well.
+    let behind = tick * (living / 2) / living;
+    let phase = (living - place as u64 % living) * behind % tick;
+    Duration::from_nanos(tick - (now_ns + tick - phase) % tick)
+}
+
+/// The first of a cell's ticks that is not earlier, if that is one.
+pub(crate) fn tick_behind(moment: Instant, tick: Instant) -> Instant {
+    let ticks = moment.saturating_duration_since(tick).as_nanos().div_ceil(TICK.as_nanos());
+    tick + TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
 fn as_ns(span: Duration) -> u64 {
@@ -220,10 +232,25 @@ mod tests {
     }
 
     #[test]
-    fn cells_tick_together_and_are_not_behind_when_one_is_late() {
+    fn each_looks_well_before_the_next_tick_of_the_one_that_it_watches_and_well_behind_its_last() {
         let tick = as_ns(TICK);
-        let next = |now_ns: u64| now_ns + as_ns(until_all_tick(now_ns));
-        assert_eq!([0, 1, tick - 1].map(|late| next(40 * tick + late)), [41 * tick; 3]);
+        for living in 2..=64 {
+            let ticks_at = |place: usize| 40 * tick + as_ns(until_tick(40 * tick, (place % living, living)));
+            for place in 0..living {
+                let behind = (ticks_at(place) + tick - ticks_at(place + 1)) % tick;
+                assert!((tick * 3 / 10..=tick / 2).contains(&behind), "{place} of {living}: {behind} ns");
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_late_is_not_behind_from_then_on() {
+        let tick = as_ns(TICK);
+        for at in [(0, 1), (0, 4), (3, 4), (2, 5)] {
+            let next = |now_ns: u64| now_ns + as_ns(until_tick(now_ns, at));
+            let first = next(40 * tick);
+            assert_eq!([0, 1, tick - 1].map(|late| next(first + late)), [first + tick; 3]);
+        }
     }
 
     #[test]

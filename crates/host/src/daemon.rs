@@ -53,7 +53,7 @@ const NO_FAULTS: &str =
 const WORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// A cell says four times in this time that it is still here.
-const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+const SILENCE_LIMIT: Duration = Duration::from_secs(4);
 
 /// Commands that are asked at one time. Each is one process of a person or a script.
 const MOST_COMMANDS: usize = 64;

@@ -169,9 +169,7 @@ impl Exports {
                     self.note(&(at..at + PAGE), false);
                     given.zero_bytes += PAGE;
                 }
-            } else if to_swap
-                && self.frames.page_out(at, PAGE_BYTES).is_ok()
-                && !self.frames.is_in_memory(at)
+            } else if to_swap && self.frames.page_out(at, PAGE_BYTES).is_ok() && !self.frames.is_in_memory(at)
             {
                 given.swapped_bytes += PAGE;
             }

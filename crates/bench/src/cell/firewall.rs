@@ -119,14 +119,14 @@ impl Direct {
 
     /// What each touch took until the importer was let go on without an entry, and then what it takes to make the entries.
     fn first_touches(&mut self) -> Outcome<[Vec<f64>; 2]> {
-        let (stopped, _): (Vec<f64>, _) = protocol::receive(&self.line)?;
+        let (stopped, _): (Vec<u64>, _) = protocol::receive(&self.line)?;
         let mut shown = Vec::new();
         for page in (0..PAGES).step_by(usize::try_from(PAGES_AROUND)?) {
             let since = Instant::now();
             self.exports.show(1, range(page..page + 1))?;
             shown.push(since.elapsed());
         }
-        Ok([stopped, nanoseconds(&shown)])
+        Ok([stopped.into_iter().map(|time| time as f64).collect(), nanoseconds(&shown)])
     }
 
     fn grant_all(&mut self) -> Outcome<()> {
