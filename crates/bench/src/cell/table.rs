@@ -196,6 +196,8 @@ impl Table<'_> {
                 "local fault",
                 in_us("local fault"),
             ),
+            us("… of it: the kernel stops the thread, and it goes on", "stopped", Goal::None, ""),
+            us("… of it: the home makes the entries of 64 KB", "shown", Goal::None, ""),
             self.beside(
                 us("a page in order, 64 KB at a time", "remote page", Goal::AtMost(2.5), ""),
                 "local page",
