@@ -325,7 +325,8 @@ impl Means<'_> {
                 }
                 _ => {
                     let barrier = [recovery::Barrier::First, recovery::Barrier::Second][dice.index(2)];
-                    Message::Recovery(recovery::Message::Reached { epoch: dice.roll() % 64, barrier })
+                    let (epoch, asks) = (dice.roll() % 64, dice.happens(500_000));
+                    Message::Recovery(recovery::Message::Reached { epoch, barrier, asks })
                 }
             };
             let message = postcard::to_allocvec(&message).expect("plain data");

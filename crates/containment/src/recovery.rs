@@ -38,6 +38,9 @@ pub enum Message {
         epoch: u64,
         /// Which of the two.
         barrier: Barrier,
+        /// It waits for others and has said this before: whoever has gone on says so. An answer is no question, or two that have gone on would have something
+        /// to say to each other for ever.
+        asks: bool,
     },
 }
 
@@ -179,13 +182,13 @@ impl Recovery {
         };
         self.phase = if barrier == Barrier::First { Phase::AtFirst } else { Phase::AtSecond };
         self.reached.insert((self.own, barrier), epoch);
-        self.transmits.push_back((To::Others, Message::Reached { epoch, barrier }));
+        self.transmits.push_back((To::Others, Message::Reached { epoch, barrier, asks: false }));
         self.go_on();
     }
 
     /// A cell says something.
     pub fn handle(&mut self, from: CellId, message: Message) -> Result<(), PeerError> {
-        let Message::Reached { epoch, barrier } = message;
+        let Message::Reached { epoch, barrier, asks } = message;
         if from == self.own {
             return Err(PeerError::FromOurselves(from));
         }
@@ -200,9 +203,10 @@ impl Recovery {
                 return Err(PeerError::TooEarly(from));
             }
         }
-        if epoch == self.epoch && self.phase == Phase::Resumed && self.has_said(Barrier::Second) {
+        if asks && epoch == self.epoch && self.phase == Phase::Resumed && self.has_said(Barrier::Second) {
             // All were at the second barrier: it has said so before, and has not heard us.
-            self.transmits.push_back((To::One(from), Message::Reached { epoch, barrier: Barrier::Second }));
+            let answer = Message::Reached { epoch, barrier: Barrier::Second, asks: false };
+            self.transmits.push_back((To::One(from), answer));
         }
         // The last word counts, not the greatest: that could be one for all time, and the next life's words would be in vain.
         self.reached.insert((from, barrier), epoch);
@@ -211,11 +215,12 @@ impl Recovery {
     }
 
     /// Says again how far this cell is in the round that is under way. To be called now and then as long as [`Recovery::is_recovering`]: what was
-    /// said to a cell that there was no channel to, it has not heard. Whoever has gone on says so to who says the same thing again.
+    /// said to a cell that there was no channel to, it has not heard.
     pub fn repeat(&mut self) {
         let said = [Barrier::Second, Barrier::First].into_iter().find(|&barrier| self.has_said(barrier));
         if let Some(barrier) = said.filter(|_| self.is_recovering()) {
-            self.transmits.push_back((To::Others, Message::Reached { epoch: self.epoch, barrier }));
+            self.transmits
+                .push_back((To::Others, Message::Reached { epoch: self.epoch, barrier, asks: true }));
         }
     }
 

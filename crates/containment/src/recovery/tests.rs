@@ -26,7 +26,7 @@ fn forget_said(recovery: &mut Recovery) {
 }
 
 fn at(barrier: Barrier, epoch: u64) -> Message {
-    Message::Reached { epoch, barrier }
+    Message::Reached { epoch, barrier, asks: false }
 }
 
 /// In view 1 with cells 0 to 2, when all have resumed.
@@ -171,6 +171,35 @@ fn what_was_said_to_nobody_is_said_again() {
     say(&mut one, 1, &mut two);
     assert!(!two.is_recovering());
     assert!(sent(&mut two).is_empty(), "and it ends there");
+}
+
+/// Two cells that had gone on took each other's answers for questions: from then on they said the same thing to each other, as fast as they could.
+#[test]
+fn who_has_gone_on_answers_a_question_and_no_answer() {
+    let (mut one, mut two) = (Recovery::new(CellId(1)), Recovery::new(CellId(2)));
+    for recovery in [&mut one, &mut two] {
+        recovery.view(1, &cells(&[1, 2]));
+        recovery.done(1, Step::CutOff);
+    }
+    let deliver = |one: &mut Recovery, two: &mut Recovery| {
+        for _ in 0..10 {
+            sent(one).into_iter().for_each(|message| two.handle(CellId(1), message).unwrap());
+            sent(two).into_iter().for_each(|message| one.handle(CellId(2), message).unwrap());
+        }
+    };
+    deliver(&mut one, &mut two);
+    two.done(1, Step::Discard);
+    // This is on its way for long.
+    two.repeat();
+    let late = sent(&mut two).pop().unwrap();
+    one.handle(CellId(2), at(Barrier::Second, 1)).unwrap();
+    one.done(1, Step::Discard);
+    deliver(&mut one, &mut two);
+    assert!(!one.is_recovering() && !two.is_recovering());
+    one.handle(CellId(2), late).unwrap();
+    assert_eq!(one.transmits.len(), 1, "two may wait for it");
+    deliver(&mut one, &mut two);
+    assert_eq!((sent(&mut one), sent(&mut two)), (vec![], vec![]));
 }
 
 #[test]
