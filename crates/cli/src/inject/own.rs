@@ -184,10 +184,10 @@ impl Comb {
     /// One of our programs, in these cells.
     pub(super) fn program(&self, components: usize, cells: &[u32], what: &[&str]) -> Command {
         let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
-        // As long as this process lives that is this very program, whatever has been built since.
-        let program = format!("/proc/{}/exe", std::process::id());
+        // Of the process that becomes it, which is born of this very program, whatever has been built since. Another's it may not look at: it is confined.
+        let program = "/proc/self/exe";
         let mut command = self.command(&["run", "-n", &components.to_string(), "--cells", &cells.join(",")]);
-        command.args(["--", &program, "inject-program"]).args(what);
+        command.args(["--", program, "inject-program"]).args(what);
         command
     }
 
