@@ -170,6 +170,8 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
     let pids: Vec<u64> = (1..=4).map(|number| cell(&before, number)["pid"].as_u64().unwrap()).collect();
     // One is stopped when the agent dies. It was once in the agent's session, and the kernel sent it SIGHUP.
     let agent = cells.agent_pid();
+    // The others find that soon, and it would end it.
+    stop(agent);
     stop(pids[3]);
     signal("-KILL", agent);
     cells.logged("its agent is away", 3);

@@ -8,8 +8,9 @@ impl Daemon {
     pub(super) fn take_vote(&mut self, by: u32, (suspect, incarnation): (u32, u64), finding: &str) {
         let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
         let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
-        // What was found of a life says nothing about the next.
-        if cell.running.is_none() || ![0, cell.incarnation].contains(&incarnation) {
+        // What was found of a life says nothing about the next, and one that is to end already needs no other reason.
+        let is_ending = cell.running.is_none() || cell.killed_at_ns.is_some();
+        if is_ending || ![0, cell.incarnation].contains(&incarnation) {
             return;
         }
         cell.found_failed_by.insert(by);
@@ -22,7 +23,7 @@ impl Daemon {
             "ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}",
             cell.pid
         ));
-        cell.killed_at_ns.get_or_insert_with(monotonic_ns);
+        cell.killed_at_ns = Some(monotonic_ns());
         cell.failing = Some(finding.to_owned());
         if let Some(running) = &cell.running {
             running.kill();
