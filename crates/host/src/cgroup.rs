@@ -34,13 +34,18 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one below `parent`, or takes the one that is there.
+    /// Makes one below `parent`, or takes the one that is there, if something runs in it. What is left of an empty one is made anew: kernels kill who is
+    /// born into one that was ever killed, when the parent's own was not.
     pub fn create(parent: &Path, name: &str) -> std::io::Result<Self> {
-        let path = parent.join(name);
-        match std::fs::create_dir(&path) {
+        let cgroup = Self { path: parent.join(name) };
+        let make = || match std::fs::create_dir(&cgroup.path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(Self { path }),
+            made => Ok(made.is_ok()),
+        };
+        if !make()? && !cgroup.has_processes() && cgroup.remove() {
+            make()?;
         }
+        Ok(cgroup)
     }
 
     /// One that was made before.
