@@ -37,7 +37,7 @@ const BETWEEN_BEATS: Duration = Duration::from_secs(1);
 /// The same at its beginning, for whoever starts cells looks at them at once, and while its agent is away.
 const BETWEEN_FIRST_BEATS: Duration = Duration::from_millis(250);
 const FIRST_BEATS: u64 = 5;
-/// The same of what the group asks. Who hangs or ends is known long before that is noticed.
+/// From one question of the group's to a peer to the next. Who hangs or ends is known long before that is noticed.
 const BETWEEN_PINGS: Duration = Duration::from_secs(2);
 /// An agent that is restarted is back within a second or two. Cells without an agent belong to nobody and end.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Failures that stay where they are: by the real command, with real processes in the cells.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_region::Task;
 use comb_region::named::{Attaching, Region};
@@ -268,7 +268,11 @@ fn whenever_the_second_of_two_fails_both_are_there_again() {
                 let comb = Comb::up(&format!("stranded-{}-{milliseconds}", signal.as_raw()), 2);
                 comb.signal(1, Signal::KILL);
                 let second = comb.cell(2)["pid"].as_u64().unwrap();
-                while !comb.log().contains("starts cell 1 again") {}
+                let since = Instant::now();
+                // By looking all the time: the delays count from then.
+                while !comb.log().contains("starts cell 1 again") {
+                    assert!(since.elapsed() < Duration::from_secs(60), "{}", comb.log());
+                }
                 std::thread::sleep(Duration::from_millis(milliseconds));
                 let second = rustix::process::Pid::from_raw(i32::try_from(second).unwrap()).unwrap();
                 rustix::process::kill_process(second, signal).unwrap();

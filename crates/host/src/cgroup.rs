@@ -103,6 +103,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_an_empty_one_is_made_anew() {
+        use std::os::unix::fs::MetadataExt;
+        let name = format!("comb-left-{}", std::process::id());
+        let Some((parent, first)) =
+            own().and_then(|own| Some((own.clone(), Cgroup::create(&own, &name).ok()?)))
+        else {
+            return println!("skipped: no cgroup can be made here");
+        };
+        let which = |cgroup: &Cgroup| std::fs::metadata(cgroup.path()).unwrap().ino();
+        let before = which(&first);
+        first.kill();
+        assert_ne!(which(&Cgroup::create(&parent, &name).unwrap()), before);
+        let before = which(&first);
+        let mut inside = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        std::fs::write(first.path().join("cgroup.procs"), inside.id().to_string()).unwrap();
+        assert_eq!(which(&Cgroup::create(&parent, &name).unwrap()), before, "something runs in it");
+        inside.kill().unwrap();
+        inside.wait().unwrap();
+        assert!(first.remove());
+    }
+
+    #[test]
     fn our_own_place_is_the_line_without_controllers() {
         assert_eq!(own_path("4:memory:/a\n0::/user.slice/b.scope\n"), Some("/user.slice/b.scope"));
         assert_eq!(own_path("4:memory:/a\n"), None);

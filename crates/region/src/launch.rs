@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `crew` | the components of one host, and the thread that watches them |
 //! | `process` | one of them: how it is started, and ended with all that it started |
+//! | `confined` | they signal and debug each other, and nobody else |
 //! | `guard` | a process that cleans up where the launcher is killed |
 //! | `running` | a task at work: who ends when, and what its exit status is |
 //! | `printer` | what components write, with or without labels |
