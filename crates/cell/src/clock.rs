@@ -5,7 +5,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// Nanoseconds on `CLOCK_MONOTONIC`. All processes of a host read the same clock, so that a moment in one can be
 /// compared with a moment in another.
 pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    on(ClockId::Monotonic)
+}
+
+/// For how many nanoseconds the calling thread has had a core.
+pub(crate) fn own_thread_ns() -> u64 {
+    on(ClockId::ThreadCPUTime)
+}
+
+fn on(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     let nanos = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
     u64::try_from(nanos).unwrap_or(0)
 }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::clock::monotonic_ns;
 use crate::hints::{self, CellHint, MOST_TASKS};
-use crate::watch::{Sight, Suspicion};
+use crate::watch::{Sight, Suspicion, Tick};
 
 /// Room for what a cell shows. Only what is used takes memory.
 const SHOWN_BYTES: u64 = 64 << 20;
@@ -42,6 +42,8 @@ pub enum ShownError {
 pub struct Face {
     /// When the cell's loop came round last, on `CLOCK_MONOTONIC` of its host.
     pub moved_at_ns: u64,
+    /// For how long the loop's thread had a core until then.
+    pub ran_ns: u64,
     /// Processor time that everything in it has used.
     pub used_ns: u64,
     /// Bytes of page frames that it has.
@@ -153,6 +155,7 @@ impl Shown {
         let load = published.allocate(Load { tasks, ..Load::default() })?;
         let face = Face {
             moved_at_ns: monotonic_ns(),
+            ran_ns: 0,
             used_ns: 0,
             frame_bytes: 0,
             most_bytes: 0,
@@ -174,10 +177,11 @@ impl Shown {
         self.published.descriptor()
     }
 
-    /// This cell moves.
+    /// This cell moves. Said by the thread of its loop.
     pub fn tick(&self) {
         self.published.tick();
-        self.update(|face| face.moved_at_ns = monotonic_ns());
+        let Tick { at_ns, ran_ns } = Tick::now();
+        self.update(|face| (face.moved_at_ns, face.ran_ns) = (at_ns, ran_ns));
     }
 
     /// Something of it has changed.
@@ -301,12 +305,12 @@ impl Others {
     }
 
     /// When a cell moved last, and its process; none if it has shown nothing yet.
-    pub(crate) fn moved(&self, cell: CellId) -> Option<(u32, Result<u64, Finding>)> {
+    pub(crate) fn moved(&self, cell: CellId) -> Option<(u32, Result<Tick, Finding>)> {
         let other = self.of(cell)?;
         let moved = match face_of(&other.shown) {
-            Ok(face) => Ok(face.moved_at_ns),
+            Ok(face) => Ok(Tick { at_ns: face.moved_at_ns, ran_ns: face.ran_ns }),
             // It was stopped within a change: what its thread does says whether that is for ever.
-            Err(CarefulError::Unstable { .. }) => Ok(0),
+            Err(CarefulError::Unstable { .. }) => Ok(Tick::UNKNOWN),
             Err(error) => Err(finding(&error)),
         };
         Some((other.process, moved))
@@ -476,7 +480,8 @@ mod tests {
         let others = seen(&shown, 3, 7).unwrap();
         let before = others.moved(CellId(3)).unwrap().1.unwrap();
         shown.tick();
-        assert!(others.moved(CellId(3)).unwrap().1.unwrap() >= before);
+        let after = others.moved(CellId(3)).unwrap().1.unwrap();
+        assert!(after.at_ns >= before.at_ns && after.ran_ns > 0);
         assert!(others.sweep(CellId(3)).is_ok() && others.moved(CellId(4)).is_none());
         shown.cut_off();
         assert_eq!(others.moved(CellId(3)).unwrap().1, Err(Finding::Leaving));

@@ -195,6 +195,8 @@ struct Supervisor {
     waking: OwnedFd,
     /// When this cell shows next that it moves.
     next_tick: Instant,
+    /// When it was last shown.
+    ticked: Instant,
     /// Named regions live here as long as the cell does.
     home: Home,
 }
@@ -269,6 +271,7 @@ impl Supervisor {
             turn: 0,
             waking,
             next_tick: Instant::now(),
+            ticked: Instant::now(),
             home,
         };
         // Others look at it from here on.
@@ -310,13 +313,17 @@ impl Supervisor {
         }
     }
 
-    /// Shows that this cell moves, if it is time to.
+    /// Shows that this cell moves, if it is time to, or has not been shown for a moment though there was much to do.
     fn tick(&mut self) {
         let now = Instant::now();
-        if now >= self.next_tick {
+        let is_due = now >= self.next_tick;
+        if is_due {
             self.next_tick = now + watch::until_tick(monotonic_ns(), self.containing.place());
-            self.shown.tick();
             self.heeding.show(&self.shown);
+        }
+        if is_due || now >= self.ticked + watch::BETWEEN_TICKS {
+            self.ticked = now;
+            self.shown.tick();
         }
     }
 

@@ -4,13 +4,15 @@
 //! still is not yet a cell that hangs: on a busy machine a healthy one waits for a core. So whoever finds it too old looks at what the kernel says of its
 //! thread, at once and after a moment:
 //!
-//! | what the thread did between the two looks | |
+//! | what the thread did | |
 //! |---|---|
 //! | it is stopped, or gone | it hangs |
-//! | it slept, and its alarm is long over, and so did all other threads of the cell | it hangs: somebody who should wake it does not |
+//! | it slept between the two looks, and its alarm is long over, and so did all other threads of the cell | it hangs: somebody who should wake it does not |
 //! | it slept, and another thread of the cell did not | nothing is known: it may wait for that one, and that one for a core |
-//! | it had a core for long, and did not come round | it hangs |
+//! | it had a core for long since it came round, and did not come round again | it hangs |
 //! | it waited for a core, or had one only for a moment | nothing is known: look again, and say nothing meanwhile |
+//!
+//! Beside the time, a cell writes for how long its thread has had a core until then: what the kernel says later is more by what it had since.
 //!
 //! Only a word that moves shows that a cell does. Whoever has not seen that has nothing to say against those who found that it hangs.
 
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use comb_types::CellId;
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, own_thread_ns};
 
 /// How often a cell comes round at least, with nothing to do. To be woken is most of what a cell at rest takes.
 pub const TICK: Duration = Duration::from_millis(12);
@@ -29,7 +31,30 @@ const OVERSLEPT: Duration = Duration::from_millis(18);
 /// Between the two looks at the thread at least.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// No turn of the loop takes so long on a core.
-const LONGEST_TURN: Duration = Duration::from_millis(3);
+const LONGEST_TURN: Duration = Duration::from_millis(4);
+/// A loop that has much to do shows so often that it goes round: it has a core for no longer than this and a turn between two words.
+pub(crate) const BETWEEN_TICKS: Duration = Duration::from_millis(1);
+/// For so long a thread that moves has a core since its last tick at most.
+const LONGEST: Duration = LONGEST_TURN.saturating_add(BETWEEN_TICKS);
+
+/// What a cell shows of its loop as it goes round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tick {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub(crate) at_ns: u64,
+    /// For how long its thread had a core until then.
+    pub(crate) ran_ns: u64,
+}
+
+impl Tick {
+    /// As old as any, and nothing is known of its thread.
+    pub(crate) const UNKNOWN: Self = Self { at_ns: 0, ran_ns: u64::MAX };
+
+    /// Of the calling thread.
+    pub(crate) fn now() -> Self {
+        Self { at_ns: monotonic_ns(), ran_ns: own_thread_ns() }
+    }
+}
 
 /// What the kernel says of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,29 +100,29 @@ pub(crate) enum Sight {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspicion {
     process: u32,
-    tick_ns: u64,
+    tick: Tick,
     looked_ns: u64,
     first: Option<Thread>,
 }
 
 impl Suspicion {
     /// Of a cell that shows such a tick, for [`Suspicion::look`] at once and after a moment; `None`: it is not old.
-    pub(crate) fn of(process: u32, tick_ns: u64) -> Option<Self> {
+    pub(crate) fn of(process: u32, tick: Tick) -> Option<Self> {
         let now = monotonic_ns();
-        let is_old = now.saturating_sub(tick_ns) >= as_ns(OVERDUE);
-        is_old.then(|| Self { process, tick_ns, looked_ns: now, first: Thread::of(process) })
+        let is_old = now.saturating_sub(tick.at_ns) >= as_ns(OVERDUE);
+        is_old.then(|| Self { process, tick, looked_ns: now, first: Thread::of(process) })
     }
 
     /// Looks again; the cell shows such a tick now.
-    pub(crate) fn look(&mut self, tick_ns: u64) -> Sight {
+    pub(crate) fn look(&mut self, tick: Tick) -> Sight {
         let now = monotonic_ns();
-        if tick_ns != self.tick_ns {
+        if tick.at_ns != self.tick.at_ns {
             return Sight::Moves;
         }
         let second = Thread::of(self.process);
         let others_sleep = || all_sleep(self.process);
         let between = Duration::from_nanos(now - self.looked_ns);
-        let sight = judge(self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
+        let sight = judge(tick.ran_ns, self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
         if sight == Sight::Anew {
             (self.first, self.looked_ns) = (second, now);
         }
@@ -106,11 +131,12 @@ impl Suspicion {
 
     /// For how long the cell has not moved.
     pub(crate) fn lasts(&self) -> Duration {
-        Duration::from_nanos(monotonic_ns().saturating_sub(self.tick_ns))
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.tick.at_ns))
     }
 }
 
 fn judge(
+    ran_ns: u64,
     first: Option<Thread>,
     second: Option<Thread>,
     between: Duration,
@@ -119,9 +145,11 @@ fn judge(
 ) -> Sight {
     let (Some(first), Some(second)) = (first, second) else { return Sight::Hangs };
     let ran = Duration::from_nanos(second.ran_ns.saturating_sub(first.ran_ns));
+    // Whoever shows more than it can have had is looked at twice instead.
+    let ran_since_tick = Duration::from_nanos(second.ran_ns.saturating_sub(ran_ns.min(first.ran_ns)));
     match second.state {
         b'T' | b't' | b'Z' | b'X' => Sight::Hangs,
-        _ if ran >= LONGEST_TURN => Sight::Hangs,
+        _ if ran_since_tick >= LONGEST => Sight::Hangs,
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
         // Its alarm would have made it runnable.
         b'S' if first.state == b'S' && ran.is_zero() => {
@@ -171,9 +199,10 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_millis(4);
+    const UNKNOWN: u64 = Tick::UNKNOWN.ran_ns;
 
     fn judge(first: Option<Thread>, second: Option<Thread>, between: Duration) -> Sight {
-        super::judge(first, second, between, true, || true)
+        super::judge(UNKNOWN, first, second, between, true, || true)
     }
 
     fn thread(state: u8, ran_ms: u64) -> Option<Thread> {
@@ -186,7 +215,7 @@ mod tests {
         for (second, why) in [(thread(b'T', 10), "stopped"), (thread(b'S', 10), "asleep"), (None, "gone")] {
             assert_eq!(judge(first, second, LONG), Sight::Hangs, "{why}");
         }
-        assert_eq!(judge(thread(b'R', 10), thread(b'R', 13), LONG), Sight::Hangs, "it loops");
+        assert_eq!(judge(thread(b'R', 10), thread(b'R', 15), LONG), Sight::Hangs, "it loops");
     }
 
     #[test]
@@ -203,25 +232,41 @@ mod tests {
     /// watcher, who saw more of it, was voted down twice and ended for that.
     #[test]
     fn one_that_loops_is_found_however_little_of_a_core_it_has() {
-        let looks = [(11, 4), (12, 8), (13, 12)];
+        let looks = [(12, 4), (14, 8), (15, 12)];
         let sights =
             looks.map(|(ran, ms)| judge(thread(b'R', 10), thread(b'R', ran), Duration::from_millis(ms)));
         assert_eq!(sights, [Sight::Unclear, Sight::Unclear, Sight::Hangs]);
+    }
+
+    #[test]
+    fn one_look_is_enough_for_one_that_has_had_a_core_for_long_since_its_tick() {
+        let look = |ticked_at_ms: u64, state, ran_ms| {
+            let seen = thread(state, ran_ms);
+            super::judge(ticked_at_ms * 1_000_000, seen, seen, Duration::ZERO, false, || false)
+        };
+        assert_eq!(look(10, b'R', 15), Sight::Hangs);
+        assert_eq!(look(11, b'R', 15), Sight::Unclear, "a turn, and what goes before its tick");
+        assert_eq!(
+            look(10, b'S', 15),
+            Sight::Hangs,
+            "it waits in its loop for something else, again and again"
+        );
+        assert_eq!(look(99, b'R', 15), Sight::Unclear, "it cannot have had so much");
     }
 
     /// A cell's loop waited for a lock, and who had it waited for a core: three others found that it hangs.
     #[test]
     fn one_that_waits_for_another_of_its_threads_does_not_hang() {
         let asleep = thread(b'S', 10);
-        assert_eq!(super::judge(asleep, asleep, LONG, true, || false), Sight::Unclear);
+        assert_eq!(super::judge(UNKNOWN, asleep, asleep, LONG, true, || false), Sight::Unclear);
         assert!(!all_sleep(std::process::id()), "this one is at work");
     }
 
     #[test]
     fn one_whose_alarm_may_be_late_does_not_hang() {
         let (asleep, stopped) = (thread(b'S', 10), thread(b'T', 10));
-        assert_eq!(super::judge(asleep, asleep, LONG, false, || true), Sight::Unclear);
-        assert_eq!(super::judge(asleep, stopped, LONG, false, || true), Sight::Hangs);
+        assert_eq!(super::judge(UNKNOWN, asleep, asleep, LONG, false, || true), Sight::Unclear);
+        assert_eq!(super::judge(UNKNOWN, asleep, stopped, LONG, false, || true), Sight::Hangs);
     }
 
     #[test]
@@ -263,9 +308,9 @@ mod tests {
 
     #[test]
     fn a_fresh_tick_is_not_suspect_and_our_own_thread_is_seen() {
-        assert!(Suspicion::of(std::process::id(), monotonic_ns()).is_none());
-        let mut old = Suspicion::of(std::process::id(), 1).expect("old");
+        assert!(Suspicion::of(std::process::id(), Tick::now()).is_none());
+        let mut old = Suspicion::of(std::process::id(), Tick::UNKNOWN).expect("old");
         assert!(old.first.is_some());
-        assert_eq!(old.look(2), Sight::Moves);
+        assert_eq!(old.look(Tick::now()), Sight::Moves);
     }
 }

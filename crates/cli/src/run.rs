@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::failure::{Failure, Outcome};
 use crate::report::Report;
-use on_cells::OnCells;
+use on_cells::{Loss, OnCells};
 
 mod on_cells;
 
@@ -227,18 +227,21 @@ impl Run {
             if let Some(on_cells) = &mut on_cells {
                 on_cells.watch(&mut running)?;
             }
-            task.hand_to(running.control());
+            task.hand_to(Some(running.control()));
             let ended = running.wait();
             let lost = on_cells
                 .as_ref()
                 .filter(|_| ended.interrupted.is_none())
-                .and_then(|on_cells| on_cells.lost_with(&ended));
+                .and_then(|on_cells| on_cells.lost_with(&ended, restarts));
             match (lost, &ended.failed) {
-                (Some(cell), Some(failed)) => {
+                (Some(Loss::OfItsCell(cell)), Some(failed)) => {
                     eprintln!(
                         "comb: component {} (pid {}) was lost with cell {cell}; the task ends with it",
                         failed.rank, failed.process
                     );
+                }
+                (Some(Loss::OfAnother(cell)), Some(failed)) => {
+                    eprintln!("comb: {failed} when cell {cell} was lost; the task ends with it");
                 }
                 _ => {
                     if let Some(sentence) = sentence(&ended) {
@@ -249,6 +252,7 @@ impl Run {
             if lost.is_none() || !restarts {
                 return Ok(ended);
             }
+            task.hand_to(None);
             wanted.restarts += 1;
             let is_saved = checkpoint.as_ref().filter(|directory| directory.join("current").exists());
             launch = match is_saved {
@@ -401,8 +405,9 @@ fn forward_signals() -> std::io::Result<Forwarded> {
 struct Forwarded(Arc<Mutex<Option<Control>>>);
 
 impl Forwarded {
-    fn hand_to(&self, control: Control) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
+    /// To nobody: they end this process.
+    fn hand_to(&self, control: Option<Control>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = control;
     }
 }
 

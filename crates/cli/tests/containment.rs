@@ -1,5 +1,6 @@
 //! Failures that stay where they are: by the real command, with real processes in the cells.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use comb_region::Task;
@@ -421,4 +422,50 @@ fn who_has_too_little_memory_borrows_from_who_has_some() {
         comb.ok(&["region", "create", &format!("own{cell}"), "--size", "16M", "--cell", cell]);
         assert!(home_of(&format!("own{cell}")).is_null(), "what was on loan has come back");
     }
+}
+
+/// A program that waits for its cell's end, and does not notice that of another: it is run again for the first, which ends it, and for the second, for which
+/// it fails, and the third time it has what it needs.
+#[test]
+fn a_task_that_is_to_run_again_does_so_for_its_cell_and_for_one_that_it_uses() {
+    let comb = Comb::up("again", 3);
+    let lives = comb.scratch.join("lives");
+    let script = r#"echo >> $0; case $(wc -l < $0) in
+        1) echo in its cell; exec sleep 100;;
+        2) echo beside another; while [ -d /proc/$1 ]; do sleep 0.01; done; exit 3;;
+        *) echo whole;; esac"#;
+    let other = comb.cell(3)["pid"].to_string();
+    let lives = lives.to_str().unwrap();
+    let program = ["run", "-n", "1", "--cells", "1,2", "--restart", "--", "sh", "-c", script, lives, &other];
+    let task = comb.command(&program).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_in_life = |life| (std::fs::read_to_string(lives).ok()?.len() == life).then_some(());
+    comb.wait_for("its first life", || is_in_life(1));
+    let task_now: Value = serde_json::from_str(&comb.ok(&["task", "ls", "--json"])).unwrap();
+    let first = task_now["components"][0]["cell"].to_string();
+    comb.ok(&["cell", "kill", &first]);
+    comb.wait_for("its second life", || is_in_life(2));
+    comb.ok(&["cell", "kill", "3"]);
+    let ended = task.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "in its cell\nbeside another\nwhole\n");
+    assert!(said.contains(&format!("was lost with cell {first}; the task ends with it")), "{said}");
+    assert!(said.contains("failed with status 3 when cell 3 was lost; the task ends with it"), "{said}");
+    assert_eq!(said.matches("runs it again from the start").count(), 2, "{said}");
+}
+
+/// There is nowhere else to go: it waits for its cell.
+#[test]
+fn a_task_of_one_cell_runs_again_in_the_next_life_of_that() {
+    let comb = Comb::up("one-cell", 2);
+    let lives = comb.scratch.join("lives");
+    let script = "if [ -e $0 ]; then echo whole; else touch $0; exec sleep 100; fi";
+    let program =
+        ["run", "-n", "1", "--cells", "1", "--restart", "--", "sh", "-c", script, lives.to_str().unwrap()];
+    let task = comb.command(&program).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    comb.wait_for("its first life", || lives.exists().then_some(()));
+    comb.ok(&["cell", "kill", "1"]);
+    let ended = task.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "whole\n", "{ended:?}");
+    // Whoever does not ask for it has the end of its program in no time, and learns what the agent knows.
 }

@@ -151,20 +151,16 @@ impl Task {
         let _ = protocol::send(&self.socket, order, &[]);
     }
 
-    /// A cell is lost: what of this task ran in it ends, and its launcher is told why.
+    /// A cell is lost: what of this task ran in it ends. Its launcher is told in any case: regions that the task uses may have been there.
     pub(crate) fn lose(&self, cell: u32) {
-        let mut is_hit = false;
         for (rank, seat) in (0..).zip(&self.record.seats).filter(|(_, seat)| seat.cell == cell) {
-            is_hit = true;
             if seat.process != 0
                 && let Some(descriptor) = self.processes.get(&rank)
             {
                 process::kill(descriptor);
             }
         }
-        if is_hit {
-            self.tell(&TaskOrder::CellLost { cell });
-        }
+        self.tell(&TaskOrder::CellLost { cell });
     }
 }
 

@@ -21,7 +21,9 @@ impl Daemon {
                 load.insert(cell.number, 0);
             }
         }
-        if let Some(&missing) = wanted.cells.iter().find(|cell| !load.contains_key(cell)) {
+        // One that runs again does so on those that live.
+        let needs_all = wanted.restarts == 0 || load.is_empty();
+        if let Some(&missing) = wanted.cells.iter().find(|cell| needs_all && !load.contains_key(cell)) {
             self.index_of(missing)?;
             return Err(format!("cell {missing} is not up: `comb ps` shows which are"));
         }
@@ -36,8 +38,8 @@ impl Daemon {
             let parent = self.cgroup.as_ref()?.path().join(format!("cell-{cell}"));
             // One of its own within the cell's: it can be told to wait as a whole.
             let own = heeding::cgroup_of(&parent, wanted.task);
-            let is_there = own.is_dir() || std::fs::create_dir(&own).is_ok();
-            Some(if is_there { own } else { parent })
+            let name = own.file_name()?.to_str()?;
+            Some(Cgroup::create(&parent, name).map_or(parent, |own| own.path().to_owned()))
         };
         Ok(cells.into_iter().map(|cell| Seat { cell, cgroup: cgroup(cell), process: 0 }).collect())
     }

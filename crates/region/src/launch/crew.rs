@@ -174,10 +174,14 @@ impl Crew {
         let (sender, orders) = mpsc::channel();
         let told = Arc::clone(&wake);
         let guard = Guard::start(&self.place.files(), self.place.path()).map_err(system)?;
+        let (confined, was_confined) = mpsc::channel();
         let work = move || {
-            if self.plan.is_confined {
-                // A kernel that has too many such limits about us already has us confined.
-                let _ = confine();
+            let done = if self.plan.is_confined { confine() } else { Ok(()) };
+            let is_ready = done.is_ok();
+            // Whoever started us waits for it.
+            let _ = confined.send(done);
+            if !is_ready {
+                return;
             }
             let mut watch = Watch::new(events, orders, told, guard);
             watch.start(&self);
@@ -185,6 +189,9 @@ impl Crew {
         };
         // The kernel kills the components when this thread ends, and with it when this process does.
         let thread = std::thread::Builder::new().name("comb-crew".into()).spawn(work).map_err(system)?;
+        let cannot =
+            |source| LaunchError::System { doing: "cannot confine the components (Landlock)", source };
+        was_confined.recv().unwrap_or_else(|_| Err(ErrorKind::BrokenPipe.into())).map_err(cannot)?;
         Ok(Watched { orders: Some(sender), wake, thread: Some(thread) })
     }
 

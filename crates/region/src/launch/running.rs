@@ -69,6 +69,8 @@ struct Interrupted {
 pub struct Outcome {
     /// The component that failed first, with which the task ended.
     pub failed: Option<End>,
+    /// When that was heard.
+    pub failed_at: Option<Instant>,
     /// The signal by which the task was told to end.
     pub interrupted: Option<i32>,
     /// The [limit](super::Launch::limit) within which the task was not over; it was told to end.
@@ -264,7 +266,7 @@ impl Running {
         let events = self.events.take().expect("taken once");
         let count = u32::try_from(self.ended.len()).expect("counted in 32 bits");
         let mut printer = Printer::new(self.output, count);
-        let (mut stage, mut failed, mut late) = (Stage::Works, None, None);
+        let (mut stage, mut failed, mut failed_at, mut late) = (Stage::Works, None, None, None);
         let mut parts = vec![None; self.ended.len()];
         while self.ended.contains(&false) {
             match self.next(&events, &stage) {
@@ -292,6 +294,7 @@ impl Running {
                 // Past the limit; or nobody is there to tell of anything, which the next round finds.
                 Err(_) => stage = self.insist(&stage, &mut failed),
             }
+            failed_at = failed_at.or_else(|| failed.is_some().then(Instant::now));
             if matches!(stage, Stage::Works) {
                 late = self.limit.filter(|&(_, until)| Instant::now() >= until).map(|(limit, _)| limit);
                 stage = self.look(failed.is_some() || late.is_some());
@@ -299,6 +302,7 @@ impl Running {
         }
         Outcome {
             failed,
+            failed_at,
             late,
             interrupted: self.control.interruption().map(|interrupted| interrupted.signal),
             printed: printer.collected(),
