@@ -214,9 +214,14 @@ impl Containing {
         }
         for Suspect { cell, is_gone } in home.take_guilty() {
             let cell = CellId(cell);
-            let finding = others.moved(cell).and_then(|(_, moved)| moved.err());
-            if let Some(finding) = finding.or((!is_gone).then_some(Finding::Corrupt)) {
+            if let Some(finding) = others.moved(cell).and_then(|(_, moved)| moved.err()) {
                 self.hint(cell, finding);
+            } else if !is_gone {
+                // Or what its pointers lead to is. Who finds nothing where the others will look either says nothing.
+                let suspects = [cell].into_iter().chain(others.seen());
+                if let Some(corrupt) = suspects.into_iter().find(|&cell| others.is_corrupt(cell)) {
+                    self.hint(corrupt, Finding::Corrupt);
+                }
             }
         }
         if self.alerts.next_timeout().is_some_and(|due| due <= self.now()) {

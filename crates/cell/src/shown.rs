@@ -320,17 +320,11 @@ impl Others {
     pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
         let Some(other) = self.of(cell) else { return Ok(()) };
         let mut elsewhere = Vec::new();
-        let swept = careful(&*other.shown, |c| {
-            let face = c.read(c.root::<Face>()?)?;
-            c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
-            let see = |seen| {
-                if let Seen::Elsewhere(node, life) = seen {
-                    elsewhere.push((node, life));
-                }
-            };
-            if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
+        let swept = walk_all(&*other.shown, |seen| {
+            if let Seen::Elsewhere(node, life) = seen {
+                elsewhere.push((node, life));
+            }
         });
-        // A pointer that leads astray is the fault of whoever has it.
         let swept = swept.and_then(|()| {
             elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life))
         });
@@ -340,7 +334,8 @@ impl Others {
         }
     }
 
-    /// A pointer to what another life of its cell has says nothing about who has it: that one is over, or has not been seen here yet.
+    /// A pointer that leads astray is the fault of whoever has it, unless what it leads to is damaged: then its cell does not stand a walk itself. One to
+    /// another life of that cell says nothing about who has it: that life is over, or has not been seen here yet.
     fn check_node(
         &self,
         holder: CellId,
@@ -365,10 +360,12 @@ impl Others {
                 CarefulError::WrongTag { .. }
                 | CarefulError::Misaligned { .. }
                 | CarefulError::OutOfRange { .. },
-            )) => Err(CarefulError::Broken {
-                cell: holder,
-                rule: "a pointer to another cell leads to a node there",
-            }),
+            )) if !walk_all(to, |_| ()).is_err_and(|error| is_suspicious(&error)) => {
+                Err(CarefulError::Broken {
+                    cell: holder,
+                    rule: "a pointer to another cell leads to a node there",
+                })
+            }
             // Its cell may be on its way out, or not be seen yet.
             _ => Ok(()),
         }
@@ -383,6 +380,15 @@ impl Others {
     pub fn read<R>(&self, cell: CellId, section: impl FnOnce(&Careful<'_, Peer>) -> R) -> Option<R> {
         self.of(cell).map(|other| careful(&*other.shown, section))
     }
+}
+
+/// Through all that a cell shows.
+fn walk_all(source: &dyn Source, see: impl FnMut(Seen)) -> Result<(), CarefulError> {
+    careful(source, |c| {
+        let face = c.read(c.root::<Face>()?)?;
+        c.array(c.read(face.load)?.tasks, MOST_TASKS)?;
+        if face.regions.is_none() { Ok(()) } else { walk(c, face.regions, see) }
+    })
 }
 
 fn face_of(shown: &Peer) -> Result<Face, CarefulError> {
@@ -454,23 +460,28 @@ mod tests {
         let elsewhere = own.published().allocate_array(&[PlaceShown::NOT_HERE]).unwrap();
         let there = NodeShown { parent: Far::NONE, parent_life: 0, places: elsewhere, blocks: 1, slots: 0 };
         let there = own.published().allocate(there).unwrap();
-        let list = |newest| {
+        let list = |by: &Shown, newest| {
             let (begins, bytes, generation) = (ADDRESSES.start, 4096, 1);
             let first = RegionShown { next: Far::NONE, begins, bytes, generation, newest };
-            let first = published.allocate(first).unwrap();
-            published.allocate(RegionsShown { first, count: 1, version: 2 }).unwrap()
+            let first = by.published().allocate(first).unwrap();
+            let list = by.published().allocate(RegionsShown { first, count: 1, version: 2 }).unwrap();
+            by.update(|face| face.regions = list);
         };
         let file = reopened_to_read(&shown.file().try_clone_to_owned().unwrap()).unwrap();
         let others = Others::of_whom(Arc::clone(own.published()));
         others.see(CellId(4), 7, std::process::id(), &file).unwrap();
         let sweep = |parent, life| {
-            let list = list(node(parent, life));
-            shown.update(|face| face.regions = list);
+            list(&shown, node(parent, life));
             others.sweep(CellId(4))
         };
         assert!(sweep(there, 7).is_ok());
         assert!(sweep(Far::alleged(CellId(3), there.offset() + 8), 7).is_err(), "astray");
         assert!(sweep(Far::alleged(CellId(3), there.offset() + 8), 6).is_ok(), "that life is over");
+        // Wild stores in one cell had another one ended, whose pointer led to what they had damaged.
+        own.published().free(there);
+        assert!(sweep(there, 7).is_err(), "to what is no more");
+        list(&own, there);
+        assert!(sweep(there, 7).is_ok(), "to what is damaged");
     }
 
     #[test]

@@ -453,8 +453,14 @@ mod tests {
     #[test]
     fn an_end_is_told_in_a_sentence() {
         let failed = Some(End { rank: 2, process: 123, how: How::Killed(9) });
-        let mut ended =
-            Ended { failed, interrupted: None, late: None, printed: Vec::new(), parts: Vec::new() };
+        let mut ended = Ended {
+            failed,
+            failed_at: None,
+            interrupted: None,
+            late: None,
+            printed: Vec::new(),
+            parts: Vec::new(),
+        };
         let told = "component 2 (pid 123) was killed by signal 9 (SIGKILL); the task ends with it";
         assert_eq!(sentence(&ended).unwrap(), told);
         ended.interrupted = Some(15);
