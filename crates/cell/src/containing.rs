@@ -219,7 +219,9 @@ impl Containing {
             } else if !is_gone {
                 // Or what its pointers lead to is. Who finds nothing where the others will look either says nothing.
                 let suspects = [cell].into_iter().chain(others.seen());
-                if let Some(corrupt) = suspects.into_iter().find(|&cell| others.is_corrupt(cell)) {
+                if let Some(corrupt) =
+                    suspects.into_iter().find(|&cell| others.is_corrupt(cell) == Some(true))
+                {
                     self.hint(corrupt, Finding::Corrupt);
                 }
             }
@@ -256,7 +258,7 @@ impl Containing {
         let tick = tick?;
         if now >= self.next_sweep {
             self.next_sweep = now + BETWEEN_SWEEPS;
-            if others.is_corrupt(cell) {
+            if others.is_corrupt(cell) == Some(true) {
                 return Err(Finding::Corrupt);
             }
         }
@@ -420,7 +422,7 @@ impl Look {
             (Err(Finding::Gone | Finding::Leaving), _) => return Some(true),
             (Err(found), finding) => return Some(found == finding),
             (Ok(_), Finding::Gone | Finding::Leaving) => return Some(false),
-            (Ok(_), Finding::Corrupt) => return Some(others.is_corrupt(self.suspect)),
+            (Ok(_), Finding::Corrupt) => return others.is_corrupt(self.suspect),
             (Ok(tick), _) => tick,
         };
         self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::clock::monotonic_ns;
 use crate::hints::{self, CellHint, MOST_TASKS};
-use crate::watch::{Sight, Suspicion, Tick};
+use crate::watch::{self, Sight, Suspicion, Tick};
 
 /// Room for what a cell shows. Only what is used takes memory.
 const SHOWN_BYTES: u64 = 64 << 20;
@@ -318,20 +318,37 @@ impl Others {
 
     /// Walks through all that a cell shows: the first rule that is broken. (What cannot be looked at now is not broken.)
     pub fn sweep(&self, cell: CellId) -> Result<(), CarefulError> {
-        let Some(other) = self.of(cell) else { return Ok(()) };
-        let mut elsewhere = Vec::new();
-        let swept = walk_all(&*other.shown, |seen| {
-            if let Seen::Elsewhere(node, life) = seen {
-                elsewhere.push((node, life));
-            }
-        });
-        let swept = swept.and_then(|()| {
-            elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life))
-        });
-        match swept {
+        match self.walk(cell) {
             Err(error) if is_suspicious(&error) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// The same, and what cannot be looked at now. A change that nobody is at work on comes to no end.
+    fn walk(&self, cell: CellId) -> Result<(), CarefulError> {
+        let Some(other) = self.of(cell) else { return Ok(()) };
+        let walked = self.walk_once(cell, &other);
+        match &walked {
+            // Whoever is within a change for all of that time does not sleep.
+            Err(CarefulError::Unstable { version, .. })
+                if version % 2 == 1
+                    && watch::all_sleep(other.process)
+                    && self.walk_once(cell, &other) == walked =>
+            {
+                Err(CarefulError::Broken { cell, rule: "a change comes to its end" })
+            }
+            _ => walked,
+        }
+    }
+
+    fn walk_once(&self, cell: CellId, other: &Other) -> Result<(), CarefulError> {
+        let mut elsewhere = Vec::new();
+        walk_all(&*other.shown, |seen| {
+            if let Seen::Elsewhere(node, life) = seen {
+                elsewhere.push((node, life));
+            }
+        })?;
+        elsewhere.into_iter().try_for_each(|(node, life)| self.check_node(cell, node, life))
     }
 
     /// A pointer that leads astray is the fault of whoever has it, unless what it leads to is damaged: then its cell does not stand a walk itself. One to
@@ -371,9 +388,12 @@ impl Others {
         }
     }
 
-    /// Whether anything that a cell shows breaks a rule.
-    pub(crate) fn is_corrupt(&self, cell: CellId) -> bool {
-        self.sweep(cell).is_err()
+    /// Whether anything that a cell shows breaks a rule; `None`: something is within a change, which may be over soon.
+    pub(crate) fn is_corrupt(&self, cell: CellId) -> Option<bool> {
+        match self.walk(cell) {
+            Err(CarefulError::Unstable { .. }) => None,
+            walked => Some(walked.is_err_and(|error| is_suspicious(&error))),
+        }
     }
 
     /// Reads what a cell shows; none if it has shown nothing yet.
@@ -426,7 +446,7 @@ pub fn has_failed(file: &OwnedFd, cell: CellId, incarnation: u64, process: u32) 
     }
     let moved = |others: &Others| others.moved(cell).and_then(|(_, moved)| moved.ok());
     let Some(first) = moved(&others) else { return true };
-    if others.is_corrupt(cell) {
+    if others.is_corrupt(cell) == Some(true) {
         return true;
     }
     let Some(mut suspicion) = Suspicion::of(process, first) else { return false };
@@ -482,6 +502,34 @@ mod tests {
         assert!(sweep(there, 7).is_err(), "to what is no more");
         list(&own, there);
         assert!(sweep(there, 7).is_ok(), "to what is damaged");
+    }
+
+    /// Wild stores left a list within a change, as it seemed: nobody found anything wrong, and programs lost what they could not find.
+    #[test]
+    fn what_is_within_a_change_is_broken_when_nobody_is_at_work_on_it() {
+        let shown = Shown::create(CellId(3), 7).unwrap();
+        let list = |version| {
+            let list = RegionsShown { first: Far::NONE, count: 0, version };
+            let list = shown.published().allocate(list).unwrap();
+            shown.update(|face| face.regions = list);
+        };
+        let mut asleep = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let looks = |process| {
+            let file = reopened_to_read(&shown.file().try_clone_to_owned().unwrap()).unwrap();
+            let others = Others::default();
+            others.see(CellId(3), 7, process, &file).unwrap();
+            (others.sweep(CellId(3)).is_ok(), others.is_corrupt(CellId(3)))
+        };
+        list(3);
+        assert_eq!(looks(std::process::id()), (true, None), "this one may be at work on it");
+        let since = std::time::Instant::now();
+        while looks(asleep.id()) != (false, Some(true)) {
+            assert!(since.elapsed() < Duration::from_secs(20), "it sleeps");
+        }
+        list(4);
+        assert_eq!(looks(asleep.id()), (true, Some(false)));
+        asleep.kill().unwrap();
+        asleep.wait().unwrap();
     }
 
     #[test]

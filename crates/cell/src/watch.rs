@@ -80,7 +80,7 @@ fn state_of(process: u32, thread: &str) -> Option<u8> {
 }
 
 /// Whether all threads of a process sleep.
-fn all_sleep(process: u32) -> bool {
+pub(crate) fn all_sleep(process: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     threads.filter_map(|thread| state_of(process, thread.file_name().to_str()?)).all(|state| state == b'S')
 }

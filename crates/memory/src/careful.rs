@@ -293,6 +293,7 @@ impl<S: Source + ?Sized> Careful<'_, S> {
         into: &mut [u8],
         check: impl Fn(u64) -> Result<(), CarefulError>,
     ) -> Result<u64, CarefulError> {
+        let mut version = 0;
         for _ in 0..TRIES {
             self.count()?;
             let taken = self.source.take(record, from, into).map_err(|gone| self.gone(record, gone))?;
@@ -301,9 +302,10 @@ impl<S: Source + ?Sized> Careful<'_, S> {
                 self.check_epoch(taken.epoch)?;
                 return Ok(taken.tag);
             }
+            version = taken.after;
             std::hint::spin_loop();
         }
-        Err(CarefulError::Unstable { cell: self.cell(), offset: record })
+        Err(CarefulError::Unstable { cell: self.cell(), offset: record, version })
     }
 
     #[inline]

@@ -118,6 +118,8 @@ pub enum CarefulError {
         cell: CellId,
         /// Where it is.
         offset: u64,
+        /// Which version of it this is; odd within a change.
+        version: u64,
     },
     /// The cell has cut itself off, or begun another life.
     #[error("{cell} has cut itself off")]

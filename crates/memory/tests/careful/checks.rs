@@ -175,7 +175,10 @@ fn what_is_left_half_changed_is_unstable() {
         put(&mut content, offset - 8, sequence | 1);
     }
     let peer = map_forged(&content).unwrap();
-    let unstable = |offset| CarefulError::Unstable { cell: CELL, offset };
+    let unstable = |offset| {
+        let version = word(&content, offset - 8);
+        CarefulError::Unstable { cell: CELL, offset, version }
+    };
     careful(&peer, |c| {
         assert_eq!(c.read(small), Err(unstable(small.offset())));
         assert_eq!(c.read(large), Err(unstable(large.offset())));

@@ -76,7 +76,8 @@ pub enum Seen {
     Elsewhere(Far<NodeShown>, Incarnation),
 }
 
-/// Walks through a list, and shows what it comes to. One that changes meanwhile breaks no rule, and may not be seen whole.
+/// Walks through a list, and shows what it comes to. One that changes meanwhile breaks no rule, and may not be seen whole; one that is within a change
+/// is not stable.
 pub fn walk<S: Source + ?Sized>(
     c: &Careful<'_, S>,
     list: Far<RegionsShown>,
@@ -84,7 +85,8 @@ pub fn walk<S: Source + ?Sized>(
 ) -> Result<(), CarefulError> {
     let before = c.read(list)?;
     if before.version % 2 == 1 {
-        return Ok(());
+        let (cell, offset, version) = (c.cell(), list.offset(), before.version);
+        return Err(CarefulError::Unstable { cell, offset, version });
     }
     match walk_from(c, &before, see) {
         Err(_) if c.read(list)?.version != before.version => Ok(()),
