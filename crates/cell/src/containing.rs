@@ -65,6 +65,8 @@ pub(crate) struct Containing {
     /// The cell that this one watches, when it is looked at next, and what is suspicious.
     watched: Option<CellId>,
     next_watch: Instant,
+    /// It has not moved when it should have: it is looked at when it is overdue, before the next tick.
+    is_late: bool,
     next_sweep: Instant,
     suspicion: Option<Suspicion>,
     /// Of whom this cell was wrong when it said that it hangs, and when that was.
@@ -94,6 +96,7 @@ impl Containing {
             recovery: Recovery::new(own),
             watched: None,
             next_watch: Instant::now(),
+            is_late: false,
             next_sweep: Instant::now(),
             suspicion: None,
             doubt: None,
@@ -189,8 +192,8 @@ impl Containing {
         let looks = self.looks.iter().map(|look| look.next);
         let alerts = self.alerts.next_timeout();
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
-        // A cell that is not under suspicion is looked at with each tick.
-        let watch = self.suspicion.as_ref().map(|_| self.next_watch);
+        // A cell that moves when it should is looked at with each tick.
+        let watch = (self.suspicion.is_some() || self.is_late).then_some(self.next_watch);
         let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
         let step = step.into_iter().chain(self.recovery.is_recovering().then_some(self.next_repeat));
         looks.chain(alerts).chain(watch).chain(step).min()
@@ -242,9 +245,10 @@ impl Containing {
     pub(crate) fn watch(&mut self, others: &Others) -> bool {
         let now = Instant::now();
         self.next_watch = now + TICK;
+        self.is_late = false;
         let Some(cell) = self.watched else { return true };
         match self.look_at(cell, others, now) {
-            Ok(()) => self.suspicion.is_none(),
+            Ok(()) => self.suspicion.is_none() && !self.is_late,
             Err(finding) => {
                 self.hint(cell, finding);
                 false
@@ -263,7 +267,12 @@ impl Containing {
             }
         }
         self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));
-        let Some(suspicion) = &mut self.suspicion else { return Ok(()) };
+        let Some(suspicion) = &mut self.suspicion else {
+            if let Some(due) = watch::overdue_in(tick) {
+                (self.next_watch, self.is_late) = (now + due, true);
+            }
+            return Ok(());
+        };
         let is_in_doubt = self.doubt.is_some_and(|(of, since)| of == cell && since.elapsed() < DOUBT);
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,

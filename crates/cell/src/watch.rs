@@ -26,6 +26,8 @@ use crate::clock::{monotonic_ns, own_thread_ns};
 pub const TICK: Duration = Duration::from_millis(12);
 /// A word so old is looked into. That of a healthy cell that got no core in time may be as well, which costs its watcher two looks.
 const OVERDUE: Duration = Duration::from_millis(13);
+/// Whoever is looked at in its turn has moved since. A word that is older is looked at again as soon as it is overdue.
+const LATE: Duration = Duration::from_millis(7);
 /// The alarm of one that sleeps for so long is over, though a processor that a host of virtual machines took away for a moment be late with it.
 const OVERSLEPT: Duration = Duration::from_millis(18);
 /// Between the two looks at the thread at least.
@@ -177,6 +179,12 @@ pub(crate) fn until_tick(now_ns: u64, (place, living): (usize, usize)) -> Durati
     Duration::from_nanos(tick - (now_ns + tick - phase) % tick)
 }
 
+/// Until the word of a cell is overdue; `None`: it has moved when it should.
+pub(crate) fn overdue_in(tick: Tick) -> Option<Duration> {
+    let age = Duration::from_nanos(monotonic_ns().saturating_sub(tick.at_ns));
+    (age >= LATE).then(|| OVERDUE.saturating_sub(age))
+}
+
 /// The first of a cell's ticks that is not earlier, if that is one.
 pub(crate) fn tick_behind(moment: Instant, tick: Instant) -> Instant {
     let ticks = moment.saturating_duration_since(tick).as_nanos().div_ceil(TICK.as_nanos());
@@ -284,8 +292,18 @@ mod tests {
             for place in 0..living {
                 let behind = (ticks_at(place) + tick - ticks_at(place + 1)) % tick;
                 assert!((tick * 3 / 10..=tick / 2).contains(&behind), "{place} of {living}: {behind} ns");
+                assert!(behind + 500_000 < as_ns(LATE), "a little late is not late");
             }
         }
+    }
+
+    #[test]
+    fn who_has_not_moved_when_it_should_is_looked_at_when_it_is_overdue() {
+        let aged = |age: Duration| Tick { at_ns: monotonic_ns() - as_ns(age), ran_ns: 0 };
+        assert_eq!(overdue_in(aged(Duration::ZERO)), None);
+        let due = overdue_in(aged(LATE)).expect("late");
+        assert!(due > Duration::ZERO && due <= OVERDUE - LATE);
+        assert_eq!(overdue_in(aged(OVERDUE)), Some(Duration::ZERO));
     }
 
     #[test]
