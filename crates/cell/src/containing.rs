@@ -15,10 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{monotonic_ns, span};
 use crate::shown::Others;
 use crate::supervision::{Recovered, Report};
-use crate::watch::{self, Sight, Suspicion, TICK};
+use crate::watch::{self, BETWEEN_LOOKS, Sight, Suspicion, TICK};
 
-/// Between two looks at a cell that is under suspicion.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// A home is at work for microseconds, and so long are blocks on their way home.
 const BETWEEN_STEPS: Duration = Duration::from_micros(200);
 /// From one walk through all that the watched cell shows to the next: what is corrupt there is not so for longer.

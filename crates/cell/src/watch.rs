@@ -31,7 +31,7 @@ const LATE: Duration = Duration::from_millis(7);
 /// The alarm of one that sleeps for so long is over, though a processor that a host of virtual machines took away for a moment be late with it.
 const OVERSLEPT: Duration = Duration::from_millis(18);
 /// Between the two looks at the thread at least.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// No turn of the loop takes so long on a core.
 const LONGEST_TURN: Duration = Duration::from_millis(4);
 /// A loop that has much to do shows so often that it goes round: it has a core for no longer than this and a turn between two words.
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn two_looks_need_time_between_them() {
-        let soon = Duration::from_millis(1);
+        let soon = Duration::from_micros(500);
         assert_eq!(judge(thread(b'S', 10), thread(b'S', 10), soon), Sight::Unclear);
         assert_eq!(judge(thread(b'R', 10), thread(b'R', 12), Duration::from_millis(2)), Sight::Unclear);
     }
