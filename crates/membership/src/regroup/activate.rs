@@ -8,7 +8,7 @@ use comb_types::{NodeId, Time};
 use super::message::{Ballot, Body, Promise, Proposal};
 use super::{Event, MOST_BALLOTS_AHEAD, MOST_MEMBERS, Regroup, Stage, Strength, Stuck};
 use crate::order::MOST_POSITION;
-use crate::quorum::Basis;
+use crate::quorum::{Basis, judge};
 use crate::view::{Member, ViewEpoch};
 use crate::wire::PeerError;
 
@@ -131,6 +131,16 @@ impl Regroup {
         }
     }
 
+    /// Once more, of one that may not have understood.
+    pub(super) fn ask_for_promise(&mut self, node: NodeId) {
+        let asks = |it: &&Campaign| it.proposed.is_none() && !it.promises.contains_key(&node);
+        if let Some(campaign) = self.campaign.as_ref().filter(asks)
+            && self.view.contains(node)
+        {
+            self.send(node, Body::Prepare { ballot: campaign.ballot });
+        }
+    }
+
     /// A coordinator wants a promise.
     pub(super) fn prepare(&mut self, from: NodeId, ballot: Ballot) -> Result<(), PeerError> {
         self.check_ballot(from, ballot)?;
@@ -209,7 +219,9 @@ impl Regroup {
     /// Somebody is proven dead: it is not there any more, though it may have promised. And the promise that this member gave last says
     /// so now, unless it was used already.
     pub(super) fn proven(&mut self, dead: NodeId) {
-        if let Some(campaign) = self.campaign.as_mut().filter(|campaign| campaign.proposed.is_none()) {
+        if self.cannot_be_accepted() {
+            self.begin();
+        } else if let Some(campaign) = self.campaign.as_mut().filter(|campaign| campaign.proposed.is_none()) {
             campaign.promises.remove(&dead);
         }
         let is_past = self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == self.promised);
@@ -283,6 +295,15 @@ impl Regroup {
         let complaints = campaign.promises.values().filter(|promise| is_unheard(promise)).count();
         self.evidence.get(&node).is_some_and(|strength| *strength >= Strength::Failed)
             || 2 * complaints > self.view.members.len()
+    }
+
+    /// Whether too few are left who may accept what was proposed. On the proof of who is not, another ballot may come to an end.
+    fn cannot_be_accepted(&self) -> bool {
+        let Some((_, basis, accepters)) = self.campaign.as_ref().and_then(|it| it.proposed.as_ref()) else {
+            return false;
+        };
+        let may_accept = self.view.nodes().filter(|node| accepters.contains(node) || !self.is_over(*node));
+        !judge(&self.view, &may_accept.collect(), basis).is_quorum()
     }
 
     pub(super) fn campaign_is_over_time(&mut self) {

@@ -142,6 +142,8 @@ impl Regroup {
         for decision in told {
             self.send_about(ended(&decision), message.sender.node, Body::Decide(decision));
         }
+        // What it was asked in this view it could not answer.
+        self.ask_for_promise(message.sender.node);
     }
 
     /// The members that knew how it ended may all have left since.

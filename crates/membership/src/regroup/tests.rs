@@ -469,6 +469,40 @@ fn the_coordinator_dies_in_every_phase() {
     }
 }
 
+/// Of four cells one died, and then another that had promised and had not accepted: what had been proposed could not come to a quorum any more, though
+/// the proofs of both deaths were there, and half a second passed.
+#[test]
+fn two_of_four_die_at_any_time_and_the_others_go_on_at_once() {
+    let pairs = (0..4).flat_map(|first| (0..4).map(move |second| (first, second)));
+    for ((first, second), phase) in pairs
+        .filter(|(first, second)| first != second)
+        .flat_map(|pair| (0..40).map(move |phase| (pair, phase)))
+    {
+        let mut group = Group::settled(4);
+        // As their host's agent says of those that it has ended.
+        let end = |group: &mut Group, node| {
+            let has_agreed = group.machines[&NodeId(node)].agreed() > ViewEpoch(1);
+            group.crash(node);
+            let strength = if has_agreed { Strength::Ended } else { Strength::Fenced };
+            group.everybody_suspects(node, strength);
+            has_agreed
+        };
+        end(&mut group, first);
+        for _ in 0..phase {
+            if let Some((from, transmit)) = group.network.pop_front() {
+                group.input(transmit.to.0, Input::Message { from, bytes: &transmit.bytes });
+            }
+        }
+        end(&mut group, second);
+        group.deliver();
+        let left: Vec<u32> = (0..4).filter(|node| ![first, second].contains(node)).collect();
+        for &node in &left {
+            let views = group.settled_views(node);
+            assert_eq!(views.last(), Some(&left), "{first}, and {second} in phase {phase}: at {node}");
+        }
+    }
+}
+
 #[test]
 fn a_planned_change_waits_for_nobody() {
     let mut group = Group::settled(3);
