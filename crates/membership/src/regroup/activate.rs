@@ -343,9 +343,15 @@ impl Regroup {
 
     pub(super) fn resend_campaign(&mut self) {
         let Some(campaign) = &self.campaign else { return };
-        let ballot = campaign.ballot;
+        let (ballot, is_stuck) = (campaign.ballot, campaign.is_stuck);
         match &campaign.proposed {
-            None => self.send_prepare(ballot),
+            None => {
+                self.send_prepare(ballot);
+                // Too few are left of this view. A later life of one that is not may know that the group has gone on.
+                let ended = self.view.nodes().filter(|node| is_stuck && self.is_over(*node));
+                let ended: Vec<_> = ended.collect();
+                ended.into_iter().for_each(|node| self.send(node, Body::Ask));
+            }
             Some((proposal, basis, accepters)) => {
                 let body = Body::Propose { ballot, proposal: proposal.clone(), basis: basis.clone() };
                 let silent = campaign.promises.keys().filter(|node| !accepters.contains(node));

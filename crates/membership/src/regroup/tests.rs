@@ -469,6 +469,25 @@ fn the_coordinator_dies_in_every_phase() {
     }
 }
 
+/// Everybody else of its view had gone on without it and died, and it was alone in that view for ever, beside a group of their next lives.
+#[test]
+fn who_is_left_alone_in_a_view_hears_from_next_lives_that_it_is_over() {
+    let mut group = Group::settled(3);
+    for node in [0, 1] {
+        group.crash(node);
+        group.everybody_suspects(node, Strength::Ended);
+    }
+    group.pass(4);
+    assert!(group.is_stuck(2) && !group.is_excluded(2));
+    let next_life = Member { node: NodeId(0), incarnation: Incarnation(2) };
+    let view = View { epoch: ViewEpoch(5), members: Vec::from([next_life]), tie_breaker: next_life.node };
+    let machine = Regroup::joining(next_life, Timing::default(), group.now, view, 0);
+    group.machines.insert(next_life.node, machine);
+    group.input(0, Input::Flushed);
+    group.pass(4);
+    assert!(group.is_excluded(2));
+}
+
 /// Of four cells one died, and then another that had promised and had not accepted: what had been proposed could not come to a quorum any more, though
 /// the proofs of both deaths were there, and half a second passed.
 #[test]
