@@ -63,10 +63,10 @@ pub(crate) struct Containing {
     /// The cell that this one watches, when it is looked at next, and what is suspicious.
     watched: Option<CellId>,
     next_watch: Instant,
-    /// It has not moved when it should have: it is looked at when it is overdue, before the next tick.
-    is_late: bool,
     next_sweep: Instant,
     suspicion: Option<Suspicion>,
+    /// Who is to be asked whether it is there.
+    asked: Vec<CellId>,
     /// Of whom this cell was wrong when it said that it hangs, and when that was.
     doubt: Option<(CellId, Instant)>,
     /// On whom there was a verdict in this view.
@@ -94,9 +94,9 @@ impl Containing {
             recovery: Recovery::new(own),
             watched: None,
             next_watch: Instant::now(),
-            is_late: false,
             next_sweep: Instant::now(),
             suspicion: None,
+            asked: Vec::new(),
             doubt: None,
             condemned: Vec::new(),
             looks: Vec::new(),
@@ -191,7 +191,7 @@ impl Containing {
         let alerts = self.alerts.next_timeout();
         let alerts = alerts.map(|due| self.started + Duration::from_nanos(due.as_nanos()));
         // A cell that moves when it should is looked at with each tick.
-        let watch = (self.suspicion.is_some() || self.is_late).then_some(self.next_watch);
+        let watch = self.suspicion.is_some().then_some(self.next_watch);
         let step = self.under_way.as_ref().map(|_| Instant::now() + BETWEEN_STEPS);
         let step = step.into_iter().chain(self.recovery.is_recovering().then_some(self.next_repeat));
         looks.chain(alerts).chain(watch).chain(step).min()
@@ -243,10 +243,9 @@ impl Containing {
     pub(crate) fn watch(&mut self, others: &Others) -> bool {
         let now = Instant::now();
         self.next_watch = now + TICK;
-        self.is_late = false;
         let Some(cell) = self.watched else { return true };
         match self.look_at(cell, others, now) {
-            Ok(()) => self.suspicion.is_none() && !self.is_late,
+            Ok(()) => self.suspicion.is_none(),
             Err(finding) => {
                 self.hint(cell, finding);
                 false
@@ -265,16 +264,14 @@ impl Containing {
             }
         }
         self.suspicion = self.suspicion.take().or_else(|| Suspicion::of(process, tick));
-        let Some(suspicion) = &mut self.suspicion else {
-            if let Some(due) = watch::overdue_in(tick) {
-                (self.next_watch, self.is_late) = (now + due, true);
-            }
-            return Ok(());
-        };
+        let Some(suspicion) = &mut self.suspicion else { return Ok(()) };
         let is_in_doubt = self.doubt.is_some_and(|(of, since)| of == cell && since.elapsed() < DOUBT);
         match suspicion.look(tick) {
             Sight::Moves => self.suspicion = None,
-            Sight::Unclear | Sight::Anew => self.next_watch = Instant::now() + BETWEEN_LOOKS,
+            sight @ (Sight::Unclear | Sight::Anew | Sight::Asleep) => {
+                self.next_watch = Instant::now() + suspicion.next_in();
+                self.asked.extend((sight == Sight::Asleep).then_some(cell));
+            }
             // It may go on in a moment, as it did before.
             Sight::Hangs if is_in_doubt && suspicion.lasts() < LONGEST_PAUSE => {}
             Sight::Hangs => {
@@ -320,7 +317,7 @@ impl Containing {
             if now < look.next {
                 return true;
             }
-            let found = look.found(others);
+            let found = look.found(others, &mut self.asked);
             match found {
                 Some(agrees) => seen.push((look.suspect, look.finding, agrees)),
                 // It has seen it neither move nor hang: it does not vote.
@@ -414,6 +411,11 @@ impl Containing {
         messages
     }
 
+    /// Who is to be asked whether it is there: it would wake.
+    pub(crate) fn asked(&mut self) -> Vec<CellId> {
+        std::mem::take(&mut self.asked)
+    }
+
     /// What the agent is to know.
     pub(crate) fn reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
@@ -421,8 +423,8 @@ impl Containing {
 }
 
 impl Look {
-    /// Whether the finding is right; `None`: not known yet.
-    fn found(&mut self, others: &Others) -> Option<bool> {
+    /// Whether the finding is right; `None`: not known yet. Whom to ask whether it is there is added to `asked`.
+    fn found(&mut self, others: &Others, asked: &mut Vec<CellId>) -> Option<bool> {
         let Some((process, tick)) = others.moved(self.suspect) else { return Some(false) };
         let tick = match (tick, self.finding) {
             // Whatever was found, this is worse.
@@ -437,6 +439,10 @@ impl Look {
         match suspicion.look(tick) {
             Sight::Moves => Some(false),
             Sight::Unclear | Sight::Anew => None,
+            Sight::Asleep => {
+                asked.push(self.suspect);
+                None
+            }
             Sight::Hangs => Some(true),
         }
     }

@@ -5,6 +5,7 @@
 //! does not come round any more. What can be done to a cell from outside (it is killed, or stopped) is not here.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use comb_containment::alerts::{self, Finding};
 use comb_containment::recovery;
@@ -20,6 +21,9 @@ use zerocopy::IntoBytes;
 use crate::containing::Message;
 use crate::links::{CALL, COMPLETION, CONTAINMENT, HEARTBEAT, Links};
 use crate::shown::Others;
+
+/// For so long, and until somebody wakes it.
+const ALARMS_ARE_LATE: Duration = Duration::from_millis(100);
 
 /// Where a pointer leads that is corrupt. (Hive §7.4)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -78,6 +82,9 @@ pub enum Fault {
     Loops,
     /// Its loop waits for what never comes.
     Sleeps,
+    /// Nothing is wrong with it, but for [`ALARMS_ARE_LATE`] no alarm of its comes: as where the host of a virtual machine takes the processor away that it
+    /// sleeps on.
+    LateAlarm,
     /// It takes all memory that it can get.
     Exhausts {
         /// How much that is, beyond what it has.
@@ -103,6 +110,8 @@ pub(crate) struct Means<'a> {
     pub(crate) published: &'a Published,
     pub(crate) links: &'a mut Links,
     pub(crate) group: &'a mut Endpoint,
+    /// No wait is ended by an alarm before.
+    pub(crate) alarms_from: &'a mut Instant,
 }
 
 /// All is found that is needed to fail.
@@ -242,6 +251,7 @@ impl Means<'_> {
             Fault::Sleeps => loop {
                 std::thread::park();
             },
+            Fault::LateAlarm => *self.alarms_from = Instant::now() + ALARMS_ARE_LATE,
             Fault::Exhausts { bytes } => exhaust(bytes),
         }
     }

@@ -197,6 +197,8 @@ struct Supervisor {
     next_tick: Instant,
     /// When it was last shown.
     ticked: Instant,
+    /// It was told that no alarm comes before.
+    alarms_from: Instant,
     /// Named regions live here as long as the cell does.
     home: Home,
 }
@@ -266,6 +268,7 @@ impl Supervisor {
             asked: None,
             stuck,
             unsettled: BTreeSet::new(),
+            alarms_from: Instant::now(),
             beats: 0,
             round_trips_before: 0,
             turn: 0,
@@ -365,8 +368,9 @@ impl Supervisor {
     fn wait(&mut self, limit: Duration) -> Result<bool, SupervisorError> {
         // Not by the set itself, which counts whole milliseconds.
         let limit = limit.try_into().expect("at most one beat");
+        let limit = (Instant::now() >= self.alarms_from).then_some(&limit);
         let mut waiting = [PollFd::new(&self.waking, PollFlags::IN)];
-        match rustix::event::poll(&mut waiting, Some(&limit)) {
+        match rustix::event::poll(&mut waiting, limit) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(true),
@@ -446,9 +450,7 @@ impl Supervisor {
         self.beats += 1;
         let cells: Vec<CellId> = self.links.linked().collect();
         if !cells.is_empty() {
-            let beat = self.links.desk().pulse.ping(monotonic_ns());
-            // A peer that does not read misses a heartbeat; nothing else is lost.
-            self.links.send(cells[self.turn % cells.len()], HEARTBEAT, &beat, &[]);
+            self.ask(cells[self.turn % cells.len()]);
             self.turn = self.turn.wrapping_add(1);
         }
         if self.superior.away_for().is_some() {
@@ -459,6 +461,12 @@ impl Supervisor {
             self.superior.report(Report::Alive { round_trips, last_round_trip_ns });
         }
         self.links.open_to_lower();
+    }
+
+    /// Whether it is there. A peer that does not read misses a heartbeat; nothing else is lost.
+    fn ask(&mut self, cell: CellId) {
+        let beat = self.links.desk().pulse.ping(monotonic_ns());
+        self.links.send(cell, HEARTBEAT, &beat, &[]);
     }
 
     // ── who lives ──
@@ -522,6 +530,7 @@ impl Supervisor {
         self.containing.late(&late);
         self.heeding.recovering(self.containing.is_recovering());
         self.containing.work(&self.others, &self.home);
+        self.containing.asked().into_iter().for_each(|cell| self.ask(cell));
         for (to, message) in self.containing.transmits() {
             match to {
                 Some(cell) => drop(self.links.send(cell, CONTAINMENT, &[], &message)),
@@ -588,7 +597,8 @@ impl Supervisor {
         self.superior.report(Report::Injected { at_ns, refused });
         if let Ok(prepared) = prepared {
             journal::write(&self.who, format_args!("fails as it is told: {fault:?}"));
-            faults::commit(prepared, &mut Means { published, links, group: endpoint });
+            let alarms_from = &mut self.alarms_from;
+            faults::commit(prepared, &mut Means { published, links, group: endpoint, alarms_from });
         }
     }
 

@@ -7,10 +7,16 @@
 //! | what the thread did | |
 //! |---|---|
 //! | it is stopped, or gone | it hangs |
-//! | it slept between the two looks, and its alarm is long over, and so did all other threads of the cell | it hangs: somebody who should wake it does not |
+//! | it slept between the two looks, and its alarm is over, and so did all other threads of the cell | it is asked whether it is there, which wakes it. Whoever sleeps on after that hangs: it waits for something else |
 //! | it slept, and another thread of the cell did not | nothing is known: it may wait for that one, and that one for a core |
-//! | it had a core for long since it came round, and did not come round again | it hangs |
+//! | it had a core for long since it came round, and once more since the first look, and did not come round again | it hangs |
 //! | it waited for a core, or had one only for a moment | nothing is known: look again, and say nothing meanwhile |
+//!
+//! An alarm alone says nothing: that of a processor which the host of a virtual machine has taken away for some milliseconds is late, and a healthy cell sleeps on
+//! until it comes. A question makes it runnable at once, wherever it sleeps.
+//!
+//! Nor does it say much that a thread had a core for long: while the host has taken its processor away, that time counts as the thread's, and on a busy machine
+//! another thread is next. It comes round as soon as it is its turn again.
 //!
 //! Beside the time, a cell writes for how long its thread has had a core until then: what the kernel says later is more by what it had since.
 //!
@@ -24,12 +30,12 @@ use crate::clock::{monotonic_ns, own_thread_ns};
 
 /// How often a cell comes round at least, with nothing to do. To be woken is most of what a cell at rest takes.
 pub const TICK: Duration = Duration::from_millis(12);
-/// A word so old is looked into. That of a healthy cell that got no core in time may be as well, which costs its watcher two looks.
-const OVERDUE: Duration = Duration::from_millis(13);
-/// Whoever is looked at in its turn has moved since. A word that is older is looked at again as soon as it is overdue.
+/// Whoever is looked at in its turn has moved since. A word that is older is looked into.
 const LATE: Duration = Duration::from_millis(7);
-/// The alarm of one that sleeps for so long is over, though a processor that a host of virtual machines took away for a moment be late with it.
-const OVERSLEPT: Duration = Duration::from_millis(18);
+/// Nothing is said of one that is not so old. That of a healthy cell that got no core in time may be as well, which costs its watcher some looks.
+const OVERDUE: Duration = Duration::from_millis(13);
+/// The alarm of one that sleeps for so long is over; if it has not come, it is late for a reason that is not the cell's, or it wakes nobody.
+const OVERSLEPT: Duration = Duration::from_millis(15);
 /// Between the two looks at the thread at least.
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// No turn of the loop takes so long on a core.
@@ -95,6 +101,8 @@ pub(crate) enum Sight {
     Unclear,
     /// Look again after a moment, and compare with this look.
     Anew,
+    /// Ask it whether it is there, look again after a moment, and compare with this look.
+    Asleep,
     Hangs,
 }
 
@@ -105,14 +113,15 @@ pub(crate) struct Suspicion {
     tick: Tick,
     looked_ns: u64,
     first: Option<Thread>,
+    is_asked: bool,
 }
 
 impl Suspicion {
-    /// Of a cell that shows such a tick, for [`Suspicion::look`] at once and after a moment; `None`: it is not old.
+    /// Of a cell that shows such a tick, for [`Suspicion::look`] at once and after [`Suspicion::next_in`]; `None`: it has moved when it should.
     pub(crate) fn of(process: u32, tick: Tick) -> Option<Self> {
         let now = monotonic_ns();
-        let is_old = now.saturating_sub(tick.at_ns) >= as_ns(OVERDUE);
-        is_old.then(|| Self { process, tick, looked_ns: now, first: Thread::of(process) })
+        let is_late = now.saturating_sub(tick.at_ns) >= as_ns(LATE);
+        is_late.then(|| Self { process, tick, looked_ns: now, first: Thread::of(process), is_asked: false })
     }
 
     /// Looks again; the cell shows such a tick now.
@@ -121,14 +130,27 @@ impl Suspicion {
         if tick.at_ns != self.tick.at_ns {
             return Sight::Moves;
         }
+        if self.lasts() < OVERDUE {
+            return Sight::Unclear;
+        }
         let second = Thread::of(self.process);
         let others_sleep = || all_sleep(self.process);
         let between = Duration::from_nanos(now - self.looked_ns);
         let sight = judge(tick.ran_ns, self.first, second, between, self.lasts() >= OVERSLEPT, others_sleep);
-        if sight == Sight::Anew {
-            (self.first, self.looked_ns) = (second, now);
+        match sight {
+            Sight::Asleep if self.is_asked => return Sight::Hangs,
+            Sight::Asleep | Sight::Anew => {
+                self.is_asked |= sight == Sight::Asleep;
+                (self.first, self.looked_ns) = (second, now);
+            }
+            _ => {}
         }
         sight
+    }
+
+    /// When it is looked at again.
+    pub(crate) fn next_in(&self) -> Duration {
+        OVERDUE.saturating_sub(self.lasts()).max(BETWEEN_LOOKS)
     }
 
     /// For how long the cell has not moved.
@@ -151,12 +173,13 @@ fn judge(
     let ran_since_tick = Duration::from_nanos(second.ran_ns.saturating_sub(ran_ns.min(first.ran_ns)));
     match second.state {
         b'T' | b't' | b'Z' | b'X' => Sight::Hangs,
-        _ if ran_since_tick >= LONGEST => Sight::Hangs,
+        // What it had between the looks may be the rest of a turn that began before, but not so much.
+        _ if ran_since_tick >= LONGEST && ran >= BETWEEN_TICKS => Sight::Hangs,
         _ if between < BETWEEN_LOOKS => Sight::Unclear,
-        // Its alarm would have made it runnable.
+        // Its alarm would have made it runnable, and so would a question.
         b'S' if first.state == b'S' && ran.is_zero() => {
             if has_overslept && others_sleep() {
-                Sight::Hangs
+                Sight::Asleep
             } else {
                 Sight::Unclear
             }
@@ -177,12 +200,6 @@ pub(crate) fn until_tick(now_ns: u64, (place, living): (usize, usize)) -> Durati
     let behind = tick * (living / 2) / living;
     let phase = (living - place as u64 % living) * behind % tick;
     Duration::from_nanos(tick - (now_ns + tick - phase) % tick)
-}
-
-/// Until the word of a cell is overdue; `None`: it has moved when it should.
-pub(crate) fn overdue_in(tick: Tick) -> Option<Duration> {
-    let age = Duration::from_nanos(monotonic_ns().saturating_sub(tick.at_ns));
-    (age >= LATE).then(|| OVERDUE.saturating_sub(age))
 }
 
 /// The first of a cell's ticks that is not earlier, if that is one.
@@ -218,11 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_a_sleeping_and_a_looping_thread_hang() {
+    fn a_stopped_and_a_looping_thread_hang_and_a_sleeping_one_is_asked() {
         let first = thread(b'S', 10);
-        for (second, why) in [(thread(b'T', 10), "stopped"), (thread(b'S', 10), "asleep"), (None, "gone")] {
+        for (second, why) in [(thread(b'T', 10), "stopped"), (None, "gone")] {
             assert_eq!(judge(first, second, LONG), Sight::Hangs, "{why}");
         }
+        assert_eq!(judge(first, thread(b'S', 10), LONG), Sight::Asleep);
         assert_eq!(judge(thread(b'R', 10), thread(b'R', 15), LONG), Sight::Hangs, "it loops");
     }
 
@@ -246,20 +264,30 @@ mod tests {
         assert_eq!(sights, [Sight::Unclear, Sight::Unclear, Sight::Hangs]);
     }
 
+    /// The host had taken a processor away for seven milliseconds, which counted as the cell's; then others were next, and three cells found that it loops.
     #[test]
-    fn one_look_is_enough_for_one_that_has_had_a_core_for_long_since_its_tick() {
-        let look = |ticked_at_ms: u64, state, ran_ms| {
-            let seen = thread(state, ran_ms);
-            super::judge(ticked_at_ms * 1_000_000, seen, seen, Duration::ZERO, false, || false)
+    fn one_that_has_had_a_core_for_long_hangs_if_it_had_it_once_more() {
+        let look = |ticked_at_ms: u64, first, second| {
+            super::judge(ticked_at_ms * 1_000_000, first, second, LONG, false, || false)
         };
-        assert_eq!(look(10, b'R', 15), Sight::Hangs);
-        assert_eq!(look(11, b'R', 15), Sight::Unclear, "a turn, and what goes before its tick");
+        assert_eq!(look(10, thread(b'R', 17), thread(b'R', 17)), Sight::Unclear, "others are next");
+        assert_eq!(look(10, thread(b'R', 17), thread(b'R', 18)), Sight::Hangs);
+        assert_eq!(look(10, thread(b'R', 11), thread(b'R', 15)), Sight::Hangs);
         assert_eq!(
-            look(10, b'S', 15),
+            look(14, thread(b'R', 17), thread(b'R', 18)),
+            Sight::Unclear,
+            "a turn, and what goes before its tick"
+        );
+        assert_eq!(
+            look(10, thread(b'S', 13), thread(b'S', 15)),
             Sight::Hangs,
             "it waits in its loop for something else, again and again"
         );
-        assert_eq!(look(99, b'R', 15), Sight::Unclear, "it cannot have had so much");
+        assert_eq!(
+            look(99, thread(b'R', 15), thread(b'R', 18)),
+            Sight::Unclear,
+            "it cannot have had so much"
+        );
     }
 
     /// A cell's loop waited for a lock, and who had it waited for a core: three others found that it hangs.
@@ -275,6 +303,26 @@ mod tests {
         let (asleep, stopped) = (thread(b'S', 10), thread(b'T', 10));
         assert_eq!(super::judge(UNKNOWN, asleep, asleep, LONG, false, || true), Sight::Unclear);
         assert_eq!(super::judge(UNKNOWN, asleep, stopped, LONG, false, || true), Sight::Hangs);
+    }
+
+    #[test]
+    fn one_that_sleeps_is_asked_before_it_is_said_that_it_hangs() {
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let begins = Instant::now();
+        while state_of(sleeper.id(), &sleeper.id().to_string()) != Some(b'S') {
+            assert!(begins.elapsed() < Duration::from_secs(20), "it never sleeps");
+            std::thread::yield_now();
+        }
+        let mut suspicion = Suspicion::of(sleeper.id(), Tick::UNKNOWN).expect("old");
+        let mut next = || loop {
+            match suspicion.look(Tick::UNKNOWN) {
+                Sight::Unclear | Sight::Anew => std::thread::sleep(BETWEEN_LOOKS),
+                sight => return sight,
+            }
+        };
+        assert_eq!([next(), next()], [Sight::Asleep, Sight::Hangs]);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
     }
 
     #[test]
@@ -299,11 +347,13 @@ mod tests {
 
     #[test]
     fn who_has_not_moved_when_it_should_is_looked_at_when_it_is_overdue() {
+        let own = std::process::id();
         let aged = |age: Duration| Tick { at_ns: monotonic_ns() - as_ns(age), ran_ns: 0 };
-        assert_eq!(overdue_in(aged(Duration::ZERO)), None);
-        let due = overdue_in(aged(LATE)).expect("late");
-        assert!(due > Duration::ZERO && due <= OVERDUE - LATE);
-        assert_eq!(overdue_in(aged(OVERDUE)), Some(Duration::ZERO));
+        assert!(Suspicion::of(own, aged(Duration::ZERO)).is_none());
+        let late = Suspicion::of(own, aged(LATE)).expect("late");
+        assert!(late.next_in() > BETWEEN_LOOKS && late.next_in() <= OVERDUE - LATE);
+        let overdue = Suspicion::of(own, aged(OVERDUE)).expect("overdue");
+        assert_eq!(overdue.next_in(), BETWEEN_LOOKS);
     }
 
     #[test]

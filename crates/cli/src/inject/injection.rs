@@ -286,6 +286,7 @@ fn strike(comb: &Arc<Comb>, plan: &mut Plan, before: &Status, course: &mut Cours
         Kind::Lies => Fault::Lies { count: 1 + dice.below(60), seed: dice.roll() },
         Kind::HungLoops => Fault::Loops,
         Kind::HungSleeps => Fault::Sleeps,
+        Kind::LateAlarm => Fault::LateAlarm,
         Kind::Memory => Fault::Exhausts { bytes: u64::from(16 + dice.below(48)) << 20 },
     };
     course.at_ns = comb.inject(victim, fault)?;
@@ -410,7 +411,7 @@ fn settle(
             // Lest it spoils what comes next.
             comb.kill(&status, cell);
         }
-        let is_quiet = plan.kind.fate() != Fate::MayEnd || since.elapsed() > QUIET;
+        let is_quiet = plan.kind.fate() == Fate::Ends || since.elapsed() > QUIET;
         let silent = silent(&seen, &died, course);
         if unnoticed.is_none() && is_quiet && is_whole(&status) && silent.is_empty() {
             return Ok((status, seen));

@@ -36,6 +36,8 @@ pub(super) enum Kind {
     HungLoops,
     /// A cell's loop waits for what never comes
     HungSleeps,
+    /// A cell's alarm does not come: it sleeps until somebody asks whether it is there
+    LateAlarm,
     /// A cell is stopped and goes on, many times a second
     Slow,
     /// A cell takes all memory that it may have
@@ -77,6 +79,7 @@ impl Kind {
             Self::HungStopped => ("Hung cell", "stopped"),
             Self::HungLoops => ("Hung cell", "loops"),
             Self::HungSleeps => ("Hung cell", "waits for ever"),
+            Self::LateAlarm => ("Other", "alarm that does not come"),
             Self::Slow => ("Other", "slow cell"),
             Self::Memory => ("Other", "memory exhausted"),
             Self::Agent => ("Other", "agent killed and restarted"),
@@ -101,7 +104,7 @@ impl Kind {
             | Self::BadGroup
             | Self::Lies
             | Self::Slow => Fate::MayEnd,
-            Self::Agent => Fate::Lives,
+            Self::Agent | Self::LateAlarm => Fate::Lives,
             // One without a right to store is stopped, and its cell lives: see there.
             _ => Fate::Ends,
         }
