@@ -7,21 +7,40 @@
 #include "finish.h"
 #include "objects.h"
 
+static void sleep_while(struct comb_barrier *barrier, uint32_t sequence, int has_core)
+{
+    int (*spins)(unsigned *) = has_core ? comb_word_spin_long : comb_word_spin;
+    for (unsigned turn = 0; atomic_load(&barrier->sequence) == sequence && spins(&turn);)
+        ;
+    while (atomic_load(&barrier->sequence) == sequence)
+        comb_word_wait(&barrier->sequence, sequence, COMB_FOR_EVER);
+}
+
+/* Counts the calling thread where it is. Whether all that are on this core have arrived: who is missing needs another. */
+static int arrive_on(unsigned core, struct comb_barrier *barrier)
+{
+    unsigned are_here = comb_cores_counted(&barrier->here_since, core);
+    return comb_cores_count(&barrier->arrived_on, core) >= are_here && are_here > 0;
+}
+
 static int wait_by_words(struct comb_barrier *barrier)
 {
+    int counts_cores = barrier->count <= COMB_CORES_THREADS;
+    unsigned core = comb_core_here();
     atomic_fetch_add(&barrier->inside, 1);
     uint32_t sequence = atomic_load(&barrier->sequence);
+    int has_core = counts_cores && arrive_on(core, barrier);
     int is_last = atomic_fetch_add(&barrier->arrived, 1) + 1 == barrier->count;
     if (is_last) {
         atomic_store(&barrier->arrived, 0);
+        atomic_store(&barrier->here_since, atomic_exchange(&barrier->arrived_on, 0));
         atomic_fetch_add(&barrier->sequence, 1);
         comb_word_wake(&barrier->sequence, INT_MAX);
     } else {
-        for (unsigned turn = 0; atomic_load(&barrier->sequence) == sequence && comb_word_spin(&turn);)
-            ;
-        while (atomic_load(&barrier->sequence) == sequence)
-            comb_word_wait(&barrier->sequence, sequence, COMB_FOR_EVER);
+        sleep_while(barrier, sequence, has_core);
     }
+    if (counts_cores)
+        comb_cores_go_on(&barrier->here_since, core, barrier->count);
     atomic_fetch_sub(&barrier->inside, 1); /* our last touch: see comb_lib_pthread_barrier_destroy() */
     return is_last;
 }

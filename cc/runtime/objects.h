@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "runtime.h"
+#include "cores.h"
 #include "words.h"
 
 /* Sleepers is 2: who unlocks must wake. */
@@ -42,6 +43,7 @@ struct comb_barrier {
     comb_word arrived;
     comb_word sequence;
     comb_word inside;
+    comb_cores arrived_on, here_since;
 };
 
 struct comb_semaphore {

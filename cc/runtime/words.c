@@ -10,8 +10,10 @@
 
 #include "runtime.h"
 
-/* A waker that runs comes within this many looks, about a microsecond; one that does not run needs our processor. */
+/* A waker that runs comes within this many looks, a microsecond or three; one that does not run needs our processor. */
 static const unsigned looks_before_sleep = 100;
+/* Where nobody needs that: about 20 microseconds. */
+static const unsigned looks_on_own_processor = 800;
 
 static int flag_of_sharing(void)
 {
@@ -44,12 +46,22 @@ long comb_word_wake(comb_word *word, int how_many)
     return woken < 0 ? 0 : woken;
 }
 
-int comb_word_spin(unsigned *turn)
+static int spin(unsigned *turn, unsigned most)
 {
-    if (++*turn > looks_before_sleep)
+    if (++*turn > most)
         return 0;
     __builtin_ia32_pause();
     return 1;
+}
+
+int comb_word_spin(unsigned *turn)
+{
+    return spin(turn, looks_before_sleep);
+}
+
+int comb_word_spin_long(unsigned *turn)
+{
+    return spin(turn, looks_on_own_processor);
 }
 
 int comb_deadline_check(const struct timespec *at)

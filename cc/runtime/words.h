@@ -22,6 +22,8 @@ long comb_word_wake(comb_word *word, int how_many);
 
 /* Whether another look at the word may be worth it before sleeping. `turn` begins at 0 and is counted here. */
 int comb_word_spin(unsigned *turn);
+/* The same, where nobody waits for our processor: for about as long as it takes to sleep and to be woken. */
+int comb_word_spin_long(unsigned *turn);
 
 /* A deadline that a program gave: 0, or EINVAL if its nanoseconds are none. */
 int comb_deadline_check(const struct timespec *at);

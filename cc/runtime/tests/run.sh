@@ -94,5 +94,10 @@ for way in home:AAAAAAAA round-robin:BCDABCDA fill:2:ABBCCDDA; do
     printf '%s\nstatus 0\n' "$letters" > "$expected"
     compare "threads spread by ${way%:*}" "$COMB" run -n 4 --spread "${way%:*}" -- "$out/spread"
 done
+# Which core they go on on.
+if ! "${CC:-cc}" -D_GNU_SOURCE -O2 "$here/cores.c" "$here/../cores.c" -o "$out/cores" || ! "$out/cores"; then
+    echo "FAILED: cores"
+    failures=$((failures + 1))
+fi
 [ $failures -eq 0 ] && echo "all of runtime/tests is right ($accesses)"
 exit $((failures > 0))

@@ -4,10 +4,11 @@
 //! where nothing is guarded: there the protocol fills and reads blocks, whatever threads may do with them.
 #![expect(unsafe_code, reason = "raw copies to and from memory that others store to")]
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::kernel::{self, Protection};
@@ -137,6 +138,17 @@ impl Frames {
     pub(crate) fn populate(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
         // In the file, not by touching the alias: half the time, for nobody may ever look there.
         kernel::allocate(self.file(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes as u64)
+    }
+
+    /// The first run of frames that there are, from `offset` on and before `end`.
+    pub(crate) fn filled_from(&self, offset: u64, end: u64) -> Option<Range<u64>> {
+        if offset >= end {
+            return None;
+        }
+        // Who shares the file may move where it stands as well: nobody minds.
+        let start = rustix::fs::seek(&self.file, SeekFrom::Data(offset)).ok()?.min(end);
+        let stop = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).ok()?.min(end);
+        (start < stop).then_some(start..stop)
     }
 
     /// Whether a page is in memory, and not in swap. An older kernel takes for memory what it has not forgotten since that was written to swap.

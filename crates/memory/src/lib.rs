@@ -14,7 +14,8 @@
 //! | [`orphans`] | and when the home is gone? |
 //! | [`paging`] | how is memory given back for a while? |
 //! | [`fault`] | what stopped a thread, and what becomes of it? |
-//! | [`present`] | what has another process filled already? |
+//! | `present` | what has another process filled already? |
+//! | [`large`] | what need not be filled page by page? |
 //! | [`threads`] | whose own code looks before it loads and stores, and how is it stopped? |
 //! | [`software`] | how does other code do the same? |
 //! | [`syscalls`] | how do system calls work on memory that stops them? |
@@ -33,6 +34,7 @@ pub mod guests;
 pub mod images;
 mod imported;
 mod kernel;
+pub mod large;
 pub mod layout;
 pub mod lent;
 mod mapping;
@@ -40,7 +42,7 @@ pub mod mechanism;
 pub mod memory;
 pub mod orphans;
 pub mod paging;
-pub mod present;
+mod present;
 mod protections;
 pub mod published;
 pub mod software;

@@ -145,7 +145,7 @@ pub struct Memory {
     _heap: Arc<Heap>,
     control: Control,
     mechanism: Arc<dyn AccessControl>,
-    frames: Frames,
+    pub(crate) frames: Frames,
     states: Arc<StateTable>,
     repairs: Repairs,
 }
@@ -192,7 +192,8 @@ impl Memory {
 
     /// Maps an allocation with no control at all: who shares the frames shares the memory, at the kernel's own speed.
     pub fn map(&self, layout: &Layout) -> Result<(), MemoryError> {
-        self.place(layout, Protection::LoadsAndStores)
+        let may_be_large = layout.frame_bytes() >= crate::large::LEAST_BYTES;
+        self.place(layout, Protection::LoadsAndStores, may_be_large)
     }
 
     /// Maps an allocation whose blocks all begin with one right: read-write at their home, invalid elsewhere.
@@ -200,7 +201,7 @@ impl Memory {
         if layout.grain().is_checked() && !threads::prepare() {
             return Err(MemoryError::NoFence);
         }
-        self.place(layout, Protection::Nothing)?;
+        self.place(layout, Protection::Nothing, false)?;
         self.states.begin(layout.offset(), initial);
         let (address, bytes) = span(layout);
         // Who comes to a checked page first is stopped, whatever its right: then its states are made true.
@@ -421,7 +422,7 @@ impl Memory {
     }
 
     /// Maps the frames of an allocation to its addresses, in each view.
-    fn place(&self, layout: &Layout, protection: Protection) -> Result<(), MemoryError> {
+    fn place(&self, layout: &Layout, protection: Protection, may_be_large: bool) -> Result<(), MemoryError> {
         if !self.frames.reach(layout.offset(), layout.span().max(layout.frame_bytes())) {
             return Err(MemoryError::BeyondFrames);
         }
@@ -443,8 +444,10 @@ impl Memory {
             let _ = give_up(layout);
             return Err(MemoryError::from_mapping("map shared memory", source));
         }
-        for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
-            // SAFETY: as above. Rights are a page's; a kernel that knows no larger ones refuses the second.
+        // Rights are a page's; a kernel that knows no larger ones refuses the second.
+        let of_pages = (!may_be_large).then_some(libc::MADV_NOHUGEPAGE);
+        for advice in [libc::MADV_DONTDUMP].into_iter().chain(of_pages) {
+            // SAFETY: as above.
             let _ = unsafe { kernel::advise(start, span, advice) };
         }
         Ok(())

@@ -7,31 +7,27 @@
 use std::ops::Range;
 
 use crate::kernel;
-use crate::space::{HEAP, PAGE_BYTES};
+use crate::memory::Memory;
+use crate::space::{HEAP, PAGE_BYTES, index};
 
-/// Puts what has a frame into this process's page table; makes no frame. Whole pages of the heap; nothing happens where none is mapped.
-/// How many of the pages have one.
-pub fn map_present(addresses: Range<usize>) -> usize {
-    let first = addresses.start.max(HEAP.start).next_multiple_of(PAGE_BYTES);
-    let end = addresses.end.min(HEAP.end) / PAGE_BYTES * PAGE_BYTES;
-    if first >= end {
-        return 0;
-    }
-    let mut has_frame = vec![0_u8; (end - first) / PAGE_BYTES];
-    // SAFETY: a byte for each page.
-    if unsafe { kernel::resident(first, end - first, &mut has_frame) }.is_err() {
-        return 0;
-    }
-    let mut page = 0;
-    for run in has_frame.chunk_by(|one, next| one & 1 == next & 1) {
-        if run[0] & 1 != 0 {
+impl Memory {
+    /// Puts what has a frame into this process's page table; makes no frame. Whole pages of allocations that are mapped by [`Memory::map`]; nothing happens
+    /// where none is. For how many bytes there are frames.
+    pub fn map_present(&self, addresses: Range<usize>) -> usize {
+        let first = addresses.start.max(HEAP.start).next_multiple_of(PAGE_BYTES);
+        let end = addresses.end.min(HEAP.end) / PAGE_BYTES * PAGE_BYTES;
+        if first >= end {
+            return 0;
+        }
+        let (mut at, end, mut present) = ((first - HEAP.start) as u64, (end - HEAP.start) as u64, 0);
+        while let Some(run) = self.frames.filled_from(at, end) {
+            let bytes = index(run.end - run.start);
             // Kernels before 5.14 do not know it: then each page comes by its fault.
             // SAFETY: it changes nothing but what the next access to these pages costs.
-            let _ = unsafe {
-                kernel::advise(first + page * PAGE_BYTES, run.len() * PAGE_BYTES, libc::MADV_POPULATE_READ)
-            };
+            let _ = unsafe { kernel::advise(HEAP.start + index(run.start), bytes, libc::MADV_POPULATE_READ) };
+            present += bytes;
+            at = run.end;
         }
-        page += run.len();
+        present
     }
-    has_frame.iter().filter(|&&byte| byte & 1 != 0).count()
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use comb_memory::Access::Invalid;
-use comb_memory::{Control, Grain, Layout, Memory, MemoryError, MemoryOptions, pointer};
+use comb_memory::{Control, Grain, Layout, Memory, MemoryError, MemoryOptions, large, pointer};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Kind;
@@ -38,6 +38,38 @@ pub(crate) fn forked(kind: Kind) {
     assert_eq!((world.load(3), world.stops()), (1, vec![]));
     world.set(3..4, Invalid);
     assert_eq!((world.load(3), world.stops()), (1, vec![(3, false)]));
+}
+
+/// Frames that were filled as large ones are as all others: zero, and seen by who maps them.
+#[test]
+fn much_memory_has_large_frames_that_are_like_others() {
+    passes("sharing::much_memory_has_large_frames_that_are_like_others", || {
+        let memory = Memory::reserve(MemoryOptions::default()).unwrap();
+        // It begins and ends between large frames.
+        let (offset, bytes) = (1 << 20, large::LEAST_BYTES + (2 << 20));
+        let layout = Layout::new(offset, bytes, 4096, Grain::Pages).unwrap();
+        memory.map(&layout).unwrap();
+        let addresses = layout.start()..layout.start() + usize::try_from(bytes).unwrap();
+        let filled = large::fill(addresses.clone());
+        // A kernel that makes none says so.
+        assert!(filled == 0 || filled == usize::try_from(large::LEAST_BYTES).unwrap(), "{filled} bytes");
+        let taken = || rustix::fs::fstat(memory.frames()).unwrap().st_blocks.cast_unsigned() * 512;
+        assert!(taken() >= filled as u64);
+        for address in addresses.step_by(4096) {
+            let word = pointer(address as u64);
+            // SAFETY: mapped just now, and nobody else's.
+            unsafe {
+                assert_eq!(word.read_volatile(), 0);
+                word.write_volatile(1);
+            }
+        }
+        assert_eq!(taken(), bytes, "each page has one frame");
+        let mut seen = [0];
+        assert_eq!(rustix::io::pread(memory.frames(), &mut seen, offset + (9 << 20)).unwrap(), 1);
+        assert_eq!(seen, [1]);
+        memory.unmap(&layout, true).unwrap();
+        assert_eq!(taken(), 0, "and gives it back");
+    });
 }
 
 /// Which descriptor the second process takes the frames from.

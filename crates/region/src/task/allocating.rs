@@ -92,6 +92,7 @@ impl Task {
             return Err(refused);
         }
         self.count_as_used(&allocation);
+        self.take_large_frames(&allocation);
         Ok(pointer(allocation.offset))
     }
 
