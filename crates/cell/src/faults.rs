@@ -82,7 +82,7 @@ pub enum Fault {
     Loops,
     /// Its loop waits for what never comes.
     Sleeps,
-    /// Nothing is wrong with it, but for [`ALARMS_ARE_LATE`] no alarm of its comes: as where the host of a virtual machine takes the processor away that it
+    /// Nothing is wrong with it, but for a tenth of a second no alarm of its comes: as where the host of a virtual machine takes the processor away that it
     /// sleeps on.
     LateAlarm,
     /// It takes all memory that it can get.
