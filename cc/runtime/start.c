@@ -74,8 +74,8 @@ static const char *variable(char **environment, const char *name)
 static const struct comb_program *open_library(const char *path)
 {
     if (!path)
-        comb_die("this process was started as part of a task by a comb that is older than this program: "
-                 "COMB_LIBRARY is not set");
+        comb_die("COMB_LIBRARY is not set: the comb that started this task has no libcomb.so beside it or in ../lib, or "
+                 "is older than this program");
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         comb_die("%s", dlerror());

@@ -151,7 +151,7 @@ fn cgroups() -> Finding {
         Finding::new(
             "cgroups",
             State::Missing,
-            format!("{why}; instead: cells are killed one process at a time"),
+            format!("{why}; instead: cells are killed one process group at a time, and who has left its group stays"),
         )
         .advise(
             "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
