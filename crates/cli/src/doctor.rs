@@ -70,7 +70,7 @@ impl Finding {
 impl Doctor {
     pub(crate) fn run(self) -> Outcome {
         let mut findings = vec![kernel(), cores()];
-        findings.extend(Mechanism::ALL.map(mechanism));
+        findings.extend(Mechanism::ALL.into_iter().filter(|&one| one != Mechanism::Cgroups).map(mechanism));
         findings.extend([cgroups(), namespaces(), descriptors(), locked_memory()]);
         let bad = findings.iter().any(|finding| finding.state == State::Bad);
         if self.json {
@@ -148,16 +148,15 @@ fn is_available(mechanism: Mechanism) -> bool {
 
 fn cgroups() -> Finding {
     let without = |why: String| {
-        Finding::new(
-            "cgroups",
-            State::Missing,
-            format!("{why}; instead: cells are killed one process group at a time, and who has left its group stays"),
-        )
-        .advise(
-            "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
+        Finding::new("cgroups", State::Missing, format!("{why}; instead: {}", Mechanism::Cgroups.fallback()))
+            .advise(
+                "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
                  (systemd-run --user --scope -p Delegate=yes comb up)",
-        )
+            )
     };
+    if Mechanism::Cgroups.is_switched_off() {
+        return mechanism(Mechanism::Cgroups);
+    }
     let Some(own) = cgroup::own() else { return without("cgroup v2 is not mounted".into()) };
     // What counts is whether it works, and permissions alone do not tell.
     match Cgroup::create(&own, &format!("comb-doctor-{}", std::process::id())) {

@@ -225,6 +225,34 @@ fn a_cell_ends_as_a_whole_and_no_other_with_it() {
     assert_eq!(comb.ok(&["task", "ls"]).lines().count(), 4);
 }
 
+/// A program began another one in a session of its own: without cgroups that outlived its cell, and `comb down`.
+#[test]
+fn what_a_task_leaves_behind_belongs_to_its_cell_with_cgroups_and_without() {
+    for without in ["", "cgroups"] {
+        let mut comb = Comb::new(&format!("left-{without}"));
+        comb.variables.push(("COMB_WITHOUT", without.into()));
+        comb.ok(&["up", "--cells", "2"]);
+        let begin = |cell: &str| {
+            let number = comb.scratch.join(cell);
+            let script = r#"setsid -f sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $0 > /dev/null 2>&1 < /dev/null
+                while [ ! -e $0 ]; do sleep 0.01; done"#;
+            let number = number.to_str().unwrap();
+            comb.ok(&["run", "-n", "1", "--cells", cell, "--", "sh", "-c", script, number]);
+            std::fs::read_to_string(number).unwrap().trim().parse::<u32>().unwrap()
+        };
+        let lives = |pid: u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+        };
+        let (of_1, of_2) = (begin("1"), begin("2"));
+        assert!(lives(of_1) && lives(of_2), "what a task leaves lives on in its cell");
+        comb.ok(&["cell", "kill", "1"]);
+        comb.wait_for("its end with its cell", || (!lives(of_1)).then_some(()));
+        assert!(lives(of_2), "without {without:?}: it is in another cell");
+        comb.ok(&["down"]);
+        comb.wait_for("its end", || (!lives(of_2)).then_some(()));
+    }
+}
+
 /// A cell that is stopped, or whose loop does not come round, has failed as one that is gone.
 #[test]
 fn a_cell_that_hangs_is_found_and_ended_by_the_others() {
@@ -294,7 +322,19 @@ fn whenever_the_second_of_two_fails_both_are_there_again() {
 /// cell that has it, and nothing else is. (Hive §5.3)
 #[test]
 fn children_of_regions_find_their_pages_in_other_cells() {
-    let comb = Comb::up("fork", 4);
+    find_their_pages(&Comb::up("fork", 4));
+}
+
+/// What was lost with another cell was zeros to who had copies.
+#[test]
+fn they_find_them_where_processes_have_copies() {
+    let mut comb = Comb::new("fork-copies");
+    comb.variables.push(("COMB_WITHOUT", "userfaultfd".into()));
+    comb.ok(&["up", "--cells", "4"]);
+    find_their_pages(&comb);
+}
+
+fn find_their_pages(comb: &Comb) {
     comb.ok(&["region", "create", "parent", "--size", "1M", "--cell", "1"]);
     let mut one = comb.servant(3, "parent");
     assert_eq!(one.does("attach"), "done");

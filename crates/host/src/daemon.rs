@@ -17,6 +17,7 @@ use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
 use comb_net::agent::{Limits, SameUser, Server};
+use comb_types::mechanism::Mechanism;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -30,7 +31,7 @@ use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
-use crate::{DirectoryError, RuntimeDirectory, process, remains, signals};
+use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals};
 
 mod ending;
 mod failures;
@@ -345,7 +346,7 @@ impl Daemon {
         self.cgroup = match common_cgroup() {
             Ok(cgroup) => Some(cgroup),
             Err(error) => {
-                say(format_args!("no cgroups ({error}): cells are killed one process at a time"));
+                say(format_args!("no cgroups ({error}): {}", Mechanism::Cgroups.fallback()));
                 None
             }
         };
@@ -823,6 +824,9 @@ impl Daemon {
         self.cells[index].take_back();
         // Nobody waits for that here.
         drop(self.keeping.cell_ended(number));
+        if self.cgroup.is_none() {
+            marks::kill_all_in(&self.directory, number);
+        }
         if let Some(connection) = connection {
             self.cell_connections.remove(&connection);
         }
@@ -874,6 +878,9 @@ fn may_command(socket: &OwnedFd) -> Result<(), String> {
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
 fn common_cgroup() -> std::io::Result<Cgroup> {
+    if Mechanism::Cgroups.is_switched_off() {
+        return Err(std::io::Error::other("switched off"));
+    }
     let own = cgroup::own().ok_or_else(|| std::io::Error::other("cgroup v2 is not mounted"))?;
     let us =
         ProcessName::of(std::process::id()).ok_or_else(|| std::io::Error::other("/proc is not mounted"))?;

@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod control;
 pub mod daemon;
 pub mod keeping;
+mod marks;
 pub mod observations;
 pub mod process;
 pub mod remains;

@@ -7,7 +7,7 @@ use rustix::fs::FlockOperation;
 
 use crate::cgroup::Cgroup;
 use crate::state::{self, State};
-use crate::{DirectoryError, RuntimeDirectory, process};
+use crate::{DirectoryError, RuntimeDirectory, marks, process};
 
 /// Killed processes are gone within milliseconds, unless the machine is very busy.
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -77,6 +77,8 @@ pub fn clear(directory: &RuntimeDirectory) -> Result<Cleared, DirectoryError> {
         }
         if let Some(cgroup) = &state.cgroup {
             remove_cgroups(&Cgroup::at(cgroup.clone()));
+        } else {
+            marks::kill_all(directory);
         }
     }
     let directory_removed = directory.remove()?;

@@ -11,7 +11,11 @@ pub fn is_available(mechanism: Mechanism) -> Option<bool> {
         Mechanism::UserfaultfdContinueWp => {
             Userfaultfd::open().is_ok_and(|opened| opened.continues_protected())
         }
-        Mechanism::Membarrier | Mechanism::AfXdp | Mechanism::SocketPidfd | Mechanism::Landlock => {
+        Mechanism::Membarrier
+        | Mechanism::AfXdp
+        | Mechanism::SocketPidfd
+        | Mechanism::Landlock
+        | Mechanism::Cgroups => {
             return None;
         }
     };

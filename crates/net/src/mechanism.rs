@@ -22,7 +22,10 @@ fn kernel_has(mechanism: Mechanism) -> bool {
                 .is_ok()
         }
         Mechanism::SocketPidfd => crate::agent::credentials::kernel_has_socket_pidfd(),
-        Mechanism::Userfaultfd | Mechanism::UserfaultfdContinueWp | Mechanism::Landlock => false,
+        Mechanism::Userfaultfd
+        | Mechanism::UserfaultfdContinueWp
+        | Mechanism::Landlock
+        | Mechanism::Cgroups => false,
     }
 }
 

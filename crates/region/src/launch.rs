@@ -54,7 +54,7 @@ use comb_net::agent::server::StartError;
 pub use self::{
     binding::{BadCores, Binding},
     confined::can_confine,
-    crew::Stream,
+    crew::{InCell, Stream},
     hosts::{BadHost, Host},
     library::LIBRARY_VARIABLE,
     part::serve_part,
@@ -93,7 +93,7 @@ pub struct Launch {
     limit: Option<Duration>,
     reports: bool,
     hosts: Vec<Host>,
-    cgroups: Vec<Option<PathBuf>>,
+    cells: Vec<InCell>,
     is_confined: bool,
     shell: String,
     comb: Option<PathBuf>,
@@ -209,7 +209,7 @@ impl Launch {
             limit: None,
             reports: false,
             hosts: Vec::new(),
-            cgroups: Vec::new(),
+            cells: Vec::new(),
             is_confined: false,
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
@@ -322,10 +322,10 @@ impl Launch {
         self
     }
 
-    /// Puts components into cells of this host, by rank: each is born in such a cgroup.
+    /// Puts components into cells of this host, by rank.
     #[must_use]
-    pub fn cgroups(mut self, cgroups: impl IntoIterator<Item = Option<PathBuf>>) -> Self {
-        self.cgroups = cgroups.into_iter().collect();
+    pub fn in_cells(mut self, cells: impl IntoIterator<Item = InCell>) -> Self {
+        self.cells = cells.into_iter().collect();
         self
     }
 
@@ -388,7 +388,7 @@ impl Launch {
             input: if forwards { InputOfFirst::Ordered } else { InputOfFirst::Nothing },
             first: share.first,
             count: share.count,
-            cgroups: Vec::new(),
+            cells: Vec::new(),
             is_confined: false,
             ..plan.clone()
         };
@@ -448,7 +448,7 @@ impl Launch {
             reports: self.reports,
             captures: self.output != Output::Inherited,
             input: if self.has_input { InputOfFirst::Inherited } else { InputOfFirst::Nothing },
-            cgroups: self.cgroups.clone(),
+            cells: self.cells.clone(),
             is_confined: self.is_confined,
             first: 0,
             count,

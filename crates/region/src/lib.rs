@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod array;
+pub mod belonging;
 mod bundles;
 mod calls;
 mod checked_costs;

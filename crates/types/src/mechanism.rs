@@ -22,17 +22,20 @@ pub enum Mechanism {
     UserfaultfdContinueWp,
     /// Tasks in cells that can signal and debug nobody but themselves. Without: whoever their user may.
     Landlock,
+    /// A cgroup for each cell, which is killed as a whole. Without: by the mark that its processes have in their environment.
+    Cgroups,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Membarrier,
         Self::AfXdp,
         Self::SocketPidfd,
         Self::Userfaultfd,
         Self::UserfaultfdContinueWp,
         Self::Landlock,
+        Self::Cgroups,
     ];
 
     /// Its name in `COMB_WITHOUT` and in `comb doctor`.
@@ -44,6 +47,7 @@ impl Mechanism {
             Self::Userfaultfd => "userfaultfd",
             Self::UserfaultfdContinueWp => "userfaultfd_continue_wp",
             Self::Landlock => "landlock",
+            Self::Cgroups => "cgroups",
         }
     }
 
@@ -55,6 +59,7 @@ impl Mechanism {
             Self::SocketPidfd => "pidfd_open by process number, credentials read again afterwards",
             Self::Userfaultfd => "mprotect, with fewer pages of mixed rights (vm.max_map_count)",
             Self::UserfaultfdContinueWp => "no userfaultfd, mprotect",
+            Self::Cgroups => "a cell's processes are found by COMB_CELL in their environment",
             Self::Landlock => "what runs in a cell may signal and debug what its user may",
         }
     }

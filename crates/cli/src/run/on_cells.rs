@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use comb_host::RuntimeDirectory;
 use comb_host::control::ControlError;
 use comb_host::tasks::{Places, TaskOrder, Wanted};
-use comb_region::launch::{Control, How, Launch, Outcome as Ended, Running};
+use comb_region::belonging;
+use comb_region::launch::{Control, How, InCell, Launch, Outcome as Ended, Running};
 
 /// How soon an order, or a component's beginning, is seen.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -29,6 +30,7 @@ struct Over {
 
 /// Places in cells, and a thread that keeps in touch with the agent.
 pub(super) struct OnCells {
+    directory: RuntimeDirectory,
     /// Until the thread has them.
     places: Option<Places>,
     /// The cells of the components, by rank.
@@ -54,6 +56,7 @@ impl OnCells {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let (loses, lost) = mpsc::channel();
         Ok(Self {
+            directory: directory.clone(),
             cells: places.seats().iter().map(|seat| seat.cell).collect(),
             places: Some(places),
             lost,
@@ -66,7 +69,10 @@ impl OnCells {
     /// What is launched belongs to the cells.
     pub(super) fn put(&self, launch: Launch) -> Launch {
         let seats = self.places.as_ref().map_or(&[][..], Places::seats);
-        launch.cgroups(seats.iter().map(|seat| seat.cgroup.clone()))
+        launch.in_cells(seats.iter().map(|seat| InCell {
+            cgroup: seat.cgroup.clone(),
+            mark: belonging::mark(self.directory.path(), seat.cell),
+        }))
     }
 
     /// It runs: what the agent has to say of it is heard from now on.

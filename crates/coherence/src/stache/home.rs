@@ -309,6 +309,14 @@ impl Stache {
         }
     }
 
+    /// What this cell, its home, was to have of a block is nowhere: whoever asks for it is told. Where somebody else has it, or is asked for it, nothing changes.
+    pub fn lose(&mut self, tempest: &mut dyn Tempest, block: Block, loss: Loss) {
+        if self.directory.holding(block) == Holding::Home && !self.transactions.contains_key(&block) {
+            self.directory.set(block, Holding::Lost);
+            tempest.lose(block, loss);
+        }
+    }
+
     /// A cell that may hold blocks is dead, or one that was asked, or one that asks.
     pub(super) fn holder_died(&mut self, tempest: &mut dyn Tempest, dead: CellId) {
         self.directory.forget(dead, |block| tempest.lose(block, Loss::Holder(dead)));

@@ -314,6 +314,19 @@ fn a_block_that_is_lost_is_lost_to_all() {
     assert_eq!(home.machine.lost[0], Some(Loss::Nowhere));
 }
 
+/// The home of a copy-on-write child has not got what its parent had, and that is dead.
+#[test]
+fn what_a_home_cannot_have_is_lost_to_who_asks_and_what_somebody_has_is_not() {
+    let (mut home, loss) = (Scene::new(), Loss::Home(CellId(9)));
+    home.take(1, Kind::Write, 0, 0, &[]);
+    home.protocol.lose(&mut home.machine, Block(0), loss);
+    assert_eq!(home.machine.lost[0], None, "it is with another cell");
+    let mut home = Scene::new();
+    home.protocol.lose(&mut home.machine, Block(0), loss);
+    assert_eq!(home.machine.lost[0], Some(loss));
+    assert_eq!(home.take(2, Kind::Read, 0, 0, &[]), [(2, Kind::Lost)]);
+}
+
 /// The directory names more cells than have a block when there are too many sets to tell apart.
 #[test]
 fn of_several_that_may_have_a_block_one_has_it_whoever_dies() {

@@ -55,6 +55,8 @@ impl Daemon {
         let ending = self.ending.take().unwrap_or_default();
         if let Some(cgroup) = &self.cgroup {
             remains::remove_cgroups(cgroup);
+        } else {
+            marks::kill_all(&self.directory);
         }
         let commands = std::mem::take(&mut self.commands);
         let Self { directory, server, .. } = self;

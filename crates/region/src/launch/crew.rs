@@ -24,6 +24,7 @@ use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
 use super::spawn::Flow;
 use super::{LaunchError, frames, program, reports};
+use crate::belonging::CELL_VARIABLE;
 use crate::task::{Component, Description, Share, TASK_VARIABLE};
 
 /// Taken from a component's output at once, and given to its input.
@@ -48,8 +49,8 @@ pub(super) struct Plan {
     /// Whether what components write comes as events, or goes where the launcher's goes.
     pub(super) captures: bool,
     pub(super) input: InputOfFirst,
-    /// Cgroups that components are born in to belong to cells, from the first of this host on; none for those that belong to no cell.
-    pub(super) cgroups: Vec<Option<PathBuf>>,
+    /// The cells that components belong to, from the first of this host on; none, if to no cells.
+    pub(super) cells: Vec<InCell>,
     /// Whether components may signal and debug nobody but each other.
     pub(super) is_confined: bool,
     /// This host's ranks: the first, and how many.
@@ -57,6 +58,15 @@ pub(super) struct Plan {
     pub(super) count: u32,
     /// What all components are told, but for what differs.
     pub(super) description: Description,
+}
+
+/// How a component belongs to a cell of this host, with whatever it starts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InCell {
+    /// The cgroup that it is born in, where there are cgroups.
+    pub cgroup: Option<PathBuf>,
+    /// Its mark, see [`crate::belonging`].
+    pub mark: OsString,
 }
 
 /// What component 0 reads, if it is here. All others read nothing.
@@ -195,6 +205,10 @@ impl Crew {
         Ok(Watched { orders: Some(sender), wake, thread: Some(thread) })
     }
 
+    fn cell(&self, rank: u32) -> Option<&InCell> {
+        self.plan.cells.get((rank - self.plan.first) as usize)
+    }
+
     fn command(&self, rank: u32, report: Option<&OwnedFd>) -> Result<Command, String> {
         let description = Description {
             rank,
@@ -208,6 +222,9 @@ impl Crew {
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().map(|(name, value)| (name, value)));
         command.env(TASK_VARIABLE, description);
+        if let Some(cell) = self.cell(rank) {
+            command.env(CELL_VARIABLE, &cell.mark);
+        }
         if !self.plan.environment.iter().any(|(name, _)| name == LIBRARY_VARIABLE)
             && std::env::var_os(LIBRARY_VARIABLE).is_none()
             && let Some(library) = library::find()
@@ -224,7 +241,7 @@ impl Crew {
         let report = self.plan.reports.then(reports::make).transpose();
         let report = report.map_err(|error| format!("cannot make a file for its report (memfd): {error}"))?;
         let core = self.cores.as_ref().map(|cores| cores[(rank - self.plan.first) as usize % cores.len()]);
-        let cgroup = self.plan.cgroups.get((rank - self.plan.first) as usize).and_then(Option::as_ref);
+        let cgroup = self.cell(rank).and_then(|cell| cell.cgroup.as_ref());
         let cgroup = cgroup.map(|path| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty())

@@ -25,10 +25,10 @@ use super::ENDPOINT;
 use super::keeper::{self, Keeper};
 use super::register::{Register, RegisterError};
 use super::shown::{RegionsShown, Showing};
+use crate::belonging;
 use crate::peers::Peers;
 use crate::spinning::{Learned, preemptions};
 
-mod belonging;
 mod body;
 mod discarding;
 mod doorkeeper;
@@ -301,7 +301,7 @@ impl Office {
 
     /// The cell that a process runs in.
     fn cell_of(&self, process: u32) -> Option<u32> {
-        belonging::cell_of(process)
+        belonging::cell_of(process, self.runtime())
     }
 
     /// Whoever keeps second references has this one from now on.

@@ -153,7 +153,11 @@ impl Shared {
         if message.block.0 < self.body.layout.blocks() {
             self.body.get_from_ancestors(message.block.0);
         }
+        let loss = self.body.lost.get(&message.block.0).copied();
         let mut at = At::new(&mut self.body, peers);
+        if let Some(loss) = loss {
+            self.protocol.lose(&mut at, message.block, loss);
+        }
         let heard = self.protocol.on_message(&mut at, CellId(number), message);
         drop(at);
         self.settle(peers);
