@@ -333,6 +333,7 @@ impl Daemon {
             Some(previous) => daemon.take_over(&previous).map_err(&cannot)?,
             None => daemon.begin(options.cells),
         }
+        daemon.keeping.serve().map_err(system("cannot keep second references"))?;
         Ok(daemon)
     }
 
@@ -369,7 +370,8 @@ impl Daemon {
             let cell = Cell::restore(state, self.cgroup_of(state.cell).ok().flatten());
             if let Some(running) = &cell.running {
                 self.watch(&running.process, Source::Process(cell.number))?;
-                self.keeping.cell_begins(cell.number, cell.incarnation, running.name.pid);
+                let known = || Ok((running.name.pid, ()));
+                self.keeping.cell_begins((cell.number, cell.incarnation), known).expect("known already");
             }
             self.cells.push(cell);
         }
@@ -392,7 +394,11 @@ impl Daemon {
             .cgroup_of(number)
             .and_then(|cgroup| {
                 let (memory, faults) = (self.memory_bytes, self.observations.is_some());
-                Running::spawn(&self.directory, (number, incarnation), cgroup, beginning, memory, faults)
+                let life = (number, incarnation);
+                self.keeping.cell_begins(life, || {
+                    let running = Running::spawn(&self.directory, life, cgroup, beginning, memory, faults)?;
+                    Ok((running.name.pid, running))
+                })
             })
             .and_then(|running| {
                 let watched = self.watch(&running.process, Source::Process(number));
@@ -401,7 +407,6 @@ impl Daemon {
             });
         match spawned {
             Ok(running) => {
-                self.keeping.cell_begins(number, incarnation, running.name.pid);
                 self.cells[index].begin(running, beginning);
             }
             Err(error) => {

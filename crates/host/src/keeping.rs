@@ -28,6 +28,8 @@ const MOST_CONNECTIONS: usize = 2 * crate::MOST_CELLS as usize;
 #[derive(Debug)]
 pub struct Keeping {
     shared: Arc<Shared>,
+    /// Until it is listened to.
+    listener: Option<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
@@ -40,22 +42,34 @@ struct Shared {
 }
 
 impl Keeping {
-    /// Listens in a runtime directory whose agent this process is.
+    /// In a runtime directory whose agent this process is. Whoever comes waits for [`Keeping::serve`].
     pub fn begin(runtime: &Path) -> std::io::Result<Self> {
         let path = keeper::socket(runtime);
         // We hold the lock: whoever listened here is dead.
         let _ = std::fs::remove_file(&path);
         let listener = Listener::bind(&path)?;
-        let shared = Arc::new(Shared::default());
-        let keeping = Self { shared: Arc::clone(&shared) };
-        let listen = move || shared.listen(&listener);
-        std::thread::Builder::new().name("comb-keeper".to_owned()).spawn(listen)?;
-        Ok(keeping)
+        Ok(Self { shared: Arc::default(), listener: Some(listener) })
     }
 
-    /// A process is a life of a cell from now on: it may hand references over.
-    pub fn cell_begins(&self, cell: u32, incarnation: u64, process: u32) {
-        locked(&self.shared.cells).insert(cell, (incarnation, process));
+    /// All cells are known that were there before this agent: they may hand references over.
+    pub fn serve(&mut self) -> std::io::Result<()> {
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let listen = move || shared.listen(&listener);
+        std::thread::Builder::new().name("comb-keeper".to_owned()).spawn(listen).map(drop)
+    }
+
+    /// The process that `start` starts is a life of a cell from now on. It may hand references over at once, and so nobody is asked which process is which
+    /// cell until that is known.
+    pub fn cell_begins<T>(
+        &self,
+        (cell, incarnation): (u32, u64),
+        start: impl FnOnce() -> std::io::Result<(u32, T)>,
+    ) -> std::io::Result<T> {
+        let mut cells = locked(&self.shared.cells);
+        let (process, started) = start()?;
+        cells.insert(cell, (incarnation, process));
+        Ok(started)
     }
 
     /// A cell has ended: its process is gone. When the thread has ended that this starts, nobody can load or store anything that was homed there. Without
@@ -136,9 +150,10 @@ mod tests {
     fn a_cell_hands_over_what_is_its_own_and_its_end_empties_it() {
         let directory = std::env::temp_dir().join(format!("comb-keeping-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let keeping = Keeping::begin(&directory).unwrap();
+        let mut keeping = Keeping::begin(&directory).unwrap();
         let process = std::process::id();
-        keeping.cell_begins(3, 7, process);
+        keeping.cell_begins((3, 7), || Ok((process, ()))).unwrap();
+        keeping.serve().unwrap();
         let mut frames = Exports::create(1 << 20).unwrap();
         frames.copy_in(5, &[1]);
         let reference = Reference::Frames { region: 1 << 40 };
@@ -155,6 +170,42 @@ mod tests {
         assert_eq!(keeping.count(), (1, 0));
         keeping.cell_ended(3).unwrap().join().unwrap();
         assert_eq!((frames.resident_bytes(), keeping.count()), (0, (0, 0)), "nobody has imported them");
+        drop(keeping);
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+
+    /// A cell was there before the agent had written down that it is: it was refused, and what it had inherited from its life before was lost.
+    #[test]
+    fn who_comes_before_it_is_known_which_cell_it_is_waits() {
+        let directory = std::env::temp_dir().join(format!("comb-keeping-early-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut keeping = Keeping::begin(&directory).unwrap();
+        keeping.serve().unwrap();
+        let frames = Exports::create(1 << 20).unwrap();
+        let keeper = RemoteKeeper::new(&directory, 3, 7);
+        let is_known = AtomicBool::new(false);
+        let begun = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| {
+                begun.wait();
+                let kept = keeper.keep(Reference::Frames { region: 1 << 40 }, &[frames.file()]);
+                kept.map(|()| is_known.load(Ordering::Acquire))
+            });
+            let start = || {
+                begun.wait();
+                // It has come, and would have been refused by now.
+                let came = Instant::now();
+                while keeping.shared.connections.load(Ordering::Relaxed) == 0 {
+                    assert!(came.elapsed() < Duration::from_secs(20), "it never comes");
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                is_known.store(true, Ordering::Release);
+                Ok((std::process::id(), ()))
+            };
+            keeping.cell_begins((3, 7), start).unwrap();
+            assert!(early.join().unwrap().unwrap(), "it was answered when it was known");
+        });
         drop(keeping);
         let _ = std::fs::remove_dir_all(&directory);
     }
