@@ -77,6 +77,18 @@ fn a_small_campaign_is_contained_and_leaves_nothing() {
     assert_eq!(comb.left(), Vec::<PathBuf>::new());
 }
 
+/// Without cgroups what a process had stored was not discarded with its cell, and without userfaultfd what was lost was zeros.
+#[test]
+fn what_the_kernel_does_not_do_is_contained_as_well() {
+    let mut comb = Comb::enclosing("without");
+    comb.variables.push(("COMB_WITHOUT", "all".into()));
+    let kinds = "wild-region,pointer-tree,node-search,node-creation,hung-sleeps,late-alarm";
+    let output = comb.run(&["inject", "--json", "--count", "12", "--seed", "7800", "--only", kinds]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches(r#""contained":true"#).count(), 12, "{said}");
+}
+
 /// All programs that were started there.
 fn processes(directory: &Path) -> Vec<u32> {
     let state = std::fs::read_to_string(directory.join("agent.json")).unwrap_or_default();
