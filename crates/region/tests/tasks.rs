@@ -464,7 +464,8 @@ fn a_component_depends_on_those_whose_memory_it_has_asked_for() {
 
 /// Each process has a page table of its own, and the first store of each to each page is a fault, though another has filled it.
 fn present(task: &Task) {
-    const PAGES: usize = 4096;
+    // Too few for large frames.
+    const PAGES: usize = 2048;
     const WORDS: usize = comb_memory::PAGE_BYTES / 8;
     let faults = || {
         let stat = std::fs::read_to_string("/proc/self/stat").expect("of this process");
