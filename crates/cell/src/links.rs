@@ -30,11 +30,13 @@ pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub enum News {
     /// There is a channel.
-    Linked(CellId),
+    Linked(CellId, ChannelKey),
     /// Once for each life of a cell.
     Ended {
         /// Whose.
         cell: CellId,
+        /// Which.
+        channel: ChannelKey,
         /// Of the channel.
         address: String,
         /// Why.
@@ -228,7 +230,7 @@ impl Links {
 
     fn install(&mut self, key: ChannelKey, cell: CellId, address: String) {
         self.cells.insert(key, (cell, address));
-        self.news.push(News::Linked(cell));
+        self.news.push(News::Linked(cell, key));
     }
 
     fn ended(&mut self, ended: &ChannelEnded) {
@@ -251,7 +253,7 @@ impl Links {
     fn forget(&mut self, channel: ChannelKey, cause: Cause) {
         if let Some((cell, address)) = self.cells.remove(&channel) {
             self.active.state_mut().forget(channel, &cause);
-            self.news.push(News::Ended { cell, address, cause, at_ns: monotonic_ns() });
+            self.news.push(News::Ended { cell, channel, address, cause, at_ns: monotonic_ns() });
         }
     }
 

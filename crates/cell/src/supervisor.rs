@@ -1,20 +1,19 @@
 //! The process that acts for a cell: one thread, one loop, asleep unless somebody has something to say.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comb_group::environment::{Confidence, Environment, Kind, Notice, Notices};
 use comb_group::{
     Condition, Config, Event, Group, GroupError, GroupOptions, Member, Names, ViewEpoch, Watching,
 };
 use comb_memory::Published;
-use comb_net::{Agent, Cause, ConnectError, EndpointOptions, RequestError};
+use comb_net::{Agent, Cause, ChannelKey, ConnectError, EndpointOptions, RequestError};
 use comb_region::named::home::{Home, HomeError, HomeOptions, OtherCells};
 use comb_region::named::{Keeper, RemoteKeeper};
-use comb_types::{CellId, NodeId, Time};
+use comb_types::{CellId, NodeId};
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
@@ -174,7 +173,6 @@ struct Supervisor {
     who: String,
     links: Links,
     group: Group,
-    ends: Ends,
     containing: Containing,
     superior: Superior,
     notices: notice::Notices,
@@ -185,7 +183,9 @@ struct Supervisor {
     asked: Option<(ViewEpoch, Member)>,
     stuck: Option<(Instant, String)>,
     /// Cells that there is a channel to, and that the group is not in touch with yet.
-    unsettled: BTreeSet<CellId>,
+    unsettled: BTreeMap<CellId, ChannelKey>,
+    /// Which life of a cell a channel leads to, as the group counts.
+    lives: BTreeMap<ChannelKey, Member>,
     beats: u64,
     /// Round trips when the agent went away.
     round_trips_before: u64,
@@ -244,8 +244,7 @@ impl Supervisor {
         let (cgroup, most_bytes) = (options.cgroup.clone(), options.most_bytes.unwrap_or(0));
         let ears = Ears { cell, cgroup, most_bytes, hand: home.clock_hand(), others: others.clone() };
         let heeding = Heeding::begin(ears).map_err(cannot)?;
-        let ends = Ends::default();
-        let mut group = join(&agent, &options)?.with_environment(ends.clone());
+        let mut group = join(&agent, &options)?;
         watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
         let mut containing = Containing::new(own);
         // Of a view that was configured no event tells.
@@ -258,7 +257,6 @@ impl Supervisor {
             links,
             group,
             containing,
-            ends,
             superior: Superior::at(options.cells_socket.clone()),
             notices: notice::Notices::default(),
             shown,
@@ -267,7 +265,8 @@ impl Supervisor {
             options,
             asked: None,
             stuck,
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
+            lives: BTreeMap::new(),
             alarms_from: Instant::now(),
             beats: 0,
             round_trips_before: 0,
@@ -399,13 +398,12 @@ impl Supervisor {
         self.links.poll();
         for news in self.links.news() {
             match news {
-                News::Linked(cell) => {
+                News::Linked(cell, channel) => {
                     self.notices.channel_opened(cell.0);
-                    self.ends.lives(cell);
-                    self.unsettled.insert(cell);
+                    self.unsettled.insert(cell, channel);
                 }
-                News::Ended { cell, address, cause, at_ns } => {
-                    self.channel_ended(cell, address, &cause, at_ns);
+                News::Ended { cell, channel, address, cause, at_ns } => {
+                    self.channel_ended((cell, channel), address, &cause, at_ns);
                 }
                 News::Stranger(address) => {
                     self.say(format_args!("closed a channel that {address} opened: it is no cell"));
@@ -425,17 +423,29 @@ impl Supervisor {
             self.group.view().is_some_and(|view| view.nodes().any(|other| other == node))
                 && !unreached.contains(&node)
         };
-        let settled: Vec<CellId> = self.unsettled.iter().copied().filter(is_in).collect();
+        let settled: Vec<CellId> = self.unsettled.keys().copied().filter(is_in).collect();
         for cell in settled {
-            self.unsettled.remove(&cell);
+            let member = self.group.view().and_then(|view| view.member(NodeId(cell.0)));
+            if let Some((channel, member)) = self.unsettled.remove(&cell).zip(member) {
+                self.lives.insert(channel, member);
+            }
             self.superior.report(Report::Linked { peer: cell.0 });
         }
     }
 
-    fn channel_ended(&mut self, cell: CellId, address: String, cause: &Cause, at_ns: u64) {
-        self.unsettled.remove(&cell);
-        if matches!(cause, Cause::Exited(_)) {
-            self.ends.ended(cell);
+    fn channel_ended(
+        &mut self,
+        (cell, channel): (CellId, ChannelKey),
+        address: String,
+        cause: &Cause,
+        at_ns: u64,
+    ) {
+        if self.unsettled.get(&cell) == Some(&channel) {
+            self.unsettled.remove(&cell);
+        }
+        // The next life may be in the view already.
+        if let Some(life) = self.lives.remove(&channel).filter(|_| matches!(cause, Cause::Exited(_))) {
+            self.group.exited(life);
         }
         self.superior.report(Report::Noticed { peer: cell.0, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(cell.0, at_ns, address, cause);
@@ -611,7 +621,7 @@ impl Supervisor {
 
     fn find_superior(&mut self) {
         let away_for = self.superior.away_for();
-        let settled = self.links.linked().filter(|cell| !self.unsettled.contains(cell));
+        let settled = self.links.linked().filter(|cell| !self.unsettled.contains_key(cell));
         let linked = settled.map(|cell| cell.0).collect();
         let hello = Report::Hello {
             cell: self.options.number,
@@ -640,34 +650,6 @@ impl Supervisor {
         self.shown.cut_off();
         self.links.cut_all();
         self.say(format_args!("cuts itself off: {why}"));
-    }
-}
-
-/// What the kernel says of the ends of cells on other channels than the group's, for the group.
-#[derive(Clone, Debug, Default)]
-struct Ends(Arc<Mutex<Notices>>);
-
-impl Ends {
-    fn said(&self) -> MutexGuard<'_, Notices> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ended(&self, cell: CellId) {
-        self.said().seen(NodeId(cell.0), Kind::ProcessExit, Confidence::CERTAIN);
-    }
-
-    fn lives(&self, cell: CellId) {
-        self.said().over(NodeId(cell.0), Kind::ProcessExit);
-    }
-}
-
-impl Environment for Ends {
-    fn poll_notice(&mut self, now: Time) -> Option<Notice> {
-        self.said().poll_notice(now)
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        self.said().next_timeout()
     }
 }
 

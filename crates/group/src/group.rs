@@ -291,6 +291,12 @@ impl Group {
         self.send();
     }
 
+    /// The kernel says that this life of a member has ended, by other channels than the group's.
+    pub fn exited(&mut self, life: Member) {
+        self.tell(Input::Exited(life));
+        self.send();
+    }
+
     fn tell(&mut self, input: Input<'_>) {
         let told = self.stack.handle(self.now(), input);
         debug_assert!(told.is_ok(), "only a peer's message is refused");

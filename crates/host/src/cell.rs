@@ -45,16 +45,24 @@ pub(crate) struct Cell {
     pub(crate) is_stranded: bool,
     /// Somebody wants it down: it is not started by itself.
     pub(crate) is_held: bool,
-    /// The others have recovered from its end, and it has not ended yet: it can be started again as soon as it has.
-    pub(crate) is_fit: bool,
-    /// Since when it has been down, if nobody has looked at that yet.
-    pub(crate) down_since: Option<Instant>,
+    pub(crate) again: Again,
     /// What it shows to the other cells.
     pub(crate) shown: Option<Shown>,
-    /// It is to be started as soon as its place is fit for that: since when, and why.
-    pub(crate) awaits_restart: Option<(Instant, String)>,
     /// When its last lives began, over all its lives.
     begun: Vec<Instant>,
+}
+
+/// What is known of another life of a cell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Again {
+    /// It runs, or stays down.
+    Not,
+    /// The others have recovered from its end, and it has not ended yet: as soon as it has.
+    AtItsEnd,
+    /// It is down, and nobody has said yet that it can be started.
+    Unsaid { since: Instant },
+    /// As soon as its place is fit for that.
+    WhenFit { since: Instant, why: String },
 }
 
 /// A cell that has begun so often in so short a time fails for a reason that another beginning does not remove.
@@ -167,12 +175,10 @@ impl Cell {
             failing: None,
             found_failed_by: BTreeSet::new(),
             is_held: false,
-            is_fit: false,
+            again: Again::Not,
             is_member: false,
             is_stranded: false,
-            down_since: None,
             shown: None,
-            awaits_restart: None,
             begun: Vec::new(),
         }
     }
@@ -184,7 +190,7 @@ impl Cell {
         cell.ended.clone_from(&state.ended);
         cell.is_held = state.is_held;
         // Who should have said that it can be started again may have said so to nobody.
-        cell.down_since = Some(Instant::now());
+        cell.again = Again::Unsaid { since: Instant::now() };
         // Until it says otherwise.
         cell.is_member = true;
         if let Some(name) = state.process {
@@ -237,7 +243,9 @@ impl Cell {
         self.connection = None;
         self.linked.clear();
         self.ended = Some(how.clone());
-        self.down_since = Some(Instant::now());
+        if self.again != Again::AtItsEnd {
+            self.again = Again::Unsaid { since: Instant::now() };
+        }
         Some(how)
     }
 

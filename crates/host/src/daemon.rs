@@ -22,7 +22,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::backing::Shown;
-use crate::cell::{Cell, Running};
+use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::keeping::Keeping;
@@ -481,10 +481,13 @@ impl Daemon {
         let ending = self.ending.as_ref().and_then(|ending| ending.deadline);
         let pauses = [&self.control, &self.cells_listener].into_iter().filter_map(Listener::deadline);
         let silent = self.silent_since().map(|since| since + FIRST_WORD_LIMIT);
-        let waiting = self.cells.iter().filter(|cell| cell.awaits_restart.is_some());
+        let waiting = self.cells.iter().filter(|cell| matches!(cell.again, Again::WhenFit { .. }));
         let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
         let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
-        let down = self.cells.iter().filter_map(|cell| cell.down_since).map(|since| since + WORD_LIMIT);
+        let down = self.cells.iter().filter_map(|cell| match cell.again {
+            Again::Unsaid { since } => Some(since + WORD_LIMIT),
+            _ => None,
+        });
         let waits = self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at);
         waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
@@ -846,7 +849,7 @@ impl Daemon {
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();
-        if self.cells[index].is_fit {
+        if self.cells[index].again == Again::AtItsEnd {
             self.restart(number, "the others have recovered from its end already");
         }
         self.begin_anew_if_all_are_stranded("nobody is left who could let them in");

@@ -82,6 +82,8 @@ pub enum Input<'a> {
         /// What it says.
         notice: Notice,
     },
+    /// The kernel says that this life of a node has ended. What it had agreed to is not known: then it is dead, and no more.
+    Exited(Member),
     /// The kernel says that this life of a node has ended, and what it left says what [`Stack::agreed`] was. Then it is *fenced*, and
     /// need not be there to go on without it: see [`Strength::Fenced`].
     Ended {
@@ -330,6 +332,11 @@ impl Stack {
                 self.ended(now, life, agreed);
                 return Ok(());
             }
+            Input::Exited(life) => {
+                let evidence = Evidence::new(life, Kind::ProcessExit, DRIVER);
+                self.tell_lookout(now, lookout::Input::Evidence(evidence));
+                return Ok(());
+            }
             _ => {}
         }
         let Some(Inside { regroup, .. }) = &mut self.inside else { return Ok(()) };
@@ -349,6 +356,7 @@ impl Stack {
             // They are taken above.
             Input::Message { .. }
             | Input::Timeout
+            | Input::Exited(_)
             | Input::State(_)
             | Input::Persisted { .. }
             | Input::Ended { .. } => Ok(()),

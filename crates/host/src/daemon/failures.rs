@@ -65,8 +65,10 @@ impl Daemon {
 
     /// Cells whose places were not fit a moment ago.
     pub(super) fn restart_those_that_wait(&mut self) {
-        let waiting =
-            self.cells.iter().filter_map(|cell| Some((cell.number, cell.awaits_restart.clone()?.1)));
+        let waiting = self.cells.iter().filter_map(|cell| match &cell.again {
+            Again::WhenFit { why, .. } => Some((cell.number, why.clone())),
+            _ => None,
+        });
         let waiting: Vec<(u32, String)> = waiting.collect();
         waiting.into_iter().for_each(|(which, why)| self.restart(which, &why));
     }
@@ -109,10 +111,12 @@ impl Daemon {
         // Others may see its end before it is told to us.
         self.look_for_end(which);
         let cell = &mut self.cells[index];
-        cell.down_since = None;
+        let before = std::mem::replace(&mut cell.again, Again::Not);
         if cell.running.is_some() {
             // It takes long to end. That it is to is known here.
-            cell.is_fit = cell.killed_at_ns.is_some();
+            if cell.killed_at_ns.is_some() {
+                cell.again = Again::AtItsEnd;
+            }
             return;
         }
         if cell.is_held || self.ending.is_some() {
@@ -129,12 +133,14 @@ impl Daemon {
         }
         if let Err(found) = self.diagnose(which) {
             // Processes with much memory take their time to end.
-            let cell = &mut self.cells[index];
-            let (since, _) = cell.awaits_restart.get_or_insert_with(|| (Instant::now(), why.to_owned()));
+            let since = match before {
+                Again::WhenFit { since, .. } => since,
+                _ => Instant::now(),
+            };
             if since.elapsed() >= DIAGNOSIS_LIMIT {
-                cell.awaits_restart = None;
-                stays_down(&found);
+                return stays_down(&found);
             }
+            self.cells[index].again = Again::WhenFit { since, why: why.to_owned() };
             return;
         }
         say(format_args!("starts cell {which} again: {why}"));
@@ -144,7 +150,8 @@ impl Daemon {
     /// Nobody has said that they can be started again.
     pub(super) fn restart_the_forgotten(&mut self) {
         let now = Instant::now();
-        let is_forgotten = |cell: &&Cell| cell.down_since.is_some_and(|since| now >= since + WORD_LIMIT);
+        let is_forgotten =
+            |cell: &&Cell| matches!(cell.again, Again::Unsaid { since } if now >= since + WORD_LIMIT);
         let forgotten: Vec<u32> = self.cells.iter().filter(is_forgotten).map(|cell| cell.number).collect();
         forgotten
             .into_iter()

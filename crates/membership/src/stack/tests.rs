@@ -28,11 +28,14 @@ struct Group {
 
 impl Group {
     fn configured(count: u32, config: &Config) -> Self {
+        Self::of((0..count).map(member).collect(), config)
+    }
+
+    fn of(members: Vec<Member>, config: &Config) -> Self {
         let now = Time::from_millis(1);
-        let members: Vec<_> = (0..count).map(member).collect();
         let first = View { epoch: ViewEpoch(1), tie_breaker: NodeId(0), members };
-        let stack = |node| (node, Stack::configured(config.clone(), member(node), first.clone(), now));
-        let stacks = (0..count).map(stack).collect();
+        let stack = |&own: &Member| (own.node.0, Stack::configured(config.clone(), own, first.clone(), now));
+        let stacks = first.members.iter().map(stack).collect();
         let mut group = Self { now, stacks, events: BTreeMap::new(), gossip: BTreeMap::new() };
         group.deliver();
         group
@@ -113,6 +116,21 @@ fn whom_the_others_leave_out_is_told_so_and_does_nothing_more() {
     assert_eq!(left.next_timeout(), None);
     left.handle(group.now, Input::Noticed(NodeId(1), Kind::ProcessExit)).expect("own");
     assert_eq!((left.poll_transmit(group.now), left.poll_event()), (None, None));
+}
+
+/// A member that had no processor for a while heard of the end of another's former life when the next was in the view already. It said that this had ended, and was left
+/// out by all others for that.
+#[test]
+fn the_end_of_a_former_life_says_nothing_of_the_next() {
+    let life = |incarnation| Member { incarnation: Incarnation(incarnation), ..member(2) };
+    let left_when_it_ends = |incarnation| {
+        let mut group = Group::of(vec![member(0), member(1), life(2)], &Config::default());
+        group.input(0, Input::Exited(life(incarnation)));
+        group.pass(Duration::from_secs(2));
+        [0, 1].map(|node| group.stacks[&node].view().map_or(0, |view| view.members.len()))
+    };
+    assert_eq!(left_when_it_ends(1), [3, 3]);
+    assert_eq!(left_when_it_ends(2), [2, 2]);
 }
 
 #[test]
