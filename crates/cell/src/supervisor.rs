@@ -443,12 +443,21 @@ impl Supervisor {
         if self.unsettled.get(&cell) == Some(&channel) {
             self.unsettled.remove(&cell);
         }
-        // The next life may be in the view already.
-        if let Some(life) = self.lives.remove(&channel).filter(|_| matches!(cause, Cause::Exited(_))) {
+        let known = self.lives.remove(&channel);
+        if let Cause::Exited(process) = cause
+            && let Some(life) = known.or_else(|| self.life_in(cell, *process))
+        {
             self.group.exited(life);
         }
         self.superior.report(Report::Noticed { peer: cell.0, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(cell.0, at_ns, address, cause);
+    }
+
+    /// Which life of a cell ran in a process that is gone, if it is the one that is seen. The next may be in the view already, but then its process is seen
+    /// as well.
+    fn life_in(&self, cell: CellId, process: u32) -> Option<Member> {
+        let (seen, _) = self.others.moved(cell)?;
+        self.group.view()?.member(NodeId(cell.0)).filter(|_| seen == process)
     }
 
     fn until_beat(&self) -> Duration {
