@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "runtime.h"
 #include "cores.h"
+#include "runtime.h"
 #include "words.h"
 
 /* Sleepers is 2: who unlocks must wake. */

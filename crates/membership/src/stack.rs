@@ -82,7 +82,7 @@ pub enum Input<'a> {
         /// What it says.
         notice: Notice,
     },
-    /// The kernel says that this life of a node has ended. What it had agreed to is not known: then it is dead, and no more.
+    /// The kernel says that this life of a node has ended. What it had agreed to is not known, and so it has failed, but is not fenced.
     Exited(Member),
     /// The kernel says that this life of a node has ended, and what it left says what [`Stack::agreed`] was. Then it is *fenced*, and
     /// need not be there to go on without it: see [`Strength::Fenced`].

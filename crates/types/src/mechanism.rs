@@ -59,8 +59,8 @@ impl Mechanism {
             Self::SocketPidfd => "pidfd_open by process number, credentials read again afterwards",
             Self::Userfaultfd => "mprotect, with fewer pages of mixed rights (vm.max_map_count)",
             Self::UserfaultfdContinueWp => "no userfaultfd, mprotect",
-            Self::Cgroups => "a cell's processes are found by COMB_CELL in their environment",
             Self::Landlock => "what runs in a cell may signal and debug what its user may",
+            Self::Cgroups => "a cell's processes are found by COMB_CELL in their environment",
         }
     }
 
