@@ -12,9 +12,9 @@ use comb_region::named::home::{Discarded, Home, Suspect};
 use comb_types::{CellId, Incarnation, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{monotonic_ns, span};
+use crate::clock::monotonic_ns;
 use crate::shown::Others;
-use crate::supervision::{Recovered, Report};
+use crate::supervision::{self, Recovered, Report, Steps};
 use crate::watch::{self, BETWEEN_LOOKS, Sight, Suspicion, TICK};
 
 /// A home is at work for microseconds, and so long are blocks on their way home.
@@ -26,6 +26,8 @@ const BETWEEN_REPEATS: Duration = Duration::from_millis(20);
 /// A cell that stood still and went on may do so again: whoever was voted down for it waits for longer than any pause is, so long.
 const DOUBT: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// A hint that is older belongs to something else: it has led to no alert, or to none that was believed.
+const OLDEST_HINT_NS: u64 = 5_000_000_000;
 /// A look that has not come to an end by then finds nothing.
 const LONGEST_LOOK: Duration = Duration::from_millis(15);
 
@@ -79,6 +81,8 @@ pub(crate) struct Containing {
     /// What fencing and discarding have taken so far.
     fenced: Duration,
     discarded: Discarded,
+    /// When what came, since the last recovery was over.
+    steps: Steps,
     reports: Vec<Report>,
 }
 
@@ -105,6 +109,7 @@ impl Containing {
             under_way: None,
             fenced: Duration::ZERO,
             discarded: Discarded::default(),
+            steps: Steps::default(),
             reports: Vec::new(),
         }
     }
@@ -182,7 +187,14 @@ impl Containing {
 
     /// Something speaks for a failure.
     pub(crate) fn hint(&mut self, suspect: CellId, finding: Finding) {
+        self.noticed(monotonic_ns());
         self.alerts.hint(self.now(), suspect, finding);
+        self.steps.alert_ns.get_or_insert_with(monotonic_ns);
+    }
+
+    /// A channel to another cell has ended, which may have failed.
+    pub(crate) fn noticed(&mut self, at_ns: u64) {
+        self.steps.hint_ns.get_or_insert(at_ns);
     }
 
     /// When [`Containing::work`] has something to do, if [`Containing::watch`] is called with each tick.
@@ -286,12 +298,14 @@ impl Containing {
         while let Some(event) = self.alerts.poll_event() {
             match event {
                 alerts::Event::Look { suspect, finding, .. } => {
+                    self.steps.alert_ns.get_or_insert_with(monotonic_ns);
                     let now = Instant::now();
                     let look = Look { suspect, finding, suspicion: None, since: now, next: now };
                     self.looks.push(look);
                     self.go_on_looking(others, now);
                 }
                 alerts::Event::Verdict { suspect, finding } => {
+                    self.steps.verdict_ns.get_or_insert_with(monotonic_ns);
                     // Until all have agreed on that, somebody has to look at who comes behind it.
                     self.condemned.push(suspect);
                     self.choose_watched();
@@ -302,10 +316,13 @@ impl Containing {
                         finding: finding.to_string(),
                     });
                 }
-                alerts::Event::VotedDown { suspect, finding: Finding::Silent, by } if by == self.own => {
-                    self.doubt = Some((suspect, Instant::now()));
+                alerts::Event::VotedDown { suspect, finding, by } => {
+                    // There is no failure, as far as most know.
+                    self.steps = Steps::default();
+                    if finding == Finding::Silent && by == self.own {
+                        self.doubt = Some((suspect, Instant::now()));
+                    }
                 }
-                alerts::Event::VotedDown { .. } => {}
             }
         }
     }
@@ -339,7 +356,15 @@ impl Containing {
         // What was under way is done first, unless a view has begun everything anew.
         while self.step(home) {
             match self.recovery.poll_event() {
-                Some(event) => self.under_way = Some((Instant::now(), event)),
+                Some(event) => {
+                    let now_ns = Some(monotonic_ns());
+                    match event {
+                        recovery::Event::CutOff { .. } => {}
+                        recovery::Event::Discard { .. } => self.steps.first_barrier_ns = now_ns,
+                        recovery::Event::Resumed { .. } => self.steps.second_barrier_ns = now_ns,
+                    }
+                    self.under_way = Some((Instant::now(), event));
+                }
                 None => return,
             }
         }
@@ -352,11 +377,15 @@ impl Containing {
         let done = match event {
             recovery::Event::CutOff { epoch, dead } => {
                 let done = home.cut_off(&numbers(dead));
-                done.map(|()| self.recovery.done(*epoch, Step::CutOff))
+                done.map(|()| {
+                    self.steps.cut_off_ns = Some(monotonic_ns());
+                    self.recovery.done(*epoch, Step::CutOff);
+                })
             }
             recovery::Event::Discard { epoch, dead } => home.discard(&numbers(dead)).map(|discarded| {
                 self.discarded.pages += discarded.pages;
                 self.discarded.regions.extend(discarded.regions);
+                self.steps.discarded_ns = Some(monotonic_ns());
                 self.recovery.done(*epoch, Step::Discard);
             }),
             recovery::Event::Resumed { epoch, dead, master } => {
@@ -377,6 +406,7 @@ impl Containing {
         let discarded = std::mem::take(&mut self.discarded);
         let fenced_ns = u64::try_from(std::mem::take(&mut self.fenced).as_nanos()).unwrap_or(u64::MAX);
         let entered_ns = self.entered_ns.take().unwrap_or_else(monotonic_ns);
+        let steps = std::mem::take(&mut self.steps).from(entered_ns.saturating_sub(OLDEST_HINT_NS));
         if dead.is_empty() {
             return;
         }
@@ -391,6 +421,7 @@ impl Containing {
             fenced_ns,
             discarded_pages: discarded.pages,
             regions: discarded.regions,
+            steps,
         }));
     }
 
@@ -458,26 +489,7 @@ pub(crate) fn sentence(report: &Report) -> Option<String> {
         Report::Failed { cell, finding, .. } => {
             format!("the cells agree that cell {cell} has failed: {finding}")
         }
-        Report::Recovered(Recovered {
-            epoch,
-            dead,
-            entered_ns,
-            resumed_ns,
-            discarded_pages,
-            regions,
-            ..
-        }) => {
-            let names = |cells: &[u32]| {
-                let cells: Vec<String> = cells.iter().map(u32::to_string).collect();
-                cells.join(", ")
-            };
-            let took = span(resumed_ns.saturating_sub(*entered_ns));
-            let of = if regions.is_empty() { String::new() } else { format!(" of {}", regions.join(", ")) };
-            format!(
-                "recovered from the end of cell {} in {took} (view {epoch}): {discarded_pages} pages{of} discarded",
-                names(dead)
-            )
-        }
+        Report::Recovered(recovered) => supervision::sentence(recovered),
         _ => return None,
     })
 }

@@ -143,6 +143,13 @@ impl Links {
         self.cells.values().map(|&(cell, _)| cell)
     }
 
+    /// How many messages have come from each.
+    pub fn received(&self) -> Vec<(u32, u64)> {
+        let endpoint = self.active.endpoint();
+        let count = |key: &ChannelKey| endpoint.counters(*key).map_or(0, |counters| counters.received);
+        self.cells.iter().map(|(key, (cell, _))| (cell.0, count(key))).collect()
+    }
+
     /// Sends, if that can be done at once. What is not sent to a cell that does not read is the least of its troubles.
     pub fn send(&mut self, to: CellId, handler: u16, arguments: &[u64], payload: &[u8]) -> bool {
         let Some(channel) = self.channel(to) else { return false };

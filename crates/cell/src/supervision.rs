@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::span;
 use crate::faults::Fault;
 
 /// From a cell to its agent.
@@ -74,7 +75,38 @@ pub enum Report {
         round_trips: u64,
         /// How long the last one took.
         last_round_trip_ns: u64,
+        /// How many messages have come over the channel to each of the other cells, since that was opened.
+        received: Vec<(u32, u64)>,
     },
+}
+
+/// When a cell came how far with a failure; on `CLOCK_MONOTONIC`. What did not happen has no time: who is told by the kernel that another is dead
+/// raises no alert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Steps {
+    /// Something spoke for a failure here.
+    pub hint_ns: Option<u64>,
+    /// An alert was raised, here or by another who was heard.
+    pub alert_ns: Option<u64>,
+    /// Most have found the same.
+    pub verdict_ns: Option<u64>,
+    /// The dead have no rights here any more.
+    pub cut_off_ns: Option<u64>,
+    /// All have come to the first barrier.
+    pub first_barrier_ns: Option<u64>,
+    /// What the dead could have damaged here is thrown away.
+    pub discarded_ns: Option<u64>,
+    /// All have come to the second.
+    pub second_barrier_ns: Option<u64>,
+}
+
+impl Steps {
+    /// Without what was before that moment.
+    pub(crate) fn from(self, at_ns: u64) -> Self {
+        let late = |step: Option<u64>| step.filter(|&step| step >= at_ns);
+        let Self { hint_ns, alert_ns, verdict_ns, .. } = self;
+        Self { hint_ns: late(hint_ns), alert_ns: late(alert_ns), verdict_ns: late(verdict_ns), ..self }
+    }
 }
 
 /// What a cell says of a recovery.
@@ -95,6 +127,18 @@ pub struct Recovered {
     pub discarded_pages: u64,
     /// The regions that these were of.
     pub regions: Vec<String>,
+    /// What came before and in between.
+    pub steps: Steps,
+}
+
+/// A recovery, as people read it.
+pub fn sentence(recovered: &Recovered) -> String {
+    let Recovered { epoch, dead, entered_ns, resumed_ns, discarded_pages, regions, .. } = recovered;
+    let names: Vec<String> = dead.iter().map(u32::to_string).collect();
+    let took = span(resumed_ns.saturating_sub(*entered_ns));
+    let of = if regions.is_empty() { String::new() } else { format!(" of {}", regions.join(", ")) };
+    let names = names.join(", ");
+    format!("recovered from the end of cell {names} in {took} (view {epoch}): {discarded_pages} pages{of} discarded")
 }
 
 /// From an agent to a cell.

@@ -449,6 +449,7 @@ impl Supervisor {
         {
             self.group.exited(life);
         }
+        self.containing.noticed(at_ns);
         self.superior.report(Report::Noticed { peer: cell.0, at_ns, cause: cause.to_string() });
         self.notices.channel_ended(cell.0, at_ns, address, cause);
     }
@@ -477,7 +478,8 @@ impl Supervisor {
         } else if self.superior.send_unsent() {
             let pulse = self.links.desk().pulse;
             let (round_trips, last_round_trip_ns) = (pulse.round_trips, pulse.last_round_trip_ns);
-            self.superior.report(Report::Alive { round_trips, last_round_trip_ns });
+            let received = self.links.received();
+            self.superior.report(Report::Alive { round_trips, last_round_trip_ns, received });
         }
         self.links.open_to_lower();
     }

@@ -263,6 +263,8 @@ mod tests {
             ancestors: Vec::new(),
             nodes: 0,
             memory_home: None,
+            held: Vec::new(),
+            misses: 0,
         };
         let regions = [(4, status("table", &[101, 5])), (2, status("other", &[9]))];
         let text = text(&task, &regions);

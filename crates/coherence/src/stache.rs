@@ -48,6 +48,11 @@ pub struct Stache {
 }
 
 impl Stache {
+    /// Whether a message of that kind asks for a block that its sender has not got.
+    pub fn is_question(kind: u8) -> bool {
+        matches!(Kind::of(kind), Ok(Kind::Read | Kind::Write))
+    }
+
     /// One writer or many readers.
     pub fn new() -> Self {
         Self::default()

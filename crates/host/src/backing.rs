@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use comb_cell::shown::{self, Heeded, Others};
+use comb_cell::shown::{self, Condition, Others};
 use comb_types::CellId;
 use rustix::io::Errno;
 
@@ -31,11 +31,11 @@ impl Shown {
         let _ = rustix::fs::ftruncate(&self.file, 0);
     }
 
-    /// What the cell says that it has done at the policy's word.
-    pub(crate) fn heeded(&self, cell: u32, incarnation: u64, process: u32) -> Option<Heeded> {
+    /// What the cell says of itself.
+    pub(crate) fn condition(&self, cell: u32, incarnation: u64, process: u32) -> Option<Condition> {
         let others = Others::default();
         others.see(CellId(cell), incarnation, process, &self.to_read).ok()?;
-        others.load(CellId(cell))?.ok().map(|seen| seen.load.heeded)
+        others.load(CellId(cell))?.ok()
     }
 
     /// Whether the agent sees as well that the cell has failed.

@@ -12,7 +12,7 @@ use comb_cell::supervision::Order;
 
 use crate::backing::Shown;
 use crate::cgroup::Cgroup;
-use crate::control::{CellCondition, CellStatus};
+use crate::control::{CellCondition, CellLoad, CellStatus};
 use crate::state::{CellState, ProcessName};
 use crate::{RuntimeDirectory, process};
 
@@ -32,6 +32,8 @@ pub(crate) struct Cell {
     pub(crate) linked: BTreeSet<u32>,
     pub(crate) round_trips: u64,
     pub(crate) last_round_trip_ns: u64,
+    /// Messages that have come from each of the others.
+    pub(crate) received: Vec<(u32, u64)>,
     pub(crate) seen: Option<Instant>,
     /// When we killed it, on `CLOCK_MONOTONIC`.
     pub(crate) killed_at_ns: Option<u64>,
@@ -45,6 +47,10 @@ pub(crate) struct Cell {
     pub(crate) is_stranded: bool,
     /// Somebody wants it down: it is not started by itself.
     pub(crate) is_held: bool,
+    /// It gets no new tasks.
+    pub(crate) is_draining: bool,
+    /// It was told that this life of it is up.
+    pub(crate) is_noted_up: bool,
     pub(crate) again: Again,
     /// What it shows to the other cells.
     pub(crate) shown: Option<Shown>,
@@ -170,11 +176,14 @@ impl Cell {
             linked: BTreeSet::new(),
             round_trips: 0,
             last_round_trip_ns: 0,
+            received: Vec::new(),
             seen: None,
             killed_at_ns: None,
             failing: None,
             found_failed_by: BTreeSet::new(),
             is_held: false,
+            is_draining: false,
+            is_noted_up: false,
             again: Again::Not,
             is_member: false,
             is_stranded: false,
@@ -189,6 +198,8 @@ impl Cell {
         cell.incarnation = state.incarnation;
         cell.ended.clone_from(&state.ended);
         cell.is_held = state.is_held;
+        cell.is_draining = state.is_draining;
+        cell.is_noted_up = true;
         // Who should have said that it can be started again may have said so to nobody.
         cell.again = Again::Unsaid { since: Instant::now() };
         // Until it says otherwise.
@@ -212,6 +223,7 @@ impl Cell {
             process: self.running.as_ref().map(|running| running.name),
             ended: self.ended.clone(),
             is_held: self.is_held,
+            is_draining: self.is_draining,
         }
     }
 
@@ -220,7 +232,8 @@ impl Cell {
         let mut begun = std::mem::take(&mut self.begun);
         begun.push(Instant::now());
         begun.drain(..begun.len().saturating_sub(MOST_BEGINNINGS));
-        *self = Self { incarnation: self.incarnation + 1, begun, ..Self::new(self.number) };
+        let (incarnation, is_draining) = (self.incarnation + 1, self.is_draining);
+        *self = Self { incarnation, begun, is_draining, ..Self::new(self.number) };
         self.pid = running.name.pid;
         self.running = Some(running);
         self.is_member = matches!(beginning, Beginning::Together(_));
@@ -284,6 +297,8 @@ impl Cell {
 
     pub(crate) fn status(&self, all: &[Self]) -> CellStatus {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let shown = self.shown.as_ref();
+        let condition = shown.and_then(|shown| shown.condition(self.number, self.incarnation, self.pid));
         let stat = self.running.as_ref().and_then(|running| process::stat(running.name.pid));
         // A channel to a cell that has ended is none, even if this one has not noticed.
         let channels =
@@ -304,11 +319,12 @@ impl Cell {
             memory_bytes: stat.map_or(0, |stat| stat.resident_bytes()),
             round_trips: self.round_trips,
             last_round_trip_ns: self.last_round_trip_ns,
+            received: self.received.clone(),
+            is_held: self.is_held,
+            is_draining: self.is_draining,
             seen_ms_ago: self.seen.map(|seen| millis(seen.elapsed())),
-            heeded: self
-                .shown
-                .as_ref()
-                .and_then(|shown| shown.heeded(self.number, self.incarnation, self.pid)),
+            heeded: condition.as_ref().map(|seen| seen.load.heeded),
+            load: condition.as_ref().map(CellLoad::of),
         }
     }
 }
@@ -328,7 +344,7 @@ mod tests {
     #[test]
     fn a_cell_whose_process_is_gone_is_restored_as_ended() {
         let process = Some(ProcessName { pid: std::process::id(), start_ticks: 1 });
-        let state = CellState { cell: 3, incarnation: 2, process, ended: None, is_held: false };
+        let state = CellState { cell: 3, incarnation: 2, process, ended: None, is_held: false, is_draining: false };
         let cell = Cell::restore(&state, None);
         assert!(cell.running.is_none());
         assert!(matches!(cell.status(&[]).state, CellCondition::Ended(how) if how.contains("no agent")));

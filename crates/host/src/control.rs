@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use comb_cell::faults::Fault;
-use comb_cell::shown::Heeded;
+use comb_cell::shown::{Condition, Heeded};
 use comb_cell::supervision::Recovered;
 use comb_net::agent::protocol::{self, ProtocolError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -40,6 +40,30 @@ pub enum Request {
         /// Which.
         cell: u32,
     },
+    /// Stop a cell's process, so that it hangs; answered when its peers have noticed.
+    Hang {
+        /// Which.
+        cell: u32,
+    },
+    /// A cell gets no new tasks, or gets them again.
+    Drain {
+        /// Which.
+        cell: u32,
+        /// The former.
+        drain: bool,
+    },
+    /// End a cell in good order and start it anew; answered when it is connected.
+    Restart {
+        /// Which.
+        cell: u32,
+    },
+    /// More cells, beside those that there are; answered when all are connected.
+    Add {
+        /// How many.
+        cells: u32,
+    },
+    /// End the agent and nothing else: another takes over.
+    StepDown,
     /// Where can a task's components run? Who asks keeps the connection for as long as the task lives: see [`crate::tasks`].
     Place(Wanted),
     /// The same of a task that runs, and that an agent before this one has placed.
@@ -95,6 +119,17 @@ pub enum Reply {
         /// From the request to the last channel.
         took_ns: u64,
     },
+    /// So many cells more, the first of that number.
+    Added {
+        /// Which.
+        first: u32,
+        /// How many.
+        count: u32,
+        /// From the request to the last channel.
+        took_ns: u64,
+    },
+    /// It was said to the cell, or the agent is on its way out.
+    Done,
     /// Here.
     Placed {
         /// By rank.
@@ -192,6 +227,48 @@ pub struct CellStatus {
     pub seen_ms_ago: Option<u64>,
     /// What it has done at the policy's word; none: it cannot be seen.
     pub heeded: Option<Heeded>,
+    /// What it has to do; none: it cannot be seen.
+    pub load: Option<CellLoad>,
+    /// Messages that have come from each of the others, as long as there is a channel.
+    pub received: Vec<(u32, u64)>,
+    /// Whether it stays down when it ends.
+    pub is_held: bool,
+    /// Whether it gets no new tasks.
+    pub is_draining: bool,
+}
+
+/// What a cell has to do, as it shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CellLoad {
+    /// Processor time that everything in it has used.
+    pub used_ns: u64,
+    /// Bytes of page frames that it has.
+    pub frame_bytes: u64,
+    /// Bytes that it should have at most; 0: no limit.
+    pub most_bytes: u64,
+    /// Bytes of its page frames that nobody may store to.
+    pub idle_bytes: u64,
+    /// Bytes of page frames that are promised to regions, or loaned.
+    pub reserved_bytes: u64,
+    /// Bytes that processes of tasks have in it for themselves.
+    pub task_bytes: u64,
+    /// Processes of tasks.
+    pub processes: u64,
+}
+
+impl CellLoad {
+    pub(crate) fn of(seen: &Condition) -> Self {
+        let Condition { face, load, .. } = seen;
+        Self {
+            used_ns: face.used_ns,
+            frame_bytes: face.frame_bytes,
+            most_bytes: face.most_bytes,
+            idle_bytes: load.idle_bytes,
+            reserved_bytes: load.reserved_bytes,
+            task_bytes: load.task_bytes,
+            processes: load.processes,
+        }
+    }
 }
 
 /// How a cell is.

@@ -25,13 +25,14 @@ use crate::backing::Shown;
 use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
+use crate::events::{Events, What};
 use crate::keeping::Keeping;
 use crate::observations::{Injected, Observations};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
-use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals};
+use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals, waits};
 
 mod ending;
 mod failures;
@@ -275,6 +276,7 @@ struct Daemon {
     waxing: Waxing,
     /// The last, each with the cell that says so.
     recoveries: VecDeque<(u32, Recovered)>,
+    events: Events,
     /// None: no cell is ever told to fail.
     observations: Option<Observations>,
     ending: Option<Ending>,
@@ -322,6 +324,7 @@ impl Daemon {
             waits: Vec::new(),
             waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             recoveries: VecDeque::new(),
+            events: Events::open(&options.directory),
             observations: options.faults.then(Observations::default),
             ending: None,
         };
@@ -351,7 +354,8 @@ impl Daemon {
                 None
             }
         };
-        say(format_args!("process {pid} starts {cells} cells in {}", self.directory));
+        let text = format_args!("process {pid} starts {cells} cells in {}", self.directory);
+        self.events.note(What::AgentBegan { pid, took_over: false }, text);
         self.cells = (1..=cells).map(Cell::new).collect();
         let together = Beginning::Together((1..=cells).collect());
         for index in 0..self.cells.len() {
@@ -377,9 +381,8 @@ impl Daemon {
         }
         let living = self.cells.iter().filter(|cell| cell.running.is_some()).count();
         let (pid, before) = (std::process::id(), previous.agent.pid);
-        say(format_args!(
-            "process {pid} takes over from process {before}, which is dead: {living} cells live"
-        ));
+        let text = format_args!("process {pid} takes over from process {before}: {living} cells live");
+        self.events.note(What::AgentBegan { pid, took_over: true }, text);
         self.write_state();
         Ok(())
     }
@@ -407,10 +410,15 @@ impl Daemon {
             });
         match spawned {
             Ok(running) => {
+                let pid = running.name.pid;
                 self.cells[index].begin(running, beginning);
+                let text =
+                    format_args!("started cell {number} (process {pid}), incarnation {incarnation}");
+                self.events.note(What::CellStarted { cell: number, incarnation, pid }, text);
             }
             Err(error) => {
-                say(format_args!("cell {number} cannot be started: {error}"));
+                let text = format_args!("cell {number} cannot be started: {error}");
+                self.events.note(What::CellStaysDown { cell: number }, text);
                 self.cells[index].ended = Some(format!("could not be started: {error}"));
             }
         }
@@ -471,6 +479,7 @@ impl Daemon {
             self.drop_the_silent();
             self.restart_the_forgotten();
             self.tell_of_changed_tasks();
+            self.note_those_that_are_up();
             if self.is_over() {
                 return self.finish();
             }
@@ -600,7 +609,14 @@ impl Daemon {
             _ if self.ending.is_some() => Err(Reply::Refused("the cells are being taken down".into())),
             Request::AwaitUp => Ok(Awaited::Up),
             Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
+            Request::Hang { cell } => self.hang(*cell).map_err(Reply::Refused),
             Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
+            Request::Restart { cell } => self.end_and_start(*cell).map_err(Reply::Refused),
+            Request::Add { cells } => self.add(*cells).map_err(Reply::Refused),
+            Request::Drain { cell, drain } => {
+                Err(self.drain(*cell, *drain).map_or_else(Reply::Refused, |()| Reply::Done))
+            }
+            Request::StepDown => Err(Reply::Refused("not yet".to_owned())),
             Request::Inject { cell, fault } => {
                 Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting))
             }
@@ -751,15 +767,19 @@ impl Daemon {
                 record.linked.insert(peer);
                 (record.is_member, record.is_stranded) = (true, false);
             }
-            Report::Noticed { peer, at_ns, .. } => {
+            Report::Noticed { peer, at_ns, cause } => {
                 record.linked.remove(&peer);
+                let what = What::CellNoticed { cell: peer, by: cell, noticed_ns: at_ns };
+                let text = format_args!("cell {cell} has noticed that its channel to cell {peer} ended: {cause}");
+                self.events.note_quietly(what, text);
                 for wait in &mut self.waits {
                     wait.noticed(cell, peer, at_ns);
                 }
             }
-            Report::Alive { round_trips, last_round_trip_ns } => {
+            Report::Alive { round_trips, last_round_trip_ns, received } => {
                 record.round_trips = round_trips;
                 record.last_round_trip_ns = last_round_trip_ns;
+                record.received = received;
             }
             Report::Shows => {
                 let file = descriptors.into_iter().next().ok_or("it shows nothing")?;
@@ -845,7 +865,10 @@ impl Daemon {
         self.waxing.lose(self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
-        say(format_args!("cell {number} (process {pid}) is gone{after}: {how}"));
+        let incarnation = self.cells[index].incarnation;
+        let text = format!("cell {number} (process {pid}) is gone{after}: {how}");
+        let what = What::CellEnded { cell: number, incarnation, pid, killed_ns: killed_at_ns, how };
+        self.events.note(what, text);
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();
         self.write_state();

@@ -9,6 +9,7 @@ mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
+pub mod events;
 pub mod keeping;
 mod marks;
 pub mod observations;
@@ -17,6 +18,7 @@ pub mod remains;
 pub mod signals;
 pub mod state;
 pub mod tasks;
+pub mod timeline;
 mod waits;
 mod waxing;
 

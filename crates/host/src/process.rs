@@ -86,6 +86,11 @@ pub fn kill(process: &OwnedFd) {
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
 }
 
+/// Stops the process, as a debugger does. `false`: it cannot be.
+pub fn stop(process: &OwnedFd) -> bool {
+    rustix::process::pidfd_send_signal(process, Signal::STOP).is_ok()
+}
+
 /// Waits until the process has ended. `false`: it has not, within the limit.
 pub fn wait_for_end(process: &OwnedFd, limit: Duration) -> bool {
     let mut waiting = [PollFd::new(process, PollFlags::IN)];

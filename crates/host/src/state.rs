@@ -66,6 +66,9 @@ pub struct CellState {
     /// Whether somebody wants it down.
     #[serde(default)]
     pub is_held: bool,
+    /// Whether it gets no new tasks.
+    #[serde(default)]
+    pub is_draining: bool,
 }
 
 /// Reads what the last agent wrote. `None`: there was none, or its file makes no sense.

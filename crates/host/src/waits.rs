@@ -22,8 +22,10 @@ pub(crate) enum Awaited {
         noticed: Vec<(u32, u64)>,
         recovered: Vec<WentOn>,
     },
-    /// A cell up and connected.
-    Started { cell: u32 },
+    /// A cell up and connected, in another process than that.
+    Started { cell: u32, not: Option<u32> },
+    /// So many more, from that number on.
+    Added { first: u32, count: u32 },
 }
 
 impl Awaited {
@@ -32,7 +34,7 @@ impl Awaited {
         match self {
             Self::Up => Duration::from_secs(30),
             Self::Killed { .. } => Duration::from_secs(5),
-            Self::Started { .. } => Duration::from_secs(15),
+            Self::Started { .. } | Self::Added { .. } => Duration::from_secs(15),
         }
     }
 }
@@ -125,8 +127,29 @@ impl Wait {
                     Reply::Killed(Killed { cell, pid, peers, noticed, recovered })
                 })
             }
-            Awaited::Started { cell } => {
+            Awaited::Added { first, count } => {
+                let mut added = cells.iter().filter(|cell| (*first..first + count).contains(&cell.number));
+                let ended = added.clone().find_map(|cell| Some((cell.number, cell.ended.as_ref()?)));
+                if let Some((number, how)) = ended {
+                    return Some(Reply::Refused(format!("cell {number} did not come up: {how}")));
+                }
+                let (first, count) = (*first, *count);
+                let took_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                match added.find(|cell| !is_connected(cell, cells)) {
+                    None => Some(Reply::Added { first, count, took_ns }),
+                    Some(cell) if late => Some(Reply::Refused(format!(
+                        "cell {} is not connected after {} s: see `comb ps` and `comb log`",
+                        cell.number,
+                        self.awaited.limit().as_secs()
+                    ))),
+                    Some(_) => None,
+                }
+            }
+            Awaited::Started { cell, not } => {
                 let found = cells.iter().find(|other| other.number == *cell)?;
+                if !late && not.is_some_and(|before| before == found.pid || found.running.is_none()) {
+                    return None;
+                }
                 if let Some(how) = &found.ended {
                     return Some(Reply::Refused(format!("cell {cell} did not come up: {how}")));
                 }
@@ -144,7 +167,7 @@ impl Wait {
 }
 
 /// Whether a cell is up and has a channel to every other that runs, and these agree.
-fn is_connected(cell: &Cell, cells: &[Cell]) -> bool {
+pub(crate) fn is_connected(cell: &Cell, cells: &[Cell]) -> bool {
     let others = || cells.iter().filter(|other| other.number != cell.number && other.running.is_some());
     cell.is_up()
         && others().all(|other| cell.linked.contains(&other.number) && other.linked.contains(&cell.number))

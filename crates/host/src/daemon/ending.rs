@@ -11,7 +11,7 @@ impl Daemon {
             return;
         }
         ending.deadline = Some(Instant::now() + END_LIMIT);
-        say("takes everything down");
+        self.events.note(What::Ending, "takes everything down");
         self.waxing.end();
         let end = rustix::process::Signal::TERM.as_raw();
         self.tasks.values().for_each(|task| task.tell(&TaskOrder::End { signal: end }));

@@ -19,10 +19,11 @@ impl Daemon {
         if !is_believed {
             return;
         }
-        say(format_args!(
-            "ends cell {suspect} (process {}): {votes} of {voters} found it failed: {finding}",
-            cell.pid
-        ));
+        let (incarnation, pid) = (cell.incarnation, cell.pid);
+        self.events.note(
+            What::CellCondemned { cell: suspect, incarnation },
+            format_args!("ends cell {suspect} (process {pid}): {votes} of {voters} found it failed: {finding}"),
+        );
         cell.killed_at_ns = Some(monotonic_ns());
         cell.failing = Some(finding.to_owned());
         if let Some(running) = &cell.running {
@@ -43,6 +44,9 @@ impl Daemon {
         }
         let mut recovered = recovered.clone();
         recovered.regions.truncate(MOST_REGIONS_REMEMBERED);
+        let text = comb_cell::supervision::sentence(&recovered);
+        let what = What::CellRecovered { by, recovered: recovered.clone() };
+        self.events.note_quietly(what, format_args!("cell {by} {text}"));
         self.recoveries.push_back((by, recovered));
     }
 
@@ -122,14 +126,11 @@ impl Daemon {
         if cell.is_held || self.ending.is_some() {
             return;
         }
-        let stays_down = |why: &str| {
-            say(format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again"));
-        };
         // Where they are told to fail, that they fail often says nothing.
         if let Err(why) = cell.may_start_again(Instant::now())
             && self.observations.is_none()
         {
-            return stays_down(&why);
+            return self.stays_down(which, &why);
         }
         if let Err(found) = self.diagnose(which) {
             // Processes with much memory take their time to end.
@@ -138,13 +139,18 @@ impl Daemon {
                 _ => Instant::now(),
             };
             if since.elapsed() >= DIAGNOSIS_LIMIT {
-                return stays_down(&found);
+                return self.stays_down(which, &found);
             }
             self.cells[index].again = Again::WhenFit { since, why: why.to_owned() };
             return;
         }
-        say(format_args!("starts cell {which} again: {why}"));
+        self.events.note(What::Note, format_args!("starts cell {which} again: {why}"));
         self.start_beside_others(index);
+    }
+
+    fn stays_down(&mut self, which: u32, why: &str) {
+        let text = format_args!("cell {which} stays down: {why}; `comb cell start {which}` tries again");
+        self.events.note(What::CellStaysDown { cell: which }, text);
     }
 
     /// Nobody has said that they can be started again.

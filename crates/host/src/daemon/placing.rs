@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Of a task with more components, the event that it began names the cells of so many.
+const MOST_CELLS_NAMED: usize = 64;
+
 impl Daemon {
     pub(super) fn place(&mut self, connection: u64, wanted: &Wanted) {
         let reply = match self.seats_for(wanted) {
@@ -17,7 +20,8 @@ impl Daemon {
     pub(super) fn seats_for(&mut self, wanted: &Wanted) -> Result<Vec<Seat>, String> {
         let mut load: BTreeMap<u32, usize> = BTreeMap::new();
         for cell in self.cells.iter().filter(|cell| cell.is_up()) {
-            if wanted.cells.is_empty() || wanted.cells.contains(&cell.number) {
+            let is_meant = wanted.cells.contains(&cell.number);
+            if is_meant || wanted.cells.is_empty() && !cell.is_draining {
                 load.insert(cell.number, 0);
             }
         }
@@ -56,6 +60,10 @@ impl Daemon {
         if protocol::send(&command.socket, &reply, &[]).is_ok()
             && self.watch(&command.socket, Source::Task(number)).is_ok()
         {
+            let (program, cells) = (record.wanted.program.clone(), record.seats.iter().map(|seat| seat.cell));
+            let cells: Vec<u32> = cells.take(MOST_CELLS_NAMED).collect();
+            let text = format_args!("task {number} runs in cells {cells:?}: {}", program.join(" "));
+            self.events.note_quietly(What::TaskBegan { task: number, program: program.clone(), cells: cells.clone() }, text);
             self.tasks.insert(number, Task::new(record.clone(), command.socket));
         }
         self.tasks_changed();
@@ -64,6 +72,8 @@ impl Daemon {
     pub(super) fn hear_task(&mut self, number: u32) {
         if self.tasks.get_mut(&number).is_some_and(|task| !task.hear()) {
             self.tasks.remove(&number);
+            let text = format_args!("task {number} is over");
+            self.events.note_quietly(What::TaskEnded { task: number }, text);
         }
         self.tasks_changed();
     }

@@ -18,6 +18,10 @@ impl Daemon {
         if let Err(error) = watched {
             self.waxing.end();
             say(format_args!("the policy cannot be started: {error}"));
+        } else {
+            let incarnation = self.waxing.incarnation;
+            let text = format_args!("the policy runs, incarnation {incarnation}");
+            self.events.note_quietly(What::PolicyBegan { incarnation }, text);
         }
         self.write_state();
     }
@@ -52,7 +56,8 @@ impl Daemon {
                     self.cell_connections.remove(&connection);
                 }
                 let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-                say(format_args!("the policy{pid}, incarnation {incarnation}, is gone: {how}"));
+                let text = format_args!("the policy{pid}, incarnation {incarnation}, is gone: {how}");
+                self.events.note(What::PolicyEnded { incarnation }, text);
             }
             None => {
                 if let Some(process) = self.waxing.process() {

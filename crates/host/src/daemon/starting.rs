@@ -14,14 +14,15 @@ impl Daemon {
         };
         let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
         let peers = linked.map(|other| other.number).collect();
-        let pid = cell.pid;
+        let (pid, incarnation) = (cell.pid, cell.incarnation);
         // From here on the peers' clocks are compared with this one.
         let killed_at_ns = monotonic_ns();
         running.kill();
         self.cells[index].killed_at_ns = Some(killed_at_ns);
         self.cells[index].is_held = hold;
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
-        say(format_args!("killed cell {number} (process {pid})"));
+        let what = What::CellStruck { cell: number, incarnation, hangs: false };
+        self.events.note(what, format_args!("killed cell {number} (process {pid})"));
         Ok(Awaited::Killed {
             cell: number,
             pid,
@@ -30,6 +31,96 @@ impl Daemon {
             noticed: Vec::new(),
             recovered: Vec::new(),
         })
+    }
+
+    /// A cell is stopped: the others have to find that it hangs.
+    pub(super) fn hang(&mut self, number: u32) -> Result<Awaited, String> {
+        let index = self.index_of(number)?;
+        let cell = &self.cells[index];
+        let Some(running) = &cell.running else {
+            return Err(format!("cell {number} is not running: `comb cell start {number}` starts it"));
+        };
+        if self.cells.iter().filter(|other| other.is_up()).count() < 2 {
+            return Err(format!("no cell but {number} is up: nobody would find that it hangs"));
+        }
+        let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
+        let peers = linked.map(|other| other.number).collect();
+        let (pid, incarnation) = (cell.pid, cell.incarnation);
+        let killed_at_ns = monotonic_ns();
+        if !process::stop(&running.process) {
+            return Err(format!("cell {number} (process {pid}) cannot be stopped"));
+        }
+        let what = What::CellStruck { cell: number, incarnation, hangs: true };
+        self.events.note(what, format_args!("stopped cell {number} (process {pid}), so that it hangs"));
+        Ok(Awaited::Killed {
+            cell: number,
+            pid,
+            killed_at_ns,
+            peers,
+            noticed: Vec::new(),
+            recovered: Vec::new(),
+        })
+    }
+
+    /// No new tasks, or again.
+    pub(super) fn drain(&mut self, number: u32, drain: bool) -> Result<(), String> {
+        let index = self.index_of(number)?;
+        let is_last = !self.cells.iter().any(|cell| cell.number != number && cell.is_up() && !cell.is_draining);
+        if drain && is_last {
+            return Err(format!("cell {number} is the last that takes tasks: `comb cell add` starts another"));
+        }
+        let before = std::mem::replace(&mut self.cells[index].is_draining, drain);
+        if before != drain {
+            let text = if drain { "gets no new tasks" } else { "gets tasks again" };
+            let what = if drain { What::CellDraining { cell: number } } else { What::Note };
+            self.events.note(what, format_args!("cell {number} {text}"));
+            self.write_state();
+        }
+        Ok(())
+    }
+
+    /// A cell ends in good order, and comes in again.
+    pub(super) fn end_and_start(&mut self, number: u32) -> Result<Awaited, String> {
+        let index = self.index_of(number)?;
+        let cell = &mut self.cells[index];
+        let Some(running) = &cell.running else { return self.start_again(number) };
+        (cell.is_held, cell.is_draining, cell.again) = (false, false, Again::AtItsEnd);
+        let pid = cell.pid;
+        let connection = cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));
+        if !connection.is_some_and(|known| known.tell(&Order::End)) {
+            running.kill();
+        }
+        self.events.note(What::Note, format_args!("ends cell {number} (process {pid}), to start it anew"));
+        Ok(Awaited::Started { cell: number, not: Some(pid) })
+    }
+
+    /// More cells.
+    pub(super) fn add(&mut self, count: u32) -> Result<Awaited, String> {
+        let most = crate::MOST_CELLS as usize;
+        if count == 0 || self.cells.len() + count as usize > most {
+            let here = self.cells.len();
+            return Err(format!("{here} cells and {count} more cannot be: there are 1 to {most} on a host"));
+        }
+        let first = self.cells.iter().map(|cell| cell.number).max().unwrap_or(0) + 1;
+        for number in first..first + count {
+            self.cells.push(Cell::new(number));
+            self.start_beside_others(self.cells.len() - 1);
+        }
+        Ok(Awaited::Added { first, count })
+    }
+
+    /// Cells that have come to be at work since the last look.
+    pub(super) fn note_those_that_are_up(&mut self) {
+        for index in 0..self.cells.len() {
+            let cell = &self.cells[index];
+            if cell.is_noted_up || !cell.is_up() || !waits::is_connected(cell, &self.cells) {
+                continue;
+            }
+            let (number, incarnation) = (cell.number, cell.incarnation);
+            self.cells[index].is_noted_up = true;
+            let text = format_args!("cell {number} is up, incarnation {incarnation}");
+            self.events.note_quietly(What::CellUp { cell: number, incarnation }, text);
+        }
     }
 
     /// A cell is to fail.
@@ -48,8 +139,9 @@ impl Daemon {
         if self.cells[index].running.is_some() {
             return Err(format!("cell {number} is running already (process {})", self.cells[index].pid));
         }
+        self.cells[index].is_draining = false;
         self.start_beside_others(index);
-        Ok(Awaited::Started { cell: number })
+        Ok(Awaited::Started { cell: number, not: None })
     }
 
     /// A cell that comes in to those that live, or begins alone.
@@ -60,7 +152,5 @@ impl Daemon {
         let beginning =
             if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
         self.start_cell(index, &beginning);
-        let cell = &self.cells[index];
-        say(format_args!("started cell {number} (process {}), incarnation {}", cell.pid, cell.incarnation));
     }
 }

@@ -11,7 +11,7 @@ const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 const REGIONS: &str = "regions";
 
 /// The names of all files that we ever make there, besides cells' doors. Nothing else is removed.
-const FILES: [&str; 8] = [
+const FILES: [&str; 11] = [
     "agent.sock",
     "control.sock",
     "cells.sock",
@@ -20,6 +20,9 @@ const FILES: [&str; 8] = [
     "agent.json.new",
     "agent.lock",
     "comb.log",
+    "events.jsonl",
+    "events.jsonl.1",
+    "dashboard.json",
 ];
 
 /// Why there is no runtime directory.
@@ -190,6 +193,21 @@ impl RuntimeDirectory {
     /// What the agent and its cells have to say.
     pub fn log_file(&self) -> PathBuf {
         self.path.join("comb.log")
+    }
+
+    /// What has happened, for programs.
+    pub fn events_file(&self) -> PathBuf {
+        self.path.join("events.jsonl")
+    }
+
+    /// The same of before, when that file became long.
+    pub fn events_before_file(&self) -> PathBuf {
+        self.path.join("events.jsonl.1")
+    }
+
+    /// Where the dashboard listens, and what it wants to hear.
+    pub fn dashboard_file(&self) -> PathBuf {
+        self.path.join("dashboard.json")
     }
 }
 

@@ -151,6 +151,10 @@ pub struct Status {
     pub nodes: u64,
     /// The cell that its page frames are of, if that is another one.
     pub memory_home: Option<u32>,
+    /// Blocks that processes of other cells can store to: which cell, and how many. A cell that is not there has none.
+    pub held: Vec<(u32, u64)>,
+    /// How often somebody had to ask for a block, since the region was made.
+    pub misses: u64,
 }
 
 /// Why a home did not do it.

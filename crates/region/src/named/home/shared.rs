@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) doubtful: Vec<Doubtful>,
     /// Where its frames are from.
     pub(super) provenance: Provenance,
+    /// How often it was asked for a block.
+    misses: u64,
 }
 
 /// A message that has to wait.
@@ -81,6 +83,7 @@ impl Shared {
             saved,
             doubtful: Vec::new(),
             provenance: Provenance::default(),
+            misses: 0,
         }
     }
 
@@ -153,6 +156,7 @@ impl Shared {
         if message.block.0 < self.body.layout.blocks() {
             self.body.get_from_ancestors(message.block.0);
         }
+        self.misses += u64::from(Stache::is_question(message.kind));
         let loss = self.body.lost.get(&message.block.0).copied();
         let mut at = At::new(&mut self.body, peers);
         if let Some(loss) = loss {
@@ -179,6 +183,7 @@ impl Shared {
         if is_store && !may_store {
             return self.answer(peers, number, token, REFUSED, 0);
         }
+        self.misses += 1;
         self.settle_thread(peers, Block(block), (number, token), is_store, wishes);
         // It has not waited.
         self.given = None;
@@ -397,7 +402,20 @@ impl Shared {
             nodes: self.body.forks.count() as u64,
             memory_home: self.provenance.borrowed_from(own),
             processes: self.body.attachments.values().map(|attachment| attachment.process).collect(),
+            held: self.held_elsewhere(own),
+            misses: self.misses,
         }
+    }
+
+    fn held_elsewhere(&self, own: u32) -> Vec<(u32, u64)> {
+        let mut held = BTreeMap::new();
+        for (&number, attachment) in &self.body.attachments {
+            if let Some(cell) = attachment.cell.filter(|&cell| cell != own) {
+                *held.entry(cell).or_default() += self.writable_by(number).len() as u64;
+            }
+        }
+        held.retain(|_, blocks| *blocks > 0);
+        held.into_iter().collect()
     }
 
     pub(super) fn forget_dead(&mut self) {
