@@ -32,6 +32,7 @@ use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
+use crate::dashboard::{self, Dashboard};
 use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals, waits};
 
 mod ending;
@@ -81,6 +82,8 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// Whether its cells are told to fail: for those who inject faults, and nobody else.
     pub faults: bool,
+    /// Where its dashboard is.
+    pub dashboard: dashboard::Wanted,
 }
 
 /// Why an agent could not start or go on.
@@ -153,6 +156,8 @@ enum Source {
     Task(u32),
     /// The policy's process.
     Policy,
+    /// The dashboard's.
+    Dashboard,
 }
 
 impl Source {
@@ -167,6 +172,7 @@ impl Source {
             Self::Signal => (6, 0),
             Self::Task(task) => (7, u64::from(task)),
             Self::Policy => (8, 0),
+            Self::Dashboard => (9, 0),
         };
         kind << 56 | number
     }
@@ -183,6 +189,7 @@ impl Source {
             6 => Self::Signal,
             7 => Self::Task(u32::try_from(number).ok()?),
             8 => Self::Policy,
+            9 => Self::Dashboard,
             _ => return None,
         })
     }
@@ -277,6 +284,7 @@ struct Daemon {
     /// The last, each with the cell that says so.
     recoveries: VecDeque<(u32, Recovered)>,
     events: Events,
+    dashboard: Option<Dashboard>,
     /// None: no cell is ever told to fail.
     observations: Option<Observations>,
     ending: Option<Ending>,
@@ -305,6 +313,8 @@ impl Daemon {
         let control = Listener::watch(control, &epoll, Source::ControlListener.token()).map_err(&cannot)?;
         let cells_listener =
             Listener::watch(cells_listener, &epoll, Source::CellsListener.token()).map_err(&cannot)?;
+        let dashboard = Dashboard::open(&directory, options.dashboard)
+            .map_err(system("the dashboard cannot listen (`comb up --dashboard` names another address)"))?;
         let mut daemon = Self {
             directory,
             _lock: lock,
@@ -325,6 +335,7 @@ impl Daemon {
             waxing: Waxing::new(previous.as_ref().map_or(0, |previous| previous.policy)),
             recoveries: VecDeque::new(),
             events: Events::open(&options.directory),
+            dashboard,
             observations: options.faults.then(Observations::default),
             ending: None,
         };
@@ -471,11 +482,13 @@ impl Daemon {
                     Source::Cell(connection) => self.hear_cell(connection),
                     Source::Task(task) => self.hear_task(task),
                     Source::Policy => self.look_for_end_of_policy(),
+                    Source::Dashboard => self.look_for_end_of_dashboard(),
                 }
             }
             self.restart_those_that_wait();
             self.answer_waits();
             self.start_policy();
+            self.start_dashboard();
             self.drop_the_silent();
             self.restart_the_forgotten();
             self.tell_of_changed_tasks();
@@ -493,6 +506,8 @@ impl Daemon {
         let waiting = self.cells.iter().filter(|cell| matches!(cell.again, Again::WhenFit { .. }));
         let waiting = waiting.map(|_| Instant::now() + BETWEEN_DIAGNOSES);
         let policy = self.waxing.next_due().filter(|_| self.ending.is_none());
+        let dashboard = self.dashboard.as_ref().and_then(Dashboard::next_due);
+        let policy = policy.into_iter().chain(dashboard.filter(|_| self.ending.is_none()));
         let down = self.cells.iter().filter_map(|cell| match cell.again {
             Again::Unsaid { since } => Some(since + WORD_LIMIT),
             _ => None,

@@ -9,6 +9,7 @@ mod cell;
 pub mod cgroup;
 pub mod control;
 pub mod daemon;
+pub mod dashboard;
 pub mod events;
 pub mod keeping;
 mod marks;

@@ -86,6 +86,11 @@ pub fn kill(process: &OwnedFd) {
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
 }
 
+/// Asks the process to end.
+pub fn tell_to_end(process: &OwnedFd) {
+    let _ = rustix::process::pidfd_send_signal(process, Signal::TERM);
+}
+
 /// Stops the process, as a debugger does. `false`: it cannot be.
 pub fn stop(process: &OwnedFd) -> bool {
     rustix::process::pidfd_send_signal(process, Signal::STOP).is_ok()

@@ -59,6 +59,9 @@ impl Daemon {
             marks::kill_all(&self.directory);
         }
         let commands = std::mem::take(&mut self.commands);
+        if let Some(dashboard) = &mut self.dashboard {
+            dashboard.end();
+        }
         let Self { directory, server, .. } = self;
         drop(server);
         let removed = directory.remove();

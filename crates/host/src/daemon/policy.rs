@@ -1,4 +1,4 @@
-//! Wax, which runs as long as all cells do.
+//! Processes that the agent keeps running beside the cells: Wax, as long as all cells live, and the dashboard.
 
 use super::*;
 
@@ -62,6 +62,40 @@ impl Daemon {
             None => {
                 if let Some(process) = self.waxing.process() {
                     let _ = self.watch(process, Source::Policy);
+                }
+            }
+        }
+    }
+
+    /// When all cells are up: they come first.
+    pub(super) fn start_dashboard(&mut self) {
+        let is_one_missing = self.cells.iter().any(|cell| cell.incarnation == 1 && cell.running.is_some() && !cell.is_up());
+        let Some(dashboard) = self.dashboard.as_mut().filter(|_| self.ending.is_none() && !is_one_missing) else { return };
+        if dashboard.next_due().is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        let event = epoll::EventData::new_u64(Source::Dashboard.token());
+        let started = dashboard.start(&self.directory);
+        let watched =
+            started.and_then(|process| Ok(epoll::add(&self.epoll, process, event, epoll::EventFlags::IN)?));
+        if let Err(error) = watched {
+            dashboard.end();
+            say(format_args!("the dashboard cannot be started: {error}"));
+        }
+    }
+
+    pub(super) fn look_for_end_of_dashboard(&mut self) {
+        let Some(dashboard) = &mut self.dashboard else { return };
+        if let Some(process) = dashboard.process() {
+            let _ = epoll::delete(&self.epoll, process);
+        }
+        match dashboard.take_end() {
+            Some(how) if self.ending.is_none() => {
+                self.events.note(What::Note, format_args!("the dashboard is gone: {how}"));
+            }
+            _ => {
+                if let Some(process) = self.dashboard.as_ref().and_then(Dashboard::process) {
+                    let _ = self.watch(process, Source::Dashboard);
                 }
             }
         }
