@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside a build: network namespaces' tool, and, where they can be had, an interpreter that
-# finds undefined behaviour and the other processor's standard library. Safe to run again.
+# Installs what the tests need beside a build: network namespaces' tool, and, where they can be had, a browser, an
+# interpreter that finds undefined behaviour and the other processor's standard library. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -10,17 +10,23 @@ topic=setup-test
 # etcd is one of two quorum resources; its test says that it did not run where there is none.
 etcd_is_wanted() { ! have etcd && have apt-cache && apt-cache show etcd-server >/dev/null 2>&1; }
 
+# The dashboard's page is tested in a browser, which node drives; the tests say that they did not run where there is none.
+browser_is_wanted() { [ ! -x /usr/bin/chromium ] && have apt-cache && apt-cache show chromium >/dev/null 2>&1; }
+
 # One request for everything, so that whoever must ask an administrator asks once.
 missing_for_tests() {
   if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi
   if etcd_is_wanted; then echo etcd-server; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
+  if browser_is_wanted; then echo chromium; fi
+  if ! have node; then echo nodejs; fi
+  if ! have npm; then echo npm; fi
   if ! have m4; then echo m4; fi
   if ! have cmake; then echo cmake; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd and compile C and C++' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd, look at a page and compile C and C++' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'
@@ -59,3 +65,10 @@ aarch64_is_here() { [ -d "$(rustc --print target-libdir --target $aarch64)" ]; }
 install_aarch64() { rustup --quiet target add --toolchain "$toolchain" $aarch64; }
 optional 'aarch64 standard library (the protocol crates must build there too)' aarch64_is_here install_aarch64 \
   '"cargo xtask check" will say that it skips this.'
+
+browser_driver_is_here() { (cd crates/dashboard/tests/browser && npm ls --silent >/dev/null 2>&1); }
+if ! browser_driver_is_here; then
+  (cd crates/dashboard/tests/browser && npm ci --no-audit --no-fund --silent) \
+    || fail 'npm could not install what drives the browser in crates/dashboard/tests/browser.'
+fi
+say 'playwright-core: present (tests look at the dashboard in a browser)'

@@ -79,8 +79,7 @@ export class Mock {
   }
 
   bye() {
-    this.raw('event: bye\ndata: {}\n\n');
-    this.drop();
+    for (const stream of this.#streams) stream.end('event: bye\ndata: {}\n\n');
   }
 
   get streams() {
