@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
+use crate::output::Output;
 
-/// What can be measured.
+/// What can be measured. As JSON, an object a line: claim, ours, unit, peer, theirs, ratio, goal, met.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
     /// The wire, beside Open MPI, UCX, iceoryx2, libfabric and sockets
@@ -93,7 +94,7 @@ fn part<P: ValueEnum>(name: &str, of: &str) -> Result<P, Failure> {
     P::from_str(name, false).map_err(|_| {
         let names = P::value_variants().iter().filter_map(P::to_possible_value);
         let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
-        Failure::new(format!("{name:?} is no part of comb bench {of}: {}", names.join(", ")))
+        Failure::usage(format!("{name:?} is no part of comb bench {of}: {}", names.join(", ")))
     })
 }
 
@@ -102,9 +103,6 @@ pub(crate) struct Bench {
     /// What to measure
     #[arg(value_enum, default_value_t = Name::Net)]
     name: Name,
-    /// One JSON object a line: claim, ours, unit, peer, theirs, ratio, goal, met
-    #[arg(long)]
-    json: bool,
     /// More rounds; takes a few minutes
     #[arg(long)]
     full: bool,
@@ -115,31 +113,31 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(&self, output: Output) -> Result<ExitCode, Failure> {
         if self.only.is_some() && !matches!(self.name, Name::Cc | Name::Cell) {
-            return Err(Failure::new(
+            return Err(Failure::usage(
                 "--only is for comb bench cc and cell: the others are measured as a whole".to_owned(),
             ));
         }
         let only = self.only.as_deref();
         match self.name {
-            Name::Net => comb_bench::net::run(self.full, self.json),
+            Name::Net => comb_bench::net::run(self.full, output.is_json()),
             Name::Memory => {
-                comb_bench::memory::run(self.full, self.json)
+                comb_bench::memory::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Cc => {
                 let only = only.map(|name| part::<CcPart>(name, "cc")).transpose()?;
-                comb_bench::cc::run(only.map(Into::into), self.full, self.json)
+                comb_bench::cc::run(only.map(Into::into), self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Cell => {
                 let only = only.map(|name| part::<CellPart>(name, "cell")).transpose()?;
-                comb_bench::cell::run(only.map(Into::into), self.full, self.json)
+                comb_bench::cell::run(only.map(Into::into), self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {
-                comb_bench::membership::run(self.full, self.json)
+                comb_bench::membership::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
         }

@@ -8,9 +8,11 @@ use comb_cell::clock::span;
 use comb_cell::{Beginning, CellOptions, journal};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{Killed, Reply, Request};
+use serde_json::json;
 
 use crate::agent;
 use crate::failure::Outcome;
+use crate::output::Output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cell {
@@ -58,11 +60,11 @@ fn number(text: &str) -> Result<u32, &'static str> {
 }
 
 impl Cell {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
-            CellCommand::Kill { cell, hold } => kill(&directory, cell, hold),
-            CellCommand::Start { cell } => start(&directory, cell),
+            CellCommand::Kill { cell, hold } => kill(&directory, cell, hold, output),
+            CellCommand::Start { cell } => start(&directory, cell, output),
             CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
@@ -90,10 +92,11 @@ impl Cell {
     }
 }
 
-fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool) -> Outcome {
+fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool, output: Output) -> Outcome {
+    agent::check_cells(directory, &[cell])?;
     match agent::ask(directory, &Request::Kill { cell, hold })? {
         Reply::Killed(killed) => {
-            println!("{}", sentence(&killed));
+            output.tell(&killed, sentence(&killed))?;
             let all = killed.noticed.len() >= killed.peers as usize;
             Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -122,14 +125,24 @@ fn sentence(killed: &Killed) -> String {
     format!("cell {cell} (process {pid}) killed; {when}{went_on}")
 }
 
-fn start(directory: &RuntimeDirectory, cell: u32) -> Outcome {
+fn start(directory: &RuntimeDirectory, cell: u32, output: Output) -> Outcome {
+    agent::check_cells(directory, &[cell])?;
     match agent::ask(directory, &Request::Start { cell })? {
         Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
+            let object = json!({
+                "cell": cell,
+                "pid": pid,
+                "incarnation": incarnation,
+                "channels": channels,
+                "channels_expected": channels_expected,
+                "took_ns": took_ns,
+            });
             let took = span(took_ns);
-            println!(
+            let text = format!(
                 "cell {cell} is up again (process {pid}, incarnation {incarnation}); \
                  {channels} of {channels_expected} channels open after {took}"
             );
+            output.tell(&object, text)?;
             Ok(if channels >= channels_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         _ => Err(agent::unexpected()),

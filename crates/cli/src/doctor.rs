@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use crate::table;
 
 /// Older kernels lack what Comb has no way without.
@@ -17,11 +18,7 @@ const OLDEST_KERNEL: (u32, u32) = (6, 1);
 const FEW_DESCRIPTORS: u64 = 4096;
 
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
-    /// Print JSON, for programs
-    #[arg(long)]
-    json: bool,
-}
+pub(crate) struct Doctor {}
 
 #[derive(Debug, Serialize)]
 struct Finding {
@@ -68,26 +65,26 @@ impl Finding {
 }
 
 impl Doctor {
-    pub(crate) fn run(self) -> Outcome {
+    #[expect(clippy::unused_self, reason = "like all commands")]
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let mut findings = vec![kernel(), cores()];
         findings.extend(Mechanism::ALL.into_iter().filter(|&one| one != Mechanism::Cgroups).map(mechanism));
         findings.extend([cgroups(), namespaces(), descriptors(), locked_memory()]);
         let bad = findings.iter().any(|finding| finding.state == State::Bad);
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&findings)?);
-        } else {
-            print!("{}", text(&findings));
-        }
+        output.show(&findings, || text(&findings, output))?;
         Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-fn text(findings: &[Finding]) -> String {
-    let rows: Vec<Vec<String>> = findings
-        .iter()
-        .map(|finding| vec![finding.what.clone(), finding.state.word().to_owned(), finding.detail.clone()])
-        .collect();
-    let mut text = table::format(&rows);
+fn text(findings: &[Finding], output: Output) -> String {
+    let mut rows = vec![["WHAT", "STATE", "DETAIL"].map(String::from).to_vec()];
+    rows.extend(
+        findings.iter().map(|finding| {
+            vec![finding.what.clone(), finding.state.word().to_owned(), finding.detail.clone()]
+        }),
+    );
+    let mut text =
+        table::painted(&rows, output, |column, text| table::state_colour(text).filter(|_| column == 1));
     let advice: Vec<String> = findings
         .iter()
         .filter_map(|finding| Some(format!("  {}: {}\n", finding.what, finding.advice.as_ref()?)))
@@ -223,6 +220,10 @@ mod tests {
     #[test]
     fn advice_comes_after_the_table() {
         let findings = [Finding::new("kernel", State::Bad, "Linux 5.10").advise("update")];
-        assert_eq!(text(&findings), "kernel  bad  Linux 5.10\n\nWhat you can do:\n  kernel: update\n");
+        let output = Output::of(&crate::output::Options::default());
+        assert_eq!(
+            text(&findings, output),
+            "WHAT    STATE  DETAIL\nkernel  bad    Linux 5.10\n\nWhat you can do:\n  kernel: update\n"
+        );
     }
 }

@@ -1,19 +1,88 @@
-//! `comb host`: the agent. `comb up` runs it; by hand it takes over the cells of an agent that died.
+//! `comb host`: the agent, and what there is to see of hosts.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
+use comb_host::control::{CellCondition, Status};
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
+use serde::Serialize;
 
 use crate::failure::Outcome;
+use crate::output::Output;
+use crate::{agent, ps, table};
 
 /// What the agent writes to standard output when it can be asked.
 pub(crate) const READY: &str = "ready";
 
+/// The agent, or what there is to see of hosts
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Host {
+    #[command(subcommand)]
+    command: Option<HostCommand>,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+#[derive(Debug, Subcommand)]
+enum HostCommand {
+    /// List the hosts, their agents and policies
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Be the agent: `comb up` runs it; by hand it takes over the cells of an agent that died
+    Run(Agent),
+}
+
+impl Host {
+    pub(crate) fn run(self, output: Output) -> Outcome {
+        match self.command {
+            Some(HostCommand::Ls) => list(output),
+            Some(HostCommand::Run(agent)) => agent.run(),
+            None => self.agent.run(),
+        }
+    }
+}
+
+/// A host: its agent, its policy, its cells, all of one moment.
+#[derive(Debug, Serialize)]
+struct Listed {
+    host: String,
+    #[serde(flatten)]
+    status: Status,
+}
+
+fn list(output: Output) -> Outcome {
+    let directory = RuntimeDirectory::from_environment()?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let hosts = [Listed { host, status: agent::status(&directory)? }];
+    output.show(&hosts, || text(&hosts))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(hosts: &[Listed]) -> String {
+    let heading = ["HOST", "AGENT", "CELLS", "UPTIME", "CPU", "MEMORY", "WAX", "DIRECTORY"];
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    rows.extend(hosts.iter().map(|Listed { host, status }| {
+        let up = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count();
+        let agent = &status.agent;
+        vec![
+            host.clone(),
+            agent.pid.to_string(),
+            format!("{up} of {} up", status.cells.len()),
+            ps::millis(agent.uptime_ms),
+            ps::cpu(agent.cpu_ms),
+            table::bytes(agent.memory_bytes),
+            status.wax.as_ref().map_or_else(|| "-".to_owned(), |wax| wax.pid.to_string()),
+            agent.directory.clone(),
+        ]
+    }));
+    table::format(&rows)
+}
+
+#[derive(Debug, Args)]
+struct Agent {
     /// How many cells to start, if there are none to take over.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
     cells: u32,
@@ -31,8 +100,8 @@ pub(crate) struct Host {
     faults: bool,
 }
 
-impl Host {
-    pub(crate) fn run(self) -> Outcome {
+impl Agent {
+    fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         let Self { cells, end_with_stdin, limits, memory, faults } = self;
         let limits = limits.unwrap_or_default();

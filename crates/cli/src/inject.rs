@@ -1,6 +1,6 @@
 //! `comb inject`: cells are made to fail in every way there is, and the others have to carry on. (Hive §7.4)
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +14,7 @@ use self::kind::Kind;
 use self::own::Comb;
 pub(crate) use self::program::InjectProgram;
 use crate::failure::Outcome;
+use crate::output::Output;
 use crate::table;
 
 mod content;
@@ -48,9 +49,6 @@ pub(crate) struct Inject {
     /// As many as it takes to believe it
     #[arg(long, conflicts_with = "count")]
     full: bool,
-    /// For programs: an object a line
-    #[arg(long)]
-    json: bool,
     /// The first fault, from which the others follow [default: another one each time]
     #[arg(long)]
     seed: Option<u64>,
@@ -60,14 +58,14 @@ pub(crate) struct Inject {
 }
 
 impl Inject {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         clear_at_the_end()?;
-        let outcome = self.campaign();
+        let outcome = self.campaign(output);
         own::stay_if_over();
         outcome
     }
 
-    fn campaign(&self) -> Outcome {
+    fn campaign(&self, output: Output) -> Outcome {
         let kinds = if self.only.is_empty() { Kind::all() } else { &self.only };
         let count = if self.full { FULL * kinds.len() as u64 } else { self.count };
         let seed = self.seed.unwrap_or_else(|| {
@@ -84,7 +82,7 @@ impl Inject {
             };
             let verdict = injection::inject(&present, kind, seed.wrapping_add(number), number);
             own::stay_if_over();
-            self.tell(&verdict)?;
+            self.tell(&verdict, output)?;
             if verdict.contained {
                 comb = Some(present);
             }
@@ -92,23 +90,21 @@ impl Inject {
         }
         drop(comb);
         self.tell_progress_ends();
-        if !self.json {
+        if !output.is_json() {
             print!("{}", self.table(&verdicts));
         }
         let all = verdicts.iter().all(|verdict| verdict.contained);
         Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn tell(&self, verdict: &Verdict) -> std::io::Result<()> {
-        if self.json {
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", serde_json::to_string(verdict)?)?;
-            out.flush()?;
+    fn tell(&self, verdict: &Verdict, output: Output) -> std::io::Result<()> {
+        if output.is_json() {
+            output.line(verdict)?;
         }
         if let Some(why) = &verdict.why {
             self.tell_progress_ends();
             let Verdict { kind, seed, .. } = verdict;
-            eprintln!("comb: not contained: {kind} (--only {kind} --seed {seed} --count 1): {why}");
+            output.warn(format_args!("not contained: {kind} (--only {kind} --seed {seed} --count 1): {why}"));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod failure;
 mod host;
 mod inject;
 mod log;
+mod output;
 mod ps;
 mod region;
 mod report;
@@ -22,14 +23,17 @@ mod wax;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// One computer made of many cells: what breaks is lost, the rest carries on.
 #[derive(Debug, Parser)]
 #[command(name = "comb", version, after_help = AFTER_HELP, max_term_width = 100)]
 struct Arguments {
+    #[command(flatten)]
+    output: output::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -89,46 +93,75 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let outcome = comb_net::mechanism::check_environment().map_err(Failure::from).and_then(|()| {
-        match arguments.command {
-            Command::Up(up) => up.run(),
-            Command::Ps(ps) => ps.run(),
-            Command::Cell(cell) => cell.run(),
-            Command::Log(log) => log.run(),
-            Command::Down(down) => down.run(),
-            Command::Doctor(doctor) => doctor.run(),
-            Command::Bench(bench) => bench.run(),
-            Command::Reproduce(reproduce) => reproduce.run(),
-            Command::Sim(sim) => sim.run(),
-            Command::Inject(inject) => inject.run(),
+    let arguments = match read_arguments() {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
+    let output = Output::of(&arguments.output);
+    let outcome = comb_net::mechanism::check_environment()
+        .map_err(|error| Failure::usage(error.to_string()))
+        .and_then(|()| match arguments.command {
+            Command::Up(up) => up.run(output),
+            Command::Ps(ps) => ps.run(output),
+            Command::Cell(cell) => cell.run(output),
+            Command::Log(log) => log.run(output),
+            Command::Down(down) => down.run(output),
+            Command::Doctor(doctor) => doctor.run(output),
+            Command::Bench(bench) => bench.run(output),
+            Command::Reproduce(reproduce) => reproduce.run(output),
+            Command::Sim(sim) => sim.run(output),
+            Command::Inject(inject) => inject.run(output),
             Command::InjectProgram(program) => program.run(),
             Command::BenchSide(side) => side.run(),
-            Command::Host(host) => host.run(),
-            Command::Run(run) => run.run(),
-            Command::Region(region) => region.run(),
-            Command::Task(task) => task.run(),
+            Command::Host(host) => host.run(output),
+            Command::Run(run) => run.run(output),
+            Command::Region(region) => region.run(output),
+            Command::Task(task) => task.run(output),
             Command::RunPart(part) => part.run(),
             Command::Wax(wax) => wax.run(),
-        }
-    });
+        });
     match outcome {
         Ok(code) => code,
         // Whoever reads our output has read enough.
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("comb: {failure}");
-            ExitCode::FAILURE
+            output.fail(&failure);
+            failure.exit_code()
         }
     }
+}
+
+/// As clap tells of wrong ones; to programs in their own way.
+fn read_arguments() -> Result<Arguments, ExitCode> {
+    let asked = output::guess(std::env::args_os());
+    let command = Arguments::command().color((&asked).into());
+    let read = command.try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    read.map_err(|error| {
+        let output = Output::of(&asked);
+        if error.use_stderr() && output.is_json() {
+            let failure = Failure::usage(sentence(&error));
+            output.fail(&failure);
+            return failure.exit_code();
+        }
+        let _ = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    })
+}
+
+/// What is wrong and what was perhaps meant, without the usage.
+fn sentence(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let said = text.split("\n\nUsage:").next().unwrap_or_default();
+    let said = said.split("\n\nFor more information").next().unwrap_or_default();
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_arguments_are_consistent() {
-        use clap::CommandFactory;
-        super::Arguments::command().debug_assert();
+        <super::Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
     /// `make bench` names nothing, and ended with a usage error.

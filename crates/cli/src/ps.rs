@@ -1,40 +1,31 @@
 //! `comb ps`: the cells and their agent.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
-use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status, WaxStatus};
+use comb_host::control::{CellCondition, CellStatus, Status, WaxStatus};
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use crate::{agent, table};
 
 #[derive(Debug, Args)]
-pub(crate) struct Ps {
-    /// Print JSON, for programs
-    #[arg(long)]
-    json: bool,
-}
+pub(crate) struct Ps {}
 
 impl Ps {
-    pub(crate) fn run(self) -> Outcome {
+    #[expect(clippy::unused_self, reason = "like all commands")]
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Reply::Status(status) = agent::ask(&directory, &Request::Status)? else {
-            return Err(agent::unexpected());
-        };
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&status)?)?;
-        } else {
-            write!(out, "{}", text(&status))?;
-        }
+        let status = agent::status(&directory)?;
+        output.show(&status.cells, || text(&status, output))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn text(status: &Status) -> String {
+fn text(status: &Status, output: Output) -> String {
+    const STATE: usize = 2;
     let heading = ["CELL", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS", "SEEN"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     let up = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count();
@@ -44,7 +35,7 @@ fn text(status: &Status) -> String {
     let ended = if ended == 0 { String::new() } else { format!(", {ended} ended") };
     format!(
         "{}agent: process {}, up {}, CPU {}, memory {}; {up} cells up{ended}; {}\n",
-        table::format(&rows),
+        table::painted(&rows, output, |column, text| table::state_colour(text).filter(|_| column == STATE)),
         agent.pid,
         millis(agent.uptime_ms),
         cpu(agent.cpu_ms),
@@ -88,12 +79,12 @@ fn row(cell: &CellStatus, up: usize) -> Vec<String> {
 }
 
 /// The kernel counts processor time in steps of 10 ms: less is not nothing.
-fn cpu(count: u64) -> String {
+pub(crate) fn cpu(count: u64) -> String {
     if count == 0 { "<10 ms".to_owned() } else { millis(count) }
 }
 
 /// A span given in milliseconds.
-fn millis(count: u64) -> String {
+pub(crate) fn millis(count: u64) -> String {
     match count {
         0..1000 => format!("{count} ms"),
         _ => span(count.saturating_mul(1_000_000)),

@@ -9,8 +9,10 @@ use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, Reply, Request};
 use comb_net::agent::Limits;
 use comb_region::named::{Ask, Entry, Mode, Register, Status, Wanted};
+use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::{agent, table};
 
 const EXAMPLES: &str = "\
@@ -53,11 +55,7 @@ enum RegionCommand {
     },
     /// List regions, where they live and who uses them
     #[command(visible_alias = "list")]
-    Ls {
-        /// For programs: an object a line
-        #[arg(long)]
-        json: bool,
-    },
+    Ls,
     /// Remove a region; what it contains is gone
     #[command(visible_alias = "remove")]
     Rm {
@@ -123,40 +121,45 @@ fn block(text: &str) -> Result<u32, &'static str> {
 }
 
 impl Region {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
-            RegionCommand::Create(create) => create.run(&directory),
-            RegionCommand::Fork { parent, name, cell, mode } => fork(&directory, parent, name, cell, mode),
-            RegionCommand::Ls { json } => list(&directory, json),
+            RegionCommand::Create(create) => create.run(&directory, output),
+            RegionCommand::Fork { parent, name, cell, mode } => {
+                fork(&directory, parent, name, cell, mode, output)
+            }
+            RegionCommand::Ls => list(&directory, output),
             RegionCommand::Rm { name, force } => {
                 let register = Register::of(directory.path());
                 if let Some(entry) = register.find(&name)?
                     && !cells(&directory)?.contains(&entry.cell)
                 {
                     register.remove(&name)?;
-                    println!("region {name} was lost with cell {}; its name is free", entry.cell);
+                    let object = json!({ "region": name, "lost_with": entry.cell });
+                    let text = format!("region {name} was lost with cell {}; its name is free", entry.cell);
+                    output.tell(&object, text)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 let removed = Ask::about(directory.path(), &name)?.0.remove(&name, force)?;
-                match removed {
-                    0 => println!("region {name} is removed"),
-                    1 => println!("region {name} is removed; a process that used it has lost it"),
-                    users => {
-                        println!("region {name} is removed; {users} processes that used it have lost it");
-                    }
-                }
+                let text = match removed {
+                    0 => format!("region {name} is removed"),
+                    1 => format!("region {name} is removed; a process that used it has lost it"),
+                    users => format!("region {name} is removed; {users} processes that used it have lost it"),
+                };
+                output.tell(&json!({ "region": name, "users": removed }), text)?;
                 Ok(ExitCode::SUCCESS)
             }
             RegionCommand::Checkpoint { name, to } => {
                 let to = std::path::absolute(&to)?;
                 let (door, _) = Ask::about(directory.path(), &name)?;
                 let (number, pages) = door.save(&name, &to)?;
-                println!(
+                let object = json!({ "region": name, "checkpoint": number, "directory": to, "pages": pages });
+                let text = format!(
                     "checkpoint {number} of {name} is in {}: {pages} {} of 4096 bytes written",
                     to.display(),
                     if pages == 1 { "page" } else { "pages" }
                 );
+                output.tell(&object, text)?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -175,7 +178,7 @@ fn cells(directory: &RuntimeDirectory) -> Result<Vec<u32>, Failure> {
 }
 
 impl Create {
-    fn run(self, directory: &RuntimeDirectory) -> Outcome {
+    fn run(self, directory: &RuntimeDirectory, output: Output) -> Outcome {
         let from = self.from.map(std::path::absolute).transpose()?;
         let cell = match self.cell {
             Some(cell) => cell,
@@ -194,9 +197,7 @@ impl Create {
         };
         // An agent that is not there is told of by who knows what to do.
         cells(directory)?;
-        let Entry { name, cell, allocation, .. } = Ask::at(directory.path(), cell)?.create(&wanted)?;
-        println!("region {name} lives in cell {cell}: {} bytes", allocation.bytes);
-        Ok(ExitCode::SUCCESS)
+        tell_of_new(&Ask::at(directory.path(), cell)?.create(&wanted)?, output)
     }
 }
 
@@ -206,6 +207,7 @@ fn fork(
     name: String,
     cell: Option<u32>,
     mode: Mode,
+    output: Output,
 ) -> Outcome {
     let cell = match cell {
         Some(cell) => cell,
@@ -223,8 +225,12 @@ fn fork(
         parent: Some(parent),
         memory_home: None,
     };
-    let Entry { name, cell, allocation, .. } = Ask::at(directory.path(), cell)?.create(&wanted)?;
-    println!("region {name} lives in cell {cell}: {} bytes", allocation.bytes);
+    tell_of_new(&Ask::at(directory.path(), cell)?.create(&wanted)?, output)
+}
+
+fn tell_of_new(entry: &Entry, output: Output) -> Outcome {
+    let Entry { name, cell, allocation, .. } = entry;
+    output.tell(entry, format!("region {name} lives in cell {cell}: {} bytes", allocation.bytes))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -245,7 +251,7 @@ fn least_used(directory: &RuntimeDirectory) -> Result<u32, Failure> {
     best.ok_or_else(|| Failure::new("no cell lives: `comb cell start 1` starts one"))
 }
 
-fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {
+fn list(directory: &RuntimeDirectory, output: Output) -> Outcome {
     let living = cells(directory)?;
     let entries = Register::of(directory.path()).all()?;
     let mut states = Vec::new();
@@ -255,21 +261,18 @@ fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {
         }
     }
     let state = |entry: &Entry| states.iter().find(|state| state.name == entry.name);
-    if json {
-        for entry in &entries {
-            let object = serde_json::json!({ "region": entry, "state": state(entry) });
-            println!("{object}");
+    let objects: Vec<serde_json::Value> =
+        entries.iter().map(|entry| json!({ "region": entry, "state": state(entry) })).collect();
+    output.show(&objects, || {
+        if entries.is_empty() {
+            return "no regions; `comb region create NAME --size 1G` makes one\n".to_owned();
         }
-        return Ok(ExitCode::SUCCESS);
-    }
-    if entries.is_empty() {
-        println!("no regions; `comb region create NAME --size 1G` makes one");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let heading = ["REGION", "CELL", "LENGTH", "MEMORY", "MODE", "USED BY", "STATE"];
-    let mut rows = vec![heading.map(String::from).to_vec()];
-    rows.extend(entries.iter().map(|entry| row(entry, state(entry))));
-    print!("{}", table::format(&rows));
+        const STATE: usize = 6;
+        let heading = ["REGION", "CELL", "LENGTH", "MEMORY", "MODE", "USED BY", "STATE"];
+        let mut rows = vec![heading.map(String::from).to_vec()];
+        rows.extend(entries.iter().map(|entry| row(entry, state(entry))));
+        table::painted(&rows, output, |column, text| table::state_colour(text).filter(|_| column == STATE))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

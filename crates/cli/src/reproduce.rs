@@ -7,8 +7,9 @@ use clap::{Args, ValueEnum};
 use comb_bench::reproduce::Paper;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 
-/// Whose claims.
+/// Whose claims. As JSON, an object a line: paper, item, paper_value, measured, baseline, unit, command, note.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
     /// U-Net: endpoints, active messages, what they save over the kernel's way
@@ -27,16 +28,13 @@ enum Name {
 pub(crate) struct Reproduce {
     /// Which paper
     name: Name,
-    /// One JSON object a line: paper, item, paper_value, measured, baseline, unit, command, note
-    #[arg(long)]
-    json: bool,
-    /// Of hive, Table 7.4: what `comb inject --full --json` has printed
+    /// Of hive, Table 7.4: what `comb inject --full -o json` has printed
     #[arg(long, value_name = "FILE")]
     injected: Option<PathBuf>,
 }
 
 impl Reproduce {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self, output: Output) -> Outcome {
         let paper = match self.name {
             Name::Unet => Paper::Unet,
             Name::Via => Paper::Via,
@@ -44,7 +42,7 @@ impl Reproduce {
             Name::Blizzard => Paper::Blizzard,
             Name::Hive => Paper::Hive,
         };
-        comb_bench::reproduce::run(paper, self.json, self.injected.as_deref())?;
+        comb_bench::reproduce::run(paper, output.is_json(), self.injected.as_deref())?;
         Ok(ExitCode::SUCCESS)
     }
 }

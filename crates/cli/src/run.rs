@@ -14,12 +14,14 @@ use comb_net::agent::Limits;
 use comb_region::INVOCATION_COST_VARIABLE;
 use comb_region::launch::{
     BadCores, Binding, Control, DEFAULT_SHELL, Host, LIBRARY_VARIABLE, Launch, MOST_COMPONENTS,
-    Outcome as Ended, Output, serve_part,
+    Outcome as Ended, Output as Lines, serve_part,
 };
 use comb_region::task::{Share, Spread, TASK_VARIABLE};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::failure::{Failure, Outcome};
+use crate::agent;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
 use crate::report::Report;
 use on_cells::{Loss, OnCells};
 
@@ -184,7 +186,7 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 }
 
 impl Run {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let report = self.report.clone();
         if let Some(file) = report.as_deref().filter(|file| *file != Path::new("-")) {
             // Before anything runs whose report would be lost.
@@ -197,7 +199,7 @@ impl Run {
             };
             opened.map_err(refused)?;
         }
-        let ended = self.run_to_its_end()?;
+        let ended = self.run_to_its_end(output)?;
         if let Some(file) = report {
             let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
             Report::of(&ended.parts).write(file)?;
@@ -206,7 +208,7 @@ impl Run {
     }
 
     /// Runs it, and runs it again if it was lost with a cell and is to.
-    fn run_to_its_end(self) -> Result<Ended, Failure> {
+    fn run_to_its_end(self, output: Output) -> Result<Ended, Failure> {
         let (restarts, checkpoint) = (self.restart, self.checkpoint.clone());
         let (places, mut wanted) = (self.places()?, self.wanted());
         let is_confined = places.is_some() && !self.unconfined;
@@ -235,17 +237,17 @@ impl Run {
                 .and_then(|on_cells| on_cells.lost_with(&ended, restarts));
             match (lost, &ended.failed) {
                 (Some(Loss::OfItsCell(cell)), Some(failed)) => {
-                    eprintln!(
-                        "comb: component {} (pid {}) was lost with cell {cell}; the task ends with it",
+                    output.warn(format_args!(
+                        "component {} (pid {}) was lost with cell {cell}; the task ends with it",
                         failed.rank, failed.process
-                    );
+                    ));
                 }
                 (Some(Loss::OfAnother(cell)), Some(failed)) => {
-                    eprintln!("comb: {failed} when cell {cell} was lost; the task ends with it");
+                    output.warn(format_args!("{failed} when cell {cell} was lost; the task ends with it"));
                 }
                 _ => {
                     if let Some(sentence) = sentence(&ended) {
-                        eprintln!("comb: {sentence}");
+                        output.warn(sentence);
                     }
                 }
             }
@@ -257,11 +259,12 @@ impl Run {
             let is_saved = checkpoint.as_ref().filter(|directory| directory.join("current").exists());
             launch = match is_saved {
                 Some(directory) => {
-                    eprintln!("comb: runs it again from its last checkpoint in {}", directory.display());
+                    let shown = directory.display();
+                    output.warn(format_args!("runs it again from its last checkpoint in {shown}"));
                     launch.checkpoint(directory, true)
                 }
                 None => {
-                    eprintln!("comb: runs it again from the start");
+                    output.warn("runs it again from the start");
                     launch
                 }
             };
@@ -276,14 +279,21 @@ impl Run {
         let directory = RuntimeDirectory::from_environment()?;
         let is_there = directory.control_socket().exists();
         if self.cells.is_some() && !is_there {
-            return Err(Failure::new(format!(
-                "no agent is running in {directory}, so there are no cells: `comb up` starts them"
-            )));
+            return Err(Failure::of(
+                Kind::NotRunning,
+                format!("no agent is running in {directory}, so there are no cells: `comb up` starts them"),
+            ));
         }
         if !is_there && (self.gang || self.cores.is_some()) {
-            return Err(Failure::new(format!(
-                "--gang and --cores are about tasks in cells, and no agent is running in {directory}: `comb up` starts cells"
-            )));
+            return Err(Failure::of(
+                Kind::NotRunning,
+                format!(
+                    "--gang and --cores are about tasks in cells, and no agent is running in {directory}: `comb up` starts cells"
+                ),
+            ));
+        }
+        if let Some(Cells::These(cells)) = &self.cells {
+            agent::check_cells(&directory, cells)?;
         }
         Ok(is_there.then_some(directory))
     }
@@ -309,13 +319,13 @@ impl Run {
             Sharing::Auto => Share::Auto,
             Sharing::Copy => Share::Copy,
         };
-        let output = if self.label { Output::Labelled } else { Output::Inherited };
+        let lines = if self.label { Lines::Labelled } else { Lines::Inherited };
         let mut launch =
-            Launch::new(program).arguments(arguments).share(share).output(output).shell(&self.shell);
+            Launch::new(program).arguments(arguments).share(share).output(lines).shell(&self.shell);
         match self.components {
             Some(components) => launch = launch.components(components),
             None if self.hosts.is_empty() => {
-                return Err(Failure::new("how many components? Say for example: comb run -n 4 -- PROGRAM"));
+                return Err(Failure::usage("how many components? Say for example: comb run -n 4 -- PROGRAM"));
             }
             None => {}
         }

@@ -14,6 +14,7 @@ use comb_sim::{Failure as Broken, Line};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::table;
 
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ pub(crate) struct Sim {
     #[arg(long, conflicts_with = "seeds")]
     watch: bool,
     /// Of each scenario, repeat the first run that fails, and show every message and event of it
-    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    #[arg(long, conflicts_with = "watch")]
     show_failures: bool,
     /// Of a hundred messages so many are lost (gossip)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..100))]
@@ -49,9 +50,6 @@ pub(crate) struct Sim {
     /// The long form: hours of virtual time
     #[arg(long)]
     soak: bool,
-    /// One JSON object a run
-    #[arg(long)]
-    json: bool,
 }
 
 /// How one run ended, and how long it took in real time.
@@ -63,28 +61,31 @@ struct Ended {
 }
 
 impl Sim {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         name_runs_that_panic();
-        let Some(name) = &self.scenario else { return list() };
+        let Some(name) = &self.scenario else { return list(output) };
+        if output.is_json() && (self.show_failures || self.watch) {
+            return Err(Failure::usage("--watch and --show-failures are for people: leave -o json out"));
+        }
         let chosen: Vec<&'static Scenario> =
             all().filter(|scenario| name == "all" || scenario.name == name).collect();
         if chosen.is_empty() {
-            return Err(Failure::new(unknown(name)));
+            return Err(Failure::usage(unknown(name)));
         }
         self.check_nodes(&chosen)?;
         if let Some(other) = chosen.iter().find(|scenario| scenario.name != gossip::SCENARIO.name)
             && self.loss.is_some()
         {
-            return Err(Failure::new(format!("--loss is of gossip: {} rolls its own", other.name)));
+            return Err(Failure::usage(format!("--loss is of gossip: {} rolls its own", other.name)));
         }
         if self.watch {
             let [scenario] = chosen[..] else {
-                return Err(Failure::new("--watch shows one scenario: name it"));
+                return Err(Failure::usage("--watch shows one scenario: name it"));
             };
             let ended = self.run_one(scenario, self.seed, Some(Box::new(show)));
-            return self.finish(std::slice::from_ref(&ended));
+            return self.finish(std::slice::from_ref(&ended), output);
         }
-        self.run_all(&chosen)
+        self.run_all(&chosen, output)
     }
 
     fn check_nodes(&self, chosen: &[&Scenario]) -> Result<(), Failure> {
@@ -93,7 +94,7 @@ impl Sim {
             None => Ok(()),
             Some(scenario) => {
                 let (least, most) = (scenario.nodes.start(), scenario.nodes.end());
-                Err(Failure::new(format!("{} takes {least} to {most} nodes, not {nodes}", scenario.name)))
+                Err(Failure::usage(format!("{} takes {least} to {most} nodes, not {nodes}", scenario.name)))
             }
         }
     }
@@ -109,7 +110,7 @@ impl Sim {
     }
 
     /// All runs, on as many threads as there are cores. A world stays in the thread that made it.
-    fn run_all(&self, chosen: &[&'static Scenario]) -> Outcome {
+    fn run_all(&self, chosen: &[&'static Scenario], output: Output) -> Outcome {
         let runs: Vec<(&'static Scenario, u64)> =
             chosen.iter().flat_map(|&scenario| self.seeds().map(move |seed| (scenario, seed))).collect();
         let next = AtomicUsize::new(0);
@@ -134,7 +135,7 @@ impl Sim {
             ended
         });
         ended.sort_by_key(|end| (end.scenario, end.seed));
-        self.finish(&ended)
+        self.finish(&ended, output)
     }
 
     fn run_one(&self, scenario: &'static Scenario, seed: u64, watch: Watch) -> Ended {
@@ -159,12 +160,12 @@ impl Sim {
         }
     }
 
-    fn finish(&self, ended: &[Ended]) -> Outcome {
+    fn finish(&self, ended: &[Ended], output: Output) -> Outcome {
         if self.show_failures {
             self.show_first_failures(ended);
         }
         let mut out = std::io::stdout().lock();
-        if self.json {
+        if output.is_json() {
             for end in ended {
                 writeln!(out, "{}", self.object(end))?;
             }
@@ -175,7 +176,7 @@ impl Sim {
         for end in ended {
             if let Err(failure) = &end.outcome {
                 failed = true;
-                eprintln!("comb: {}: {failure}\n  again: {}", end.scenario, self.again(end));
+                output.warn(format_args!("{}: {failure}\n  again: {}", end.scenario, self.again(end)));
             }
         }
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -243,12 +244,14 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
     comb_membership::scenario::ALL.iter().chain(of_memory)
 }
 
-fn list() -> Outcome {
+fn list(output: Output) -> Outcome {
     let mut rows = vec![["SCENARIO", "SHOWS"].map(String::from).to_vec()];
     rows.extend(all().map(|scenario| vec![scenario.name.to_owned(), scenario.about.to_owned()]));
-    let mut out = std::io::stdout().lock();
-    write!(out, "{}", table::format(&rows))?;
-    writeln!(out, "\ncomb sim NAME --watch shows a run; see comb sim --help.")?;
+    let objects: Vec<serde_json::Value> =
+        all().map(|scenario| json!({ "scenario": scenario.name, "shows": scenario.about })).collect();
+    output.show(&objects, || {
+        format!("{}\ncomb sim NAME --watch shows a run; see comb sim --help.\n", table::format(&rows))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

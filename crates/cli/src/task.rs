@@ -13,8 +13,10 @@ use comb_host::control::{CellCondition, Reply, Request};
 use comb_host::tasks::TaskRecord;
 use comb_region::named::{Ask, Register, Status};
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::{agent, table};
 
 const EXAMPLES: &str = "\
@@ -37,18 +39,11 @@ pub(crate) struct Task {
 enum TaskCommand {
     /// List the tasks
     #[command(visible_alias = "list")]
-    Ls {
-        /// For programs: an object a line
-        #[arg(long)]
-        json: bool,
-    },
+    Ls,
     /// Show a task's components, and the cells that it depends on
     Show {
         /// As `comb task ls` numbers it
         task: u32,
-        /// For programs
-        #[arg(long)]
-        json: bool,
     },
     /// Tell a task's components to end; a second time, kill them
     Kill {
@@ -58,16 +53,18 @@ enum TaskCommand {
 }
 
 impl Task {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
-            TaskCommand::Ls { json } => list(&directory, json),
-            TaskCommand::Show { task, json } => show(&directory, task, json),
+            TaskCommand::Ls => list(&directory, output),
+            TaskCommand::Show { task } => show(&directory, task, output),
             TaskCommand::Kill { task } => {
+                find(&tasks(&directory)?, task)?;
                 let signal = Signal::TERM.as_raw();
                 match agent::ask(&directory, &Request::EndTask { task, signal })? {
                     Reply::TaskTold => {
-                        println!("task {task} was told to end");
+                        let object = json!({ "task": task, "told": signal });
+                        output.tell(&object, format!("task {task} was told to end"))?;
                         Ok(ExitCode::SUCCESS)
                     }
                     _ => Err(agent::unexpected()),
@@ -132,22 +129,33 @@ fn dependencies(task: &TaskRecord, regions: &[(u32, Status)]) -> (Dependencies, 
     (depends, words)
 }
 
-fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {
+/// The one of that number, or which there are.
+fn find(tasks: &[TaskRecord], number: u32) -> Result<&TaskRecord, Failure> {
+    tasks.iter().find(|task| task.wanted.task == number).ok_or_else(|| {
+        let there: Vec<String> = tasks.iter().map(|task| task.wanted.task.to_string()).collect();
+        Failure::not_found(match &there[..] {
+            [] => format!("there is no task {number}, nor any other: `comb run -n 2 -- PROGRAM` runs one"),
+            [only] => format!("there is no task {number}: the only one is {only}"),
+            there => format!("there is no task {number}: there are {}", there.join(", ")),
+        })
+    })
+}
+
+fn list(directory: &RuntimeDirectory, output: Output) -> Outcome {
     let (tasks, regions) = (tasks(directory)?, regions(directory)?);
-    if json {
-        for task in &tasks {
-            println!("{}", object(task, &regions));
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
+    let objects: Vec<serde_json::Value> = tasks.iter().map(|task| object(task, &regions)).collect();
+    output.show(&objects, || table_of(&tasks, &regions))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table_of(tasks: &[TaskRecord], regions: &[(u32, Status)]) -> String {
     if tasks.is_empty() {
-        println!("no tasks; `comb run -n 2 -- PROGRAM` runs one");
-        return Ok(ExitCode::SUCCESS);
+        return "no tasks; `comb run -n 2 -- PROGRAM` runs one\n".to_owned();
     }
     let heading = ["TASK", "COMPONENTS", "DEPENDS ON CELLS", "RUNS FOR", "RESTARTS", "PROGRAM"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     rows.extend(tasks.iter().map(|task| {
-        let (depends, _) = dependencies(task, &regions);
+        let (depends, _) = dependencies(task, regions);
         vec![
             task.wanted.task.to_string(),
             task.seats.len().to_string(),
@@ -157,8 +165,7 @@ fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {
             task.wanted.program.join(" "),
         ]
     }));
-    print!("{}", table::format(&rows));
-    Ok(ExitCode::SUCCESS)
+    table::format(&rows)
 }
 
 fn numbers(depends: &Dependencies) -> String {
@@ -178,32 +185,26 @@ fn object(task: &TaskRecord, regions: &[(u32, Status)]) -> serde_json::Value {
         .map(|cell| {
             let why: Vec<&str> =
                 words.iter().filter(|(of, _)| *of == cell.0).map(|(_, why)| why.as_str()).collect();
-            serde_json::json!({ "cell": cell.0, "why": why })
+            json!({ "cell": cell.0, "why": why })
         })
         .collect();
-    serde_json::json!({
+    json!({
         "task": task.wanted.task,
         "program": task.wanted.program,
         "restarts": task.wanted.restarts,
         "since_s": task.since_s,
         "components": task.seats.iter().enumerate().map(|(rank, seat)| {
-            serde_json::json!({ "rank": rank, "cell": seat.cell, "process": seat.process })
+            json!({ "rank": rank, "cell": seat.cell, "process": seat.process })
         }).collect::<Vec<_>>(),
         "depends": depends,
     })
 }
 
-fn show(directory: &RuntimeDirectory, number: u32, json: bool) -> Outcome {
+fn show(directory: &RuntimeDirectory, number: u32, output: Output) -> Outcome {
     let tasks = tasks(directory)?;
-    let task = tasks.iter().find(|task| task.wanted.task == number);
-    let task =
-        task.ok_or_else(|| Failure::new(format!("there is no task {number}: `comb task ls` shows them")))?;
+    let task = find(&tasks, number)?;
     let regions = regions(directory)?;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&object(task, &regions))?);
-    } else {
-        print!("{}", text(task, &regions));
-    }
+    output.show(&object(task, &regions), || text(task, &regions))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,8 +13,10 @@ use comb_host::remains::{self, Found};
 use comb_host::{MOST_CELLS, RuntimeDirectory};
 use comb_net::agent::Limits;
 use comb_net::agent::policy::LimitsError;
+use serde_json::json;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
 use crate::{agent, down, host, log};
 
 /// What an agent needs to die, even on a busy machine.
@@ -44,13 +46,20 @@ fn known_limits(text: &str) -> Result<String, LimitsError> {
 }
 
 impl Up {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, output: Output) -> Outcome {
         let started = Instant::now();
         let directory = RuntimeDirectory::from_environment()?;
         loop {
             match remains::look(&directory)? {
                 Found::Nothing => break,
-                Found::Remains(_) => println!("{}", down::describe(&remains::clear(&directory)?, &directory)),
+                Found::Remains(_) => {
+                    let cleared = down::describe(&remains::clear(&directory)?, &directory);
+                    if output.is_json() {
+                        output.warn(cleared);
+                    } else {
+                        writeln!(std::io::stdout(), "{cleared}")?;
+                    }
+                }
                 Found::Agent => wait_unless_running(&directory, started)?,
             }
         }
@@ -58,20 +67,36 @@ impl Up {
         let mut process = self.start_agent(&directory)?;
         match agent::ask(&directory, &Request::AwaitUp) {
             Ok(Reply::Up { channels, agent_pid }) => {
-                let took = span(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-                println!("{}", sentence(self.cells, channels, &took));
-                println!("agent: process {agent_pid}, in {directory}");
-                if self.foreground {
-                    println!("Ctrl-C ends them");
-                    show_log(&directory)?;
-                    process.wait()?;
+                let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let object = json!({
+                    "cells": self.cells,
+                    "channels": channels,
+                    "took_ns": took_ns,
+                    "agent": agent_pid,
+                    "directory": directory.to_string(),
+                });
+                let what_next = if self.foreground {
+                    "Ctrl-C ends them"
                 } else {
-                    println!("`comb ps` shows them, `comb down` ends them");
+                    "`comb ps` shows them, `comb down` ends them"
+                };
+                let text = format!(
+                    "{}\nagent: process {agent_pid}, in {directory}\n{what_next}",
+                    sentence(self.cells, channels, &span(took_ns))
+                );
+                output.tell(&object, text)?;
+                if self.foreground {
+                    show_log(&directory, output)?;
+                    process.wait()?;
                 }
                 Ok(ExitCode::SUCCESS)
             }
             refused => {
-                let failure = refused.err().unwrap_or_else(agent::unexpected);
+                // Refused is here that a cell did not come up: nobody forbids to start cells.
+                let failure = match refused.err().unwrap_or_else(agent::unexpected) {
+                    failure if failure.kind() == Kind::Refused => failure.as_kind(Kind::Failed),
+                    failure => failure,
+                };
                 let failure = with_last_words(&directory, &failure);
                 // Half a set of cells is of no use to anybody.
                 let _ = control::ask_within(&directory, &Request::Down, Duration::from_secs(15));
@@ -83,7 +108,7 @@ impl Up {
     /// The agent, ready to be asked.
     fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("comb").args(["host", "--cells", &self.cells.to_string()]);
+        command.arg0("comb").args(["host", "run", "--cells", &self.cells.to_string()]);
         if let Some(limits) = &self.limits {
             command.args(["--limits", limits]);
         }
@@ -104,10 +129,10 @@ impl Up {
         }
         let mut why = String::new();
         agent.stderr.take().expect("piped").read_to_string(&mut why)?;
-        agent.wait()?;
+        let kind = Kind::of_code(agent.wait()?.code().unwrap_or(1));
         let why = why.trim().trim_start_matches("comb: ");
         let why = if why.is_empty() { "the agent did not start" } else { why };
-        let failure = with_last_words(directory, &Failure::new(why));
+        let failure = with_last_words(directory, &Failure::of(kind, why));
         if !matches!(remains::look(directory), Ok(Found::Agent)) {
             directory.remove()?;
         }
@@ -138,20 +163,22 @@ fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result
         }
         _ => "an agent".to_owned(),
     };
-    Err(Failure::new(format!(
+    let text = format!(
         "{who} is running in {directory} already: `comb ps` shows it, `comb down` ends it; \
-         another COMB_RUNTIME_DIR holds another set of cells"
-    )))
+         `comb --name NAME up` starts another beside it"
+    );
+    Err(Failure::of(Kind::Refused, text))
 }
 
 /// A start that failed takes its log with it: what its last line has to say is said here.
 fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
     let log = std::fs::read_to_string(directory.log_file()).unwrap_or_default();
-    let failure = failure.to_string().replace(": see `comb log`", "");
-    match last_words(&log) {
-        Some(last) => Failure::new(format!("{failure} (last in its log: {last})")),
-        None => Failure::new(failure),
-    }
+    let text = failure.to_string().replace(": see `comb log`", "");
+    let text = match last_words(&log) {
+        Some(last) => format!("{text} (last in its log: {last})"),
+        None => text,
+    };
+    Failure::of(failure.kind(), text)
 }
 
 /// A cell knows why it failed; its agent only knows that it did.
@@ -160,10 +187,10 @@ fn last_words(log: &str) -> Option<&str> {
     lines.clone().find(|line| !line.starts_with("agent: ")).or_else(|| lines.next())
 }
 
-fn show_log(directory: &RuntimeDirectory) -> std::io::Result<()> {
+fn show_log(directory: &RuntimeDirectory, output: Output) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     out.flush()?;
-    log::follow(&mut BufReader::new(File::open(directory.log_file())?), &mut out)
+    log::follow(&mut BufReader::new(File::open(directory.log_file())?), output, &mut out)
 }
 
 #[cfg(test)]

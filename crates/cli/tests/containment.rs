@@ -360,8 +360,7 @@ fn find_their_pages(comb: &Comb) {
         assert_eq!(three.does(&format!("load {page}")), value, "page {page}");
     }
     let task = comb.wait_for("a task that depends on all", || {
-        let listed = comb.ok(&["task", "ls", "--json"]);
-        let tasks = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let tasks = comb.list(&["task", "ls"]);
         tasks.into_iter().find(|task| task["depends"].as_array().unwrap().len() == 4)
     });
     assert!(task["depends"][0]["why"][0].as_str().unwrap().contains("has not got yet"), "{task}");
@@ -405,9 +404,9 @@ fn a_region_is_forked_a_hundred_times() {
     for turn in (1..=100).rev() {
         comb.ok(&["region", "rm", &format!("r{turn}"), "--force"]);
     }
-    let listed = comb.ok(&["region", "ls", "--json"]);
-    assert_eq!(listed.lines().count(), 1, "{listed}");
-    let nodes: Value = serde_json::from_str(listed.trim()).unwrap();
+    let listed = comb.list(&["region", "ls"]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let nodes = &listed[0];
     assert_eq!(nodes["state"]["nodes"], 0, "{nodes}");
 }
 
@@ -431,8 +430,7 @@ fn page_frames_are_borrowed_and_come_back() {
     comb.wait_for("the region", || (user.does("attach") == "done").then_some(()));
     assert_eq!((user.does("load 3"), user.does("load 4")), ("7".to_owned(), "0".to_owned()));
     comb.wait_for_life(2, 2);
-    let listed = comb.ok(&["region", "ls", "--json"]);
-    let listed: Value = serde_json::from_str(listed.trim()).unwrap();
+    let listed = &comb.list(&["region", "ls"])[0];
     assert!(listed["state"]["memory_home"].is_null(), "{listed}");
 }
 
@@ -442,8 +440,7 @@ fn who_has_too_little_memory_borrows_from_who_has_some() {
     comb.ok(&["region", "create", "a", "--size", "12M", "--cell", "1"]);
     comb.ok(&["region", "create", "b", "--size", "12M", "--cell", "1"]);
     let home_of = |name: &str| {
-        let listed = comb.ok(&["region", "ls", "--json"]);
-        let all: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let all = comb.list(&["region", "ls"]);
         let found = all.iter().find(|region| region["region"]["name"] == name).unwrap();
         found["state"]["memory_home"].clone()
     };
@@ -480,7 +477,7 @@ fn a_task_that_is_to_run_again_does_so_for_its_cell_and_for_one_that_it_uses() {
     let task = comb.command(&program).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let is_in_life = |life| (std::fs::read_to_string(lives).ok()?.len() == life).then_some(());
     comb.wait_for("its first life", || is_in_life(1));
-    let task_now: Value = serde_json::from_str(&comb.ok(&["task", "ls", "--json"])).unwrap();
+    let task_now = &comb.list(&["task", "ls"])[0];
     let first = task_now["components"][0]["cell"].to_string();
     comb.ok(&["cell", "kill", &first]);
     comb.wait_for("its second life", || is_in_life(2));

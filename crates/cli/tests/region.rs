@@ -84,8 +84,7 @@ fn a_region_outlives_programs_and_dies_with_its_cell() {
     comb.ok(&["cell", "start", "1"]);
     assert!(comb.ok(&["region", "create", "r", "--size", "4096", "--cell", "1"]).contains("lives in cell 1"));
     assert_eq!(comb.program("r"), "run 1 in cell 1");
-    let object: serde_json::Value =
-        serde_json::from_str(comb.ok(&["region", "ls", "--json"]).lines().next().unwrap()).unwrap();
+    let object = &comb.list(&["region", "ls"])[0];
     assert_eq!((object["region"]["name"].as_str(), object["state"]["lost"].as_u64()), (Some("r"), Some(0)));
     comb.ok(&["region", "rm", "r"]);
     comb.ok(&["down"]);

@@ -17,7 +17,7 @@ impl Comb {
     fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "comb {arguments:?}: {text}");
+        assert!(matches!(output.status.code(), Some(1..=6)), "comb {arguments:?}: {text}");
         assert!(text.starts_with("comb: ") && text.lines().count() == 1, "{text}");
         text
     }
@@ -190,7 +190,7 @@ fn cells_go_on_without_their_agent_and_are_handed_back_to_the_next() {
         assert!(!beats.starts_with("0 heartbeats"), "{line}");
     }
     cells.wait_for("all cells to be up", || {
-        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+        let status = cells.status_if_any()?;
         (1..=4).all(|n| cell(&status, n)["state"] == "up" && cell(&status, n)["channels"] == 3).then_some(())
     });
     let after = cells.status();
@@ -260,7 +260,7 @@ fn two_sets_of_cells_do_not_know_each_other() {
 }
 
 fn is_up(cells: &Comb, count: usize) -> Option<()> {
-    let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+    let status = cells.status_if_any()?;
     (1..=count).all(|number| cell(&status, number)["state"] == "up").then_some(())
 }
 
@@ -393,7 +393,7 @@ fn in_the_foreground_the_end_of_the_command_is_the_end_of_the_cells() {
     let mut up =
         cells.command(&["up", "--cells", "2", "--foreground"]).stdout(Stdio::null()).spawn().unwrap();
     cells.wait_for("both cells to be up", || {
-        let status: Value = serde_json::from_slice(&cells.run(&["ps", "--json"]).stdout).ok()?;
+        let status = cells.status_if_any()?;
         (1..=2).all(|number| cell(&status, number)["channels"] == 1).then_some(())
     });
     let cgroup = cells.cgroup();
@@ -417,7 +417,7 @@ fn without_newer_mechanisms_all_is_the_same() {
 
     let misspelt = cells.command(&["ps"]).env("COMB_WITHOUT", "membarier").output().unwrap();
     let text = String::from_utf8(misspelt.stderr).unwrap();
-    assert_eq!(misspelt.status.code(), Some(1));
+    assert_eq!(misspelt.status.code(), Some(2));
     assert!(text.contains("membarier") && text.contains("socket_pidfd"), "{text}");
 }
 

@@ -222,9 +222,8 @@ impl Comb {
 
     /// Bytes of frames that a region has.
     fn resident(&self, region: &str) -> u64 {
-        let listed = self.ok(&["region", "ls", "--json"]);
-        let objects = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut sizes = objects.filter(|object| object["region"]["name"] == region);
+        let objects = self.list(&["region", "ls"]);
+        let mut sizes = objects.iter().filter(|object| object["region"]["name"] == region);
         sizes.next().unwrap()["state"]["resident_bytes"].as_u64().unwrap()
     }
 
@@ -232,9 +231,8 @@ impl Comb {
         let servant = Servant::begin(self, arguments, region);
         let task = servant.launcher.id();
         let (process, cell) = self.wait_for("the component", || {
-            let listed = self.ok(&["task", "ls", "--json"]);
-            let mut tasks = listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let task = tasks.find(|object| object["task"].as_u64() == Some(task.into()))?;
+            let tasks = self.list(&["task", "ls"]);
+            let task = tasks.iter().find(|object| object["task"].as_u64() == Some(task.into()))?;
             let component = &task["components"][0];
             let process = component["process"].as_u64().filter(|&process| process != 0)?;
             Some((process, component["cell"].as_u64()?))
@@ -306,9 +304,9 @@ fn the_page_allocator_takes_memory_where_it_is_hinted() {
     // Cells look at hints each for itself, and at each other's loads now and then.
     comb.wait_for("memory of cell 4", || {
         comb.ok(&["region", "create", "borrowed", "--size", "2M", "--cell", "1"]);
-        let listed = comb.ok(&["region", "ls", "--json"]);
-        let line = listed.lines().find(|line| line.contains("\"borrowed\"")).unwrap();
-        let memory_home = serde_json::from_str::<Value>(line).unwrap()["state"]["memory_home"].as_u64();
+        let listed = comb.list(&["region", "ls"]);
+        let borrowed = listed.iter().find(|region| region["region"]["name"] == "borrowed").unwrap();
+        let memory_home = borrowed["state"]["memory_home"].as_u64();
         if memory_home != Some(4) {
             comb.ok(&["region", "rm", "borrowed"]);
         }

@@ -53,8 +53,23 @@ impl Comb {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// The agent, the policy and the cells, all of one moment.
     pub(crate) fn status(&self) -> Value {
-        serde_json::from_str(&self.ok(&["ps", "--json"])).unwrap()
+        serde_json::from_str::<Value>(&self.ok(&["host", "ls", "-o", "json"])).unwrap()[0].take()
+    }
+
+    /// The same of an agent that may not be there.
+    #[allow(dead_code, reason = "not every test has such")]
+    pub(crate) fn status_if_any(&self) -> Option<Value> {
+        let output = self.run(&["host", "ls", "-o", "json"]);
+        Some(serde_json::from_slice::<Value>(&output.stdout).ok()?[0].take())
+    }
+
+    /// What a command lists as JSON.
+    #[allow(dead_code, reason = "not every test has lists")]
+    #[track_caller]
+    pub(crate) fn list(&self, arguments: &[&str]) -> Vec<Value> {
+        serde_json::from_str(&self.ok(&[arguments, &["-o", "json"]].concat())).unwrap()
     }
 
     pub(crate) fn log(&self) -> String {
@@ -69,7 +84,7 @@ impl Comb {
                 return found;
             }
             if since.elapsed() > LIMIT {
-                let now = self.run(&["ps", "--json"]).stdout;
+                let now = self.run(&["ps", "-o", "json"]).stdout;
                 panic!("waited for {what}:\n{}\n{}", self.log(), String::from_utf8_lossy(&now));
             }
             std::thread::sleep(BETWEEN_LOOKS);
