@@ -20,9 +20,9 @@ function scaleOf(times) {
 	const most = Math.max(...times, 0.001);
 	const sorted = [...times].sort((a, b) => a - b);
 	const middle = sorted[Math.floor(sorted.length / 2)];
-	if (middle / most > 0.15) return { at: (ms) => ms / most, isEven: true, most };
+	if (middle / most > 0.15) return { at: (ms) => Math.max(ms, 0) / most, isEven: true, most };
 	const unit = Math.max(sorted.find((ms) => ms > 0) ?? most, most / 1e4);
-	return { at: (ms) => Math.log1p(ms / unit) / Math.log1p(most / unit), isEven: false, most };
+	return { at: (ms) => Math.log1p(Math.max(ms, 0) / unit) / Math.log1p(most / unit), isEven: false, most };
 }
 
 /** Round times on the axis that lie at least `room` apart, of a width of `length`. */

@@ -4,7 +4,7 @@ import { Actions } from './actions.js';
 import { Detail } from './detail.js';
 import { attr, byId, hide, text } from './dom.js';
 import { Events } from './events.js';
-import { NONE, perSecond, number, several, word } from './format.js';
+import { NONE, amount, perSecond, several, word } from './format.js';
 import { Honeycomb } from './honeycomb.js';
 import { Legend } from './legend.js';
 import { lock, onToken, takeToken, unlock } from './session.js';
@@ -100,7 +100,7 @@ function header() {
 	text(byId('count-hosts'), `${hostsUp} of ${snapshot.hosts.length}`);
 	attr(byId('count-hosts'), 'data-tone', hostsUp < snapshot.hosts.length ? 'bad' : null);
 	text(byId('count-tasks'), String(snapshot.tasks.length));
-	text(byId('count-messages'), perSecond(snapshot.edges.reduce((all, edge) => all + (number(edge.messages_per_s) ?? 0), 0)));
+	text(byId('count-messages'), perSecond(snapshot.edges.reduce((all, edge) => all + amount(edge.messages_per_s), 0)));
 	const title = `${name}: ${up} of ${several(snapshot.cells.length, 'cell')} up`;
 	if (document.title !== title) document.title = title;
 }

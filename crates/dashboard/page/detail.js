@@ -3,14 +3,14 @@
 import { ACTIONS } from './actions.js';
 import { Keyed, attr, hide, html, text } from './dom.js';
 import { edgesOf } from './edges.js';
-import { NONE, age, bytes, count, number, percent, perSecond, several, span, word } from './format.js';
+import { NONE, age, amount, bytes, count, number, percent, perSecond, several, span, word } from './format.js';
 import { numbers } from './snapshot.js';
 import { Table, counted } from './tables.js';
 
 const MOST_PARTNERS = 10;
 const MEMORY = ['own', 'imported', 'loaned'];
 
-const sum = (items, value) => items.reduce((all, item) => all + (number(value(item)) ?? 0), 0);
+const sum = (items, value) => items.reduce((all, item) => all + amount(value(item)), 0);
 
 export class Detail {
 	#cell = null;
@@ -100,10 +100,10 @@ export class Detail {
 
 	#renderMemory(memory) {
 		const parts = MEMORY.map((part) => number(memory[`${part}_bytes`]));
-		const whole = Math.max(number(memory.most_bytes) || 0, sum(parts, (part) => part), 1);
+		const whole = Math.max(amount(memory.most_bytes), sum(parts, (part) => part), 1);
 		MEMORY.forEach((_, index) => {
 			const { piece, value } = this.memory.parts[index];
-			const width = `${(((parts[index] ?? 0) / whole) * 100).toFixed(1)}%`;
+			const width = `${((amount(parts[index]) / whole) * 100).toFixed(1)}%`;
 			if (piece.style.width !== width) piece.style.width = width;
 			text(value, bytes(parts[index]));
 		});

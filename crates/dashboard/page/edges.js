@@ -4,11 +4,11 @@ import { attr, svg, text } from './dom.js';
 import { number, perSecond, several } from './format.js';
 
 /** Of a selected cell with more partners, the busiest are drawn; the panel beside has the numbers of all. */
-const MOST_EDGES = 48;
+const MOST_EDGES = 24;
 const MOST_LABELS = 16;
 
 /** How far an arc bends aside, in units of its length: the two directions lie apart, and rights outside messages. */
-const BEND = { messages: 0.11, rights: 0.25 };
+const BEND = { messages: 0.125, rights: 0.26 };
 
 /** All edges, or those of one cell, the busiest first. */
 export function edgesOf(snapshot, cell = null) {
@@ -37,22 +37,25 @@ export class Edges {
 	 * and `scale` how much a label shrinks to keep its size on the screen.
 	 */
 	render(faint, strong, at, radius, scale) {
+		// The more there are, the less each of them says.
+		attr(this.groups.faint, 'opacity', Math.min(0.45, (strong.length > 0 ? 1 : 2) / Math.sqrt(faint.length + 1)).toFixed(2));
 		this.#draw('faint', faint, at, radius, scale);
 		this.#draw('strong', strong.slice(0, MOST_EDGES), at, radius, scale);
 	}
 
 	#draw(layer, edges, at, radius, scale) {
 		const pool = this.#pools[layer];
+		const labels = edges.length > MOST_LABELS ? MOST_LABELS / 2 : MOST_LABELS;
 		edges.forEach((edge, index) => {
 			const drawn = (pool[index] ??= this.#make(layer));
 			const arc = arcOf(at(edge.from), at(edge.to), radius, BEND[edge.kind]);
 			attr(drawn.node, 'class', `edge ${edge.kind}`);
 			attr(drawn.line, 'd', arc.path);
-			attr(drawn.line, 'stroke-width', widthOf(edge) * (radius < 24 ? 0.6 : 1));
+			attr(drawn.line, 'stroke-width', (widthOf(edge) * Math.min(1, Math.max(radius / 60, 0.45))).toFixed(1));
 			attr(drawn.line, 'marker-end', `url(#tip-${edge.kind})`);
 			if (layer === 'strong') {
 				attr(drawn.label, 'transform', `translate(${arc.x} ${arc.y}) scale(${scale})`);
-				text(drawn.label, index >= MOST_LABELS ? '' : edge.kind === 'messages' ? perSecond(edge.rate) : several(edge.pages, 'page'));
+				text(drawn.label, index >= labels ? '' : edge.kind === 'messages' ? perSecond(edge.rate) : several(edge.pages, 'page'));
 			}
 		});
 		for (const unused of pool.slice(edges.length)) attr(unused.node, 'class', 'edge unused');
@@ -74,7 +77,7 @@ const widthOf = ({ kind, rate }) => (kind === 'rights' ? 2 : Math.round((1 + Mat
 function arcOf(a, b, radius, bend) {
 	const length = Math.hypot(b.x - a.x, b.y - a.y) || 1;
 	// Long arcs bend no further than cells are large, or they would leave the picture.
-	const aside = Math.min(length * bend, radius * (bend > 0.2 ? 1 : 0.5)) * 2;
+	const aside = Math.min(length * bend, radius * (bend > 0.2 ? 1 : 0.46)) * 2;
 	const control = {
 		x: (a.x + b.x) / 2 + ((b.y - a.y) / length) * aside,
 		y: (a.y + b.y) / 2 - ((b.x - a.x) / length) * aside,

@@ -1,7 +1,7 @@
 // One cell's hexagon: its parts, its signs, and what is written in it.
 
 import { attr, svg, text } from './dom.js';
-import { bytes, number, percent } from './format.js';
+import { amount, bytes, percent } from './format.js';
 import { honeyPath } from './layout.js';
 
 /** A hexagon is drawn in these units and scaled: its corners lie 100 from its middle. */
@@ -21,7 +21,7 @@ export const SIGNS = {
 	unknown: 'M-8 0H8',
 };
 
-export const totalOf = (memory) => (number(memory.own_bytes) ?? 0) + (number(memory.imported_bytes) ?? 0) + (number(memory.loaned_bytes) ?? 0);
+export const totalOf = (memory) => amount(memory.own_bytes) + amount(memory.imported_bytes) + amount(memory.loaned_bytes);
 
 export function makeCell(cell) {
 	const honey = svg('path', { class: 'honey' });
@@ -45,9 +45,9 @@ const BAR = 42;
 export function updateWords({ state, memory, bar }, cell, most) {
 	text(state, cell.state === 'up' ? `up · ${percent(cell.cpu_share)}` : cell.state);
 	text(memory, totalOf(cell.memory) > 0 ? bytes(totalOf(cell.memory)) : '');
-	const whole = Math.max(number(cell.memory.most_bytes) || 0, most);
+	const whole = Math.max(amount(cell.memory.most_bytes), most);
 	let from = -BAR;
-	const ends = ['own_bytes', 'imported_bytes', 'loaned_bytes'].map((part) => (from += ((number(cell.memory[part]) ?? 0) / whole) * 2 * BAR));
+	const ends = ['own_bytes', 'imported_bytes', 'loaned_bytes'].map((part) => (from += (amount(cell.memory[part]) / whole) * 2 * BAR));
 	attr(bar[0], 'd', `M${-BAR} 56H${BAR}`);
 	[-BAR, ends[0], ends[1]].forEach((start, index) => {
 		attr(bar[index + 1], 'd', `M${start.toFixed(1)} 56H${ends[index].toFixed(1)}`);

@@ -4,7 +4,7 @@
 import { Camera } from './camera.js';
 import { Keyed, attr, hide, svg, text } from './dom.js';
 import { Edges, edgesOf } from './edges.js';
-import { number, percent, several, word } from './format.js';
+import { amount, percent, several, word } from './format.js';
 import { LEVELS, SIGNS, addWords, definitions, makeCell, totalOf, updateWords } from './hexagon.js';
 import { FEW_CELLS, neighbour, place } from './layout.js';
 
@@ -166,7 +166,7 @@ export class Honeycomb {
 		attr(node, 'aria-selected', cell.key === this.selected);
 		attr(node, 'tabindex', cell.key === this.#focused ? 0 : -1);
 		attr(node, 'data-task', this.#task?.own.has(cell.cell) ? 'own' : this.#task?.needed.has(cell.cell) ? 'needed' : null);
-		attr(honey, 'd', LEVELS[Math.round(Math.min(Math.max(number(cell.cpu_share) ?? 0, 0), 1) * 32)]);
+		attr(honey, 'd', LEVELS[Math.round(Math.min(amount(cell.cpu_share), 1) * 32)]);
 		attr(sign, 'd', SIGNS[cell.state]);
 		text(name, word(cell.cell));
 		if (this.detail !== 'words') return;

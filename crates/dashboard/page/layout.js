@@ -43,7 +43,11 @@ export function place(hosts, cells, width, height) {
 	const { radius } = best;
 
 	const placed = { radius, cells: new Map(), hosts: new Map() };
-	const blockWidth = widthOf(best.columns, best.rows, gap) * radius;
+	// What room is left beside few cells goes between them, where the edges are.
+	const steps = best.columns - 1 + (best.rows > 1 ? 0.5 : 0) || 1;
+	const roomy = ((width / best.across - 2 * gutter) / (radius * ROOT3) - 1) / steps;
+	const gapX = cells.length > FEW_CELLS ? gap : Math.max(gap, Math.min(gap * 1.4, roomy));
+	const blockWidth = widthOf(best.columns, best.rows, gapX) * radius;
 	const blockHeight = heightOf(best.rows, gap) * radius + LABEL_HEIGHT;
 	const rowsOfHosts = Math.ceil(of.size / best.across);
 	const slotWidth = Math.min(width / best.across, blockWidth + 4.5 * gutter);
@@ -68,7 +72,7 @@ export function place(hosts, cells, width, height) {
 			const row = Math.floor(at / best.columns);
 			const column = at % best.columns;
 			placed.cells.set(cell.key, {
-				x: x + radius * ROOT3 * (0.5 + (column + (row % 2) / 2) * gap),
+				x: x + radius * ROOT3 * (0.5 + (column + (row % 2) / 2) * gapX),
 				y: y + LABEL_HEIGHT + radius * (1 + row * 1.5 * gap),
 			});
 		});

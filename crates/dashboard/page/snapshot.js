@@ -57,7 +57,7 @@ export function snapshotOf(raw) {
 		rights: objects(from.rights),
 		tasks: keyed(objects(from.tasks).map(taskOf), (task, index) => word(task.task ?? `?${index}`)),
 		regions: keyed(objects(from.regions), (region, index) => `${word(region.region ?? `?${index}`)} ${word(region.cell)}`),
-		failures: keyed(objects(from.failures).map((failure) => ({ ...failure, steps: objects(failure.steps) })), (failure) => `${failure.cell} ${failure.incarnation} ${failure.at_ms}`),
+		failures: keyed(objects(from.failures).map((failure) => ({ ...failure, steps: objects(failure.steps) })), (failure) => [failure.cell, failure.incarnation, failure.at_ms].map(word).join(' ')),
 		wax: objects([from.wax])[0] ?? null,
 	};
 	snapshot.byCell = new Map(cells.filter((cell) => cell.cell !== null).map((cell) => [cell.cell, cell]));

@@ -101,13 +101,13 @@ export function many() {
 
 /** As little as a server may tell. */
 export const bare = () => ({
-  cells: [{ cell: 1 }, { state: 'up' }, { cell: 2, memory: null, tasks: null, state: 'of no known kind' }, null, 7],
+  cells: [{ cell: 1 }, { state: 'up' }, { cell: 2, memory: { own_bytes: -5, most_bytes: -1 }, tasks: null, state: 'of no known kind', cpu_share: -7, why: 4 }, null, 7],
   hosts: [{}, { host: 'alpha', state: 'away' }],
   edges: [{ from: 1, to: 2 }, {}, { from: 1, to: 99, messages_per_s: 'many' }],
   rights: [{ holder: 2, home: 1 }],
   tasks: [{}, { task: 3, depends_on: [{}, null], cells: 'all' }],
   regions: [{}],
-  failures: [{}, { cell: 2, steps: [{}, { step: 'hint' }, { step: 'agreement', after_ms: 2 }] }],
+  failures: [{}, { cell: 2, steps: [{}, { step: 'hint' }, { step: 'agreement', after_ms: 2 }, { step: 'resume', after_ms: -3 }, { step: 'restart', after_ms: 1e12 }] }],
 });
 
 /** Names that would be markup, if they were read as such. */
