@@ -1,7 +1,10 @@
-//! `comb cell kill`, `comb cell start`, and the hidden `comb cell run`, which is a cell.
+//! `comb cell`: what is seen of cells and done to them; and the hidden `comb cell run`, which is one.
+
+mod changing;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comb_cell::clock::span;
@@ -22,6 +25,9 @@ pub(crate) struct Cell {
 
 #[derive(Debug, Subcommand)]
 enum CellCommand {
+    /// List the cells, with their memory and who may store to it
+    #[command(visible_alias = "list")]
+    Ls,
     /// Kill a cell, as a crash would, and see who notices
     Kill {
         /// Its number, as `comb ps` shows it
@@ -30,6 +36,42 @@ enum CellCommand {
         /// Leave it down, until `comb cell start`; else it is started again as soon as the others have recovered
         #[arg(long)]
         hold: bool,
+    },
+    /// Stop a cell, so that it hangs, and see how the others find that
+    Hang {
+        /// Its number, as `comb ps` shows it
+        #[arg(value_parser = number)]
+        cell: u32,
+    },
+    /// Give a cell no new tasks, and say what still depends on it
+    Drain {
+        /// Its number, as `comb ps` shows it
+        #[arg(value_parser = number)]
+        cell: u32,
+        /// Give it tasks again
+        #[arg(long, conflicts_with = "wait")]
+        undo: bool,
+        /// Wait until nothing depends on it, for so many seconds at most (exit status 6 if something still does)
+        #[arg(long, value_name = "SECONDS", value_parser = crate::run::limit)]
+        wait: Option<Duration>,
+    },
+    /// End cells in good order and start them anew, one at a time
+    Restart {
+        /// Their numbers, as `comb ps` shows them
+        #[arg(value_parser = number, required_unless_present = "all")]
+        cells: Vec<u32>,
+        /// All, one after the other: the next when the one before is back
+        #[arg(long, conflicts_with = "cells")]
+        all: bool,
+        /// Before each, wait until nothing depends on it, for so many seconds at most; else what depends on it is lost
+        #[arg(long, value_name = "SECONDS", value_parser = crate::run::limit)]
+        wait: Option<Duration>,
+    },
+    /// Start more cells beside those that there are
+    Add {
+        /// How many
+        #[arg(default_value_t = 1)]
+        count: u32,
     },
     /// Start a cell that has ended, under its old name
     Start {
@@ -65,6 +107,13 @@ impl Cell {
         match self.command {
             CellCommand::Kill { cell, hold } => kill(&directory, cell, hold, output),
             CellCommand::Start { cell } => start(&directory, cell, output),
+            CellCommand::Ls => changing::list(&directory, output),
+            CellCommand::Hang { cell } => changing::hang(&directory, cell, output),
+            CellCommand::Drain { cell, undo, wait } => changing::drain(&directory, cell, undo, wait, output),
+            CellCommand::Restart { cells, all, wait } => {
+                changing::restart(&directory, cells, all, wait, output)
+            }
+            CellCommand::Add { count } => changing::add(&directory, count, output),
             CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
@@ -96,7 +145,7 @@ fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool, output: Output) -> 
     agent::check_cells(directory, &[cell])?;
     match agent::ask(directory, &Request::Kill { cell, hold })? {
         Reply::Killed(killed) => {
-            output.tell(&killed, sentence(&killed))?;
+            output.tell(&killed, sentence(&killed, "killed"))?;
             let all = killed.noticed.len() >= killed.peers as usize;
             Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -104,7 +153,7 @@ fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool, output: Output) -> 
     }
 }
 
-fn sentence(killed: &Killed) -> String {
+fn sentence(killed: &Killed, what: &str) -> String {
     let Killed { cell, pid, peers, noticed, recovered } = killed;
     let peer = if *peers == 1 { "peer" } else { "peers" };
     let when = match noticed.last() {
@@ -122,7 +171,7 @@ fn sentence(killed: &Killed) -> String {
         }
         None => String::new(),
     };
-    format!("cell {cell} (process {pid}) killed; {when}{went_on}")
+    format!("cell {cell} (process {pid}) {what}; {when}{went_on}")
 }
 
 fn start(directory: &RuntimeDirectory, cell: u32, output: Output) -> Outcome {
@@ -162,10 +211,10 @@ mod tests {
             noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)],
             recovered: Vec::new(),
         };
-        assert_eq!(sentence(&killed), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
+        assert_eq!(sentence(&killed, "killed"), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
         killed.noticed.clear();
-        assert!(sentence(&killed).ends_with("none of its 3 peers has noticed: see `comb log`"));
+        assert!(sentence(&killed, "killed").ends_with("none of its 3 peers has noticed: see `comb log`"));
         killed.peers = 0;
-        assert!(sentence(&killed).ends_with("it had no peers to notice"));
+        assert!(sentence(&killed, "killed").ends_with("it had no peers to notice"));
     }
 }

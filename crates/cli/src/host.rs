@@ -1,10 +1,12 @@
 //! `comb host`: the agent, and what there is to see of hosts.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use comb_host::control::{CellCondition, Status};
+use comb_host::dashboard::Wanted;
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 use serde::Serialize;
@@ -95,6 +97,12 @@ struct Agent {
     /// Bytes of page frames that each cell may have.
     #[arg(long)]
     memory: Option<u64>,
+    /// Where the dashboard listens.
+    #[arg(long)]
+    dashboard: Option<SocketAddr>,
+    /// Where metrics are served besides.
+    #[arg(long)]
+    metrics: Option<SocketAddr>,
     /// Have cells fail when they are told to.
     #[arg(long, hide = true)]
     faults: bool,
@@ -103,10 +111,17 @@ struct Agent {
 impl Agent {
     fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Self { cells, end_with_stdin, limits, memory, faults } = self;
+        let Self { cells, end_with_stdin, limits, memory, dashboard, metrics, faults } = self;
         let limits = limits.unwrap_or_default();
-        let options =
-            daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults };
+        let options = daemon::Options {
+            directory,
+            cells,
+            end_with_stdin,
+            limits,
+            memory_bytes: memory,
+            faults,
+            dashboard: Wanted { listen: dashboard, metrics },
+        };
         daemon::run(&options, || {
             // It may be gone by now; standard input tells of that.
             let _ = writeln!(std::io::stdout(), "{READY}");

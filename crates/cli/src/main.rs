@@ -3,8 +3,10 @@
 mod agent;
 mod bench;
 mod cell;
+mod dashboard;
 mod doctor;
 mod down;
+mod events;
 mod failure;
 mod host;
 mod inject;
@@ -18,6 +20,7 @@ mod run;
 mod sim;
 mod table;
 mod task;
+mod top;
 mod up;
 mod wax;
 
@@ -60,6 +63,12 @@ enum Command {
     Ps(ps::Ps),
     /// Kill or start one cell
     Cell(cell::Cell),
+    /// Show what has happened, and how each failure went
+    Events(events::Events),
+    /// Watch cells, tasks and failures in the terminal
+    Top(top::Top),
+    /// Say where the dashboard is
+    Dashboard(dashboard::Dashboard),
     /// Show what the agent and the cells have written down
     Log(log::Log),
     /// End all cells and their agent, and leave nothing behind
@@ -105,6 +114,9 @@ fn main() -> ExitCode {
             Command::Ps(ps) => ps.run(output),
             Command::Cell(cell) => cell.run(output),
             Command::Log(log) => log.run(output),
+            Command::Events(events) => events.run(output),
+            Command::Top(top) => top.run(output),
+            Command::Dashboard(dashboard) => dashboard.run(output),
             Command::Down(down) => down.run(output),
             Command::Doctor(doctor) => doctor.run(output),
             Command::Bench(bench) => bench.run(output),

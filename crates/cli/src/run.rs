@@ -162,7 +162,7 @@ pub(crate) fn memory(text: &str) -> Result<u64, &'static str> {
         .map_err(|_| "say a number of bytes, at least 1, such as 512M or 4G")
 }
 
-fn limit(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn limit(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     limit.ok_or("say a number of seconds, more than 0, such as 90 or 0.5")

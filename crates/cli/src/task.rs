@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use comb_cell::clock::span;
-use comb_containment::CellId;
-use comb_containment::dependencies::{Dependencies, Reason};
+use comb_containment::dependencies::Dependencies;
+use comb_dashboard::dependencies;
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, Reply, Request};
 use comb_host::tasks::TaskRecord;
@@ -99,36 +99,6 @@ fn regions(directory: &RuntimeDirectory) -> Result<Vec<(u32, Status)>, Failure> 
     Ok(regions)
 }
 
-/// What a task depends on, with the words for it.
-fn dependencies(task: &TaskRecord, regions: &[(u32, Status)]) -> (Dependencies, Vec<(u32, String)>) {
-    let (mut depends, mut words) = (Dependencies::new(), Vec::new());
-    for (rank, seat) in task.seats.iter().enumerate() {
-        depends.add(CellId(seat.cell), Reason::Component);
-        words.push((seat.cell, format!("component {rank} runs there")));
-    }
-    for (cell, region) in regions {
-        let ranks: Vec<String> = (0..)
-            .zip(&task.seats)
-            .filter(|(_, seat)| seat.process != 0 && region.processes.contains(&seat.process))
-            .map(|(rank, _): (u32, _)| rank.to_string())
-            .collect();
-        if !ranks.is_empty() {
-            depends.add(CellId(*cell), Reason::Region);
-            let who = if ranks.len() == 1 { "component" } else { "components" };
-            words.push((*cell, format!("region {} lives there ({who} {})", region.name, ranks.join(", "))));
-            if let Some(home) = region.memory_home {
-                depends.add(CellId(home), Reason::Frames);
-                words.push((home, format!("page frames of region {} are from there", region.name)));
-            }
-            for &above in region.ancestors.iter().filter(|above| *above != cell) {
-                depends.add(CellId(above), Reason::Ancestor);
-                words.push((above, format!("what region {} has not got yet is there", region.name)));
-            }
-        }
-    }
-    (depends, words)
-}
-
 /// The one of that number, or which there are.
 fn find(tasks: &[TaskRecord], number: u32) -> Result<&TaskRecord, Failure> {
     tasks.iter().find(|task| task.wanted.task == number).ok_or_else(|| {
@@ -155,7 +125,7 @@ fn table_of(tasks: &[TaskRecord], regions: &[(u32, Status)]) -> String {
     let heading = ["TASK", "COMPONENTS", "DEPENDS ON CELLS", "RUNS FOR", "RESTARTS", "PROGRAM"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     rows.extend(tasks.iter().map(|task| {
-        let (depends, _) = dependencies(task, regions);
+        let (depends, _) = dependencies::of(task, regions);
         vec![
             task.wanted.task.to_string(),
             task.seats.len().to_string(),
@@ -179,7 +149,7 @@ fn age(task: &TaskRecord) -> String {
 }
 
 fn object(task: &TaskRecord, regions: &[(u32, Status)]) -> serde_json::Value {
-    let (depends, words) = dependencies(task, regions);
+    let (depends, words) = dependencies::of(task, regions);
     let depends: Vec<serde_json::Value> = depends
         .cells()
         .map(|cell| {
@@ -226,7 +196,7 @@ fn text(task: &TaskRecord, regions: &[(u32, Status)]) -> String {
     }));
     text.push_str(&table::format(&rows));
     text.push('\n');
-    let (depends, words) = dependencies(task, regions);
+    let (depends, words) = dependencies::of(task, regions);
     let mut rows = vec![["DEPENDS ON CELL", "FOR"].map(String::from).to_vec()];
     for cell in depends.cells() {
         for (nth, (_, why)) in words.iter().filter(|(of, _)| *of == cell.0).enumerate() {
@@ -240,6 +210,7 @@ fn text(task: &TaskRecord, regions: &[(u32, Status)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use comb_containment::CellId;
     use comb_host::tasks::{Seat, Wanted};
 
     use super::*;
@@ -276,7 +247,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} in\n{text}");
         }
-        let (depends, _) = dependencies(&task, &regions);
+        let (depends, _) = dependencies::of(&task, &regions);
         assert!(depends.dies_with(CellId(4)) && !depends.dies_with(CellId(2)));
         assert_eq!(numbers(&depends), "1,3,4");
     }

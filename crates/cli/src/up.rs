@@ -1,6 +1,7 @@
 //! `comb up`: starts the agent, which starts the cells; returns when all are connected.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comb_cell::clock::span;
 use comb_host::control::{self, Reply, Request};
+use comb_host::dashboard::Place;
 use comb_host::remains::{self, Found};
 use comb_host::{MOST_CELLS, RuntimeDirectory};
 use comb_net::agent::Limits;
@@ -38,6 +40,22 @@ pub(crate) struct Up {
     /// The most memory that each cell may have for regions, in bytes; K, M or G may follow [default: all that there is]
     #[arg(long, value_name = "BYTES", value_parser = crate::run::memory)]
     memory: Option<u64>,
+    /// Where the dashboard listens; port 0 is any that is free; off: there is none
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = Listen::read)]
+    dashboard: Listen,
+    /// Where metrics for Prometheus are served to whoever asks [default: nowhere; with a token they are at the dashboard's address]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "off", value_parser = Listen::read)]
+    metrics: Listen,
+}
+
+/// Where something listens, if it does.
+#[derive(Clone, Copy, Debug)]
+struct Listen(Option<SocketAddr>);
+
+impl Listen {
+    fn read(text: &str) -> Result<Self, &'static str> {
+        crate::dashboard::wanted(text).map(Self)
+    }
 }
 
 /// Read here already, so that a mistake is told before anything starts.
@@ -68,20 +86,23 @@ impl Up {
         match agent::ask(&directory, &Request::AwaitUp) {
             Ok(Reply::Up { channels, agent_pid }) => {
                 let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let place = Place::find(&directory);
                 let object = json!({
                     "cells": self.cells,
                     "channels": channels,
                     "took_ns": took_ns,
                     "agent": agent_pid,
                     "directory": directory.to_string(),
+                    "dashboard": place.as_ref().map(|place| place.url(true)),
                 });
+                let page = place.map(|place| format!("dashboard: {}\n", place.url(true))).unwrap_or_default();
                 let what_next = if self.foreground {
                     "Ctrl-C ends them"
                 } else {
                     "`comb ps` shows them, `comb down` ends them"
                 };
                 let text = format!(
-                    "{}\nagent: process {agent_pid}, in {directory}\n{what_next}",
+                    "{}\nagent: process {agent_pid}, in {directory}\n{page}{what_next}",
                     sentence(self.cells, channels, &span(took_ns))
                 );
                 output.tell(&object, text)?;
@@ -114,6 +135,11 @@ impl Up {
         }
         if let Some(bytes) = self.memory {
             command.args(["--memory", &bytes.to_string()]);
+        }
+        for (option, Listen(address)) in [("--dashboard", self.dashboard), ("--metrics", self.metrics)] {
+            if let Some(address) = address {
+                command.args([option, &address.to_string()]);
+            }
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         if self.foreground {

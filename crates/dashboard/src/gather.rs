@@ -39,14 +39,13 @@ pub(crate) struct Seen {
 
 /// Runs in a thread of its own until nothing is left to look at.
 pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen) {
-    let (mut looker, mut following) = (Looker::new(directory.clone()), Following::of(directory));
+    let mut looker = Looker::new(directory.clone());
     let mut next_look = Instant::now();
     loop {
         let watchers = seen.state.receiver_count() + seen.events.receiver_count();
         let mut has_happened = false;
-        while let Some(event) = following.next_event() {
+        while let Some(event) = looker.next_event() {
             has_happened = true;
-            looker.failures.take(&event);
             let _ = seen.events.send(Arc::new(event));
         }
         let now = Instant::now();
@@ -54,10 +53,10 @@ pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen) {
             next_look = next_look.min(now + BEHIND_AN_EVENT);
         }
         if watchers > 0 && now >= next_look {
-            seen.state.send_replace(Arc::new(looker.look()));
+            seen.state.send_replace(Arc::new(looker.look_without_events()));
             next_look = Instant::now() + BETWEEN_LOOKS;
         }
-        if following.is_over() && !directory.control_socket().exists() {
+        if looker.following.is_over() && !directory.control_socket().exists() {
             return;
         }
         std::thread::sleep(if watchers > 0 { BETWEEN_EVENTS } else { AT_REST });
@@ -66,12 +65,7 @@ pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen) {
 
 /// One look, for those who do not go on looking. Rates are not known then.
 pub fn look(directory: &RuntimeDirectory) -> Snapshot {
-    let mut looker = Looker::new(directory.clone());
-    let mut following = Following::of(directory);
-    while let Some(event) = following.next_event() {
-        looker.failures.take(&event);
-    }
-    looker.look()
+    Looker::new(directory.clone()).look()
 }
 
 /// What counters said when they were looked at last.
@@ -85,8 +79,11 @@ struct Before {
     misses: BTreeMap<String, u64>,
 }
 
-struct Looker {
+/// Who looks again and again.
+#[derive(Debug)]
+pub struct Looker {
     directory: RuntimeDirectory,
+    following: Following,
     failures: Failures,
     before: Before,
     /// The rates of then, for looks that come too soon.
@@ -95,12 +92,27 @@ struct Looker {
 }
 
 impl Looker {
-    fn new(directory: RuntimeDirectory) -> Self {
+    /// Of a comb that is there, was, or will be.
+    pub fn new(directory: RuntimeDirectory) -> Self {
         let (before, rates) = (Before::default(), Before::default());
-        Self { directory, failures: Failures::default(), before, rates, over: Duration::ZERO }
+        let following = Following::of(&directory);
+        Self { directory, following, failures: Failures::default(), before, rates, over: Duration::ZERO }
     }
 
-    fn look(&mut self) -> Snapshot {
+    /// What has happened since it was asked last, one at a time.
+    pub fn next_event(&mut self) -> Option<Event> {
+        let event = self.following.next_event()?;
+        self.failures.take(&event);
+        Some(event)
+    }
+
+    /// What there is to see now. Rates are known from the second look on.
+    pub fn look(&mut self) -> Snapshot {
+        while self.next_event().is_some() {}
+        self.look_without_events()
+    }
+
+    fn look_without_events(&mut self) -> Snapshot {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let mut snapshot = Snapshot {
             at_ms: u64::try_from(at_ms).unwrap_or(u64::MAX),

@@ -23,5 +23,5 @@ mod server;
 pub mod snapshot;
 mod visits;
 
-pub use gather::look;
+pub use gather::{Looker, look};
 pub use server::{DashboardError, Options, run};

@@ -1,0 +1,100 @@
+//! `comb dashboard`: where the page is; and the process that serves it, which the agent keeps running.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use comb_dashboard::Options;
+use comb_host::RuntimeDirectory;
+use comb_host::dashboard::Place;
+use rustix::net::sockopt;
+use serde_json::json;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
+use crate::agent;
+
+const ABOUT: &str = "\
+Whoever knows the address that is printed sees everything, and may kill, hang, drain and restart cells; nobody else sees anything, also not
+other users of this machine. It is the same until `comb down`. From another machine: ssh -L PORT:127.0.0.1:PORT, and the same address.
+
+Examples:
+  comb dashboard                 print the address
+  comb dashboard --open          and open it in a browser
+  comb dashboard --view-only     an address for those who are only to look";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Dashboard {
+    /// Open it in a browser
+    #[arg(long)]
+    open: bool,
+    /// An address by which nothing can be done
+    #[arg(long)]
+    view_only: bool,
+    /// Be the process that serves it: its sockets are standard input and output
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+impl Dashboard {
+    pub(crate) fn run(self, output: Output) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        if self.serve {
+            return serve(directory);
+        }
+        // An agent that is not there is told of by who knows what to do.
+        agent::status(&directory)?;
+        let Some(place) = Place::find(&directory) else {
+            let text = format!(
+                "the comb in {directory} was started without a dashboard: `comb down`, then `comb up --dashboard 127.0.0.1:0`"
+            );
+            return Err(Failure::of(Kind::NotFound, text));
+        };
+        let url = place.url(!self.view_only);
+        output.tell(&json!({ "url": url, "address": place.address, "metrics": place.metrics }), &url)?;
+        if self.open {
+            open(&url)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn open(url: &str) -> Result<(), Failure> {
+    let mut opener = Command::new("xdg-open");
+    let started = opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match started {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Failure::new("no browser can be opened from here (xdg-open): open the address by hand")),
+    }
+}
+
+/// The agent hands the sockets over where others have their input and output.
+fn serve(directory: RuntimeDirectory) -> Outcome {
+    // Whoever takes over from the agent starts another one.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let _ = rustix::thread::set_name(c"comb-dashboard");
+    let listener = |descriptor: std::os::fd::BorrowedFd<'_>| {
+        sockopt::socket_acceptconn(descriptor).ok().filter(|accepts| *accepts)?;
+        Some(TcpListener::from(descriptor.try_clone_to_owned().ok()?))
+    };
+    let page = listener(std::io::stdin().as_fd());
+    let page = page.ok_or_else(|| Failure::usage("the agent starts this: `comb dashboard` says where it is"))?;
+    let place = Place::find(&directory).ok_or_else(|| Failure::new("the agent has not said what the token is"))?;
+    let metrics = listener(std::io::stdout().as_fd());
+    let Place { token, view_token, .. } = place;
+    comb_dashboard::run(Options { directory, listener: page, metrics, token, view_token })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a dashboard is to listen, as the user says: an address, or that there is to be none.
+pub(crate) fn wanted(text: &str) -> Result<Option<SocketAddr>, &'static str> {
+    match text {
+        "off" | "none" | "false" => Ok(None),
+        address => address
+            .parse()
+            .map(Some)
+            .map_err(|_| "say ADDRESS:PORT, such as 127.0.0.1:7070; port 0 is any that is free; or off"),
+    }
+}
