@@ -12,7 +12,7 @@ pub fn write(who: &str, what: impl std::fmt::Display) {
 }
 
 /// As RFC 3339 has it, in UTC: the log of several hosts is compared.
-fn timestamp(seconds: u64, millis: u32) -> String {
+pub fn timestamp(seconds: u64, millis: u32) -> String {
     let (days, in_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, second) = (in_day / 3600, in_day / 60 % 60, in_day % 60);
