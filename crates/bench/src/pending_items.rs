@@ -65,7 +65,12 @@ pub(crate) fn giganet() -> Vec<Item> {
                 "%",
                 "flow control by links in the place of quenches",
             ),
-            ("§4.7, by links, the fabric's throughput", Some(58.0), "%", "of that with quenches; Figure 4.11"),
+            (
+                "§4.7, by links, the fabric's throughput",
+                Some(58.0),
+                "%",
+                "of that with quenches; Figure 4.11",
+            ),
             ("§4.7, by links, a port beside a contended one", Some(15.0), "%", "the same; Figure 4.12"),
         ],
     ));

@@ -5,6 +5,7 @@
 
 mod findings;
 mod item;
+mod list;
 mod markup;
 pub(crate) mod messages;
 mod page;
@@ -13,9 +14,7 @@ mod plot;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use serde::Serialize;
+use std::time::Instant;
 
 use self::findings::{Failed, Findings, Folder, Run};
 use self::item::{Counts, readable};
@@ -34,8 +33,8 @@ pub enum ReproduceError {
     /// No command measures it.
     #[error("nothing here measures {0} yet: its items are pending")]
     Pending(&'static str),
-    /// Of all papers some failed; the others are in the report.
-    #[error("not all papers were measured: {0}")]
+    /// Of all papers some failed.
+    #[error("these papers failed: {0}; the others are in the report")]
     NotAll(String),
     /// What another command was to have written cannot be read.
     #[error("{path}: {source}")]
@@ -94,27 +93,10 @@ impl Order<'_> {
         self.prepare()?;
         let (measured, pending): (Vec<_>, Vec<_>) =
             Paper::ALL.into_iter().partition(|paper| paper.takes().is_some());
-        let mut failed = Vec::new();
-        for (place, paper) in (1..).zip(&measured) {
-            let takes = page::about(paper.takes().unwrap_or_default());
-            eprintln!("{} ({place} of {}), about {takes}", paper.name(), measured.len());
-            match self.measure(*paper, injected.as_deref()) {
-                Ok(()) => {}
-                // Nobody is there to be told of the others.
-                Err(ReproduceError::Output(error)) => return Err(ReproduceError::Output(error)),
-                Err(error) => {
-                    eprintln!("{} failed: {error}", paper.name());
-                    failed.push(paper.name());
-                }
-            }
-        }
+        let done = one_by_one(&measured, |paper| self.measure(paper, injected.as_deref()));
         let pending: Vec<&str> = pending.into_iter().map(Paper::name).collect();
         eprintln!("pending, as nothing here measures them yet: {}", pending.join(", "));
-        if failed.is_empty() {
-            Ok(())
-        } else {
-            Err(ReproduceError::NotAll(format!("{} failed", failed.join(", "))))
-        }
+        done
     }
 
     /// Prints which papers there are, and what is known of them.
@@ -124,13 +106,7 @@ impl Order<'_> {
             eprintln!("{} {why}", Folder(self.into).file().display());
             Findings::default()
         });
-        let rows: Vec<Listed> = Paper::ALL.into_iter().map(|paper| Listed::of(paper, &findings)).collect();
-        let text = if self.json {
-            rows.iter().map(|row| serde_json::to_string(row).expect("plain data") + "\n").collect()
-        } else {
-            table(&rows)
-        };
-        said(&text)
+        said(&list::list(&findings, self.json))
     }
 
     fn injected(&self) -> Result<Option<String>, ReproduceError> {
@@ -164,12 +140,13 @@ impl Order<'_> {
         let (files, found) = match found {
             Ok(found) => found,
             Err(error) => {
-                self.add(paper, Some(Err(Failed { at: findings::now(), why: error.to_string() })))?;
+                let failed = Failed { at: findings::now(), why: error.to_string() };
+                self.add(paper, Some(Err(failed))).unwrap_or_else(|unwritable| eprintln!("{unwritable}"));
                 return Err(error);
             }
         };
         self.add(paper, Some(Ok(Run::of(&found, started.elapsed()))))?;
-        self.tell(&found, &files)
+        self.tell(paper, &found, &files)
     }
 
     fn draw(&self, found: &Reproduced) -> Result<Vec<PathBuf>, ReproduceError> {
@@ -186,7 +163,7 @@ impl Order<'_> {
         Ok(())
     }
 
-    fn tell(&self, found: &Reproduced, files: &[PathBuf]) -> Result<(), ReproduceError> {
+    fn tell(&self, paper: Paper, found: &Reproduced, files: &[PathBuf]) -> Result<(), ReproduceError> {
         let (page, file) = (Folder(self.into).page(), Folder(self.into).file());
         let written: Vec<&PathBuf> = files.iter().chain([&file, &page]).collect();
         if self.json {
@@ -195,7 +172,8 @@ impl Order<'_> {
             return Ok(());
         }
         said(&format!(
-            "{}\nThe papers' numbers are history; ours stand beside the classic way (baseline) of the same run.\n\n",
+            "{}\n{}\nSame experiment, today's hardware: the paper's numbers are history; ours stand beside the classic way (baseline) of the same run.\n\n",
+            paper.title(),
             found.how
         ))?;
         self.print(&found.items)?;
@@ -217,6 +195,27 @@ impl Order<'_> {
         let lines = items.iter().map(|item| serde_json::to_string(item).expect("plain data") + "\n");
         said(&lines.collect::<String>())
     }
+}
+
+fn one_by_one(
+    papers: &[Paper],
+    mut measure: impl FnMut(Paper) -> Result<(), ReproduceError>,
+) -> Result<(), ReproduceError> {
+    let mut failed = Vec::new();
+    for (place, paper) in (1..).zip(papers) {
+        let takes = page::about(paper.takes().unwrap_or_default());
+        eprintln!("{} ({place} of {}), about {takes}", paper.name(), papers.len());
+        match measure(*paper) {
+            Ok(()) => {}
+            // Nobody is there to be told of the others.
+            Err(ReproduceError::Output(error)) => return Err(ReproduceError::Output(error)),
+            Err(error) => {
+                eprintln!("{} failed: {error}", paper.name());
+                failed.push(paper.name());
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(ReproduceError::NotAll(failed.join(", "))) }
 }
 
 fn said(text: &str) -> Result<(), ReproduceError> {
@@ -298,102 +297,27 @@ fn rows(items: &[Item]) -> String {
     text
 }
 
-/// A paper in the list.
-#[derive(Serialize)]
-struct Listed {
-    paper: &'static str,
-    title: &'static str,
-    items: usize,
-    /// Of its last run here.
-    measured: usize,
-    history: usize,
-    /// Of its last run; before one, what nothing measures.
-    pending: usize,
-    /// About; none while nothing measures it.
-    takes_s: Option<u64>,
-    /// When its last run came to its end.
-    measured_at: Option<String>,
-}
-
-impl Listed {
-    fn of(paper: Paper, findings: &Findings) -> Self {
-        let run = findings.of(paper.name()).and_then(|part| part.run.as_ref());
-        let (counts, pending) = match run {
-            Some(run) => (Counts::of(&run.items), Counts::of(&run.items).pending),
-            None => {
-                let items = paper.unmeasured();
-                // Some hold by construction: they are not measured for that.
-                let counts = Counts { measured: 0, ..Counts::of(&items) };
-                (counts, items.iter().filter(|item| item.is_waiting()).count())
-            }
-        };
-        Self {
-            paper: paper.name(),
-            title: paper.title(),
-            items: counts.items,
-            measured: counts.measured,
-            history: counts.history,
-            pending,
-            takes_s: paper.takes().map(|takes| takes.as_secs()),
-            measured_at: run.map(|run| run.measured_at.clone()),
-        }
-    }
-}
-
-fn table(rows: &[Listed]) -> String {
-    let line = |paper: &str, items: &str, pending: &str, takes: &str, last: &str, title: &str| {
-        format!("{paper:<13} {items:>5} {pending:>8}  {takes:>7}  {last:<17} {title}\n")
-    };
-    let mut text = line("PAPER", "ITEMS", "PENDING", "TAKES", "LAST RUN", "CLAIMS OF");
-    for row in rows {
-        let (takes, last) = match (row.takes_s, &row.measured_at) {
-            (None, None) => ("–".to_owned(), "–".to_owned()),
-            (takes, at) => (
-                takes.map_or_else(String::new, |takes| page::about(Duration::from_secs(takes))),
-                at.as_deref().map_or_else(|| "never".to_owned(), page::day),
-            ),
-        };
-        text.push_str(&line(
-            row.paper,
-            &row.items.to_string(),
-            &row.pending.to_string(),
-            &takes,
-            &last,
-            row.title,
-        ));
-    }
-    text.push_str(
-        "\nItems are pending that nothing here measures yet, and after a run those that it did not measure. Times are about, on \
-         two cores and beside little else; comb reproduce all measures one after the other all that has one.\n",
-    );
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_paper_is_listed_with_what_is_known_of_it() {
-        let rows: Vec<Listed> =
-            Paper::ALL.into_iter().map(|paper| Listed::of(paper, &Findings::default())).collect();
-        for row in &rows {
-            assert!(row.pending + row.history <= row.items && row.measured_at.is_none(), "{}", row.paper);
-            if row.takes_s.is_none() {
-                assert_eq!(
-                    row.pending + row.history,
-                    row.items,
-                    "{}: what does the rest wait for?",
-                    row.paper
-                );
-            } else {
-                assert!(row.pending < row.items, "{}: a run would measure nothing", row.paper);
-            }
-        }
-        let text = table(&rows);
-        for paper in Paper::ALL {
-            assert!(text.contains(&format!("\n{:<13}", paper.name())), "{text}");
-        }
+    fn a_paper_that_fails_stops_none_of_the_others() {
+        let papers = [Paper::Unet, Paper::Via, Paper::Hive];
+        let mut tried = Vec::new();
+        let done = one_by_one(&papers, |paper| {
+            tried.push(paper);
+            if paper == Paper::Via { Err(ReproduceError::Nothing("no".to_owned())) } else { Ok(()) }
+        });
+        assert_eq!(tried, papers);
+        assert_eq!(done.unwrap_err().to_string(), "these papers failed: via; the others are in the report");
+        assert!(one_by_one(&papers, |_| Ok(())).is_ok());
+        let mut tried = 0;
+        let done = one_by_one(&papers, |_| {
+            tried += 1;
+            Err(ReproduceError::Output(io::ErrorKind::BrokenPipe.into()))
+        });
+        assert!(matches!(done, Err(ReproduceError::Output(_))) && tried == 1, "nobody reads on");
     }
 
     #[test]

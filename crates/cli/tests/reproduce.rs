@@ -101,7 +101,8 @@ fn a_report_that_cannot_be_read_is_put_aside() {
     let run = place.reproduce("quintet");
     let said = text(&run.stderr);
     assert!(said.contains("report.json is no report") && said.contains("report-put-aside-"), "{said}");
-    let entries = std::fs::read_dir(&place.0).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let entries =
+        std::fs::read_dir(&place.0).expect("the folder").map(|entry| entry.expect("an entry").path());
     let kept = entries.into_iter().filter(|path| path.to_string_lossy().contains("put-aside"));
     let kept: Vec<String> = kept.map(|path| std::fs::read_to_string(path).expect("a file")).collect();
     assert_eq!(kept, ["{ half of"]);

@@ -16,7 +16,7 @@ impl fmt::Display for Escaped<'_> {
                 '\'' => f.write_str("&#39;")?,
                 // No page may have them, not even by number.
                 letter if letter.is_control() && letter != '\n' && letter != '\t' => {
-                    f.write_char('\u{fffd}')?
+                    f.write_char('\u{fffd}')?;
                 }
                 letter => f.write_char(letter)?,
             }

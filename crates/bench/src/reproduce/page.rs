@@ -10,8 +10,8 @@ use super::paper::Paper;
 
 const STYLE: &str = include_str!("page.css");
 const TITLE: &str = "What the papers claim, measured here";
-const LEAD: &str = "Same experiment, today's hardware. What a paper's machines did ten, twenty or thirty years ago is history: its numbers stand beside ours for the \
-                    record, and nothing here is better for being faster than they are. What ours is compared with is the classic way, measured beside it in the same run.";
+const LEAD: &str = "Same experiment, today's hardware. A paper's own numbers are history: they are of machines of ten to thirty years ago, and stand beside ours for the record, \
+                    never as opponents. What ours is compared with is the classic way, measured beside it in the same run.";
 
 /// What the page says of one paper.
 struct Chapter<'a> {
@@ -93,7 +93,7 @@ fn overview(page: &mut String, chapters: &[Chapter<'_>]) {
          <span class=\"state history\">history</span> is what only a machine of its time has; \
          <span class=\"state pending\">pending</span> is what has not been measured.</caption>\n\
          <thead><tr><th scope=\"col\">paper</th><th scope=\"col\">measured</th><th scope=\"col\">pending</th>\
-         <th scope=\"col\" class=\"less\">history</th><th scope=\"col\">last run</th></tr></thead>\n<tbody>\n",
+         <th scope=\"col\" class=\"less\">history</th><th scope=\"col\" class=\"text\">last run (UTC)</th></tr></thead>\n<tbody>\n",
     );
     for chapter in chapters {
         let counts = Counts::of(&chapter.items);
@@ -104,7 +104,7 @@ fn overview(page: &mut String, chapters: &[Chapter<'_>]) {
         };
         let _ = writeln!(
             page,
-            "<tr><th scope=\"row\"><a href=\"#{0}\">{0}</a><small>{1}</small></th><td>{2}</td><td>{3}</td><td class=\"less\">{4}</td><td class=\"text\">{5}</td></tr>",
+            "<tr><th scope=\"row\"><a href=\"#{0}\">{0}</a><small>{1}</small></th><td>{2}</td><td>{3}</td><td class=\"less\">{4}</td><td class=\"text when\">{5}</td></tr>",
             Escaped(chapter.name),
             Escaped(chapter.title),
             counts.measured,
@@ -169,28 +169,38 @@ fn told(page: &mut String, run: &Run) {
         Escaped(&run.processor)
     );
     if !run.optimised {
-        page.push_str("<p class=\"note failed\">By a debug build: the times say nothing. A release build measures.</p>\n");
+        page.push_str("<p class=\"note failed\">By a build for developers: a release build is faster.</p>\n");
     }
     let _ = writeln!(page, "<p class=\"how\">{}</p>", Prose(&run.how));
 }
 
-/// What the names of items begin with, as far as two or more on end have it in common: `Table 2.1` of `Table 2.1, send overhead`.
+/// A table, figure or section that a row is of: `Table 2.1` of `Table 2.1, send overhead`.
+fn head(item: &Item) -> Option<&str> {
+    let head = item.item.split_once(", ")?.0;
+    let begins = |begin| head.strip_prefix("beside ").unwrap_or(head).starts_with(begin);
+    ["Table ", "Figure ", "§"].into_iter().any(begins).then_some(head)
+}
+
+/// Rows on end that are of the same, if they are two or more; what is between such has no name.
 fn groups(items: &[Item]) -> Vec<(Option<&str>, &[Item])> {
-    let head = |item: &Item| item.item.split_once(", ").map(|(head, _)| head.len());
+    let mut heads: Vec<Option<&str>> = Vec::new();
+    for item in items {
+        // Such a row goes on with the one before it.
+        let before = heads.last().copied().flatten().filter(|_| item.item.starts_with('…'));
+        heads.push(before.or_else(|| head(item)));
+    }
+    let alone = |place: usize| {
+        let same = |other: Option<usize>| other.and_then(|other| heads.get(other)) == Some(&heads[place]);
+        !same(place.checked_sub(1)) && !same(Some(place + 1))
+    };
+    let named: Vec<_> = (0..items.len()).map(|place| heads[place].filter(|_| !alone(place))).collect();
     let mut groups = Vec::new();
-    let mut rest = items;
-    while let Some(first) = rest.first() {
-        let name = head(first).map(|end| &first.item[..end]);
-        let belongs = |item: &&Item| {
-            item.item.starts_with('…')
-                || name.is_some_and(|name| {
-                    item.item.strip_prefix(name).is_some_and(|rest| rest.starts_with(", "))
-                })
-        };
-        let count = 1 + rest[1..].iter().take_while(|item| belongs(item)).count();
-        let (group, more) = rest.split_at(count);
-        groups.push((name.filter(|_| count > 1), group));
-        rest = more;
+    let mut begin = 0;
+    for end in 1..=items.len() {
+        if named.get(end) != Some(&named[begin]) {
+            groups.push((named[begin], &items[begin..end]));
+            begin = end;
+        }
     }
     groups
 }
@@ -209,10 +219,9 @@ fn table(page: &mut String, chapter: &Chapter<'_>) {
          <th scope=\"col\">classic way</th></tr></thead>\n",
     );
     for (head, items) in groups(&chapter.items) {
-        page.push_str("<tbody>\n");
-        if let Some(head) = head {
-            let _ = writeln!(page, "<tr><th scope=\"rowgroup\" colspan=\"4\">{}</th></tr>", Escaped(head));
-        }
+        let name = head.unwrap_or("Other claims");
+        let _ =
+            writeln!(page, "<tbody>\n<tr><th scope=\"rowgroup\" colspan=\"4\">{}</th></tr>", Escaped(name));
         for item in items {
             let name = head.and_then(|head| item.item.strip_prefix(head)?.strip_prefix(", "));
             row(page, item, name.unwrap_or(&item.item), &command);
@@ -330,10 +339,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_the_same_begin_are_a_group() {
-        let items = ["Table 1, a", "Table 1, b, c", "… d", "§2, e", "plain", "Table 10, f"];
+    fn rows_of_the_same_table_are_a_group() {
+        let items = [
+            "Table 1, a",
+            "Table 1, b, c",
+            "… d",
+            "§2, e",
+            "plain, f",
+            "plain, g",
+            "Table 10, h",
+            "Table 10, i",
+        ];
         let items = items.map(|name| item("unet", name, None, ""));
         let found: Vec<_> = groups(&items).into_iter().map(|(head, group)| (head, group.len())).collect();
-        assert_eq!(found, [(Some("Table 1"), 3), (None, 1), (None, 1), (None, 1)]);
+        assert_eq!(found, [(Some("Table 1"), 3), (None, 3), (Some("Table 10"), 2)]);
+        assert!(groups(&[]).is_empty());
     }
 }

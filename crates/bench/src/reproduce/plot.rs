@@ -80,9 +80,13 @@ impl Axis {
         found
     }
 
-    /// Powers of ten, and between them what else has room.
+    /// Powers of ten; where these are too few, what is between them as well.
     fn decades(self) -> Vec<f64> {
         let powers = || (-9..=15).map(|power| 10_f64.powi(power));
+        let found = self.apart(powers());
+        if found.len() > 2 {
+            return found;
+        }
         self.apart([1.0, 2.0, 5.0].into_iter().flat_map(move |by| powers().map(move |power| by * power)))
     }
 
