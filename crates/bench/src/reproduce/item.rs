@@ -75,9 +75,9 @@ impl Counts {
 /// Three digits that count, or two behind the point.
 pub(crate) fn readable(value: f64) -> String {
     match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
+        v if v >= 0.1 => format!("{value:.2}"),
         v if v >= 0.01 => format!("{value:.4}"),
         v if v >= 0.001 => format!("{value:.5}"),
         _ => format!("{value:.2e}"),
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn small_numbers_are_not_nothing() {
         let shown = [0.0, 31_115.4, 65.0, 0.5, 0.052_25, 0.001_234_5, 0.000_001_234].map(readable);
-        assert_eq!(shown, ["0.00", "31115", "65.0", "0.50", "0.0522", "0.00123", "1.23e-6"]);
+        assert_eq!(shown, ["0", "31115", "65.0", "0.50", "0.0522", "0.00123", "1.23e-6"]);
     }
 
     #[test]

@@ -207,12 +207,17 @@ fn groups(items: &[Item]) -> Vec<(Option<&str>, &[Item])> {
 
 fn table(page: &mut String, chapter: &Chapter<'_>) {
     let command = format!("comb reproduce {}", chapter.name);
-    let _ = writeln!(
-        page,
-        "<table class=\"items\">\n<caption>Each row is by <code>{}</code>, where it names no other command. \
-         The paper's numbers are history; the classic way is of the same run as ours.</caption>",
-        Escaped(&command)
-    );
+    page.push_str("<table class=\"items\">\n");
+    if chapter.is_measured {
+        let _ = writeln!(
+            page,
+            "<caption>Each row is by <code>{}</code>, where it names no other command. \
+             The paper's numbers are history; the classic way is of the same run as ours.</caption>",
+            Escaped(&command)
+        );
+    } else {
+        page.push_str("<caption>What the paper says, and what each waits for.</caption>\n");
+    }
     page.push_str(
         "<colgroup><col><col class=\"number\"><col class=\"number\"><col class=\"number\"></colgroup>\n\
          <thead><tr><th scope=\"col\">item</th><th scope=\"col\">the paper</th><th scope=\"col\">measured here</th>\

@@ -107,7 +107,7 @@ impl Paper {
     pub const fn takes(self) -> Option<Duration> {
         let seconds = match self {
             Self::Unet | Self::Via => 25,
-            Self::Mscs => 240,
+            Self::Mscs => 120,
             Self::Blizzard => 600,
             Self::Hive => 300,
             Self::Giganet
