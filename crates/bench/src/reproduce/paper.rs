@@ -108,7 +108,7 @@ impl Paper {
         let seconds = match self {
             Self::Unet | Self::Via => 25,
             Self::Mscs => 120,
-            Self::Blizzard => 600,
+            Self::Blizzard => 900,
             Self::Hive => 300,
             Self::Giganet
             | Self::Quintet
