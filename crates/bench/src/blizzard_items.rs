@@ -99,14 +99,14 @@ fn table_2_of_blizzard(m: &Measured, c: &cc::Measured) -> Vec<Item> {
     let miss = |compiler, name| cycles(c.primitive(compiler, name));
     let added = "what a load that hits takes more, others under way beside it";
     let store = "what a store that hits takes more: its check and it are one restartable sequence";
-    let with_invocation = "is within the invocation";
+    let with_invocation = "not measured apart: is within the invocation";
     let found = "a miss that finds the right there after all: into the handler, its lock, and back";
     let in_cycles = |name: &str| Some(m.one(name)? * m.cycles_a_nanosecond?);
     let hits = |guard: &str, name: &str| match m.one(name) {
         Some(ratio) => format!("no instruction is added; loads that hit: {ratio:.3} × {guard}"),
         None => "no instruction is added".to_owned(),
     };
-    let one_cost = "is within the invocation: the MMU finds out while it translates";
+    let one_cost = "not measured apart: is within the invocation, for the MMU finds out while it translates";
     let raw = in_cycles("misses Copy: raw round trip of a page");
     let invoked = |guard: &str| in_cycles(&format!("delivery Auto: fault delivered, {guard}"));
     let by_mprotect =

@@ -78,11 +78,16 @@ impl Drawing {
         let font = epaint_default_fonts::UBUNTU_LIGHT;
         let _ = plotters::style::register_font("sans-serif", FontStyle::Normal, font);
         let name = self.figure.name;
-        let (svg, png) = (folder.join(format!("{name}.svg")), folder.join(format!("{name}.png")));
-        self.draw_on(&SVGBackend::new(&svg, SIZE).into_drawing_area(), range)
+        let [svg, png] = ["svg", "png"].map(|end| folder.join(format!("{name}.{end}")));
+        // Whoever is interrupted leaves the figure of before, and no half of one.
+        let [new_svg, new_png] = ["svg", "png"].map(|end| folder.join(format!("{name}.new.{end}")));
+        self.draw_on(&SVGBackend::new(&new_svg, SIZE).into_drawing_area(), range)
             .map_err(|error| failed(&error))?;
-        self.draw_on(&BitMapBackend::new(&png, SIZE).into_drawing_area(), range)
+        self.draw_on(&BitMapBackend::new(&new_png, SIZE).into_drawing_area(), range)
             .map_err(|error| failed(&error))?;
+        for (new, file) in [(&new_svg, &svg), (&new_png, &png)] {
+            std::fs::rename(new, file).map_err(|error| failed(&error))?;
+        }
         Ok(vec![svg, png])
     }
 
@@ -169,7 +174,7 @@ impl Drawing {
 }
 
 /// Words in lines of so many letters at most, unless a word is longer.
-fn lines(text: &str, most: usize) -> Vec<String> {
+pub(crate) fn lines(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.last().map_or(0, |line| line.chars().count());

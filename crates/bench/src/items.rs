@@ -1,8 +1,7 @@
 //! The papers' claims, tables and figures, each with what was measured for it. A null says that nothing was.
 
-use crate::reproduce::{Item, Measured};
-
-const PENDING: &str = "pending";
+use crate::reproduce::messages::Measured;
+use crate::reproduce::{Item, PENDING};
 
 /// One row, to be filled in from left to right.
 pub(crate) fn item(
@@ -12,12 +11,12 @@ pub(crate) fn item(
     unit: &'static str,
 ) -> Item {
     Item {
-        paper,
+        paper: paper.into(),
         item: name.to_owned(),
         paper_value: paper_value.into(),
         measured: None,
         baseline: None,
-        unit,
+        unit: unit.into(),
         command: format!("comb reproduce {paper}"),
         note: String::new(),
     }

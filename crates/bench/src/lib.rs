@@ -33,6 +33,7 @@ mod mscs_items;
 #[path = "../../net/tests/transports/namespaces.rs"]
 mod namespaces;
 pub mod net;
+mod pending_items;
 mod program;
 mod report;
 pub mod reproduce;

@@ -58,9 +58,9 @@ impl Measured {
 }
 
 /// Measures all figures.
-pub(crate) fn reproduce(json: bool) -> Result<Reproduced, ReproduceError> {
+pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
     let says = |what: &str| {
-        if !json {
+        if talks {
             eprint!("\r{what:60}");
         }
     };
@@ -70,10 +70,13 @@ pub(crate) fn reproduce(json: bool) -> Result<Reproduced, ReproduceError> {
         says(&format!("{count} processes"));
         processes(&mut measured, count).map_err(|error| nothing(&error))?;
     }
+    if talks {
+        eprint!("\r{:60}\r", "");
+    }
     Ok(Reproduced {
         how: format!(
-            "In the seeded world, where a call takes 3-5 ms idle and 3 ms to 3 s loaded: medians of {SEEDS} seeds. Between processes\n\
-             of this machine: one run. Ours waits under load as long as the classic way does; idle with its own timers."
+            "In the seeded world, where a call takes 3-5 ms idle and 3 ms to 3 s loaded: medians of {SEEDS} seeds.\nBetween processes of this machine: one run. \
+             Ours waits under load as long as the classic way does; idle with its own timers."
         ),
         items: mscs_items::mscs(&measured),
         drawings: drawings(&measured),

@@ -1,46 +1,28 @@
-//! `comb reproduce NAME`: what a paper claims, measured again here.
+//! `comb reproduce`: what the papers claim, measured again here.
 //!
 //! A number of thirty years ago is history: it stands beside ours for the record. What is compared is ours with the
 //! classic way, of the same processes in the same run.
 
-use std::collections::BTreeMap;
+mod findings;
+mod item;
+mod list;
+mod markup;
+pub(crate) mod messages;
+mod page;
+mod paper;
+mod plot;
+
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde::Serialize;
-
-use crate::cores::{Cores, Placement};
-use crate::curves::{ROUND_TRIP_BYTES, STREAM_BYTES};
-use crate::figure::{Curve, Drawing, Figure, FigureError};
-use crate::mscs_figures;
-use crate::net::median;
-use crate::program::{Priority, Sample};
+use self::findings::{Failed, Findings, Folder, Run};
+use self::item::{Counts, readable};
+pub(crate) use self::item::{Item, PENDING, State};
+pub use self::paper::Paper;
+use crate::figure::{Drawing, FigureError};
 use crate::report::shows_progress;
-use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, items, memory};
-
-const ROUNDS: u32 = 3;
-/// A round takes 8 s.
-const ROUND_LIMIT_S: u32 = 15;
-/// After this no further round begins: even if every round fails, all is to end within 45.
-const LAST_ROUND_BEGINS: Duration = Duration::from_secs(28);
-/// How long a round may wait for the cores to be far.
-const SEEKING: Duration = Duration::from_secs(2);
-const FOLDER: &str = "report";
-
-/// Whose claims are measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Paper {
-    /// Chapter 2 of the thesis, and SOSP 1995.
-    Unet,
-    /// Chapter 3 of the thesis.
-    Via,
-    /// Chapter 7 of the thesis.
-    Mscs,
-    /// Schoinas and others, ASPLOS 1994.
-    Blizzard,
-    /// Chapin and others, SOSP 1995.
-    Hive,
-}
+use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, memory, mscs_figures};
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -48,102 +30,34 @@ pub enum ReproduceError {
     /// The measured processes failed.
     #[error("nothing was measured: {0}")]
     Nothing(String),
+    /// No command measures it.
+    #[error("nothing here measures {0} yet: its items are pending")]
+    Pending(&'static str),
+    /// Of all papers some failed.
+    #[error("these papers failed: {0}; the others are in the report")]
+    NotAll(String),
     /// What another command was to have written cannot be read.
     #[error("{path}: {source}")]
     Unreadable {
         /// Where.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
+    /// The report cannot be written.
+    #[error("{path}: the report cannot be written there: {source}")]
+    Unwritable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody takes what is printed.
+    #[error(transparent)]
+    Output(io::Error),
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] FigureError),
-}
-
-/// One claim, figure or row of a paper.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Item {
-    pub(crate) paper: &'static str,
-    pub(crate) item: String,
-    /// None where the text gives none.
-    pub(crate) paper_value: Option<f64>,
-    /// None while nothing here measures it.
-    pub(crate) measured: Option<f64>,
-    /// The classic way, in the same run.
-    pub(crate) baseline: Option<f64>,
-    pub(crate) unit: &'static str,
-    pub(crate) command: String,
-    pub(crate) note: String,
-}
-
-/// What was measured, in one placement of the cores.
-#[derive(Debug, Default)]
-pub(crate) struct Measured {
-    values: BTreeMap<(String, String, u64), Vec<f64>>,
-}
-
-impl Measured {
-    /// Of the placement that the most samples were taken in; none of the other is mixed in.
-    fn of(samples: &[Sample]) -> (Option<Placement>, Self) {
-        let placements = samples.iter().filter_map(|sample| sample.bare_ns).map(Placement::of);
-        let (near, far): (Vec<_>, Vec<_>) = placements.partition(|placement| *placement == Placement::Near);
-        let placement = match (near.len(), far.len()) {
-            (0, 0) => None,
-            (near, far) => Some(if near > far { Placement::Near } else { Placement::Far }),
-        };
-        let mut this = Self::default();
-        for sample in samples {
-            if sample.bare_ns.is_none_or(|bare| Some(Placement::of(bare)) == placement) {
-                let key = (sample.peer.clone(), sample.test.clone(), sample.bytes);
-                this.values.entry(key).or_default().push(sample.value);
-            }
-        }
-        (placement, this)
-    }
-
-    pub(crate) fn value(&self, peer: &str, test: &str, bytes: usize) -> Option<f64> {
-        median(self.values.get(&(peer.to_owned(), test.to_owned(), bytes as u64))?)
-    }
-
-    /// Of a round trip, in µs.
-    pub(crate) fn round_trip(&self, peer: &str, bytes: usize) -> Option<f64> {
-        self.microseconds(peer, "round_trip", bytes)
-    }
-
-    pub(crate) fn microseconds(&self, peer: &str, test: &str, bytes: usize) -> Option<f64> {
-        self.value(peer, test, bytes).map(|ns| ns / 1000.0)
-    }
-
-    /// In 10⁶ bytes a second.
-    pub(crate) fn megabytes(&self, peer: &str, bytes: usize) -> Option<f64> {
-        self.value(peer, "bandwidth", bytes).map(|bytes| bytes / 1e6)
-    }
-
-    pub(crate) fn megabits(&self, peer: &str, bytes: usize) -> Option<f64> {
-        self.megabytes(peer, bytes).map(|megabytes| megabytes * 8.0)
-    }
-
-    /// The highest bandwidth of a way, and the shortest message that reaches that share of it.
-    pub(crate) fn peak(&self, peer: &str, share: f64) -> Option<(f64, usize)> {
-        let points = STREAM_BYTES.iter().filter_map(|&bytes| Some((self.megabytes(peer, bytes)?, bytes)));
-        let points: Vec<(f64, usize)> = points.collect();
-        let peak = points.iter().map(|point| point.0).reduce(f64::max)?;
-        points.iter().find(|point| point.0 >= share * peak).map(|point| (peak, point.1))
-    }
-
-    /// What a byte more costs in a round trip, by the ends of the curve, in µs.
-    pub(crate) fn a_byte(&self, peer: &str, from: usize, to: usize) -> Option<f64> {
-        let rise = self.round_trip(peer, to)? - self.round_trip(peer, from)?;
-        Some(rise / (to - from) as f64)
-    }
-
-    fn curve(&self, label: &'static str, peer: &str, test: &str) -> Curve {
-        let (lengths, by): (&[usize], f64) =
-            if test == "bandwidth" { (&STREAM_BYTES, 1e6) } else { (&ROUND_TRIP_BYTES, 1e3) };
-        let point = |&bytes: &usize| Some((bytes as f64, self.value(peer, test, bytes)? / by));
-        Curve { label, points: lengths.iter().filter_map(point).collect() }
-    }
 }
 
 /// What was found out about a paper.
@@ -154,80 +68,179 @@ pub(crate) struct Reproduced {
     pub(crate) drawings: Vec<Drawing>,
 }
 
-/// Measures, prints the items, draws the figures. `injected` is where the lines of `comb inject` are, for Hive's Table 7.4.
-pub fn run(paper: Paper, json: bool, injected: Option<&Path>) -> Result<(), ReproduceError> {
-    let found = match paper {
-        Paper::Unet => of_messages(items::unet, unet_figures, json)?,
-        Paper::Via => of_messages(items::via, via_figures, json)?,
-        Paper::Mscs => mscs_figures::reproduce(json)?,
-        Paper::Blizzard => of_memory(json)?,
-        Paper::Hive => of_cells(json, injected)?,
-    };
-    let mut files = Vec::new();
-    for drawing in &found.drawings {
-        files.extend(drawing.draw(Path::new(FOLDER))?);
-    }
-    if json {
-        for row in &found.items {
-            println!("{}", serde_json::to_string(row).expect("plain data"));
-        }
-        for file in files {
-            eprintln!("{}", file.display());
-        }
-        return Ok(());
-    }
-    eprint!("\r{:60}\r", "");
-    println!(
-        "{}\nThe papers' numbers are history; ours stand beside the classic way (baseline) of the same run.\n",
-        found.how
-    );
-    print(&found.items);
-    println!();
-    for file in files {
-        println!("figure: {}", file.display());
-    }
-    Ok(())
+/// How it is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// Where the report is, or is to be.
+    pub into: &'a Path,
+    /// For programs: one object a line.
+    pub json: bool,
+    /// Where the lines of `comb inject` are, for Hive's Table 7.4.
+    pub injected: Option<&'a Path>,
 }
 
-/// Of chapters 2 and 3, whose numbers come from the same two processes.
-fn of_messages(
-    items: fn(&Measured) -> Vec<Item>,
-    figures: fn(&Measured) -> Vec<Drawing>,
-    json: bool,
-) -> Result<Reproduced, ReproduceError> {
-    let mut cores = Cores::new(Priority::highest_allowed());
-    let started = Instant::now();
-    let mut samples = Vec::new();
-    let mut failure = None;
-    for round in 1..=ROUNDS {
-        if round > 1 && started.elapsed() > LAST_ROUND_BEGINS {
-            break;
+impl Order<'_> {
+    /// Measures a paper, puts that into the report, and prints it.
+    pub fn one(&self, paper: Paper) -> Result<(), ReproduceError> {
+        let injected = self.injected()?;
+        self.prepare()?;
+        self.measure(paper, injected.as_deref())
+    }
+
+    /// All that can be measured, one after the other. One that fails stops none of the others.
+    pub fn all(&self) -> Result<(), ReproduceError> {
+        let injected = self.injected()?;
+        self.prepare()?;
+        let (measured, pending): (Vec<_>, Vec<_>) =
+            Paper::ALL.into_iter().partition(|paper| paper.takes().is_some());
+        let done = one_by_one(&measured, |paper| self.measure(paper, injected.as_deref()));
+        let pending: Vec<&str> = pending.into_iter().map(Paper::name).collect();
+        eprintln!("pending, as nothing here measures them yet: {}", pending.join(", "));
+        done
+    }
+
+    /// Prints which papers there are, and what is known of them.
+    pub fn list(&self) -> Result<(), ReproduceError> {
+        // To look at it changes nothing; who measures puts it aside.
+        let findings = Findings::read(self.into).unwrap_or_else(|why| {
+            eprintln!("{} {why}", Folder(self.into).file().display());
+            Findings::default()
+        });
+        said(&list::list(&findings, self.json))
+    }
+
+    fn injected(&self) -> Result<Option<String>, ReproduceError> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path)
+                .map_err(|source| ReproduceError::Unreadable { path: path.to_owned(), source })
+        };
+        self.injected.map(read).transpose()
+    }
+
+    fn prepare(&self) -> Result<(), ReproduceError> {
+        let aside = Folder(self.into).prepare().map_err(|source| self.unwritable(source))?;
+        aside.into_iter().for_each(|says| eprintln!("{says}"));
+        Ok(())
+    }
+
+    fn unwritable(&self, source: io::Error) -> ReproduceError {
+        ReproduceError::Unwritable { path: self.into.to_owned(), source }
+    }
+
+    fn measure(&self, paper: Paper, injected: Option<&str>) -> Result<(), ReproduceError> {
+        if paper.takes().is_none() {
+            // The page has them as well.
+            self.add(paper, None)?;
+            self.print(&paper.unmeasured())?;
+            return Err(ReproduceError::Pending(paper.name()));
         }
-        if !json {
-            eprint!("\rround {round} of {ROUNDS}");
+        let started = Instant::now();
+        let found = measure(paper, shows_progress(self.json), injected)
+            .and_then(|found| Ok((self.draw(&found)?, found)));
+        let (files, found) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let failed = Failed { at: findings::now(), why: error.to_string() };
+                self.add(paper, Some(Err(failed))).unwrap_or_else(|unwritable| eprintln!("{unwritable}"));
+                return Err(error);
+            }
+        };
+        self.add(paper, Some(Ok(Run::of(&found, started.elapsed()))))?;
+        self.tell(paper, &found, &files)
+    }
+
+    fn draw(&self, found: &Reproduced) -> Result<Vec<PathBuf>, ReproduceError> {
+        let mut files = Vec::new();
+        for drawing in &found.drawings {
+            files.extend(drawing.draw(self.into)?);
         }
-        // Two machines of the paper's share no cache either.
-        cores.seek(Placement::Far, SEEKING);
-        match cores.priority().ours("curves", ROUND_LIMIT_S) {
-            Ok(more) => samples.extend(more),
-            Err(missing) => failure = Some(missing.reason),
+        Ok(files)
+    }
+
+    fn add(&self, paper: Paper, outcome: Option<Result<Run, Failed>>) -> Result<(), ReproduceError> {
+        let aside = Folder(self.into).add(paper.name(), outcome).map_err(|source| self.unwritable(source))?;
+        aside.into_iter().for_each(|says| eprintln!("{says}"));
+        Ok(())
+    }
+
+    fn tell(&self, paper: Paper, found: &Reproduced, files: &[PathBuf]) -> Result<(), ReproduceError> {
+        let (page, file) = (Folder(self.into).page(), Folder(self.into).file());
+        let written: Vec<&PathBuf> = files.iter().chain([&file, &page]).collect();
+        if self.json {
+            self.print(&found.items)?;
+            written.iter().for_each(|path| eprintln!("{}", path.display()));
+            return Ok(());
+        }
+        said(&format!(
+            "{}\n{}\nSame experiment, today's hardware: the paper's numbers are history; ours stand beside the classic way (baseline) of the same run.\n\n",
+            paper.title(),
+            found.how
+        ))?;
+        self.print(&found.items)?;
+        let Counts { items, measured, history, pending } = Counts::of(&found.items);
+        let mut text = format!(
+            "\n{items} items: {measured} measured, {history} history, {pending} pending (not measured)\n"
+        );
+        for path in files {
+            text.push_str(&format!("figure: {}\n", path.display()));
+        }
+        text.push_str(&format!("report: {}, and as data {}\n", page.display(), file.display()));
+        said(&text)
+    }
+
+    fn print(&self, items: &[Item]) -> Result<(), ReproduceError> {
+        if !self.json {
+            return said(&rows(items));
+        }
+        let lines = items.iter().map(|item| serde_json::to_string(item).expect("plain data") + "\n");
+        said(&lines.collect::<String>())
+    }
+}
+
+fn one_by_one(
+    papers: &[Paper],
+    mut measure: impl FnMut(Paper) -> Result<(), ReproduceError>,
+) -> Result<(), ReproduceError> {
+    let mut failed = Vec::new();
+    for (place, paper) in (1..).zip(papers) {
+        let takes = page::about(paper.takes().unwrap_or_default());
+        eprintln!("{} ({place} of {}), about {takes}", paper.name(), papers.len());
+        match measure(*paper) {
+            Ok(()) => {}
+            // Nobody is there to be told of the others.
+            Err(ReproduceError::Output(error)) => return Err(ReproduceError::Output(error)),
+            Err(error) => {
+                eprintln!("{} failed: {error}", paper.name());
+                failed.push(paper.name());
+            }
         }
     }
-    if samples.is_empty() {
-        return Err(ReproduceError::Nothing(failure.unwrap_or_else(|| "no samples".into())));
+    if failed.is_empty() { Ok(()) } else { Err(ReproduceError::NotAll(failed.join(", "))) }
+}
+
+fn said(text: &str) -> Result<(), ReproduceError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ReproduceError::Output)
+}
+
+fn measure(paper: Paper, talks: bool, injected: Option<&str>) -> Result<Reproduced, ReproduceError> {
+    match paper {
+        Paper::Unet => messages::unet(talks),
+        Paper::Via => messages::via(talks),
+        Paper::Mscs => mscs_figures::reproduce(talks),
+        Paper::Blizzard => of_memory(talks),
+        Paper::Hive => of_cells(talks, injected),
+        Paper::Giganet
+        | Paper::Quintet
+        | Paper::Galaxy
+        | Paper::NtFiles
+        | Paper::Disco
+        | Paper::CacheKernel => Err(ReproduceError::Pending(paper.name())),
     }
-    let (placement, measured) = Measured::of(&samples);
-    let how = format!(
-        "Two processes on cores 0 and 1 ({}), {}. Medians.",
-        placement.map_or("placement unknown", Placement::name),
-        cores.priority().describe()
-    );
-    Ok(Reproduced { how, items: items(&measured), drawings: figures(&measured) })
 }
 
 /// Of shared memory, by the parts of `comb bench memory`.
-fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
-    let talks = shows_progress(json);
+fn of_memory(talks: bool) -> Result<Reproduced, ReproduceError> {
     let measured =
         memory::measure(false, talks).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
     let mut how = "Processes of this machine, whose blocks are copied as between hosts if nothing else is said. Medians of `comb bench memory`, \
@@ -250,13 +263,8 @@ fn of_memory(json: bool) -> Result<Reproduced, ReproduceError> {
 }
 
 /// Of cells, by the parts of `comb bench cell`.
-fn of_cells(json: bool, injected: Option<&Path>) -> Result<Reproduced, ReproduceError> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|source| ReproduceError::Unreadable { path: path.to_owned(), source })
-    };
-    let injected = injected.map(read).transpose()?;
-    let mut measured = cell::measure(None, false, shows_progress(json));
+fn of_cells(talks: bool, injected: Option<&str>) -> Result<Reproduced, ReproduceError> {
+    let mut measured = cell::measure(None, false, talks);
     let mut how =
         "Processes and cells of this machine. Medians of `comb bench cell`, if nothing else is said."
             .to_owned();
@@ -266,147 +274,57 @@ fn of_cells(json: bool, injected: Option<&Path>) -> Result<Reproduced, Reproduce
     for (part, why) in measured.missing() {
         how.push_str(&format!("\n{part:?} was not measured to its end: {why}"));
     }
-    Ok(Reproduced { how, items: hive_items::hive(&measured, injected.as_deref()), drawings: Vec::new() })
+    Ok(Reproduced { how, items: hive_items::hive(&measured, injected), drawings: Vec::new() })
 }
 
-fn print(rows: &[Item]) {
+fn rows(items: &[Item]) -> String {
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), readable);
-    let width = rows.iter().map(|row| row.item.chars().count()).max().unwrap_or(0);
-    println!("{:width$}  {:>9} {:>9} {:>9}  {:7} note", "item", "paper", "measured", "baseline", "unit");
-    for row in rows {
-        let (paper, ours, classic) = (number(row.paper_value), number(row.measured), number(row.baseline));
-        println!("{:width$}  {paper:>9} {ours:>9} {classic:>9}  {:7} {}", row.item, row.unit, row.note);
+    let width = items.iter().map(|row| row.item.chars().count()).max().unwrap_or(0);
+    let mut text =
+        format!("{:width$}  {:>9} {:>9} {:>9}  {:7} note\n", "item", "paper", "measured", "baseline", "unit");
+    for row in items {
+        let ours = match row.state() {
+            State::Measured => number(row.measured),
+            State::History => "–".to_owned(),
+            State::Pending => PENDING.to_owned(),
+        };
+        let (paper, classic) = (number(row.paper_value), number(row.baseline));
+        let line =
+            format!("{:width$}  {paper:>9} {ours:>9} {classic:>9}  {:7} {}", row.item, row.unit, row.note);
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
-}
-
-/// Three digits that count, and no more.
-fn readable(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.5}"),
-    }
-}
-
-const MESSAGE: &str = "message, bytes";
-const TIME: &str = "round trip, µs";
-const RATE: &str = "MB/s";
-
-fn drawing(measured: &Measured, figure: Figure, test: &str, ways: &[(&'static str, &str)]) -> Drawing {
-    let curves = ways.iter().map(|(label, peer)| measured.curve(label, peer, test)).collect();
-    Drawing { figure, curves, marks: Vec::new() }
-}
-
-fn unet_figures(measured: &Measured) -> Vec<Drawing> {
-    let title = "Round trips (U-Net, Figure 2.3)";
-    let times = Figure { name: "unet-figure-2-3", title, x: MESSAGE, y: TIME };
-    let title = "Bandwidth (U-Net, Figure 2.4)";
-    let rates = Figure { name: "unet-figure-2-4", title, x: MESSAGE, y: RATE };
-    vec![
-        drawing(
-            measured,
-            times,
-            "round_trip",
-            &[
-                ("raw endpoint", "endpoint"),
-                ("active message and reply", "active"),
-                ("block there and back", "block"),
-                ("Unix socket, spinning", "spinning socket"),
-                ("Unix socket, sleeping", "socket"),
-            ],
-        ),
-        drawing(
-            measured,
-            rates,
-            "bandwidth",
-            &[
-                ("raw endpoint", "endpoint"),
-                ("active messages, store", "store"),
-                ("Unix socket, spinning", "spinning socket"),
-                ("Unix socket, sleeping", "socket"),
-            ],
-        ),
-    ]
-}
-
-fn via_figures(measured: &Measured) -> Vec<Drawing> {
-    let title = "Calls and messages (VIA, Figure 3.1)";
-    let times = Figure { name: "via-figure-3-1", title, x: MESSAGE, y: TIME };
-    let title = "Bandwidth (beside VIA, Table 3.1)";
-    let rates = Figure { name: "via-table-3-1", title, x: MESSAGE, y: RATE };
-    vec![
-        drawing(
-            measured,
-            times,
-            "round_trip",
-            &[
-                ("call over a Unix socket", "socket call"),
-                ("call over Comb", "call"),
-                ("virtual interface, raw", "via"),
-            ],
-        ),
-        drawing(
-            measured,
-            rates,
-            "bandwidth",
-            &[
-                ("raw endpoint", "endpoint"),
-                ("virtual interface", "via"),
-                ("active messages, store", "store"),
-                ("Unix socket, sleeping", "socket"),
-            ],
-        ),
-    ]
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample(peer: &str, test: &str, bytes: u64, value: f64, bare_ns: f64) -> Sample {
-        let (peer, test) = (peer.to_owned(), test.to_owned());
-        Sample { peer, test, bytes, value, version: String::new(), bare_ns: Some(bare_ns), beside: None }
+    #[test]
+    fn a_paper_that_fails_stops_none_of_the_others() {
+        let papers = [Paper::Unet, Paper::Via, Paper::Hive];
+        let mut tried = Vec::new();
+        let done = one_by_one(&papers, |paper| {
+            tried.push(paper);
+            if paper == Paper::Via { Err(ReproduceError::Nothing("no".to_owned())) } else { Ok(()) }
+        });
+        assert_eq!(tried, papers);
+        assert_eq!(done.unwrap_err().to_string(), "these papers failed: via; the others are in the report");
+        assert!(one_by_one(&papers, |_| Ok(())).is_ok());
+        let mut tried = 0;
+        let done = one_by_one(&papers, |_| {
+            tried += 1;
+            Err(ReproduceError::Output(io::ErrorKind::BrokenPipe.into()))
+        });
+        assert!(matches!(done, Err(ReproduceError::Output(_))) && tried == 1, "nobody reads on");
     }
 
     #[test]
-    fn placements_are_not_mixed() {
-        let samples = [
-            sample("endpoint", "round_trip", 4, 500.0, 350.0),
-            sample("endpoint", "round_trip", 4, 502.0, 360.0),
-            sample("endpoint", "round_trip", 4, 160.0, 90.0),
-        ];
-        let (placement, measured) = Measured::of(&samples);
-        assert_eq!(placement, Some(Placement::Far));
-        assert_eq!(measured.round_trip("endpoint", 4), Some(0.502));
-    }
-
-    #[test]
-    fn what_was_not_measured_is_null() {
-        let (placement, measured) = Measured::of(&[]);
-        assert_eq!(placement, None);
-        for item in items::unet(&measured).into_iter().chain(items::via(&measured)) {
-            assert_eq!((item.measured, item.baseline), (None, None), "{}", item.item);
-        }
-    }
-
-    #[test]
-    fn the_peak_is_reached_by_the_first_length_near_it() {
-        let rates = [(4, 10e6), (64, 80e6), (512, 95e6), (4096, 100e6)];
-        let samples = rates.map(|(bytes, rate)| sample("store", "bandwidth", bytes, rate, 350.0));
-        let (_, measured) = Measured::of(&samples);
-        assert_eq!(measured.peak("store", 0.9), Some((100.0, 512)));
-    }
-
-    #[test]
-    fn an_item_has_the_agreed_fields() {
-        let items = items::unet(&Measured::default());
-        let json = serde_json::to_value(&items[0]).unwrap();
-        let fields: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let mut agreed = ["paper", "item", "paper_value", "measured", "baseline", "unit", "command", "note"];
-        agreed.sort_unstable();
-        let mut fields = fields;
-        fields.sort_unstable();
-        assert_eq!(fields, agreed);
+    fn people_see_what_is_pending() {
+        let items = Paper::Disco.unmeasured();
+        let text = rows(&items);
+        assert_eq!(text.lines().count(), items.len() + 1);
+        assert!(text.lines().skip(1).all(|line| line.matches(PENDING).count() == 2), "a word and a reason");
     }
 }

@@ -156,8 +156,8 @@ fn cells(seen: &Snapshot, output: Output) -> String {
     let heading = ["CELL", "STATE", "LIFE", "CPU", "OWN", "IMPORTED", "LOANED", "TASKS", "MESSAGES/S", "ROUND TRIP"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     for cell in &seen.cells {
-        let messages: f64 =
-            seen.edges.iter().filter(|edge| edge.to == cell.cell).map(|edge| edge.messages_per_s).sum();
+        let messages =
+            seen.edges.iter().filter(|edge| edge.to == cell.cell).fold(0.0, |sum, edge| sum + edge.messages_per_s);
         let bytes = table::bytes;
         rows.push(vec![
             cell.cell.to_string(),

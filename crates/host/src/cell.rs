@@ -49,8 +49,10 @@ pub(crate) struct Cell {
     pub(crate) is_held: bool,
     /// It gets no new tasks.
     pub(crate) is_draining: bool,
-    /// It was told that this life of it is up.
+    /// That this life of it is up was noted.
     pub(crate) is_noted_up: bool,
+    /// It is to end, in good order, and to be started anew.
+    pub(crate) is_told_to_end: bool,
     pub(crate) again: Again,
     /// What it shows to the other cells.
     pub(crate) shown: Option<Shown>,
@@ -184,6 +186,7 @@ impl Cell {
             is_held: false,
             is_draining: false,
             is_noted_up: false,
+            is_told_to_end: false,
             again: Again::Not,
             is_member: false,
             is_stranded: false,
@@ -250,6 +253,7 @@ impl Cell {
         let how = match (&self.failing, self.killed_at_ns) {
             (Some(finding), _) => format!("killed by its agent, for the others found it failed: {finding}"),
             (None, Some(_)) => "killed by its agent".to_owned(),
+            (None, None) if self.is_told_to_end => "ended as it was told, to be started anew".to_owned(),
             (None, None) => how(status),
         };
         self.running = None;

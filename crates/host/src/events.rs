@@ -79,6 +79,8 @@ pub enum What {
         incarnation: u64,
         /// Whether it is only stopped, so that it hangs.
         hangs: bool,
+        /// When, on `CLOCK_MONOTONIC`: just before.
+        struck_ns: u64,
     },
     /// A cell's channel to another ended, or it found that one wanting.
     CellNoticed {

@@ -198,8 +198,8 @@ impl Failures {
     /// Takes an event. `true`: something about a failure has changed.
     pub fn take(&mut self, event: &Event) -> bool {
         match &event.what {
-            What::CellStruck { cell, incarnation, .. } => {
-                self.open(*cell, *incarnation, event).ends_at(event.at_ns);
+            What::CellStruck { cell, incarnation, struck_ns, .. } => {
+                self.open(*cell, *incarnation, event).ends_at(*struck_ns);
             }
             What::CellCondemned { cell, incarnation } => {
                 self.open(*cell, *incarnation, event).reach(Step::Verdict, event.at_ns, None);
@@ -319,7 +319,7 @@ mod tests {
         let steps = |first| Steps { first_barrier_ns: Some(first), ..Steps::default() };
         let killed_ns = Some(100 * m);
         let failures = take_all([
-            at(100 * m, What::CellStruck { cell: 2, incarnation: 1, hangs: false }),
+            at(100 * m + 7, What::CellStruck { cell: 2, incarnation: 1, hangs: false, struck_ns: 100 * m }),
             at(101 * m, What::CellNoticed { cell: 2, by: 3, noticed_ns: 100 * m + 700_000 }),
             at(102 * m, What::CellNoticed { cell: 2, by: 1, noticed_ns: 100 * m + 400_000 }),
             at(103 * m, recovered(1, 101 * m, steps(102 * m))),
@@ -351,7 +351,7 @@ mod tests {
         let steps =
             Steps { hint_ns: Some(12 * m), alert_ns: Some(13 * m), verdict_ns: Some(14 * m), ..Steps::default() };
         let failures = take_all([
-            at(2 * m, What::CellStruck { cell: 2, incarnation: 4, hangs: true }),
+            at(2 * m + 7, What::CellStruck { cell: 2, incarnation: 4, hangs: true, struck_ns: 2 * m }),
             at(15 * m, What::CellCondemned { cell: 2, incarnation: 4 }),
             at(18 * m, recovered(1, 16 * m, steps)),
         ]);
@@ -365,19 +365,21 @@ mod tests {
     #[test]
     fn what_comes_late_of_a_failure_that_is_over_changes_nothing_of_the_next() {
         let mut failures = take_all([
-            at(100, What::CellStruck { cell: 2, incarnation: 1, hangs: false }),
+            at(100, What::CellStruck { cell: 2, incarnation: 1, hangs: false, struck_ns: 100 }),
             at(200, What::CellStarted { cell: 2, incarnation: 2, pid: 8 }),
             at(300, What::CellUp { cell: 2, incarnation: 2 }),
         ]);
         assert!(!failures.take(&at(900, What::CellNoticed { cell: 2, by: 1, noticed_ns: 800 })));
         assert!(!failures.take(&at(900, What::CellUp { cell: 2, incarnation: 2 })));
-        assert!(failures.take(&at(1000, What::CellStruck { cell: 2, incarnation: 2, hangs: false })));
+        assert!(failures.take(&at(1000, What::CellStruck { cell: 2, incarnation: 2, hangs: false, struck_ns: 1000 })));
         assert_eq!(failures.all().count(), 2);
     }
 
     #[test]
     fn few_are_remembered() {
-        let struck = |incarnation| at(incarnation, What::CellStruck { cell: 2, incarnation, hangs: false });
+        let struck = |incarnation| {
+            at(incarnation, What::CellStruck { cell: 2, incarnation, hangs: false, struck_ns: incarnation })
+        };
         let failures = take_all((1..100).map(struck));
         assert_eq!(failures.all().count(), MOST_FAILURES);
         assert_eq!(failures.of(2).unwrap().incarnation, 99);

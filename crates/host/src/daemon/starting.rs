@@ -21,7 +21,7 @@ impl Daemon {
         self.cells[index].killed_at_ns = Some(killed_at_ns);
         self.cells[index].is_held = hold;
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
-        let what = What::CellStruck { cell: number, incarnation, hangs: false };
+        let what = What::CellStruck { cell: number, incarnation, hangs: false, struck_ns: killed_at_ns };
         self.events.note(what, format_args!("killed cell {number} (process {pid})"));
         Ok(Awaited::Killed {
             cell: number,
@@ -50,7 +50,7 @@ impl Daemon {
         if !process::stop(&running.process) {
             return Err(format!("cell {number} (process {pid}) cannot be stopped"));
         }
-        let what = What::CellStruck { cell: number, incarnation, hangs: true };
+        let what = What::CellStruck { cell: number, incarnation, hangs: true, struck_ns: killed_at_ns };
         self.events.note(what, format_args!("stopped cell {number} (process {pid}), so that it hangs"));
         Ok(Awaited::Killed {
             cell: number,
@@ -85,6 +85,7 @@ impl Daemon {
         let cell = &mut self.cells[index];
         let Some(running) = &cell.running else { return self.start_again(number) };
         (cell.is_held, cell.is_draining, cell.again) = (false, false, Again::AtItsEnd);
+        cell.is_told_to_end = true;
         let pid = cell.pid;
         let connection = cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));
         if !connection.is_some_and(|known| known.tell(&Order::End)) {
