@@ -46,3 +46,5 @@ pub mod verdict;
 mod via_way;
 mod workload;
 mod write_gap;
+
+pub use write_gap::run_kv;

@@ -31,6 +31,7 @@ use etcd::{Etcd, Setting};
 pub(crate) use host_agent::run as run_host_agent;
 use network::Network;
 pub(crate) use replica::run as run_replica;
+pub use replica::run_plainly as run_kv;
 use replicas::{Replicas, Times};
 
 /// As many as can lose one.

@@ -153,7 +153,7 @@ fn kill(directory: &RuntimeDirectory, cell: u32, hold: bool, output: Output) -> 
     }
 }
 
-fn sentence(killed: &Killed, what: &str) -> String {
+pub(crate) fn sentence(killed: &Killed, what: &str) -> String {
     let Killed { cell, pid, peers, noticed, recovered } = killed;
     let peer = if *peers == 1 { "peer" } else { "peers" };
     let when = match noticed.last() {

@@ -61,7 +61,7 @@ impl Dashboard {
     }
 }
 
-fn open(url: &str) -> Result<(), Failure> {
+pub(crate) fn open(url: &str) -> Result<(), Failure> {
     let mut opener = Command::new("xdg-open");
     let started = opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match started {

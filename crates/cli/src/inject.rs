@@ -23,7 +23,7 @@ mod kind;
 mod load;
 mod own;
 mod program;
-mod programs;
+pub(crate) mod programs;
 
 /// Of each kind, with --full: more than 500 in all.
 const FULL: u64 = 25;

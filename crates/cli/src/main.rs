@@ -4,6 +4,7 @@ mod agent;
 mod bench;
 mod cell;
 mod dashboard;
+mod demo;
 mod doctor;
 mod down;
 mod events;
@@ -79,6 +80,8 @@ enum Command {
     Task(task::Task),
     /// Memory with a name, that lives in a cell and outlives programs
     Region(region::Region),
+    /// See four cells at work, one of them killed, and the others carrying on
+    Demo(demo::Demo),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
     /// Measure Comb beside its peers
@@ -91,6 +94,8 @@ enum Command {
     Inject(inject::Inject),
     #[command(hide = true)]
     InjectProgram(inject::InjectProgram),
+    #[command(hide = true)]
+    DemoProgram(demo::DemoProgram),
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
@@ -118,6 +123,8 @@ fn main() -> ExitCode {
             Command::Top(top) => top.run(output),
             Command::Dashboard(dashboard) => dashboard.run(output),
             Command::Down(down) => down.run(output),
+            Command::Demo(demo) => demo.run(output),
+            Command::DemoProgram(program) => program.run(),
             Command::Doctor(doctor) => doctor.run(output),
             Command::Bench(bench) => bench.run(output),
             Command::Reproduce(reproduce) => reproduce.run(output),

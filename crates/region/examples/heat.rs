@@ -13,8 +13,13 @@ use comb_region::{Array, Task, Terms};
 const PLACES: usize = 4096;
 const STEPS_BETWEEN_CHECKPOINTS: u64 = 50;
 
+#[allow(clippy::allow_attributes, dead_code, reason = "the demonstration calls what is below")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words = std::env::args().skip(1);
+    run(std::env::args().skip(1))
+}
+
+/// With these arguments.
+pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<(), Box<dyn std::error::Error>> {
     let steps = words.next().map_or(Ok(400), |word| word.parse())?;
     let pace = Duration::from_millis(words.next().map_or(Ok(0), |word| word.parse())?);
     let task = Task::join()?;

@@ -66,6 +66,12 @@ pub(crate) fn run(room: &Path, told: &str) -> Result<(), Box<dyn std::error::Err
     runtime.block_on(kv::replica(&arguments, told.options()))
 }
 
+/// Runs a replica of the example as it is, for ever, with its arguments: `AGENT NUMBER COUNT ADDRESS new|join`.
+pub fn run_plainly(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(kv::replica(arguments, kv::options()))
+}
+
 /// What a replica says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Said {

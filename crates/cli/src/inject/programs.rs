@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use comb_host::process;
 
 /// No program here takes so long, on a machine however busy.
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// How a program ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Its exit status, or 128 and its signal; none: it hung, and was killed.
-    pub(super) status: Option<i32>,
+    pub(crate) status: Option<i32>,
     /// Lines of its standard output.
-    pub(super) lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
     /// What it said on standard error.
-    pub(super) said: String,
+    pub(crate) said: String,
 }
 
 impl Ended {
-    pub(super) fn hung(&self) -> bool {
+    pub(crate) fn hung(&self) -> bool {
         self.status.is_none()
     }
 
     /// For people.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let how = self
             .status
             .map_or("hung and was killed".to_owned(), |status| format!("ended with status {status}"));
@@ -37,7 +37,7 @@ impl Ended {
 }
 
 /// A program at work.
-pub(super) struct Program {
+pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -46,7 +46,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub(super) fn start(command: &mut Command) -> std::io::Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> std::io::Result<Self> {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (says, lines) = mpsc::channel();
@@ -64,7 +64,7 @@ impl Program {
     }
 
     /// Waits for a line. `false`: it has ended, or says nothing.
-    pub(super) fn says(&mut self, wanted: &str, limit: Duration) -> bool {
+    pub(crate) fn says(&mut self, wanted: &str, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             let is_it = line == wanted;
@@ -76,17 +76,24 @@ impl Program {
         false
     }
 
-    pub(super) fn is_over(&mut self) -> bool {
+    /// The next line that it says. `None`: it has ended, or says nothing.
+    pub(crate) fn line(&mut self, limit: Duration) -> Option<String> {
+        let line = self.lines.recv_timeout(limit).ok()?;
+        self.heard.push(line.clone());
+        Some(line)
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
     /// Its standard input ends.
-    pub(super) fn tell_to_end(&mut self) {
+    pub(crate) fn tell_to_end(&mut self) {
         self.input = None;
     }
 
     /// Waits for its end; whoever does not end is killed.
-    pub(super) fn end(mut self, limit: Duration) -> Ended {
+    pub(crate) fn end(mut self, limit: Duration) -> Ended {
         let in_time = self.is_over()
             || process::open_number(self.child.id())
                 .is_none_or(|process| process::wait_for_end(&process, limit));
@@ -111,7 +118,7 @@ impl Drop for Program {
 }
 
 /// From its beginning to its end.
-pub(super) fn run_to_end(command: &mut Command, limit: Duration) -> Ended {
+pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> Ended {
     match Program::start(command) {
         Ok(mut program) => {
             program.tell_to_end();
