@@ -9,6 +9,7 @@ use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 use serde::Serialize;
 
+use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::{agent, ps, table};
@@ -36,11 +37,11 @@ enum HostCommand {
 }
 
 impl Host {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         match self.command {
-            Some(HostCommand::Ls) => list(output),
-            Some(HostCommand::Run(agent)) => agent.run(),
-            None => self.agent.run(),
+            Some(HostCommand::Ls) => list(output, config),
+            Some(HostCommand::Run(agent)) => agent.run(config),
+            None => self.agent.run(config),
         }
     }
 }
@@ -53,9 +54,10 @@ struct Listed {
     status: Status,
 }
 
-fn list(output: Output) -> Outcome {
+fn list(output: Output, config: &Config) -> Outcome {
     let directory = RuntimeDirectory::from_environment()?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = config.hosts.name.clone().unwrap_or_else(machine);
     let hosts = [Listed { host, status: agent::status(&directory)? }];
     output.show(&hosts, || text(&hosts))?;
     Ok(ExitCode::SUCCESS)
@@ -84,8 +86,8 @@ fn text(hosts: &[Listed]) -> String {
 #[derive(Debug, Args)]
 struct Agent {
     /// How many cells to start, if there are none to take over.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
-    cells: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
+    cells: Option<u32>,
     /// Take everything down when standard input ends.
     #[arg(long)]
     end_with_stdin: bool,
@@ -101,10 +103,11 @@ struct Agent {
 }
 
 impl Agent {
-    fn run(self) -> Outcome {
+    fn run(self, config: &Config) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         let Self { cells, end_with_stdin, limits, memory, faults } = self;
-        let limits = limits.unwrap_or_default();
+        let (cells, limits) = (cells.unwrap_or(config.cells), limits.unwrap_or(config.limits));
+        let memory = memory.or(config.memory);
         let options =
             daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults };
         daemon::run(&options, || {

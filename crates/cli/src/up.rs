@@ -15,8 +15,10 @@ use comb_net::agent::Limits;
 use comb_net::agent::policy::LimitsError;
 use serde_json::json;
 
+use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::{agent, down, host, log};
 
 /// What an agent needs to die, even on a busy machine.
@@ -24,10 +26,10 @@ const DYING_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How many cells to start (1 to 64)
-    #[arg(long, short = 'n', default_value_t = 4, value_name = "COUNT",
+    /// How many cells to start (1 to 64) [default: 4]
+    #[arg(long, short = 'n', value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
-    cells: u32,
+    cells: Option<u32>,
     /// Stay here and show the log; the cells end when this command does
     #[arg(long)]
     foreground: bool,
@@ -46,7 +48,7 @@ fn known_limits(text: &str) -> Result<String, LimitsError> {
 }
 
 impl Up {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         let started = Instant::now();
         let directory = RuntimeDirectory::from_environment()?;
         loop {
@@ -64,12 +66,16 @@ impl Up {
             }
         }
         directory.create()?;
-        let mut process = self.start_agent(&directory)?;
-        match agent::ask(&directory, &Request::AwaitUp) {
+        let cells = self.cells.unwrap_or(config.cells);
+        let progress = Progress::begin(output, format!("starting {}", down::cells(cells)));
+        let mut process = self.start_agent(&directory, config)?;
+        let answer = agent::ask(&directory, &Request::AwaitUp);
+        drop(progress);
+        match answer {
             Ok(Reply::Up { channels, agent_pid }) => {
                 let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let object = json!({
-                    "cells": self.cells,
+                    "cells": cells,
                     "channels": channels,
                     "took_ns": took_ns,
                     "agent": agent_pid,
@@ -82,7 +88,7 @@ impl Up {
                 };
                 let text = format!(
                     "{}\nagent: process {agent_pid}, in {directory}\n{what_next}",
-                    sentence(self.cells, channels, &span(took_ns))
+                    sentence(cells, channels, &span(took_ns))
                 );
                 output.tell(&object, text)?;
                 if self.foreground {
@@ -106,13 +112,12 @@ impl Up {
     }
 
     /// The agent, ready to be asked.
-    fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
+    fn start_agent(&self, directory: &RuntimeDirectory, config: &Config) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("comb").args(["host", "run", "--cells", &self.cells.to_string()]);
-        if let Some(limits) = &self.limits {
-            command.args(["--limits", limits]);
-        }
-        if let Some(bytes) = self.memory {
+        let cells = self.cells.unwrap_or(config.cells);
+        command.arg0("comb").args(["host", "run", "--cells", &cells.to_string()]);
+        command.args(["--limits", &config.limits_with(self.limits.as_deref())]);
+        if let Some(bytes) = self.memory.or(config.memory) {
             command.args(["--memory", &bytes.to_string()]);
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
