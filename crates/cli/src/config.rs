@@ -29,12 +29,13 @@ pub(crate) use self::show::Configuration;
 
 /// Of every command.
 #[derive(Debug, Default, Args)]
+#[group(skip)]
 pub(crate) struct Options {
     /// Which of your combs is meant, where there are several [default: the one without a name]
-    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
+    #[arg(long = "name", id = "global_name", global = true, value_name = "NAME", help_heading = GLOBAL)]
     name: Option<CombName>,
     /// The configuration file [default: $COMB_CONFIG, else ~/.config/comb/config.toml, else /etc/comb/config.toml]
-    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    #[arg(long = "config", id = "global_config", global = true, value_name = "FILE", help_heading = GLOBAL)]
     config: Option<PathBuf>,
 }
 

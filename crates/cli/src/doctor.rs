@@ -160,7 +160,11 @@ fn mechanism(mechanism: Mechanism) -> Finding {
     let (why, advice) = if is_old {
         ("not in this kernel", format!("Linux {major}.{minor} or newer"))
     } else {
-        ("not in this kernel, or not for this user", needs.remedy.to_owned())
+        let advice = match needs.privilege {
+            "none" => needs.remedy.to_owned(),
+            privilege => format!("it needs {privilege}; {}", needs.remedy),
+        };
+        ("not in this kernel, or not for this user", advice)
     };
     Finding::new(name, State::Missing, format!("{why}; instead: {fallback}")).lost(needs.lost).advise(advice)
 }

@@ -216,6 +216,20 @@ mod tests {
         <super::Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
+    /// What is global goes before a command and behind it, also where a command has an argument of that name.
+    #[test]
+    fn global_options_are_everywhere() {
+        use clap::Parser;
+        for line in [
+            "comb --name b -o json region rm tally",
+            "comb region rm tally --name b --json",
+            "comb reproduce hive --config c.toml -o json",
+            "comb region create t --size 1M --name b --color never",
+        ] {
+            super::Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+
     /// `make bench` names nothing, and ended with a usage error.
     #[test]
     fn what_make_bench_runs_is_understood() {

@@ -74,7 +74,10 @@ fn a_wrong_file_stops_every_command_that_goes_by_it() {
         let output = comb.run(&[&["--config", path], arguments].concat());
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.starts_with(&format!("comb: {path}:2:1: there is no key cels; did you mean cells?")), "{said}");
+        assert!(
+            said.starts_with(&format!("comb: {path}:2:1: there is no key cels; did you mean cells?")),
+            "{said}"
+        );
         assert!(said.contains("2 | cels = 3\n  | ^^^^\n"), "{said}");
     }
     for arguments in [&["version"][..], &["completion", "bash"]] {
@@ -106,7 +109,8 @@ fn a_file_that_cannot_be_read_is_said() {
         let copy = comb.scratch.join("comb");
         std::fs::copy(env!("CARGO_BIN_EXE_comb"), &copy).unwrap();
         let mut ps = std::process::Command::new(copy);
-        let output = ps.arg("ps").env("COMB_CONFIG", &path).uid(12345).gid(12345).current_dir("/").output().unwrap();
+        let output =
+            ps.arg("ps").env("COMB_CONFIG", &path).uid(12345).gid(12345).current_dir("/").output().unwrap();
         assert_eq!(output.status.code(), Some(5), "{output:?}");
         assert!(text(&output.stderr).contains("Permission denied"));
     }
@@ -118,7 +122,10 @@ fn the_users_own_file_is_found_and_its_name_counts() {
     std::fs::create_dir_all(comb.scratch.join(".config/comb")).unwrap();
     std::fs::write(comb.scratch.join(".config/comb/config.toml"), "name = 'mine'\n").unwrap();
     let mut ps = comb.command(&["ps"]);
-    ps.env_remove("COMB_CONFIG").env_remove("XDG_CONFIG_HOME").env_remove("COMB_RUNTIME_DIR").env_remove("COMB_NAME");
+    ps.env_remove("COMB_CONFIG")
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("COMB_RUNTIME_DIR")
+        .env_remove("COMB_NAME");
     let output = ps.env("HOME", &comb.scratch).env("XDG_RUNTIME_DIR", &comb.scratch).output().unwrap();
     let expected = comb.scratch.join("comb-mine");
     assert!(text(&output.stderr).contains(expected.to_str().unwrap()), "{output:?}");
@@ -132,7 +139,9 @@ fn the_reference_has_every_key_and_variable() {
     for key in shown.as_object().unwrap().keys() {
         assert!(reference.contains(&format!("| `{key}` |")), "docs/configuration.md has no {key}");
     }
-    for variable in ["COMB_CELLS", "COMB_LIMITS", "COMB_DASHBOARD_LISTEN", "COMB_HOSTS_ALLOW", "COMB_RUN_SHELL"] {
+    for variable in
+        ["COMB_CELLS", "COMB_LIMITS", "COMB_DASHBOARD_LISTEN", "COMB_HOSTS_ALLOW", "COMB_RUN_SHELL"]
+    {
         assert!(reference.contains(variable), "{variable}");
     }
 }

@@ -80,7 +80,9 @@ fn what_is_not_there_is_4_and_what_is_refused_5() {
     }
     assert!(fails(&comb, &["up"], 5, "refused").contains("is running in"));
     assert!(fails(&comb, &["cell", "start", "1"], 5, "refused").contains("running already"));
-    assert!(fails(&comb, &["region", "create", "tally", "--size", "1"], 5, "refused").contains("tally already"));
+    assert!(
+        fails(&comb, &["region", "create", "tally", "--size", "1"], 5, "refused").contains("tally already")
+    );
 
     let mut task = comb.command(&["run", "-n", "1", "--", "sleep", "1000"]).spawn().unwrap();
     comb.wait_for("the task", || (!comb.list(&["task", "ls"]).is_empty()).then_some(()));
@@ -90,7 +92,8 @@ fn what_is_not_there_is_4_and_what_is_refused_5() {
     task.wait().unwrap();
 
     // An agent that is stopped answers nobody.
-    let agent = rustix::process::Pid::from_raw(comb.status()["agent"]["pid"].as_i64().unwrap() as i32).unwrap();
+    let agent =
+        rustix::process::Pid::from_raw(comb.status()["agent"]["pid"].as_i64().unwrap() as i32).unwrap();
     rustix::process::kill_process(agent, rustix::process::Signal::STOP).unwrap();
     assert!(fails(&comb, &["ps"], 6, "no_answer").contains("is it stopped?"));
     rustix::process::kill_process(agent, rustix::process::Signal::CONT).unwrap();
@@ -115,7 +118,8 @@ fn help_and_the_reference_have_all_numbers() {
         assert!(reference.contains(&format!("| {code} |")), "{code}");
     }
     // Each command has a line.
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let mut count = 0;
     for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help") {
         assert!(reference.contains(&format!("`comb {command}")), "docs/commands.md has no comb {command}");

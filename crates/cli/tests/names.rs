@@ -20,7 +20,10 @@ impl Combs {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.0.command(arguments);
-        command.env_remove("COMB_RUNTIME_DIR").env_remove("COMB_NAME").env("XDG_RUNTIME_DIR", &self.0.scratch);
+        command
+            .env_remove("COMB_RUNTIME_DIR")
+            .env_remove("COMB_NAME")
+            .env("XDG_RUNTIME_DIR", &self.0.scratch);
         command
     }
 

@@ -1,9 +1,7 @@
 //! What commands print, for people and for programs.
 
-use std::io::Read;
 use std::process::{Command, Stdio};
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 mod cells;
@@ -11,20 +9,21 @@ mod cells;
 use cells::Comb;
 
 /// What a command writes on a terminal, standard output and standard error together.
-fn on_a_terminal(mut command: Command) -> String {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let path = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let theirs = || std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    // Whoever tests may have said that there are to be no colours.
-    let mut child = command.stdout(theirs()).stderr(theirs()).stdin(Stdio::null()).spawn().unwrap();
-    drop(command);
-    let mut text = Vec::new();
-    // The end of a terminal is an error.
-    let _ = std::fs::File::from(ours).read_to_end(&mut text);
-    child.wait().unwrap();
-    String::from_utf8(text).unwrap()
+fn on_a_terminal(command: &Command) -> String {
+    let words: Vec<String> = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--command", &words.join(" "), "/dev/null"]).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    String::from_utf8(script.output().expect("script, of bsdutils").stdout).unwrap()
 }
 
 #[test]
@@ -52,14 +51,17 @@ fn every_command_speaks_json() {
     let checkpoint = object(&["region", "checkpoint", "tally", "--to", saved.to_str().unwrap()]);
     assert_eq!((checkpoint["region"].as_str(), checkpoint["pages"].is_u64()), (Some("tally"), true));
     assert_eq!(object(&["region", "restore", "again", "--from", saved.to_str().unwrap()])["name"], "again");
-    let names: Vec<Value> = comb.list(&["region", "ls"]).iter().map(|of| of["region"]["name"].clone()).collect();
+    let names: Vec<Value> =
+        comb.list(&["region", "ls"]).iter().map(|of| of["region"]["name"].clone()).collect();
     assert_eq!(names, ["again", "child", "tally"]);
     assert_eq!(object(&["region", "rm", "again"]), serde_json::json!({ "region": "again", "users": 0 }));
 
     let mut task = comb.command(&["run", "-n", "1", "--", "sleep", "1000"]).spawn().unwrap();
-    let number = comb.wait_for("the task", || comb.list(&["task", "ls"]).first().map(|task| task["task"].clone()));
+    let number =
+        comb.wait_for("the task", || comb.list(&["task", "ls"]).first().map(|task| task["task"].clone()));
     assert_eq!(number.as_u64(), Some(task.id().into()));
-    let shown: Value = serde_json::from_str(&comb.ok(&["task", "show", &number.to_string(), "--json"])).unwrap();
+    let shown: Value =
+        serde_json::from_str(&comb.ok(&["task", "show", &number.to_string(), "--json"])).unwrap();
     assert_eq!(shown["program"][0], "sleep");
     assert_eq!(object(&["task", "kill", &number.to_string()])["task"], number);
     task.wait().unwrap();
@@ -108,7 +110,7 @@ fn colours_and_progress_are_for_terminals() {
     let terminal = |arguments: &[&str], variable: &str| {
         let mut command = comb.command(arguments);
         command.env_remove("NO_COLOR").env(variable, "1");
-        on_a_terminal(command)
+        on_a_terminal(&command)
     };
     const GREEN_UP: &str = "\u{1b}[32mup\u{1b}[0m";
     let up = terminal(&["up", "--cells", "1"], "COMB_TEST_NOTHING");
@@ -117,7 +119,10 @@ fn colours_and_progress_are_for_terminals() {
     assert!(!terminal(&["ps"], "NO_COLOR").contains('\u{1b}'));
     assert!(!terminal(&["ps", "--color", "never"], "COMB_TEST_NOTHING").contains('\u{1b}'));
     assert!(!terminal(&["ps", "--json"], "COMB_TEST_NOTHING").contains('\u{1b}'));
-    assert!(terminal(&["cell", "kill", "9"], "COMB_TEST_NOTHING").starts_with("\u{1b}[31mcomb:\u{1b}[0m there is"));
+    assert!(
+        terminal(&["cell", "kill", "9"], "COMB_TEST_NOTHING")
+            .starts_with("\u{1b}[31mcomb:\u{1b}[0m there is")
+    );
     assert!(!comb.ok(&["ps"]).contains('\u{1b}'));
     assert!(comb.ok(&["ps", "--color", "always"]).contains(GREEN_UP));
     assert!(!comb.ok(&["ps", "--color", "always", "-o", "json"]).contains('\u{1b}'));

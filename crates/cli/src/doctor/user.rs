@@ -60,8 +60,7 @@ pub(super) fn kernel_faults() -> Finding {
 
 /// Programs in the kernel: AF_XDP hands packets over by one.
 pub(super) fn ebpf() -> Finding {
-    let everybody =
-        setting("/proc/sys/kernel/unprivileged_bpf_disabled").is_some_and(|value| value == "0");
+    let everybody = setting("/proc/sys/kernel/unprivileged_bpf_disabled").is_some_and(|value| value == "0");
     if may(CapabilitySet::BPF) {
         Finding::new("eBPF", State::Good, "programs can be loaded")
     } else if everybody {
@@ -90,7 +89,9 @@ pub(super) fn fuse() -> Finding {
         Ok(_) if in_path("fusermount3") => {
             Finding::new("FUSE", State::Good, "/dev/fuse can be opened, and fusermount3 mounts")
         }
-        Ok(_) => without("/dev/fuse can be opened, but nobody mounts".into(), "install fuse3 for fusermount3"),
+        Ok(_) => {
+            without("/dev/fuse can be opened, but nobody mounts".into(), "install fuse3 for fusermount3")
+        }
         Err(error) => without(
             format!("/dev/fuse cannot be opened ({error})"),
             "modprobe fuse, as root; a container needs --device /dev/fuse",
