@@ -32,7 +32,7 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn run(self, mut command: clap::Command, output: Output) -> Outcome {
+    pub(crate) fn run(self, command: &clap::Command, output: Output) -> Outcome {
         use clap_complete::Shell as Known;
         let shell = match self.shell {
             Shell::Bash => Known::Bash,
@@ -40,12 +40,20 @@ impl Completion {
             Shell::Fish => Known::Fish,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut command, "comb", &mut script);
+        clap_complete::generate(shell, &mut visible(command), "comb", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
         let object = json!({ "shell": shell.to_string(), "script": script });
         output.show(&object, || script.clone())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Without what is hidden, which shells would offer as well.
+fn visible(command: &clap::Command) -> clap::Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set()).map(visible);
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    clap::Command::new(command.get_name().to_owned()).about(about).args(arguments).subcommands(below)
 }
 
 /// Writes a page for each command.

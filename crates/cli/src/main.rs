@@ -120,7 +120,7 @@ impl Command {
     fn run(self, output: Output, options: &config::Options) -> Outcome {
         match self {
             // These go by nothing but their arguments.
-            Self::Completion(completion) => return completion.run(Arguments::command(), output),
+            Self::Completion(completion) => return completion.run(&Arguments::command(), output),
             Self::Man(man) => return man.run(Arguments::command(), output),
             Self::Version(version) => return version.run(output),
             Self::Config(config) => return config.run(output, options),
@@ -226,7 +226,8 @@ mod tests {
             "comb reproduce hive --config c.toml -o json",
             "comb region create t --size 1M --name b --color never",
         ] {
-            super::Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+            super::Arguments::try_parse_from(line.split(' '))
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
         }
     }
 

@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_flag_counts_more_than_the_environment_and_that_more_than_the_file() {
     let comb = Comb::new("config");
-    let path = file(&comb, "cells = 1\nwithout = ['membarrier']\n[limits]\nchannels = 77\n");
+    let path = file(&comb, "cells = 1\nwithout = ['membarrier']\n[limits]\nchannels = 777\n");
     let path = path.to_str().unwrap();
     comb.ok(&["--config", path, "up"]);
     assert_eq!(comb.list(&["ps"]).len(), 1, "the file's");

@@ -144,7 +144,7 @@ mod tests {
             ("without = [1]\n", "1:11", "not that list"),
             ("without = ['landlok']\n", "1:11", "did you mean landlock?"),
             ("name = 'a/b'\n", "1:8", "no name for a comb"),
-            ("[limits]\nchannels = 0\n", "2:12", "at least 1; not 0"),
+            ("[limits]\nchannels = 0\n", "2:12", "K, M or G; not 0"),
             ("[metrics]\nlisten = 9100\n", "2:10", "an address and a port"),
             ("[dashboard]\nenabled = 'yes'\n", "2:11", "true or false; not \"yes\""),
             ("[hosts]\nallow = [-1]\n", "2:9", "users' names or numbers"),
