@@ -10,12 +10,13 @@ use clap::{Args, Subcommand};
 use comb_cell::clock::span;
 use comb_cell::{Beginning, CellOptions, journal};
 use comb_host::RuntimeDirectory;
-use comb_host::control::{Killed, Reply, Request};
+use comb_host::control::{CellCondition, Killed, Reply, Request};
 use serde_json::json;
 
 use crate::agent;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
+use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cell {
@@ -102,6 +103,11 @@ fn number(text: &str) -> Result<u32, &'static str> {
 }
 
 impl Cell {
+    /// The agent starts cells, and nobody else does.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(self.command, CellCommand::Run { .. })
+    }
+
     pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
@@ -176,7 +182,19 @@ pub(crate) fn sentence(killed: &Killed, what: &str) -> String {
 
 fn start(directory: &RuntimeDirectory, cell: u32, output: Output) -> Outcome {
     agent::check_cells(directory, &[cell])?;
-    match agent::ask(directory, &Request::Start { cell })? {
+    let is_up = |status: &comb_host::control::CellStatus| {
+        status.cell == cell && !matches!(status.state, CellCondition::Ended(_))
+    };
+    // Whoever asks for what is so is refused; what cannot be done of what is not so has failed.
+    let kind = if agent::status(directory)?.cells.iter().any(is_up) { Kind::Refused } else { Kind::Failed };
+    let progress = Progress::begin(output, format!("starting cell {cell}"));
+    let answer = agent::ask(directory, &Request::Start { cell });
+    drop(progress);
+    let refused = |failure: Failure| match failure.kind() {
+        Kind::Refused => failure.as_kind(kind),
+        _ => failure,
+    };
+    match answer.map_err(refused)? {
         Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
             let object = json!({
                 "cell": cell,

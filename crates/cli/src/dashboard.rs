@@ -39,6 +39,11 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
+    /// Whether the agent has started this.
+    pub(crate) fn is_part(&self) -> bool {
+        self.serve
+    }
+
     pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         if self.serve {
@@ -88,13 +93,27 @@ fn serve(directory: RuntimeDirectory) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a dashboard is to listen, as the user says: an address, or that there is to be none.
-pub(crate) fn wanted(text: &str) -> Result<Option<SocketAddr>, &'static str> {
-    match text {
-        "off" | "none" | "false" => Ok(None),
-        address => address
-            .parse()
-            .map(Some)
-            .map_err(|_| "say ADDRESS:PORT, such as 127.0.0.1:7070; port 0 is any that is free; or off"),
+/// Where something listens, if it does, as the user says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl Listen {
+    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "off" | "none" | "false" => Ok(Self(None)),
+            address => address
+                .parse()
+                .map(|address| Self(Some(address)))
+                .map_err(|_| "say ADDRESS:PORT, such as 127.0.0.1:7070; port 0 is any that is free; or off"),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "{address}"),
+            None => f.write_str("off"),
+        }
     }
 }

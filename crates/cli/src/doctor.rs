@@ -11,6 +11,10 @@ use serde::Serialize;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::table;
+use needs::Needs;
+
+mod needs;
+mod user;
 
 /// Older kernels lack what Comb has no way without.
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
@@ -25,6 +29,9 @@ struct Finding {
     what: String,
     state: State,
     detail: String,
+    /// What becomes worse without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<String>,
     /// What the user can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
@@ -56,7 +63,11 @@ impl State {
 
 impl Finding {
     fn new(what: &str, state: State, detail: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), state, detail: detail.into(), advice: None }
+        Self { what: what.to_owned(), state, detail: detail.into(), lost: None, advice: None }
+    }
+
+    fn lost(self, what: impl Into<String>) -> Self {
+        Self { lost: Some(what.into()), ..self }
     }
 
     fn advise(self, advice: impl Into<String>) -> Self {
@@ -67,9 +78,10 @@ impl Finding {
 impl Doctor {
     #[expect(clippy::unused_self, reason = "like all commands")]
     pub(crate) fn run(self, output: Output) -> Outcome {
-        let mut findings = vec![kernel(), cores()];
+        let mut findings = vec![kernel(), user::user(), cores()];
         findings.extend(Mechanism::ALL.into_iter().filter(|&one| one != Mechanism::Cgroups).map(mechanism));
-        findings.extend([cgroups(), namespaces(), descriptors(), locked_memory()]);
+        findings.extend([cgroups(), user::kernel_faults(), user::ebpf(), user::fuse()]);
+        findings.extend([user::network_namespaces(), descriptors(), locked_memory()]);
         let bad = findings.iter().any(|finding| finding.state == State::Bad);
         output.show(&findings, || text(&findings, output))?;
         Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -85,6 +97,14 @@ fn text(findings: &[Finding], output: Output) -> String {
     );
     let mut text =
         table::painted(&rows, output, |column, text| table::state_colour(text).filter(|_| column == 1));
+    let lost: Vec<String> = findings
+        .iter()
+        .filter_map(|finding| Some(format!("  {}: {}\n", finding.what, finding.lost.as_ref()?)))
+        .collect();
+    if !lost.is_empty() {
+        text.push_str("\nWhat is lost without:\n");
+        text.extend(lost);
+    }
     let advice: Vec<String> = findings
         .iter()
         .filter_map(|finding| Some(format!("  {}: {}\n", finding.what, finding.advice.as_ref()?)))
@@ -99,8 +119,7 @@ fn text(findings: &[Finding], output: Output) -> String {
 }
 
 fn kernel() -> Finding {
-    let names = rustix::system::uname();
-    let release = names.release().to_string_lossy().into_owned();
+    let release = release();
     let (major, minor) = OLDEST_KERNEL;
     match version(&release) {
         Some(found) if found < OLDEST_KERNEL => {
@@ -109,6 +128,10 @@ fn kernel() -> Finding {
         }
         _ => Finding::new("kernel", State::Good, format!("Linux {release}, at least {major}.{minor}")),
     }
+}
+
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {
@@ -124,15 +147,26 @@ fn cores() -> Finding {
 }
 
 fn mechanism(mechanism: Mechanism) -> Finding {
-    let name = mechanism.name();
+    let (name, fallback, needs) = (mechanism.name(), mechanism.fallback(), Needs::of(mechanism));
     if mechanism.is_switched_off() {
-        let detail = format!("switched off by COMB_WITHOUT; instead: {}", mechanism.fallback());
-        Finding::new(name, State::SwitchedOff, detail)
-    } else if is_available(mechanism) {
-        Finding::new(name, State::Good, "in use")
-    } else {
-        Finding::new(name, State::Missing, format!("not in this kernel; instead: {}", mechanism.fallback()))
+        let detail = format!("switched off by COMB_WITHOUT; instead: {fallback}");
+        return Finding::new(name, State::SwitchedOff, detail).lost(needs.lost);
     }
+    if is_available(mechanism) {
+        return Finding::new(name, State::Good, "in use");
+    }
+    let (major, minor) = needs.kernel;
+    let is_old = version(&release()).is_some_and(|found| found < needs.kernel);
+    let (why, advice) = if is_old {
+        ("not in this kernel", format!("Linux {major}.{minor} or newer"))
+    } else {
+        let advice = match needs.privilege {
+            "none" => needs.remedy.to_owned(),
+            privilege => format!("it needs {privilege}; {}", needs.remedy),
+        };
+        ("not in this kernel, or not for this user", advice)
+    };
+    Finding::new(name, State::Missing, format!("{why}; instead: {fallback}")).lost(needs.lost).advise(advice)
 }
 
 /// Each is looked for by the crate that uses it.
@@ -146,10 +180,8 @@ fn is_available(mechanism: Mechanism) -> bool {
 fn cgroups() -> Finding {
     let without = |why: String| {
         Finding::new("cgroups", State::Missing, format!("{why}; instead: {}", Mechanism::Cgroups.fallback()))
-            .advise(
-                "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
-                 (systemd-run --user --scope -p Delegate=yes comb up)",
-            )
+            .lost(Needs::of(Mechanism::Cgroups).lost)
+            .advise(Needs::of(Mechanism::Cgroups).remedy)
     };
     if Mechanism::Cgroups.is_switched_off() {
         return mechanism(Mechanism::Cgroups);
@@ -164,18 +196,6 @@ fn cgroups() -> Finding {
             let how = if kills { "a cell is killed at once" } else { "no cgroup.kill: process by process" };
             Finding::new("cgroups", State::Good, format!("v2 in {}; {how}", own.display()))
         }
-    }
-}
-
-fn namespaces() -> Finding {
-    let most = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
-    let allowed = most.trim().parse::<u64>().is_ok_and(|most| most > 0);
-    let root = rustix::process::geteuid().is_root();
-    if root || allowed {
-        Finding::new("namespaces", State::Good, "hosts can be played by namespaces on this machine")
-    } else {
-        Finding::new("namespaces", State::Missing, "no user namespaces; instead: one host a machine")
-            .advise("sysctl -w user.max_user_namespaces=1000, as root")
     }
 }
 

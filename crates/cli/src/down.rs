@@ -1,5 +1,6 @@
 //! `comb down`: ends everything, whatever state it is in. Said twice, it does nothing the second time.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 use crate::agent::unexpected;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
+use crate::progress::Progress;
 
 /// The agent kills cells that do not end within two seconds. One that takes longer itself is stuck.
 const AGENT_LIMIT: Duration = Duration::from_secs(10);
@@ -21,13 +23,22 @@ const AGENT_LIMIT: Duration = Duration::from_secs(10);
 const DYING_LIMIT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
-pub(crate) struct Down {}
+pub(crate) struct Down {
+    /// Those of all your combs
+    #[arg(long)]
+    all: bool,
+}
 
 impl Down {
-    #[expect(clippy::unused_self, reason = "like all commands")]
     pub(crate) fn run(self, output: Output) -> Outcome {
+        if self.all {
+            return end_all(output);
+        }
         let directory = RuntimeDirectory::from_environment()?;
-        end(&directory)?.tell(&directory, output)?;
+        let progress = Progress::begin(output, "ending the cells");
+        let ended = end(&directory)?;
+        drop(progress);
+        ended.tell(&directory, output)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -93,6 +104,31 @@ impl Ended {
             removed: !directory.path().exists(),
             ..Self::default()
         }
+    }
+}
+
+/// All combs of this user. What keeps one from ending keeps no other.
+fn end_all(output: Output) -> Outcome {
+    let combs = RuntimeDirectory::all()?;
+    let (mut all, mut failed) = (Vec::new(), None);
+    for (_, directory) in &combs {
+        match end(directory) {
+            Ok(ended) if output.is_json() => all.push(ended),
+            Ok(ended) => ended.tell(directory, output)?,
+            Err(failure) => {
+                output.warn(format_args!("{directory}: {failure}"));
+                failed = Some(failure);
+            }
+        }
+    }
+    if output.is_json() {
+        output.show(&all, String::new)?;
+    } else if combs.is_empty() {
+        writeln!(std::io::stdout(), "nothing is running")?;
+    }
+    match failed {
+        None => Ok(ExitCode::SUCCESS),
+        Some(failure) => Err(failure),
     }
 }
 

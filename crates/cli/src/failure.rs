@@ -91,6 +91,11 @@ impl Failure {
         Self { kind, ..self }
     }
 
+    /// The same with what it was about before it.
+    pub(crate) fn about(self, what: impl std::fmt::Display) -> Self {
+        Self { text: format!("{what}: {}", self.text), ..self }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -150,7 +155,9 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(error) = error.downcast_ref::<DirectoryError>() {
         return match error {
             DirectoryError::NotOurs { .. } | DirectoryError::Open { .. } => Some(Kind::Refused),
-            DirectoryError::NoDirectory(_) | DirectoryError::TooLong { .. } => Some(Kind::Usage),
+            DirectoryError::NoDirectory(_) | DirectoryError::TooLong { .. } | DirectoryError::Name(_) => {
+                Some(Kind::Usage)
+            }
             // What the system says is its source.
             DirectoryError::System { source, .. } => own_kind(source),
         };

@@ -1,7 +1,6 @@
 //! `comb host`: the agent, and what there is to see of hosts.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -11,8 +10,10 @@ use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 use serde::Serialize;
 
+use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::dashboard::Listen;
 use crate::{agent, ps, table};
 
 /// What the agent writes to standard output when it can be asked.
@@ -38,11 +39,11 @@ enum HostCommand {
 }
 
 impl Host {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         match self.command {
-            Some(HostCommand::Ls) => list(output),
-            Some(HostCommand::Run(agent)) => agent.run(),
-            None => self.agent.run(),
+            Some(HostCommand::Ls) => list(output, config),
+            Some(HostCommand::Run(agent)) => agent.run(config),
+            None => self.agent.run(config),
         }
     }
 }
@@ -55,9 +56,10 @@ struct Listed {
     status: Status,
 }
 
-fn list(output: Output) -> Outcome {
+fn list(output: Output, config: &Config) -> Outcome {
     let directory = RuntimeDirectory::from_environment()?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = config.hosts.name.clone().unwrap_or_else(machine);
     let hosts = [Listed { host, status: agent::status(&directory)? }];
     output.show(&hosts, || text(&hosts))?;
     Ok(ExitCode::SUCCESS)
@@ -83,11 +85,20 @@ fn text(hosts: &[Listed]) -> String {
     table::format(&rows)
 }
 
+/// Where things are to listen: as a flag says, or the configuration.
+fn listening(dashboard: Option<Listen>, metrics: Option<Listen>, config: &Config) -> Wanted {
+    let configured = Some(config.dashboard.listen).filter(|_| config.dashboard.enabled);
+    Wanted {
+        listen: dashboard.map_or(configured, |Listen(address)| address),
+        metrics: metrics.map_or(config.metrics.listen, |Listen(address)| address),
+    }
+}
+
 #[derive(Debug, Args)]
 struct Agent {
     /// How many cells to start, if there are none to take over.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
-    cells: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
+    cells: Option<u32>,
     /// Take everything down when standard input ends.
     #[arg(long)]
     end_with_stdin: bool,
@@ -97,30 +108,30 @@ struct Agent {
     /// Bytes of page frames that each cell may have.
     #[arg(long)]
     memory: Option<u64>,
-    /// Where the dashboard listens.
-    #[arg(long)]
-    dashboard: Option<SocketAddr>,
-    /// Where metrics are served besides.
-    #[arg(long)]
-    metrics: Option<SocketAddr>,
+    /// Where the dashboard listens, or off.
+    #[arg(long, value_parser = Listen::read)]
+    dashboard: Option<Listen>,
+    /// Where metrics are served besides, or off.
+    #[arg(long, value_parser = Listen::read)]
+    metrics: Option<Listen>,
     /// Have cells fail when they are told to.
     #[arg(long, hide = true)]
     faults: bool,
 }
 
 impl Agent {
-    fn run(self) -> Outcome {
+    fn run(self, config: &Config) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
         let Self { cells, end_with_stdin, limits, memory, dashboard, metrics, faults } = self;
-        let limits = limits.unwrap_or_default();
+        let (cells, limits) = (cells.unwrap_or(config.cells), limits.unwrap_or(config.limits));
         let options = daemon::Options {
             directory,
             cells,
             end_with_stdin,
             limits,
-            memory_bytes: memory,
+            memory_bytes: memory.or(config.memory),
             faults,
-            dashboard: Wanted { listen: dashboard, metrics },
+            dashboard: listening(dashboard, metrics, config),
         };
         daemon::run(&options, || {
             // It may be gone by now; standard input tells of that.

@@ -3,6 +3,8 @@
 mod agent;
 mod bench;
 mod cell;
+mod completion;
+mod config;
 mod dashboard;
 mod demo;
 mod doctor;
@@ -13,23 +15,27 @@ mod host;
 mod inject;
 mod log;
 mod output;
+mod progress;
 mod ps;
 mod region;
 mod report;
 mod reproduce;
 mod run;
 mod sim;
+mod suggest;
 mod table;
 mod task;
 mod top;
 mod up;
+mod version;
 mod wax;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::failure::Failure;
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
 /// One computer made of many cells: what breaks is lost, the rest carries on.
@@ -38,6 +44,8 @@ use crate::output::Output;
 struct Arguments {
     #[command(flatten)]
     output: output::Options,
+    #[command(flatten)]
+    configuration: config::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -51,10 +59,18 @@ A first look:
   comb cell start 2     start it again
   comb down             end everything
 
+Exit status:
+  0  done                                  4  no such cell, task, region or host
+  1  failed                                5  not permitted, or refused
+  2  wrong usage                           6  no answer in time
+  3  no comb is running here               comb run: the program's own; 124 after --limit
+
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
-                        (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
-  COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)";
+                        (else $XDG_RUNTIME_DIR/comb, else for root /run/comb, else /tmp/comb-<uid>; with a name, comb-NAME)
+  COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)
+  COMB_CONFIG           the configuration file; COMB_NAME, COMB_CELLS and others count more (see comb config show)
+  NO_COLOR              no colours";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -82,6 +98,10 @@ enum Command {
     Region(region::Region),
     /// See four cells at work, one of them killed, and the others carrying on
     Demo(demo::Demo),
+    /// List the hosts, or be the agent of one
+    Host(host::Host),
+    /// Show what is configured, or check a file
+    Config(config::Configuration),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
     /// Measure Comb beside its peers
@@ -92,6 +112,12 @@ enum Command {
     Sim(sim::Sim),
     /// Make cells fail in every way there is, and see whether the others carry on
     Inject(inject::Inject),
+    /// Print what a shell needs to complete this command's words
+    Completion(completion::Completion),
+    /// Print which comb this is, and whom it understands
+    Version(version::Show),
+    #[command(hide = true)]
+    Man(completion::Man),
     #[command(hide = true)]
     InjectProgram(inject::InjectProgram),
     #[command(hide = true)]
@@ -99,11 +125,68 @@ enum Command {
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
-    Host(host::Host),
-    #[command(hide = true)]
     RunPart(run::RunPart),
     #[command(hide = true)]
     Wax(wax::Wax),
+}
+
+impl Command {
+    fn run(self, output: Output, options: &config::Options) -> Outcome {
+        match self {
+            // These go by nothing but their arguments.
+            Self::Completion(completion) => return completion.run(&Arguments::command(), output),
+            Self::Man(man) => return man.run(Arguments::command(), output),
+            Self::Version(version) => return version.run(output),
+            Self::Config(config) => return config.run(output, options),
+            _ => {}
+        }
+        // Parts of a comb were told all by who started them, and are not to fail for a file that is being written.
+        let config = if self.is_part() { Config::default() } else { Config::read(options)? };
+        config::adopt(&config)?;
+        comb_net::mechanism::check_environment().map_err(|error| Failure::usage(error.to_string()))?;
+        match self {
+            Self::Up(up) => up.run(output, &config),
+            Self::Ps(ps) => ps.run(output),
+            Self::Cell(cell) => cell.run(output),
+            Self::Log(log) => log.run(output),
+            Self::Events(events) => events.run(output),
+            Self::Top(top) => top.run(output),
+            Self::Dashboard(dashboard) => dashboard.run(output),
+            Self::Demo(demo) => demo.run(output),
+            Self::DemoProgram(program) => program.run(),
+            Self::Down(down) => down.run(output),
+            Self::Doctor(doctor) => doctor.run(output),
+            Self::Bench(bench) => bench.run(output),
+            Self::Reproduce(reproduce) => reproduce.run(output),
+            Self::Sim(sim) => sim.run(output),
+            Self::Inject(inject) => inject.run(output),
+            Self::InjectProgram(program) => program.run(),
+            Self::BenchSide(side) => side.run(),
+            Self::Host(host) => host.run(output, &config),
+            Self::Run(run) => run.run(output, &config),
+            Self::Region(region) => region.run(output),
+            Self::Task(task) => task.run(output),
+            Self::RunPart(part) => part.run(),
+            Self::Wax(wax) => wax.run(),
+            Self::Completion(_) | Self::Man(_) | Self::Version(_) | Self::Config(_) => {
+                unreachable!("run above")
+            }
+        }
+    }
+
+    /// What is started by other commands only.
+    fn is_part(&self) -> bool {
+        match self {
+            Self::InjectProgram(_)
+            | Self::DemoProgram(_)
+            | Self::BenchSide(_)
+            | Self::RunPart(_)
+            | Self::Wax(_) => true,
+            Self::Dashboard(dashboard) => dashboard.is_part(),
+            Self::Cell(cell) => cell.is_part(),
+            _ => false,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -112,33 +195,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let output = Output::of(&arguments.output);
-    let outcome = comb_net::mechanism::check_environment()
-        .map_err(|error| Failure::usage(error.to_string()))
-        .and_then(|()| match arguments.command {
-            Command::Up(up) => up.run(output),
-            Command::Ps(ps) => ps.run(output),
-            Command::Cell(cell) => cell.run(output),
-            Command::Log(log) => log.run(output),
-            Command::Events(events) => events.run(output),
-            Command::Top(top) => top.run(output),
-            Command::Dashboard(dashboard) => dashboard.run(output),
-            Command::Down(down) => down.run(output),
-            Command::Demo(demo) => demo.run(output),
-            Command::DemoProgram(program) => program.run(),
-            Command::Doctor(doctor) => doctor.run(output),
-            Command::Bench(bench) => bench.run(output),
-            Command::Reproduce(reproduce) => reproduce.run(output),
-            Command::Sim(sim) => sim.run(output),
-            Command::Inject(inject) => inject.run(output),
-            Command::InjectProgram(program) => program.run(),
-            Command::BenchSide(side) => side.run(),
-            Command::Host(host) => host.run(output),
-            Command::Run(run) => run.run(output),
-            Command::Region(region) => region.run(output),
-            Command::Task(task) => task.run(output),
-            Command::RunPart(part) => part.run(),
-            Command::Wax(wax) => wax.run(),
-        });
+    let outcome = arguments.command.run(output, &arguments.configuration);
     match outcome {
         Ok(code) => code,
         // Whoever reads our output has read enough.
@@ -181,6 +238,21 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         <super::Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    /// What is global goes before a command and behind it, also where a command has an argument of that name.
+    #[test]
+    fn global_options_are_everywhere() {
+        use clap::Parser;
+        for line in [
+            "comb --name b -o json region rm tally",
+            "comb region rm tally --name b --json",
+            "comb reproduce hive --config c.toml -o json",
+            "comb region create t --size 1M --name b --color never",
+        ] {
+            super::Arguments::try_parse_from(line.split(' '))
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
     }
 
     /// `make bench` names nothing, and ended with a usage error.

@@ -30,16 +30,18 @@ pub(crate) enum When {
 }
 
 /// What every command understands of it.
+// Commands have arguments of these names as well: what is global has ids of its own.
 #[derive(Debug, Default, Args)]
+#[group(skip)]
 pub(crate) struct Options {
     /// Text for people, or JSON for programs
-    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t, help_heading = GLOBAL)]
+    #[arg(short = 'o', long = "output", id = "global_output", global = true, value_enum, value_name = "FORMAT", default_value_t, help_heading = GLOBAL)]
     output: Format,
     /// The same as --output json
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long = "json", id = "global_json", global = true, help_heading = GLOBAL)]
     json: bool,
     /// Colours: on terminals, unless NO_COLOR is set; or whether there are any
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = true,
+    #[arg(long = "color", id = "global_color", global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = true,
           help_heading = GLOBAL)]
     color: When,
 }

@@ -7,16 +7,24 @@ use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, CellStatus, Status, WaxStatus};
 
+use serde::Serialize;
+
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::{agent, table};
 
 #[derive(Debug, Args)]
-pub(crate) struct Ps {}
+pub(crate) struct Ps {
+    /// Those of all your combs
+    #[arg(long)]
+    all: bool,
+}
 
 impl Ps {
-    #[expect(clippy::unused_self, reason = "like all commands")]
     pub(crate) fn run(self, output: Output) -> Outcome {
+        if self.all {
+            return all(output);
+        }
         let directory = RuntimeDirectory::from_environment()?;
         let status = agent::status(&directory)?;
         output.show(&status.cells, || text(&status, output))?;
@@ -24,11 +32,53 @@ impl Ps {
     }
 }
 
+/// A cell, and which comb it is of.
+#[derive(Debug, Serialize)]
+struct Of<'a> {
+    comb: Option<&'a str>,
+    directory: &'a str,
+    #[serde(flatten)]
+    cell: &'a CellStatus,
+}
+
+/// All combs of this user. One whose agent is dead or stuck is told of, and hides no other.
+fn all(output: Output) -> Outcome {
+    const STATE: usize = 3;
+    let mut rows = vec![[&["COMB"], &HEADING[..]].concat().into_iter().map(String::from).collect::<Vec<_>>()];
+    let mut combs = Vec::new();
+    for (name, directory) in RuntimeDirectory::all()? {
+        match agent::status(&directory) {
+            Ok(status) => combs.push((name.map(|name| name.to_string()), directory.to_string(), status)),
+            Err(failure) => output.warn(failure),
+        }
+    }
+    let mut cells = Vec::new();
+    for (name, directory, status) in &combs {
+        let up = up(status);
+        let comb = name.as_deref().unwrap_or("-");
+        rows.extend(status.cells.iter().map(|cell| [vec![comb.to_owned()], row(cell, up)].concat()));
+        cells.extend(status.cells.iter().map(|cell| Of { comb: name.as_deref(), directory, cell }));
+    }
+    output.show(&cells, || match combs.len() {
+        0 => "no comb is running: `comb up` starts one\n".to_owned(),
+        _ => table::painted(&rows, output, |column, text| {
+            table::state_colour(text).filter(|_| column == STATE)
+        }),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const HEADING: [&str; 9] =
+    ["CELL", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS", "SEEN"];
+
+fn up(status: &Status) -> usize {
+    status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count()
+}
+
 fn text(status: &Status, output: Output) -> String {
     const STATE: usize = 2;
-    let heading = ["CELL", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS", "SEEN"];
-    let mut rows = vec![heading.map(String::from).to_vec()];
-    let up = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count();
+    let mut rows = vec![HEADING.map(String::from).to_vec()];
+    let up = up(status);
     rows.extend(status.cells.iter().map(|cell| row(cell, up)));
     let agent = &status.agent;
     let ended = status.cells.iter().filter(|cell| matches!(cell.state, CellCondition::Ended(_))).count();

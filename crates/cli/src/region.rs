@@ -13,6 +13,8 @@ use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::progress::Progress;
+use crate::suggest::did_you_mean;
 use crate::{agent, table};
 
 const EXAMPLES: &str = "\
@@ -25,7 +27,7 @@ Examples:
   comb region create log --size 1T --sparse --cell 2          what is never touched costs nothing
   comb region ls
   comb region checkpoint table --to /var/tmp/table            again later: only what has changed since
-  comb region create table2 --from /var/tmp/table
+  comb region restore table2 --from /var/tmp/table            a region again, by this name
   comb region fork table experiment --cell 3                  a child, which is changed without changing the parent
   comb region rm table";
 
@@ -65,6 +67,8 @@ enum RegionCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Make a region again of a checkpoint
+    Restore(Restore),
     /// Write what a region contains at this moment to files
     Checkpoint {
         /// Its name
@@ -73,6 +77,37 @@ enum RegionCommand {
         #[arg(long, value_name = "DIR")]
         to: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+struct Restore {
+    /// The region's name
+    name: String,
+    /// The directory that holds its checkpoints: the last one counts
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// The cell that it is to live in [default: one with few regions, and memory]
+    #[arg(long)]
+    cell: Option<u32>,
+    /// Who may read (4) and store (2), as for files: you, your group, all others
+    #[arg(long, default_value_t, value_name = "MODE")]
+    mode: Mode,
+}
+
+impl From<Restore> for Create {
+    fn from(Restore { name, from, cell, mode }: Restore) -> Self {
+        Self {
+            name,
+            size: None,
+            cell,
+            memory_of: None,
+            from: Some(from),
+            sparse: false,
+            mode,
+            block: 4096,
+            migratory: false,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -125,15 +160,15 @@ impl Region {
         let directory = RuntimeDirectory::from_environment()?;
         match self.command {
             RegionCommand::Create(create) => create.run(&directory, output),
+            RegionCommand::Restore(restore) => Create::from(restore).run(&directory, output),
             RegionCommand::Fork { parent, name, cell, mode } => {
                 fork(&directory, parent, name, cell, mode, output)
             }
             RegionCommand::Ls => list(&directory, output),
             RegionCommand::Rm { name, force } => {
-                let register = Register::of(directory.path());
-                if let Some(entry) = register.find(&name)?
-                    && !cells(&directory)?.contains(&entry.cell)
-                {
+                let entry = find(&directory, &name)?;
+                if !cells(&directory)?.contains(&entry.cell) {
+                    let register = Register::of(directory.path());
                     register.remove(&name)?;
                     let object = json!({ "region": name, "lost_with": entry.cell });
                     let text = format!("region {name} was lost with cell {}; its name is free", entry.cell);
@@ -151,8 +186,11 @@ impl Region {
             }
             RegionCommand::Checkpoint { name, to } => {
                 let to = std::path::absolute(&to)?;
+                find(&directory, &name)?;
                 let (door, _) = Ask::about(directory.path(), &name)?;
+                let progress = Progress::begin(output, format!("writing a checkpoint of {name}"));
                 let (number, pages) = door.save(&name, &to)?;
+                drop(progress);
                 let object = json!({ "region": name, "checkpoint": number, "directory": to, "pages": pages });
                 let text = format!(
                     "checkpoint {number} of {name} is in {}: {pages} {} of 4096 bytes written",
@@ -164,6 +202,23 @@ impl Region {
             }
         }
     }
+}
+
+/// The region of that name; else which was meant. That there is no agent is said first.
+fn find(directory: &RuntimeDirectory, name: &str) -> Result<Entry, Failure> {
+    cells(directory)?;
+    let register = Register::of(directory.path());
+    if let Some(entry) = register.find(name)? {
+        return Ok(entry);
+    }
+    let all = register.all()?;
+    let meant = did_you_mean(name, all.iter().map(|entry| entry.name.as_str()));
+    let meant = match &all[..] {
+        [] => ", nor any other: `comb region create NAME --size 1G` makes one".to_owned(),
+        _ if meant.is_empty() => ": `comb region ls` lists those there are".to_owned(),
+        _ => meant,
+    };
+    Err(Failure::not_found(format!("there is no region {name}{meant}")))
 }
 
 /// The cells that live.
@@ -195,9 +250,13 @@ impl Create {
             parent: None,
             memory_home: self.memory_of,
         };
-        // An agent that is not there is told of by who knows what to do.
-        cells(directory)?;
-        tell_of_new(&Ask::at(directory.path(), cell)?.create(&wanted)?, output)
+        // An agent or a cell that is not there is told of by who knows what to do.
+        agent::check_cells(directory, &[cell])?;
+        let progress =
+            wanted.from.as_ref().map(|_| Progress::begin(output, format!("reading {}", wanted.name)));
+        let made = Ask::at(directory.path(), cell)?.create(&wanted);
+        drop(progress);
+        tell_of_new(&made?, output)
     }
 }
 
@@ -213,7 +272,8 @@ fn fork(
         Some(cell) => cell,
         None => least_used(directory)?,
     };
-    cells(directory)?;
+    agent::check_cells(directory, &[cell])?;
+    find(directory, &parent)?;
     let wanted = Wanted {
         name,
         bytes: None,

@@ -20,6 +20,7 @@ use comb_region::task::{Share, Spread, TASK_VARIABLE};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::agent;
+use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
 use crate::report::Report;
@@ -115,9 +116,9 @@ pub(crate) struct Run {
     /// Run on these hosts instead of this one: `NAME[=ADDRESS][:COUNT]`, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<Host>,
-    /// What runs a command on another host; {host} in it is the host's name
-    #[arg(long, value_name = "COMMAND", default_value = DEFAULT_SHELL, requires = "hosts")]
-    shell: String,
+    /// What runs a command on another host; {host} in it is the host's name [default: "ssh -o BatchMode=yes {host}"]
+    #[arg(long, value_name = "COMMAND", requires = "hosts")]
+    shell: Option<String>,
     /// Where comb is on the other hosts [default: where it is here]
     #[arg(long, value_name = "PATH", requires = "hosts")]
     comb: Option<PathBuf>,
@@ -186,7 +187,7 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 }
 
 impl Run {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         let report = self.report.clone();
         if let Some(file) = report.as_deref().filter(|file| *file != Path::new("-")) {
             // Before anything runs whose report would be lost.
@@ -199,7 +200,7 @@ impl Run {
             };
             opened.map_err(refused)?;
         }
-        let ended = self.run_to_its_end(output)?;
+        let ended = self.run_to_its_end(output, config)?;
         if let Some(file) = report {
             let file = Some(file.as_path()).filter(|file| *file != Path::new("-"));
             Report::of(&ended.parts).write(file)?;
@@ -208,11 +209,11 @@ impl Run {
     }
 
     /// Runs it, and runs it again if it was lost with a cell and is to.
-    fn run_to_its_end(self, output: Output) -> Result<Ended, Failure> {
+    fn run_to_its_end(self, output: Output, config: &Config) -> Result<Ended, Failure> {
         let (restarts, checkpoint) = (self.restart, self.checkpoint.clone());
         let (places, mut wanted) = (self.places()?, self.wanted());
         let is_confined = places.is_some() && !self.unconfined;
-        let mut launch = self.launch()?;
+        let mut launch = self.launch(config)?;
         if is_confined {
             launch = launch.confined();
         }
@@ -313,15 +314,16 @@ impl Run {
         }
     }
 
-    fn launch(self) -> Result<Launch, Failure> {
+    fn launch(self, config: &Config) -> Result<Launch, Failure> {
         let (program, arguments) = self.program.split_first().expect("clap requires one");
         let share = match self.share {
             Sharing::Auto => Share::Auto,
             Sharing::Copy => Share::Copy,
         };
+        let shell = self.shell.as_ref().or(config.run.shell.as_ref());
+        let shell = shell.map_or(DEFAULT_SHELL, String::as_str);
         let lines = if self.label { Lines::Labelled } else { Lines::Inherited };
-        let mut launch =
-            Launch::new(program).arguments(arguments).share(share).output(lines).shell(&self.shell);
+        let mut launch = Launch::new(program).arguments(arguments).share(share).output(lines).shell(shell);
         match self.components {
             Some(components) => launch = launch.components(components),
             None if self.hosts.is_empty() => {
@@ -351,7 +353,8 @@ impl Run {
         if let Some(binding) = self.bind {
             launch = launch.bind(binding);
         }
-        if let Some(comb) = &self.comb {
+        if let Some(comb) = self.comb.as_ref().or(config.run.comb.as_ref()).filter(|_| !self.hosts.is_empty())
+        {
             launch = launch.comb(comb);
         }
         if self.hosts.is_empty() {
@@ -371,7 +374,8 @@ impl Run {
 /// How Comb is to work, such as COMB_WITHOUT; but not where things are on this host.
 fn is_passed_on(variable: &str) -> bool {
     variable.starts_with("COMB_")
-        && ![TASK_VARIABLE, LIBRARY_VARIABLE, "COMB_RUNTIME_DIR"].contains(&variable)
+        && ![TASK_VARIABLE, LIBRARY_VARIABLE, "COMB_RUNTIME_DIR", "COMB_NAME", "COMB_CONFIG"]
+            .contains(&variable)
 }
 
 fn sentence(ended: &Ended) -> Option<String> {
@@ -458,6 +462,13 @@ mod tests {
         }
         assert!(is_passed_on("COMB_WITHOUT"));
         assert!(!is_passed_on("COMB_RUNTIME_DIR") && !is_passed_on("COMB_LIBRARY") && !is_passed_on("PATH"));
+    }
+
+    #[test]
+    fn the_shell_that_is_told_is_the_one_that_is_used() {
+        use clap::Args as _;
+        let help = Run::augment_args(clap::Command::new("run")).render_long_help().to_string();
+        assert!(help.contains(&format!("[default: {DEFAULT_SHELL:?}]")), "{help}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::suggest::did_you_mean;
 use crate::table;
 
 #[derive(Debug, Args)]
@@ -257,7 +258,9 @@ fn list(output: Output) -> Outcome {
 
 fn unknown(name: &str) -> String {
     let names: Vec<_> = all().map(|scenario| scenario.name).collect();
-    format!("there is no scenario {name}; there are {}, and all", names.join(", "))
+    let meant = did_you_mean(name, names.iter().copied().chain(["all"]));
+    let meant = if meant.is_empty() { "." } else { meant.as_str() };
+    format!("there is no scenario {name}{meant} There are {}, and all", names.join(", "))
 }
 
 /// On a terminal, how far it is.
@@ -347,5 +350,6 @@ mod tests {
     fn an_unknown_scenario_is_answered_with_those_that_there_are() {
         let text = unknown("reggroup");
         assert!(text.contains("regroup, ") && text.contains("gossip"), "{text}");
+        assert!(text.contains("did you mean regroup?"), "{text}");
     }
 }

@@ -1,7 +1,6 @@
 //! `comb up`: starts the agent, which starts the cells; returns when all are connected.
 
 use std::fs::File;
-use std::net::SocketAddr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -17,8 +16,11 @@ use comb_net::agent::Limits;
 use comb_net::agent::policy::LimitsError;
 use serde_json::json;
 
+use crate::config::Config;
+use crate::dashboard::Listen;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::{agent, down, host, log};
 
 /// What an agent needs to die, even on a busy machine.
@@ -26,10 +28,10 @@ const DYING_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// How many cells to start (1 to 64)
-    #[arg(long, short = 'n', default_value_t = 4, value_name = "COUNT",
+    /// How many cells to start (1 to 64) [default: 4]
+    #[arg(long, short = 'n', value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
-    cells: u32,
+    cells: Option<u32>,
     /// Stay here and show the log; the cells end when this command does
     #[arg(long)]
     foreground: bool,
@@ -40,22 +42,12 @@ pub(crate) struct Up {
     /// The most memory that each cell may have for regions, in bytes; K, M or G may follow [default: all that there is]
     #[arg(long, value_name = "BYTES", value_parser = crate::run::memory)]
     memory: Option<u64>,
-    /// Where the dashboard listens; port 0 is any that is free; off: there is none
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = Listen::read)]
-    dashboard: Listen,
+    /// Where the dashboard listens; port 0 is any that is free; off: there is none [default: 127.0.0.1:0]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = Listen::read)]
+    dashboard: Option<Listen>,
     /// Where metrics for Prometheus are served to whoever asks [default: nowhere; with a token they are at the dashboard's address]
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "off", value_parser = Listen::read)]
-    metrics: Listen,
-}
-
-/// Where something listens, if it does.
-#[derive(Clone, Copy, Debug)]
-struct Listen(Option<SocketAddr>);
-
-impl Listen {
-    fn read(text: &str) -> Result<Self, &'static str> {
-        crate::dashboard::wanted(text).map(Self)
-    }
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = Listen::read)]
+    metrics: Option<Listen>,
 }
 
 /// Read here already, so that a mistake is told before anything starts.
@@ -64,7 +56,7 @@ fn known_limits(text: &str) -> Result<String, LimitsError> {
 }
 
 impl Up {
-    pub(crate) fn run(self, output: Output) -> Outcome {
+    pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         let started = Instant::now();
         let directory = RuntimeDirectory::from_environment()?;
         loop {
@@ -82,13 +74,17 @@ impl Up {
             }
         }
         directory.create()?;
-        let mut process = self.start_agent(&directory)?;
-        match agent::ask(&directory, &Request::AwaitUp) {
+        let cells = self.cells.unwrap_or(config.cells);
+        let progress = Progress::begin(output, format!("starting {}", down::cells(cells)));
+        let mut process = self.start_agent(&directory, config)?;
+        let answer = agent::ask(&directory, &Request::AwaitUp);
+        drop(progress);
+        match answer {
             Ok(Reply::Up { channels, agent_pid }) => {
                 let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let place = Place::find(&directory);
                 let object = json!({
-                    "cells": self.cells,
+                    "cells": cells,
                     "channels": channels,
                     "took_ns": took_ns,
                     "agent": agent_pid,
@@ -103,7 +99,7 @@ impl Up {
                 };
                 let text = format!(
                     "{}\nagent: process {agent_pid}, in {directory}\n{page}{what_next}",
-                    sentence(self.cells, channels, &span(took_ns))
+                    sentence(cells, channels, &span(took_ns))
                 );
                 output.tell(&object, text)?;
                 if self.foreground {
@@ -127,18 +123,17 @@ impl Up {
     }
 
     /// The agent, ready to be asked.
-    fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
+    fn start_agent(&self, directory: &RuntimeDirectory, config: &Config) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("comb").args(["host", "run", "--cells", &self.cells.to_string()]);
-        if let Some(limits) = &self.limits {
-            command.args(["--limits", limits]);
-        }
-        if let Some(bytes) = self.memory {
+        let cells = self.cells.unwrap_or(config.cells);
+        command.arg0("comb").args(["host", "run", "--cells", &cells.to_string()]);
+        command.args(["--limits", &config.limits_with(self.limits.as_deref())]);
+        if let Some(bytes) = self.memory.or(config.memory) {
             command.args(["--memory", &bytes.to_string()]);
         }
-        for (option, Listen(address)) in [("--dashboard", self.dashboard), ("--metrics", self.metrics)] {
-            if let Some(address) = address {
-                command.args([option, &address.to_string()]);
+        for (option, listen) in [("--dashboard", self.dashboard), ("--metrics", self.metrics)] {
+            if let Some(listen) = listen {
+                command.args([option, &listen.to_string()]);
             }
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());

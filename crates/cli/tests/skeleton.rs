@@ -371,7 +371,7 @@ fn nothing_is_coloured_or_moved_where_nobody_looks_and_wrong_words_get_a_hint() 
         (&["up", "--cell", "3"], "a similar argument exists: '--cells'"),
         (&["cell", "kill", "two"], "`comb ps` shows them"),
         (&["cell", "kill"], "<CELL>"),
-        (&[], "Usage: comb <COMMAND>"),
+        (&[], "Usage: comb [OPTIONS] <COMMAND>"),
     ] {
         let output = cells.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

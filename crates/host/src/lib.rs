@@ -23,6 +23,7 @@ pub mod timeline;
 mod waits;
 mod waxing;
 
+pub use comb_net::agent::comb_name::{BadName, CombName};
 pub use comb_net::agent::runtime_directory::{DirectoryError, RuntimeDirectory};
 
 /// The most cells on one host: a channel between every two of them is 2016 channels.

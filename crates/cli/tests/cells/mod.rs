@@ -37,6 +37,8 @@ impl Comb {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
         command.args(arguments).env("COMB_RUNTIME_DIR", self.directory()).env_remove("COMB_WITHOUT");
+        // Whoever runs tests may have a configuration of their own.
+        command.env("COMB_CONFIG", "/dev/null");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -54,19 +56,18 @@ impl Comb {
     }
 
     /// The agent, the policy and the cells, all of one moment.
+    #[track_caller]
     pub(crate) fn status(&self) -> Value {
-        serde_json::from_str::<Value>(&self.ok(&["host", "ls", "-o", "json"])).unwrap()[0].take()
+        self.list(&["host", "ls"]).remove(0)
     }
 
     /// The same of an agent that may not be there.
-    #[allow(dead_code, reason = "not every test has such")]
     pub(crate) fn status_if_any(&self) -> Option<Value> {
         let output = self.run(&["host", "ls", "-o", "json"]);
         Some(serde_json::from_slice::<Value>(&output.stdout).ok()?[0].take())
     }
 
     /// What a command lists as JSON.
-    #[allow(dead_code, reason = "not every test has lists")]
     #[track_caller]
     pub(crate) fn list(&self, arguments: &[&str]) -> Vec<Value> {
         serde_json::from_str(&self.ok(&[arguments, &["-o", "json"]].concat())).unwrap()
@@ -84,8 +85,7 @@ impl Comb {
                 return found;
             }
             if since.elapsed() > LIMIT {
-                let now = self.run(&["ps", "-o", "json"]).stdout;
-                panic!("waited for {what}:\n{}\n{}", self.log(), String::from_utf8_lossy(&now));
+                panic!("waited for {what}:\n{}\n{:?}", self.log(), self.status_if_any());
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }

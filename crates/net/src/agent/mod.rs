@@ -18,6 +18,7 @@
 
 pub mod broker;
 pub mod client;
+pub mod comb_name;
 pub mod credentials;
 pub mod listener;
 mod parting;

@@ -4,6 +4,8 @@
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::comb_name::{BadName, CombName};
+
 /// A socket's address takes 107 bytes and our longest file name is `control.sock`.
 const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 
@@ -57,6 +59,9 @@ pub enum DirectoryError {
         /// Bytes too many.
         excess: usize,
     },
+    /// `COMB_NAME` is none.
+    #[error("COMB_NAME: {0}")]
+    Name(#[from] BadName),
     /// The system refused.
     #[error(
         "cannot use {path} as runtime directory: {source}. Set COMB_RUNTIME_DIR to a directory you can write"
@@ -76,10 +81,53 @@ pub struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// `$COMB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/comb`, else `/tmp/comb-<uid>`.
+    /// `$COMB_RUNTIME_DIR`, else that of the comb that is called `$COMB_NAME`, else that of the one without a name.
     pub fn from_environment() -> Result<Self, DirectoryError> {
-        let uid = rustix::process::getuid().as_raw();
-        Self::choose(std::env::var_os("COMB_RUNTIME_DIR"), std::env::var_os("XDG_RUNTIME_DIR"), uid)
+        if let Some(path) = set("COMB_RUNTIME_DIR") {
+            return Self::at(path);
+        }
+        let name = set("COMB_NAME").map(|name| name.to_string_lossy().parse::<CombName>()).transpose()?;
+        Self::of(name.as_ref())
+    }
+
+    /// That of a comb of this user's, by its name, whatever `$COMB_RUNTIME_DIR` says: `$XDG_RUNTIME_DIR/comb`, else for root
+    /// `/run/comb`, else `/tmp/comb-<uid>`, each with `-<name>` behind.
+    pub fn of(name: Option<&CombName>) -> Result<Self, DirectoryError> {
+        let (parent, mut file) = place();
+        if let Some(name) = name {
+            file = format!("{file}-{name}");
+        }
+        Self::at(parent.join(file))
+    }
+
+    /// Those of this user where an agent is or was, with their combs' names: where they are looked for, and the one that
+    /// `$COMB_RUNTIME_DIR` says.
+    pub fn all() -> Result<Vec<(Option<CombName>, Self)>, DirectoryError> {
+        let (parent, first) = place();
+        let mut all: Vec<(Option<CombName>, Self)> = Vec::new();
+        for file in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
+            let file = file.file_name();
+            let Some(rest) = file.to_str().and_then(|file| file.strip_prefix(&first)) else { continue };
+            let name = match rest.strip_prefix('-').map(str::parse) {
+                Some(Ok(name)) => Some(name),
+                None if rest.is_empty() => None,
+                _ => continue,
+            };
+            all.push((name, Self::at(parent.join(file))?));
+        }
+        if let Some(path) = set("COMB_RUNTIME_DIR") {
+            let said = Self::at(path)?;
+            if all.iter().all(|(_, known)| *known != said) {
+                all.push((None, said));
+            }
+        }
+        // Of others, or of nobody: not ours to tell of.
+        all.retain(|(_, directory)| {
+            directory.check().unwrap_or(false)
+                && (directory.lock_file().exists() || directory.state_file().exists())
+        });
+        all.sort_by(|(one, here), (other, there)| (one, &here.path).cmp(&(other, &there.path)));
+        Ok(all)
     }
 
     /// The one with this path, whatever the environment says.
@@ -92,19 +140,6 @@ impl RuntimeDirectory {
             None | Some(0) => Ok(Self { path }),
             Some(excess) => Err(DirectoryError::TooLong { path, excess }),
         }
-    }
-
-    fn choose(
-        ours: Option<std::ffi::OsString>,
-        xdg: Option<std::ffi::OsString>,
-        uid: u32,
-    ) -> Result<Self, DirectoryError> {
-        // Set to nothing is as good as not set.
-        let set = |value: Option<std::ffi::OsString>| value.filter(|v| !v.is_empty()).map(PathBuf::from);
-        let path = set(ours)
-            .or_else(|| set(xdg).map(|xdg| xdg.join("comb")))
-            .unwrap_or_else(|| PathBuf::from(format!("/tmp/comb-{uid}")));
-        Self::at(path)
     }
 
     /// Makes it, closed to others; or checks the one that is there.
@@ -211,6 +246,27 @@ impl RuntimeDirectory {
     }
 }
 
+/// A variable's value. Set to nothing is as good as not set.
+fn set(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Where combs' directories are, and what that of the one without a name is called there.
+fn place() -> (PathBuf, String) {
+    let uid = rustix::process::getuid().as_raw();
+    // Who is root of a user namespace only has another's /run.
+    let run_is_ours = uid == 0 && std::fs::metadata("/run").is_ok_and(|run| run.uid() == 0);
+    choose(set("XDG_RUNTIME_DIR"), uid, run_is_ours)
+}
+
+fn choose(xdg: Option<PathBuf>, uid: u32, run_is_ours: bool) -> (PathBuf, String) {
+    match xdg {
+        Some(xdg) => (xdg, "comb".to_owned()),
+        None if run_is_ours => ("/run".into(), "comb".to_owned()),
+        None => ("/tmp".into(), format!("comb-{uid}")),
+    }
+}
+
 /// Where a cell hears who wants to use its memory, such as `cell-3.door`.
 fn is_door(file: &str) -> bool {
     let number = file.strip_prefix("cell-").and_then(|file| file.strip_suffix(".door"));
@@ -228,10 +284,6 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn choose(ours: Option<&str>, xdg: Option<&str>) -> Result<PathBuf, DirectoryError> {
-        RuntimeDirectory::choose(ours.map(Into::into), xdg.map(Into::into), 1000).map(|found| found.path)
-    }
-
     fn scratch(name: &str) -> RuntimeDirectory {
         let path = std::env::temp_dir().join(format!("comb-directory-{}-{name}", std::process::id()));
         RuntimeDirectory { path }
@@ -239,17 +291,22 @@ mod tests {
 
     #[test]
     fn the_first_that_is_set_is_taken() {
-        assert_eq!(choose(Some("/a"), Some("/x")).unwrap(), Path::new("/a"));
-        assert_eq!(choose(None, Some("/x")).unwrap(), Path::new("/x/comb"));
-        assert_eq!(choose(Some(""), Some("")).unwrap(), Path::new("/tmp/comb-1000"));
-        assert!(choose(Some("here"), None).unwrap().is_absolute());
+        let path = |xdg: Option<&str>, uid, run_is_ours| {
+            let (parent, file) = choose(xdg.map(Into::into), uid, run_is_ours);
+            parent.join(file)
+        };
+        assert_eq!(path(Some("/x"), 0, true), Path::new("/x/comb"));
+        assert_eq!(path(None, 0, true), Path::new("/run/comb"));
+        assert_eq!(path(None, 0, false), Path::new("/tmp/comb-0"));
+        assert_eq!(path(None, 1000, false), Path::new("/tmp/comb-1000"));
+        assert!(RuntimeDirectory::at("here").unwrap().path.is_absolute());
     }
 
     #[test]
     fn a_path_too_long_for_sockets_is_refused_early() {
         let longest = format!("/{}", "a".repeat(LONGEST_PATH_BYTES - 1));
-        assert!(choose(Some(&longest), None).is_ok());
-        let error = choose(Some(&format!("{longest}aaa")), None).unwrap_err();
+        assert!(RuntimeDirectory::at(&longest).is_ok());
+        let error = RuntimeDirectory::at(format!("{longest}aaa")).unwrap_err();
         assert!(matches!(error, DirectoryError::TooLong { excess: 3, .. }), "{error}");
     }
 
