@@ -45,7 +45,7 @@ A first look:
 
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
-                        (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
+                        (else /run/comb if it is yours, else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
   COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)";
 
 #[derive(Debug, Subcommand)]

@@ -11,6 +11,7 @@ pub mod control;
 pub mod daemon;
 pub mod keeping;
 mod marks;
+mod notify;
 pub mod observations;
 pub mod process;
 pub mod remains;

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// A socket's address takes 107 bytes and our longest file name is `control.sock`.
 const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 
+/// Where the service of a machine has it, which was made for its user: what runs there is found without a word about where.
+const OF_SERVICE: &str = "/run/comb";
+
 /// Names of regions are files in it.
 const REGIONS: &str = "regions";
 
@@ -73,10 +76,14 @@ pub struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// `$COMB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/comb`, else `/tmp/comb-<uid>`.
+    /// `$COMB_RUNTIME_DIR`, else `/run/comb` if it is ours, else `$XDG_RUNTIME_DIR/comb`, else `/tmp/comb-<uid>`.
     pub fn from_environment() -> Result<Self, DirectoryError> {
         let uid = rustix::process::getuid().as_raw();
-        Self::choose(std::env::var_os("COMB_RUNTIME_DIR"), std::env::var_os("XDG_RUNTIME_DIR"), uid)
+        let of_service = Path::new(OF_SERVICE);
+        let service =
+            std::fs::symlink_metadata(of_service).is_ok_and(|found| found.is_dir() && found.uid() == uid);
+        let service = service.then_some(of_service);
+        Self::choose(std::env::var_os("COMB_RUNTIME_DIR"), service, std::env::var_os("XDG_RUNTIME_DIR"), uid)
     }
 
     /// The one with this path, whatever the environment says.
@@ -93,12 +100,14 @@ impl RuntimeDirectory {
 
     fn choose(
         ours: Option<std::ffi::OsString>,
+        service: Option<&Path>,
         xdg: Option<std::ffi::OsString>,
         uid: u32,
     ) -> Result<Self, DirectoryError> {
         // Set to nothing is as good as not set.
         let set = |value: Option<std::ffi::OsString>| value.filter(|v| !v.is_empty()).map(PathBuf::from);
         let path = set(ours)
+            .or_else(|| service.map(Path::to_owned))
             .or_else(|| set(xdg).map(|xdg| xdg.join("comb")))
             .unwrap_or_else(|| PathBuf::from(format!("/tmp/comb-{uid}")));
         Self::at(path)
@@ -211,7 +220,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn choose(ours: Option<&str>, xdg: Option<&str>) -> Result<PathBuf, DirectoryError> {
-        RuntimeDirectory::choose(ours.map(Into::into), xdg.map(Into::into), 1000).map(|found| found.path)
+        RuntimeDirectory::choose(ours.map(Into::into), None, xdg.map(Into::into), 1000)
+            .map(|found| found.path)
     }
 
     fn scratch(name: &str) -> RuntimeDirectory {
@@ -225,6 +235,16 @@ mod tests {
         assert_eq!(choose(None, Some("/x")).unwrap(), Path::new("/x/comb"));
         assert_eq!(choose(Some(""), Some("")).unwrap(), Path::new("/tmp/comb-1000"));
         assert!(choose(Some("here"), None).unwrap().is_absolute());
+    }
+
+    #[test]
+    fn what_the_service_of_this_user_runs_is_found_unless_another_place_is_named() {
+        let choose = |ours: Option<&str>| {
+            let service = Some(Path::new(OF_SERVICE));
+            RuntimeDirectory::choose(ours.map(Into::into), service, Some("/x".into()), 1000).unwrap().path
+        };
+        assert_eq!(choose(None), Path::new("/run/comb"));
+        assert_eq!(choose(Some("/a")), Path::new("/a"));
     }
 
     #[test]

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Unpacks the newest static archive of target/dist and uses it as whoever has fetched it would; as root also where there is no
+# loader, no library and no shell.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/packages.sh
+topic=test-dist
+
+target=${CARGO_TARGET_DIR:-target}
+archive=$(find "$target/dist" -maxdepth 1 -name 'comb-*.tar.gz' -print -quit 2>/dev/null)
+[ -f "$archive" ] || fail 'no archive: make dist'
+(cd "$target/dist" && sha256sum --quiet -c "${archive##*/}.sha256")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/comb-test-dist.XXXXXX")
+export COMB_RUNTIME_DIR=$work/run
+clean_up() {
+  "$comb" down >/dev/null 2>&1 || true
+  rm -rf --one-file-system "$work"
+}
+tar --directory "$work" -xf "$archive"
+name=${archive##*/}
+place=$work/${name%.tar.gz}
+comb=$place/comb
+trap clean_up EXIT
+
+# expect TEXT COMMAND…: it succeeds and says that.
+expect() {
+  local text=$1 said
+  shift
+  if ! said=$("$@" 2>&1) || ! grep -qE -- "$text" <<<"$said"; then
+    fail "\"$*\" was to say \"$text\", and said:
+$said"
+  fi
+}
+
+# eventually TEXT COMMAND…: it says that within 20 seconds.
+eventually() {
+  local text=$1
+  shift
+  for _ in $(seq 200); do
+    if "$@" 2>&1 | grep -qE -- "$text"; then return; fi
+    sleep 0.1
+  done
+  fail "\"$*\" was to say \"$text\" in the end"
+}
+
+for file in README.md LICENSE-MIT LICENSE-APACHE INSTALL config.toml systemd/comb.service licences/CRATES licences/musl/COPYRIGHT; do
+  [ -s "$place/$file" ] || fail "the archive has no $file"
+done
+
+expect '^4 cells are up' "$comb" up --cells 4
+expect ' up ' "$comb" ps
+expect '3 of 3 peers noticed' "$comb" cell kill 2
+eventually 'cell 2: is up|coming in|started' "$comb" log
+
+# Programs that use memory between their components: one in C by this machine's library, and one that is static itself.
+cargo build --release --locked --target x86_64-unknown-linux-musl -p comb-region --example squares
+squares=$target/x86_64-unknown-linux-musl/release/examples/squares
+cargo build --release --locked -p comb-capi
+cc -O2 crates/capi/examples/jacobi.c -Icrates/capi/include "$target/release/libcomb.so" -Wl,-rpath,"$(realpath "$target/release")" -lm -o "$work/jacobi"
+for program in "$squares" "$work/jacobi"; do
+  expect . "$comb" run -n 2 -- "$program"
+  expect . "$comb" run -n 2 --share copy -- "$program"
+  expect . "$comb" run -n 2 --cells none -- "$program"
+done
+expect '^ended 4 cells' "$comb" down
+[ ! -e "$COMB_RUNTIME_DIR" ] || fail 'its directory was left behind'
+# Tasks and cells that are made to fail, by the campaign that the program brings along.
+expect . "$comb" inject --count 3
+
+if [ "$(id -u)" -eq 0 ]; then
+  mkdir -p "$work/empty/proc" "$work/empty/dev" "$work/empty/tmp"
+  cp "$comb" "$squares" "$work/empty/"
+  unshare --mount bash -euc '
+    mount --rbind /proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    alone() { env -i chroot "$1" "${@:2}"; }
+    alone "$1" /comb up --cells 3
+    alone "$1" /comb run -n 2 -- /squares
+    alone "$1" /comb down' empty "$work/empty" >"$work/said" || fail "where there is nothing else: $(cat "$work/said")"
+  say 'it needs nothing beside it'
+fi
+say 'it works, and left nothing behind'
