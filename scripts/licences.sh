@@ -11,7 +11,7 @@ mkdir -p "$directory"
 # Each line: name, version, where its sources are, and its licence by name.
 crates() {
   cargo tree --locked --edges normal --target "$target" --package comb-cli --package comb-capi --prefix none --format '{p}|{l}' \
-    | sed 's/ (\*)$//' | sort -u | grep -v ' (/'
+    | sed 's/ (\*)$//' | sort -u | grep -v -e ' (/' -e '^$'
 }
 
 sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
@@ -22,7 +22,7 @@ while IFS='|' read -r package licence; do
   version=${version%% *}
   printf '%s %s: %s\n' "$name" "$version" "$licence" >>"$list"
   found=no
-  for text in "$sources"/*/"$name-$version"/{LICEN[CS]E,COPYING,COPYRIGHT,UNLICENSE,NOTICE}*; do
+  for text in "$sources"/*/"$name-$version"/{{LICEN[CS]E,COPYING,COPYRIGHT,UNLICENSE,NOTICE}*,fonts/*.txt}; do
     if [ ! -f "$text" ]; then continue; fi
     mkdir -p "$directory/$name"
     install -m 644 "$text" "$directory/$name/"
@@ -36,7 +36,7 @@ done < <(crates)
 
 # The standard library is in every program of Rust's, and musl in a static one.
 rust=$(rustc --print sysroot)/share/doc/rust
-for text in "$rust"/{COPYRIGHT,LICENSE-MIT,LICENSE-APACHE}*; do
+for text in "$rust"/{COPYRIGHT-library.html,LICENSE-MIT,LICENSE-APACHE}; do
   if [ -f "$text" ]; then
     mkdir -p "$directory/rust"
     install -m 644 "$text" "$directory/rust/"

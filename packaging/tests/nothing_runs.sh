@@ -5,9 +5,9 @@ set -euo pipefail
 running() {
   for process in /proc/[0-9]*; do
     case $(readlink "$process/exe" 2>/dev/null || true) in
-      /usr/bin/comb*) echo "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline")" ;;
+      /usr/bin/comb*) echo "${process#/proc/} $(tr '\0' ' ' 2>/dev/null <"$process/cmdline")" ;;
     esac
-    if tr '\0' '\n' <"$process/environ" 2>/dev/null | grep -q '^COMB_CELL='; then echo "${process#/proc/} in a cell"; fi
+    if tr '\0' '\n' 2>/dev/null <"$process/environ" | grep -q '^COMB_CELL='; then echo "${process#/proc/} in a cell"; fi
   done
 }
 
