@@ -109,7 +109,9 @@ files >"$work/before"
 inside shared apt-get -qq install -y --no-install-recommends /tmp/comb.deb >"$work/apt.log" 2>&1 || { cat "$work/apt.log" >&2; fail 'apt could not install it'; }
 
 # Compiled here, against what was installed there.
-cc -O2 crates/capi/examples/jacobi.c -I"$root/usr/include" -L"$root/usr/lib/x86_64-linux-gnu" -lcomb -lm -o "$root/tmp/jacobi"
+for program in jacobi tally; do
+  cc -O2 crates/capi/examples/$program.c -I"$root/usr/include" -L"$root/usr/lib/x86_64-linux-gnu" -lcomb -lm -o "$root/tmp/$program"
+done
 
 say "root's first minute"
 inside own /tmp/first_minute.sh

@@ -33,6 +33,9 @@ start
 await
 before=$(cells)
 comb run -n 2 -- /tmp/jacobi >/dev/null
+# The firewall of a region, whose home has the rights that the unit leaves it.
+comb region create tally --size 1M >/dev/null
+/tmp/tally | grep -q 'run 1 of tally'
 kill -KILL $agent
 wait $agent || true
 start
@@ -43,6 +46,7 @@ if [ "$after" != "$before" ]; then
   comb log >&2
   exit 1
 fi
+/tmp/tally | grep -q 'run 2 of tally'
 # Without a word about where, root finds what its service runs.
 env -u COMB_RUNTIME_DIR comb ps | grep -q /run/comb
 kill -TERM $agent
