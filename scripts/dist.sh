@@ -14,7 +14,7 @@ cargo build --release --locked --target $triple -p comb-cli --bin comb
 name=comb-$version-x86_64
 dist=$target/dist
 place=$dist/$name
-rm -rf "$place"
+rm -rf "$place" "$dist"/comb-*.tar.gz*
 install -d "$place"
 install -m 755 "$target/$triple/release/comb" "$place/comb"
 strip "$place/comb"

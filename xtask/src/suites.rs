@@ -89,9 +89,9 @@ pub(crate) fn packages(report: &mut Report) {
 pub(crate) fn packaging(report: &mut Report) {
     for (name, script) in [
         ("what packages are made with", "scripts/setup-dist.sh"),
+        ("Debian package", "scripts/deb.sh"),
         ("static archive", "scripts/dist.sh"),
         ("static archive, unpacked and used", "packaging/test-dist.sh"),
-        ("Debian package", "scripts/deb.sh"),
         ("Debian package, by its rules", "packaging/lint.sh"),
         ("Debian package, installed and used", "packaging/test-deb.sh"),
     ] {
