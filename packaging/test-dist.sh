@@ -71,7 +71,7 @@ if [ "$(id -u)" -eq 0 ]; then
   unshare --mount bash -euc '
     mount --rbind /proc "$1/proc"
     mount --rbind /dev "$1/dev"
-    alone() { env -i chroot "$1" "${@:2}"; }
+    alone() { env -i "$(command -v chroot || echo /usr/sbin/chroot)" "$1" "${@:2}"; }
     alone "$1" /comb up --cells 3
     alone "$1" /comb run -n 2 -- /comb --version
     alone "$1" /comb down
