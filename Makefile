@@ -8,7 +8,7 @@ endif
 
 target := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test soak setup setup-cc setup-test setup-bench bench combcc install install-combcc clean
+.PHONY: help demo test soak setup setup-cc setup-test setup-bench setup-dist bench combcc install install-files install-combcc install-combcc-files dist deb clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,25 +43,43 @@ bench: setup setup-bench ## measure, beside the other systems in the same run (A
 PREFIX ?= /usr/local
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local (DESTDIR=… goes before it)
+LIBDIR ?= $(PREFIX)/lib
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local, with man pages, completions and units (DESTDIR=… goes before it)
 	cargo build --release -p comb-cli -p comb-capi
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@$(MAKE) --no-print-directory install-files
+
+install-files:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(target)/release/comb $(DESTDIR)$(PREFIX)/bin/comb
-	install -m 755 $(target)/release/libcomb.so $(DESTDIR)$(PREFIX)/lib/libcomb.so
+	install -m 755 $(target)/release/libcomb.so $(DESTDIR)$(LIBDIR)/libcomb.so
 	install -m 644 crates/capi/include/comb.h $(DESTDIR)$(PREFIX)/include/comb.h
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/comb.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/comb.pc
+	scripts/install-extras.sh $(target)/release/comb $(target)/extras '$(DESTDIR)' $(PREFIX) $(UNITDIR)
 
 combcc: setup setup-cc ## the compiler that makes threads run on many cells, into target/release
 	cargo build --release -p comb-cc -p comb-cli -p comb-capi
 	$(MAKE) --no-print-directory -C cc
 	ln -sf combcc $(target)/release/combc++
 
-install-combcc: combcc install ## combcc and combc++ as well, with what they put into programs in PREFIX/lib/comb
+install-combcc: combcc install install-combcc-files ## combcc and combc++ as well, with what they put into programs in PREFIX/lib/comb
+
+install-combcc-files:
 	install -m 755 $(target)/release/combcc $(DESTDIR)$(PREFIX)/bin/combcc
 	ln -sf combcc $(DESTDIR)$(PREFIX)/bin/combc++
 	install -d $(DESTDIR)$(PREFIX)/lib/comb/openmp
 	install -m 644 cc/build/comb/*.* $(DESTDIR)$(PREFIX)/lib/comb
 	install -m 644 cc/build/comb/openmp/* $(DESTDIR)$(PREFIX)/lib/comb/openmp
+
+setup-dist: ## install what packages are made with
+	@scripts/setup-dist.sh
+
+dist: setup-dist ## a comb that needs no library, for any Linux: target/dist/comb-…-x86_64.tar.gz
+	@scripts/dist.sh
+
+deb: setup-dist ## a package for Debian and its kin: target/deb/comb_…_amd64.deb (with combcc after make combcc)
+	@scripts/deb.sh
 
 clean: ## remove what was built
 	cargo clean

@@ -21,6 +21,8 @@ Usage: cargo xtask TASK
                                stress, thousands of simulated storms, model checks, loom, fuzz and the shell scripts
   compiled                     combcc: the pass, its run-time, the wrapped library, programs compiled for cells
   packages                     sqlite3, zlib, zstd, lua, redis and fmt by combcc: ten minutes, sources from the network
+  packaging                    the static archive and the Debian package, made for release, checked, installed and used in a
+                               system of their own: needs root, and a network the first time
   sim                          simulations of the protocol crates (tests named sim_…)
   sim --seed N                 one run of each scenario (comb sim), and the log of each that fails
   sim --seed N NAME […]        one run of that scenario with its log; --nodes N, --soak, --loss PERCENT as it was
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         }
         ["compiled"] => suites::compiled(&mut report),
         ["packages"] => suites::packages(&mut report),
+        ["packaging"] => suites::packaging(&mut report),
         ["sim"] => suites::simulations(&mut report),
         ["sim", rest @ ..] => match suites::sim_arguments(rest) {
             Ok(arguments) => suites::sim(&mut report, &arguments),

@@ -85,6 +85,20 @@ pub(crate) fn packages(report: &mut Report) {
     report.run("packages by the compiler", command("cc/tests/packages.sh"));
 }
 
+/// The static archive and the Debian package, made and tried as users would: what they need is fetched, and the tools to make them.
+pub(crate) fn packaging(report: &mut Report) {
+    for (name, script) in [
+        ("what packages are made with", "scripts/setup-dist.sh"),
+        ("Debian package", "scripts/deb.sh"),
+        ("static archive", "scripts/dist.sh"),
+        ("static archive, unpacked and used", "packaging/test-dist.sh"),
+        ("Debian package, by its rules", "packaging/lint.sh"),
+        ("Debian package, installed and used", "packaging/test-deb.sh"),
+    ] {
+        report.run(name, command(script));
+    }
+}
+
 /// How long tasks load and store by chance, unless told otherwise.
 pub(crate) const STRESS_SECONDS: u64 = 60;
 /// And in a soak.

@@ -138,11 +138,16 @@ pub(crate) fn hear() -> Outcome<()> {
 }
 
 /// What the command line's reader has freed would else hold part of a farm, and nobody would see it.
+#[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "a call of the C library's that no crate of ours wraps")]
 fn give_back_what_is_free() {
     // SAFETY: has no preconditions.
     unsafe { libc::malloc_trim(0) };
 }
+
+/// musl gives back what is free by itself, and knows no such call.
+#[cfg(not(target_env = "gnu"))]
+fn give_back_what_is_free() {}
 
 /// Runs the side of that name here, if it is one of these.
 pub(crate) fn side(name: &str, nodes: u32) -> Option<Outcome<()>> {

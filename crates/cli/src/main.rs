@@ -67,7 +67,7 @@ Exit status:
 
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
-                        (else $XDG_RUNTIME_DIR/comb, else for root /run/comb, else /tmp/comb-<uid>; with a name, comb-NAME)
+                        (else /run/comb if it is yours, else $XDG_RUNTIME_DIR/comb, else for root /run/comb, else /tmp/comb-<uid>; with a name, comb-NAME)
   COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)
   COMB_CONFIG           the configuration file; COMB_NAME, COMB_CELLS and others count more (see comb config show)
   NO_COLOR              no colours";

@@ -14,7 +14,7 @@ use crate::backing::Shown;
 use crate::cgroup::Cgroup;
 use crate::control::{CellCondition, CellLoad, CellStatus};
 use crate::state::{CellState, ProcessName};
-use crate::{RuntimeDirectory, process};
+use crate::{RuntimeDirectory, notify, process};
 
 /// One number, over all its lives.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Running {
         if faults {
             command.arg("--faults");
         }
-        command.env("COMB_RUNTIME_DIR", directory.path());
+        command.env("COMB_RUNTIME_DIR", directory.path()).env_remove(notify::VARIABLE);
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn()?;

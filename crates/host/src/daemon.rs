@@ -33,7 +33,7 @@ use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
 use crate::dashboard::{self, Dashboard};
-use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals, waits};
+use crate::{DirectoryError, RuntimeDirectory, marks, notify::Notify, process, remains, signals, waits};
 
 mod ending;
 mod failures;
@@ -288,6 +288,7 @@ struct Daemon {
     /// None: no cell is ever told to fail.
     observations: Option<Observations>,
     ending: Option<Ending>,
+    notify: Notify,
 }
 
 fn say(what: impl std::fmt::Display) {
@@ -338,6 +339,7 @@ impl Daemon {
             dashboard,
             observations: options.faults.then(Observations::default),
             ending: None,
+            notify: Notify::from_environment(),
         };
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
         if options.end_with_stdin {
@@ -458,6 +460,7 @@ impl Daemon {
         ready();
         let mut space = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 64];
         loop {
+            self.notify.tell_of_cells(self.cells.iter().map(Cell::is_up));
             let limit = self.next_deadline().map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 left.try_into().expect("limits are seconds")

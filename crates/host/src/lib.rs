@@ -13,6 +13,7 @@ pub mod dashboard;
 pub mod events;
 pub mod keeping;
 mod marks;
+mod notify;
 pub mod observations;
 pub mod process;
 pub mod remains;

@@ -230,6 +230,6 @@ fn command() -> Command {
     if other.is_empty() {
         command.arg0("comb").arg("wax");
     }
-    command.args(words);
+    command.args(words).env_remove(crate::notify::VARIABLE);
     command
 }

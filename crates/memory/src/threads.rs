@@ -207,7 +207,7 @@ fn own() -> Option<&'static Thread> {
 #[inline]
 fn this_thread() -> u64 {
     // SAFETY: has no preconditions, and may be called from signal handlers.
-    unsafe { libc::pthread_self() }
+    unsafe { libc::pthread_self() as u64 }
 }
 
 /// Whether the calling thread checks accesses.

@@ -137,7 +137,7 @@ fn is_timer_alone(events: &[Event]) -> bool {
 #[expect(unsafe_code, reason = "the thread's own number, without a system call")]
 fn this_thread() -> u64 {
     // SAFETY: has no preconditions, and may be called from signal handlers.
-    unsafe { libc::pthread_self() }
+    unsafe { libc::pthread_self() as u64 }
 }
 
 impl Runtime {

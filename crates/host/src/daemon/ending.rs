@@ -12,6 +12,7 @@ impl Daemon {
         }
         ending.deadline = Some(Instant::now() + END_LIMIT);
         self.events.note(What::Ending, "takes everything down");
+        self.notify.tell_of_end();
         self.waxing.end();
         let end = rustix::process::Signal::TERM.as_raw();
         self.tasks.values().for_each(|task| task.tell(&TaskOrder::End { signal: end }));

@@ -247,7 +247,8 @@ extern "C" fn prepare(
 unsafe fn frame_end(frame: usize, context: *mut libc::ucontext_t) -> usize {
     // SAFETY: by the caller; where the kernel saved state it says how much.
     unsafe {
-        let state = (*context).uc_mcontext.fpregs.cast::<u8>();
+        // The kernel's structure has it behind the registers. musl's has no name for that word.
+        let state = (&raw const (*context).uc_mcontext.gregs).add(1).cast::<*const u8>().read();
         if state.is_null() {
             return frame + 8 + CONTEXT_BYTES + INFORMATION_BYTES;
         }

@@ -9,6 +9,9 @@ use super::comb_name::{BadName, CombName};
 /// A socket's address takes 107 bytes and our longest file name is `control.sock`.
 const LONGEST_PATH_BYTES: usize = 107 - "/control.sock".len();
 
+/// Where the comb of a service is.
+const OF_SERVICE: &str = "/run/comb";
+
 /// Names of regions are files in it.
 const REGIONS: &str = "regions";
 
@@ -256,7 +259,10 @@ fn place() -> (PathBuf, String) {
     let uid = rustix::process::getuid().as_raw();
     // Who is root of a user namespace only has another's /run.
     let run_is_ours = uid == 0 && std::fs::metadata("/run").is_ok_and(|run| run.uid() == 0);
-    choose(set("XDG_RUNTIME_DIR"), uid, run_is_ours)
+    // A service manager makes it for a service of this user's, who is to find that.
+    let service = std::fs::symlink_metadata(OF_SERVICE);
+    let has_service = service.is_ok_and(|found| found.is_dir() && found.uid() == uid);
+    choose(set("XDG_RUNTIME_DIR").filter(|_| !has_service), uid, run_is_ours || has_service)
 }
 
 fn choose(xdg: Option<PathBuf>, uid: u32, run_is_ours: bool) -> (PathBuf, String) {

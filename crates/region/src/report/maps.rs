@@ -1,12 +1,12 @@
 //! Where code is in this process, and who has called.
-#![expect(unsafe_code, reason = "glibc's backtrace, which no crate of ours wraps")]
+#![expect(unsafe_code, reason = "the unwinder that the standard library links, which no crate of ours wraps")]
 
 use std::ffi::c_void;
 
 use super::Program;
 
 /// Enough to come out of Comb's own functions into the program's.
-const MOST_CALLERS: u8 = 24;
+const MOST_CALLERS: usize = 24;
 
 /// The first call loads the library that unwinds, and allocates.
 pub(super) fn prepare() {
@@ -15,10 +15,35 @@ pub(super) fn prepare() {
 
 /// Return addresses, the innermost first. Not to be called where nothing may be allocated.
 pub(super) fn callers() -> Vec<u64> {
-    let mut addresses = [std::ptr::null_mut::<c_void>(); MOST_CALLERS as usize];
-    // SAFETY: an array of that length.
-    let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), MOST_CALLERS.into()) };
-    addresses.iter().take(usize::try_from(count).unwrap_or(0)).map(|address| address.addr() as u64).collect()
+    let mut addresses = Vec::with_capacity(MOST_CALLERS);
+    // SAFETY: `note` is what the unwinder calls for each frame, with the list, which outlives the call and is nobody else's meanwhile.
+    unsafe { _Unwind_Backtrace(note, (&raw mut addresses).cast()) };
+    addresses
+}
+
+/// Goes on while there is room, and callers. What is beyond the outermost has no address.
+extern "C" fn note(frame: *mut c_void, addresses: *mut c_void) -> libc::c_int {
+    // SAFETY: the list is the one that `callers` has handed over.
+    let addresses = unsafe { &mut *addresses.cast::<Vec<u64>>() };
+    // SAFETY: the frame is the one that the unwinder is at.
+    let address = unsafe { _Unwind_GetIP(frame) };
+    if address != 0 {
+        addresses.push(address as u64);
+    }
+    if address == 0 || addresses.len() == MOST_CALLERS { STOP } else { GO_ON }
+}
+
+/// `_URC_NO_REASON` and `_URC_END_OF_STACK`.
+const GO_ON: libc::c_int = 0;
+const STOP: libc::c_int = 5;
+
+// Not `backtrace()`: that is glibc's alone, and has these two do the work.
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        each: extern "C" fn(frame: *mut c_void, argument: *mut c_void) -> libc::c_int,
+        argument: *mut c_void,
+    ) -> libc::c_int;
+    fn _Unwind_GetIP(frame: *mut c_void) -> usize;
 }
 
 /// The files whose code is mapped, each once, where its code begins.
@@ -51,6 +76,23 @@ fn parse(line: &str) -> Option<Program> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[inline(never)]
+    fn deep(more: u32) -> Vec<u64> {
+        let found = if more == 0 { callers() } else { deep(more - 1) };
+        std::hint::black_box(found)
+    }
+
+    #[test]
+    fn callers_are_of_this_program_and_not_too_many() {
+        let programs = programs();
+        let is_code = |address: &u64| programs.iter().any(|one| (one.start..one.end).contains(address));
+        let few = deep(3);
+        assert!(few.len() > 4 && few.len() <= MOST_CALLERS, "{few:x?}");
+        assert!(few.iter().all(is_code), "{few:x?}");
+        assert!(few.windows(2).any(|pair| pair[0] == pair[1]), "it calls itself: {few:x?}");
+        assert_eq!(deep(100).len(), MOST_CALLERS);
+    }
 
     #[test]
     fn a_line_of_a_files_code_is_understood() {
