@@ -138,7 +138,9 @@ pub fn sentence(recovered: &Recovered) -> String {
     let took = span(resumed_ns.saturating_sub(*entered_ns));
     let of = if regions.is_empty() { String::new() } else { format!(" of {}", regions.join(", ")) };
     let names = names.join(", ");
-    format!("recovered from the end of cell {names} in {took} (view {epoch}): {discarded_pages} pages{of} discarded")
+    format!(
+        "recovered from the end of cell {names} in {took} (view {epoch}): {discarded_pages} pages{of} discarded"
+    )
 }
 
 /// From an agent to a cell.
@@ -182,6 +184,9 @@ pub enum Order {
     Inject(Fault),
     /// Close everything and end.
     End,
+    /// End, and close nothing before: the others are to know from the kernel that it is gone, and what it had agreed to. Who only closes its channels may
+    /// live on, and the last of two could not go on without it.
+    Leave,
 }
 
 /// A task, as a cell knows it.

@@ -582,6 +582,10 @@ impl Supervisor {
                     self.say("its agent is away; channels go on without it");
                 }
                 Word::Order(Order::End, _) => return true,
+                Word::Order(Order::Leave, _) => {
+                    self.say("ends, to be started anew");
+                    std::process::exit(0);
+                }
                 Word::Order(Order::Ended { cell, killed_at_ns, .. }, _) => {
                     self.notices.agent_said(monotonic_ns(), cell, killed_at_ns);
                 }

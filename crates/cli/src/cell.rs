@@ -229,7 +229,10 @@ mod tests {
             noticed: vec![(1, 400_000), (4, 450_000), (3, 900_000)],
             recovered: Vec::new(),
         };
-        assert_eq!(sentence(&killed, "killed"), "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms");
+        assert_eq!(
+            sentence(&killed, "killed"),
+            "cell 2 (process 1234) killed; 3 of 3 peers noticed within 0.9 ms"
+        );
         killed.noticed.clear();
         assert!(sentence(&killed, "killed").ends_with("none of its 3 peers has noticed: see `comb log`"));
         killed.peers = 0;

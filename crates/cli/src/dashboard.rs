@@ -11,9 +11,9 @@ use comb_host::dashboard::Place;
 use rustix::net::sockopt;
 use serde_json::json;
 
+use crate::agent;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
-use crate::agent;
 
 const ABOUT: &str = "\
 Whoever knows the address that is printed sees everything, and may kill, hang, drain and restart cells; nobody else sees anything, also not
@@ -85,8 +85,10 @@ fn serve(directory: RuntimeDirectory) -> Outcome {
         Some(TcpListener::from(descriptor.try_clone_to_owned().ok()?))
     };
     let page = listener(std::io::stdin().as_fd());
-    let page = page.ok_or_else(|| Failure::usage("the agent starts this: `comb dashboard` says where it is"))?;
-    let place = Place::find(&directory).ok_or_else(|| Failure::new("the agent has not said what the token is"))?;
+    let page =
+        page.ok_or_else(|| Failure::usage("the agent starts this: `comb dashboard` says where it is"))?;
+    let place =
+        Place::find(&directory).ok_or_else(|| Failure::new("the agent has not said what the token is"))?;
     let metrics = listener(std::io::stdout().as_fd());
     let Place { token, view_token, .. } = place;
     comb_dashboard::run(Options { directory, listener: page, metrics, token, view_token })?;

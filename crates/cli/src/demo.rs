@@ -126,12 +126,18 @@ impl Demo {
         let killed_at = Instant::now();
         let killed = stage.kill(VICTIM)?;
         let text = crate::cell::sentence(&killed, "killed");
-        telling.event("killed", json!({ "cell": VICTIM, "peers": killed.peers, "noticed": killed.noticed.len() }), &text)?;
+        telling.event(
+            "killed",
+            json!({ "cell": VICTIM, "peers": killed.peers, "noticed": killed.noticed.len() }),
+            &text,
+        )?;
         let fault = stage.await_back(VICTIM, LIMIT)?;
         let story = crate::events::story(&fault);
         telling.event("failure", serde_json::to_value(&fault)?, &story)?;
 
-        telling.chapter("The replica that was in it comes back, in the same cell, and is told what it has missed.");
+        telling.chapter(
+            "The replica that was in it comes back, in the same cell, and is told what it has missed.",
+        );
         stage.come_back(&mut replicas, VICTIM - 1, &addresses)?;
         telling.event("replica_back", json!({ "replica": VICTIM - 1 }), "it serves again")?;
 
@@ -151,7 +157,11 @@ impl Demo {
         let text = format!(
             "the service acknowledged {} writes; its longest pause was {} ms for a client at a replica that lived, {} ms for the one \
              whose replica died (as a rule {} ms from write to write); no replica lacks any of them: {}",
-            service["writes"], service["gap_ms"], service["gap_ms_at_the_dead"], service["usual_ms"], service["complete"]
+            service["writes"],
+            service["gap_ms"],
+            service["gap_ms_at_the_dead"],
+            service["usual_ms"],
+            service["complete"]
         );
         telling.event("service_checked", service.clone(), &text)?;
         if !self.headless && std::io::stdout().is_terminal() && !telling.output.is_json() {
@@ -161,7 +171,11 @@ impl Demo {
         telling.chapter("Enough.");
         drop(replicas);
         let left = stage.down()?;
-        telling.event("down", json!({ "left_behind": left }), &format!("ended everything; {left} processes or files are left"))?;
+        telling.event(
+            "down",
+            json!({ "left_behind": left }),
+            &format!("ended everything; {left} processes or files are left"),
+        )?;
 
         let lives = |step: Step| fault.after_ms(step);
         let is_right = heat["right"] == json!(true)
@@ -202,7 +216,8 @@ fn noticed_ms(killed: &Killed) -> Option<f64> {
 
 fn heat_of(ended: &Ended) -> Value {
     let is_right = ended.lines.iter().any(|line| line.ends_with("the rod is as it should be"));
-    let goes_on = ended.lines.iter().find_map(|line| line.strip_prefix("goes on behind step ")?.parse::<u64>().ok());
+    let goes_on =
+        ended.lines.iter().find_map(|line| line.strip_prefix("goes on behind step ")?.parse::<u64>().ok());
     let is_right = is_right && ended.status == Some(0);
     json!({ "right": is_right, "went_on_behind_step": goes_on, "status": ended.status })
 }
@@ -252,7 +267,10 @@ fn table_of(summary: &Value) -> String {
         ("the cell was back", ms(&summary["back_ms"])),
         ("longest pause of the service", ms(&summary["service"]["gap_ms"])),
         ("the same at the replica that died", ms(&summary["service"]["gap_ms_at_the_dead"])),
-        ("writes acknowledged, and lost", format!("{}, {}", summary["service"]["writes"], summary["service"]["missing"])),
+        (
+            "writes acknowledged, and lost",
+            format!("{}, {}", summary["service"]["writes"], summary["service"]["missing"]),
+        ),
         ("small programs that lived, and were right", {
             format!("{}, {}", summary["small_programs"]["lived"], summary["small_programs"]["right"])
         }),

@@ -119,6 +119,10 @@ pub(crate) fn story(failure: &Fault) -> String {
     for reached in &failure.steps {
         text += &format!("  {:>9.3} ms  {:<12}  {}\n", reached.after_ms, reached.step.name(), reached.detail);
     }
-    let of = if failure.regions.is_empty() { String::new() } else { format!(" of {}", failure.regions.join(", ")) };
+    let of = if failure.regions.is_empty() {
+        String::new()
+    } else {
+        format!(" of {}", failure.regions.join(", "))
+    };
     text + &format!("  {} pages{of} discarded\n", failure.discarded_pages)
 }

@@ -11,9 +11,9 @@ use comb_net::agent::Limits;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::dashboard::Listen;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::dashboard::Listen;
 use crate::{agent, ps, table};
 
 /// What the agent writes to standard output when it can be asked.

@@ -153,11 +153,15 @@ fn text(seen: &Snapshot, output: Output, rows: Option<usize>) -> String {
 }
 
 fn cells(seen: &Snapshot, output: Output) -> String {
-    let heading = ["CELL", "STATE", "LIFE", "CPU", "OWN", "IMPORTED", "LOANED", "TASKS", "MESSAGES/S", "ROUND TRIP"];
+    let heading =
+        ["CELL", "STATE", "LIFE", "CPU", "OWN", "IMPORTED", "LOANED", "TASKS", "MESSAGES/S", "ROUND TRIP"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     for cell in &seen.cells {
-        let messages =
-            seen.edges.iter().filter(|edge| edge.to == cell.cell).fold(0.0, |sum, edge| sum + edge.messages_per_s);
+        let messages = seen
+            .edges
+            .iter()
+            .filter(|edge| edge.to == cell.cell)
+            .fold(0.0, |sum, edge| sum + edge.messages_per_s);
         let bytes = table::bytes;
         rows.push(vec![
             cell.cell.to_string(),
@@ -176,7 +180,8 @@ fn cells(seen: &Snapshot, output: Output) -> String {
 }
 
 fn tasks(seen: &Snapshot) -> String {
-    let mut rows = vec![["TASK", "COMPONENTS", "DEPENDS ON CELLS", "RESTARTS", "PROGRAM"].map(String::from).to_vec()];
+    let mut rows =
+        vec![["TASK", "COMPONENTS", "DEPENDS ON CELLS", "RESTARTS", "PROGRAM"].map(String::from).to_vec()];
     for task in &seen.tasks {
         let cells: Vec<String> = task.depends_on.iter().map(|on| on.cell.to_string()).collect();
         rows.push(vec![
@@ -191,7 +196,8 @@ fn tasks(seen: &Snapshot) -> String {
 }
 
 fn regions(seen: &Snapshot) -> String {
-    let mut rows = vec![["REGION", "CELL", "LENGTH", "MEMORY", "MISSES/S", "LOST"].map(String::from).to_vec()];
+    let mut rows =
+        vec![["REGION", "CELL", "LENGTH", "MEMORY", "MISSES/S", "LOST"].map(String::from).to_vec()];
     let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     for region in &seen.regions {
         rows.push(vec![

@@ -200,7 +200,8 @@ impl Looker {
         snapshot.regions = entries
             .iter()
             .map(|entry| {
-                let state = regions.iter().find(|(_, state)| state.name == entry.name).map(|(_, state)| state);
+                let state =
+                    regions.iter().find(|(_, state)| state.name == entry.name).map(|(_, state)| state);
                 Region {
                     region: entry.name.clone(),
                     cell: entry.cell,

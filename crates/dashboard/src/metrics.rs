@@ -21,7 +21,12 @@ pub(crate) fn text(seen: &Snapshot) -> String {
     head(&mut text, "comb_agent_up", "gauge", "Whether the agent of this host answers.");
     let _ = writeln!(text, "comb_agent_up {is_reached}");
     head(&mut text, "comb_build_info", "gauge", "Which version of comb this is.");
-    let _ = writeln!(text, "comb_build_info{{version=\"{}\",comb=\"{}\"}} 1", escaped(&seen.version), escaped(&seen.comb));
+    let _ = writeln!(
+        text,
+        "comb_build_info{{version=\"{}\",comb=\"{}\"}} 1",
+        escaped(&seen.version),
+        escaped(&seen.comb)
+    );
     for host in seen.hosts.iter().filter(|host| host.is_this) {
         head(&mut text, "comb_agent_cpu_seconds_total", "counter", "Processor time of the agent.");
         let _ = writeln!(text, "comb_agent_cpu_seconds_total {}", seconds(host.agent_cpu_ms));
@@ -33,11 +38,15 @@ pub(crate) fn text(seen: &Snapshot) -> String {
         ("comb_cell_up", "gauge", "Whether the cell is at work.", |cell| {
             Some(f64::from(u8::from(["up", "draining", "drained", "recovering"].contains(&cell.state))))
         }),
-        ("comb_cell_incarnation", "counter", "Lives that the cell has had.", |cell| Some(float(cell.incarnation))),
+        ("comb_cell_incarnation", "counter", "Lives that the cell has had.", |cell| {
+            Some(float(cell.incarnation))
+        }),
         ("comb_cell_uptime_seconds", "gauge", "How long it has been running.", |cell| {
             Some(seconds(cell.uptime_ms))
         }),
-        ("comb_cell_own_bytes", "gauge", "Memory that lives in it.", |cell| Some(float(cell.memory.own_bytes))),
+        ("comb_cell_own_bytes", "gauge", "Memory that lives in it.", |cell| {
+            Some(float(cell.memory.own_bytes))
+        }),
         ("comb_cell_imported_bytes", "gauge", "Memory of other cells that its processes use.", |cell| {
             Some(float(cell.memory.imported_bytes))
         }),
@@ -50,26 +59,44 @@ pub(crate) fn text(seen: &Snapshot) -> String {
         ("comb_cell_heartbeat_seconds", "gauge", "How long the last one took.", |cell| {
             Some(float(cell.last_round_trip_ns) / 1e9)
         }),
-        ("comb_cell_tasks", "gauge", "Tasks with components in it.", |cell| Some(float(cell.tasks.len() as u64))),
+        ("comb_cell_tasks", "gauge", "Tasks with components in it.", |cell| {
+            Some(float(cell.tasks.len() as u64))
+        }),
     ];
     for (name, kind, help, value) in of_cells {
         head(&mut text, name, kind, help);
         for cell in &seen.cells {
             if let Some(value) = value(cell) {
-                let _ = writeln!(text, "{name}{{cell=\"{}\",host=\"{}\"}} {value}", cell.cell, escaped(&cell.host));
+                let _ = writeln!(
+                    text,
+                    "{name}{{cell=\"{}\",host=\"{}\"}} {value}",
+                    cell.cell,
+                    escaped(&cell.host)
+                );
             }
         }
     }
-    head(&mut text, "comb_right_blocks", "gauge", "Blocks at home in one cell that processes of another can store to.");
+    head(
+        &mut text,
+        "comb_right_blocks",
+        "gauge",
+        "Blocks at home in one cell that processes of another can store to.",
+    );
     for right in &seen.rights {
-        let _ = writeln!(text, "comb_right_blocks{{holder=\"{}\",home=\"{}\"}} {}", right.holder, right.home, right.pages);
+        let _ = writeln!(
+            text,
+            "comb_right_blocks{{holder=\"{}\",home=\"{}\"}} {}",
+            right.holder, right.home, right.pages
+        );
     }
     head(&mut text, "comb_tasks", "gauge", "Tasks that run on the cells.");
     let _ = writeln!(text, "comb_tasks {}", seen.tasks.len());
     let of_regions: [(&str, &str, &str, fn(&crate::snapshot::Region) -> Option<u64>); 4] = [
         ("comb_region_bytes", "gauge", "How long the region is.", |region| Some(region.bytes)),
         ("comb_region_resident_bytes", "gauge", "How much memory it takes.", |region| region.resident_bytes),
-        ("comb_region_misses_total", "counter", "How often somebody had to ask for a block.", |region| region.misses),
+        ("comb_region_misses_total", "counter", "How often somebody had to ask for a block.", |region| {
+            region.misses
+        }),
         ("comb_region_lost_blocks", "gauge", "Blocks whose content is lost.", |region| region.lost_blocks),
     ];
     for (name, kind, help, value) in of_regions {
@@ -104,7 +131,13 @@ mod tests {
     fn every_line_is_one_that_is_understood() {
         let mut seen = Snapshot { version: "0.1".to_owned(), ..Snapshot::default() };
         let state = "up";
-        seen.cells.push(Cell { cell: 2, host: "a\"b\\c\nd".to_owned(), state, incarnation: 3, ..Cell::default() });
+        seen.cells.push(Cell {
+            cell: 2,
+            host: "a\"b\\c\nd".to_owned(),
+            state,
+            incarnation: 3,
+            ..Cell::default()
+        });
         seen.regions.push(Region {
             region: "tally".to_owned(),
             cell: 2,
@@ -120,7 +153,11 @@ mod tests {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");
-            assert!(name.starts_with("comb_") && name.matches('"').count() % 2 == line.matches("\\\"").count() % 2, "{line}");
+            assert!(
+                name.starts_with("comb_")
+                    && name.matches('"').count() % 2 == line.matches("\\\"").count() % 2,
+                "{line}"
+            );
         }
         assert!(text.contains("comb_cell_up{cell=\"2\",host=\"a\\\"b\\\\c\\nd\"} 1"), "{text}");
         assert!(text.contains("comb_region_misses_total{region=\"tally\",cell=\"2\"} 5"));

@@ -117,7 +117,9 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused_even_if_they_knew_the_token() {
-        for origin in ["http://evil.example", "null", "https://127.0.0.1:7070", "http://127.0.0.1.evil.example"] {
+        for origin in
+            ["http://evil.example", "null", "https://127.0.0.1:7070", "http://127.0.0.1.evil.example"]
+        {
             assert_eq!(asks(&[HOST, TOKEN, ("origin", origin)], Right::Act), Err(Refusal::Site), "{origin}");
         }
         for site in ["cross-site", "same-site"] {
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_ours_is_not_listened_to() {
         for host in ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "", "[::1", "a:b"] {
-            assert_eq!(asks(&[("host", host), TOKEN], Right::See).is_ok(), host == "[::1", "{host:?}");
+            assert_eq!(asks(&[("host", host), TOKEN], Right::See), Err(Refusal::Host), "{host:?}");
         }
         assert_eq!(asks(&[TOKEN], Right::See), Err(Refusal::Host));
         assert_eq!(asks(&[HOST, HOST, TOKEN], Right::See), Err(Refusal::Host));

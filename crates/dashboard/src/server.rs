@@ -84,7 +84,8 @@ pub fn run(options: Options) -> Result<(), DashboardError> {
     let Options { directory, listener, metrics, token, view_token } = options;
     let seen = Seen { state: watch::channel(Arc::default()).0, events: broadcast::channel(MOST_BEHIND).0 };
     let pass = Arc::new(Pass { token, view_token });
-    let office = Office { directory: directory.clone(), pass, seen: seen.clone(), over: watch::channel(false).0 };
+    let office =
+        Office { directory: directory.clone(), pass, seen: seen.clone(), over: watch::channel(false).0 };
     let over = office.over.clone();
     let looked_at = seen.clone();
     std::thread::Builder::new().name("comb-look".to_owned()).spawn(move || {
@@ -130,11 +131,14 @@ fn routes(office: Office) -> Router {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, error) = match self {
-            Self::Host => (StatusCode::MISDIRECTED_REQUEST, "this is a comb's dashboard, which has another address"),
-            Self::Site => (StatusCode::FORBIDDEN, "pages of other sites are not answered"),
-            Self::Token => {
-                (StatusCode::UNAUTHORIZED, "`comb dashboard` prints the address with the token that is missing")
+            Self::Host => {
+                (StatusCode::MISDIRECTED_REQUEST, "this is a comb's dashboard, which has another address")
             }
+            Self::Site => (StatusCode::FORBIDDEN, "pages of other sites are not answered"),
+            Self::Token => (
+                StatusCode::UNAUTHORIZED,
+                "`comb dashboard` prints the address with the token that is missing",
+            ),
             Self::Right => {
                 (StatusCode::FORBIDDEN, "this address is for looking only: `comb dashboard` prints another")
             }
@@ -354,7 +358,8 @@ fn sentence(cell: u32, reply: &Reply) -> Option<String> {
     let millis = |ns: u64| format!("{}.{} ms", ns / 1_000_000, ns / 100_000 % 10);
     Some(match reply {
         Reply::Killed(Killed { peers, noticed, recovered, .. }) => {
-            let at_work = recovered.last().map(|last| format!("; at work again after {}", millis(last.resumed_ns)));
+            let at_work =
+                recovered.last().map(|last| format!("; at work again after {}", millis(last.resumed_ns)));
             format!("cell {cell}: {} of {peers} noticed{}", noticed.len(), at_work.unwrap_or_default())
         }
         Reply::Started { incarnation, took_ns, .. } => {

@@ -32,7 +32,9 @@ pub(crate) async fn serve(listener: TcpListener, router: Router) {
         let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
             let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(FIRST_WORD_LIMIT).max_buf_size(LONGEST_HEAD_BYTES);
+            http.timer(TokioTimer::new())
+                .header_read_timeout(FIRST_WORD_LIMIT)
+                .max_buf_size(LONGEST_HEAD_BYTES);
             // What somebody says wrong has had its answer.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
             drop(place);

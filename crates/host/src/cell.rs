@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn a_cell_whose_process_is_gone_is_restored_as_ended() {
         let process = Some(ProcessName { pid: std::process::id(), start_ticks: 1 });
-        let state = CellState { cell: 3, incarnation: 2, process, ended: None, is_held: false, is_draining: false };
+        let state =
+            CellState { cell: 3, incarnation: 2, process, ended: None, is_held: false, is_draining: false };
         let cell = Cell::restore(&state, None);
         assert!(cell.running.is_none());
         assert!(matches!(cell.status(&[]).state, CellCondition::Ended(how) if how.contains("no agent")));

@@ -25,6 +25,7 @@ use crate::backing::Shown;
 use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
 use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
+use crate::dashboard::{self, Dashboard};
 use crate::events::{Events, What};
 use crate::keeping::Keeping;
 use crate::observations::{Injected, Observations};
@@ -32,7 +33,6 @@ use crate::state::{self, ProcessName, STATE_VERSION, State};
 use crate::tasks::{self, MOST_TASKS, Seat, Task, TaskOrder, TaskRecord, Wanted};
 use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
-use crate::dashboard::{self, Dashboard};
 use crate::{DirectoryError, RuntimeDirectory, marks, notify::Notify, process, remains, signals, waits};
 
 mod ending;
@@ -425,8 +425,7 @@ impl Daemon {
             Ok(running) => {
                 let pid = running.name.pid;
                 self.cells[index].begin(running, beginning);
-                let text =
-                    format_args!("started cell {number} (process {pid}), incarnation {incarnation}");
+                let text = format_args!("started cell {number} (process {pid}), incarnation {incarnation}");
                 self.events.note(What::CellStarted { cell: number, incarnation, pid }, text);
             }
             Err(error) => {
@@ -788,7 +787,8 @@ impl Daemon {
             Report::Noticed { peer, at_ns, cause } => {
                 record.linked.remove(&peer);
                 let what = What::CellNoticed { cell: peer, by: cell, noticed_ns: at_ns };
-                let text = format_args!("cell {cell} has noticed that its channel to cell {peer} ended: {cause}");
+                let text =
+                    format_args!("cell {cell} has noticed that its channel to cell {peer} ended: {cause}");
                 self.events.note_quietly(what, text);
                 for wait in &mut self.waits {
                     wait.noticed(cell, peer, at_ns);

@@ -77,9 +77,11 @@ impl Dashboard {
         let Some(listen) = wanted.listen else { return Ok(None) };
         let before = Place::find(directory);
         let bind = |wanted: SocketAddr, before: Option<SocketAddr>| {
-            let before = before.filter(|before| before.ip() == wanted.ip() && [0, before.port()].contains(&wanted.port()));
+            let before = before
+                .filter(|before| before.ip() == wanted.ip() && [0, before.port()].contains(&wanted.port()));
             let again = before.and_then(|before| TcpListener::bind(before).ok());
-            let named = |error: std::io::Error| std::io::Error::new(error.kind(), format!("{wanted}: {error}"));
+            let named =
+                |error: std::io::Error| std::io::Error::new(error.kind(), format!("{wanted}: {error}"));
             again.map_or_else(|| TcpListener::bind(wanted), Ok).map_err(named)
         };
         let listener = bind(listen, before.as_ref().map(|before| before.address))?;

@@ -301,7 +301,14 @@ mod tests {
 
     fn recovered(by: u32, entered_ns: u64, steps: Steps) -> What {
         let resumed_ns = entered_ns + 900_000;
-        let recovered = Recovered { dead: vec![2], entered_ns, resumed_ns, discarded_pages: 3, steps, ..Recovered::default() };
+        let recovered = Recovered {
+            dead: vec![2],
+            entered_ns,
+            resumed_ns,
+            discarded_pages: 3,
+            steps,
+            ..Recovered::default()
+        };
         What::CellRecovered { by, recovered }
     }
 
@@ -323,7 +330,10 @@ mod tests {
             at(101 * m, What::CellNoticed { cell: 2, by: 3, noticed_ns: 100 * m + 700_000 }),
             at(102 * m, What::CellNoticed { cell: 2, by: 1, noticed_ns: 100 * m + 400_000 }),
             at(103 * m, recovered(1, 101 * m, steps(102 * m))),
-            at(104 * m, What::CellEnded { cell: 2, incarnation: 1, pid: 7, killed_ns, how: "killed".to_owned() }),
+            at(
+                104 * m,
+                What::CellEnded { cell: 2, incarnation: 1, pid: 7, killed_ns, how: "killed".to_owned() },
+            ),
             at(105 * m, recovered(3, 102 * m, steps(103 * m))),
             at(106 * m, What::CellStarted { cell: 2, incarnation: 2, pid: 8 }),
             at(150 * m, What::CellUp { cell: 2, incarnation: 2 }),
@@ -348,15 +358,21 @@ mod tests {
     #[test]
     fn a_hang_is_told_with_its_alert_and_the_verdict() {
         let m = 1_000_000;
-        let steps =
-            Steps { hint_ns: Some(12 * m), alert_ns: Some(13 * m), verdict_ns: Some(14 * m), ..Steps::default() };
+        let steps = Steps {
+            hint_ns: Some(12 * m),
+            alert_ns: Some(13 * m),
+            verdict_ns: Some(14 * m),
+            ..Steps::default()
+        };
         let failures = take_all([
             at(2 * m + 7, What::CellStruck { cell: 2, incarnation: 4, hangs: true, struck_ns: 2 * m }),
             at(15 * m, What::CellCondemned { cell: 2, incarnation: 4 }),
             at(18 * m, recovered(1, 16 * m, steps)),
         ]);
         let failure = failures.of(2).unwrap();
-        for (step, after) in [(Step::Hint, 10.0), (Step::Alert, 11.0), (Step::Verdict, 12.0), (Step::Agreement, 14.0)] {
+        for (step, after) in
+            [(Step::Hint, 10.0), (Step::Alert, 11.0), (Step::Verdict, 12.0), (Step::Agreement, 14.0)]
+        {
             assert_eq!(failure.after_ms(step), Some(after), "{step:?}");
         }
         assert!(!failure.is_over());
@@ -371,7 +387,10 @@ mod tests {
         ]);
         assert!(!failures.take(&at(900, What::CellNoticed { cell: 2, by: 1, noticed_ns: 800 })));
         assert!(!failures.take(&at(900, What::CellUp { cell: 2, incarnation: 2 })));
-        assert!(failures.take(&at(1000, What::CellStruck { cell: 2, incarnation: 2, hangs: false, struck_ns: 1000 })));
+        assert!(
+            failures
+                .take(&at(1000, What::CellStruck { cell: 2, incarnation: 2, hangs: false, struck_ns: 1000 }))
+        );
         assert_eq!(failures.all().count(), 2);
     }
 

@@ -86,7 +86,9 @@ impl Policy {
                         let _ = self.others.see(CellId(cell), incarnation, pid, file);
                     }
                 }
-                Word::Order(Order::Ended { .. } | Order::End, _) | Word::Away => self.is_over = true,
+                Word::Order(Order::Ended { .. } | Order::End | Order::Leave, _) | Word::Away => {
+                    self.is_over = true
+                }
                 Word::Order(..) => {}
             }
         }

@@ -72,10 +72,14 @@ pub(super) fn drain(
         if done || limit.is_none_or(|limit| since.elapsed() >= limit) {
             let object = json!({ "cell": cell, "draining": true, "tasks": tasks, "regions": regions });
             let text = if done {
-                format!("cell {cell} is drained: nothing depends on it; `comb cell restart {cell}` starts it anew")
+                format!(
+                    "cell {cell} is drained: nothing depends on it; `comb cell restart {cell}` starts it anew"
+                )
             } else {
                 let left = words(&tasks, &regions);
-                format!("cell {cell} gets no new tasks; {left} would still be lost with it (`comb cell drain {cell} --wait SECONDS` waits)")
+                format!(
+                    "cell {cell} gets no new tasks; {left} would still be lost with it (`comb cell drain {cell} --wait SECONDS` waits)"
+                )
             };
             output.tell(&object, text)?;
             let is_late = !done && limit.is_some();
@@ -114,7 +118,9 @@ pub(super) fn restart(
                     "took_ns": took_ns,
                 });
                 let took = span(took_ns);
-                let text = format!("cell {cell} is up again after {took} (process {pid}, incarnation {incarnation})");
+                let text = format!(
+                    "cell {cell} is up again after {took} (process {pid}, incarnation {incarnation})"
+                );
                 output.tell(&object, text)?;
                 if channels < channels_expected {
                     return Ok(ExitCode::FAILURE);
@@ -137,7 +143,8 @@ fn await_drained(directory: &RuntimeDirectory, cell: u32, limit: Option<Duration
         if limit.is_some_and(|limit| since.elapsed() >= limit) {
             let _ = agent::ask(directory, &Request::Drain { cell, drain: false });
             let left = words(&tasks, &regions);
-            let text = format!("cell {cell} was not restarted: {left} would be lost with it; it gets tasks again");
+            let text =
+                format!("cell {cell} was not restarted: {left} would be lost with it; it gets tasks again");
             return Err(Failure::of(Kind::NoAnswer, text));
         }
         std::thread::sleep(BETWEEN_LOOKS);

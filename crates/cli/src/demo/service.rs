@@ -35,8 +35,12 @@ impl Seen {
 
     /// Between two writes before that moment, as a rule.
     pub(super) fn usual(&self, until: Instant) -> Duration {
-        let mut gaps: Vec<Duration> =
-            self.acknowledged.windows(2).filter(|pair| pair[1] < until).map(|pair| pair[1] - pair[0]).collect();
+        let mut gaps: Vec<Duration> = self
+            .acknowledged
+            .windows(2)
+            .filter(|pair| pair[1] < until)
+            .map(|pair| pair[1] - pair[0])
+            .collect();
         gaps.sort_unstable();
         gaps.get(gaps.len() / 2).copied().unwrap_or_default()
     }

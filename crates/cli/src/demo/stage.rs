@@ -82,8 +82,15 @@ impl Stage {
     pub(super) fn up(&self, cells: u32) -> Result<Duration, Failure> {
         let began = Instant::now();
         self.directory.create()?;
-        let mut command =
-            self.command(&["host", "run", "--cells", &cells.to_string(), "--end-with-stdin", "--dashboard", "127.0.0.1:0"]);
+        let mut command = self.command(&[
+            "host",
+            "run",
+            "--cells",
+            &cells.to_string(),
+            "--end-with-stdin",
+            "--dashboard",
+            "127.0.0.1:0",
+        ]);
         let mut agent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut word = String::new();
         BufReader::new(agent.stdout.take().expect("piped")).read_line(&mut word)?;
@@ -145,7 +152,11 @@ impl Stage {
         replica.address = serves_at(&mut program)?;
         // It serves before it is one of them; then it says which view it is in.
         let since = Instant::now();
-        while !program.line(LIMIT).ok_or_else(|| Failure::new("the replica does not come in"))?.starts_with("view ") {
+        while !program
+            .line(LIMIT)
+            .ok_or_else(|| Failure::new("the replica does not come in"))?
+            .starts_with("view ")
+        {
             if since.elapsed() > LIMIT {
                 return Err(Failure::new("the replica does not come in"));
             }
@@ -156,7 +167,10 @@ impl Stage {
     }
 
     pub(super) fn heat(&self, steps: &str, pace_ms: &str) -> Result<Option<Program>, Failure> {
-        let made = run_to_end(&mut self.command(&["region", "create", "progress", "--size", "64K", "--cell", "1"]), LIMIT);
+        let made = run_to_end(
+            &mut self.command(&["region", "create", "progress", "--size", "64K", "--cell", "1"]),
+            LIMIT,
+        );
         if made.status != Some(0) {
             return Err(Failure::new(format!("the region could not be made: {}", made.describe())));
         }
@@ -171,7 +185,9 @@ impl Stage {
     }
 
     pub(super) fn await_checkpoint(&self, limit: Duration) -> Result<(), Failure> {
-        self.await_that(limit, "the parallel program makes no checkpoint", || Ok(has_checkpoint(&self.checkpoints())))
+        self.await_that(limit, "the parallel program makes no checkpoint", || {
+            Ok(has_checkpoint(&self.checkpoints()))
+        })
     }
 
     /// So many in each cell, by cell and number.
@@ -180,7 +196,8 @@ impl Stage {
         for cell in 1..=cells {
             for number in 1..=of_each {
                 let (of, with) = (cell.to_string(), seed(cell, number).to_string());
-                programs.insert((cell, number), self.program(&["-n", "1", "--cells", &of], &["small", &with])?);
+                programs
+                    .insert((cell, number), self.program(&["-n", "1", "--cells", &of], &["small", &with])?);
             }
         }
         Ok(programs)

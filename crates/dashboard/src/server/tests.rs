@@ -99,8 +99,10 @@ fn only_who_may_act_does_and_no_other_site() {
     // With a GET nothing is ever done.
     assert_eq!(scene.ask("GET /api/cells/1/kill", &[ACT]).0, 405);
     // A browser asks before it sends the header for another site, and is told nothing that would let it.
-    let (status, answer) =
-        scene.ask("OPTIONS /api/cells/1/kill", &["Origin: http://evil.example", "Access-Control-Request-Headers: authorization"]);
+    let (status, answer) = scene.ask(
+        "OPTIONS /api/cells/1/kill",
+        &["Origin: http://evil.example", "Access-Control-Request-Headers: authorization"],
+    );
     assert!(status == 405 && !answer.to_lowercase().contains("access-control-allow"), "{answer}");
     let (status, answer) = scene.ask(kill, &[ACT]);
     assert!(status == 502 && answer.contains("no agent is running"), "{answer}");
@@ -112,7 +114,8 @@ fn only_who_may_act_does_and_no_other_site() {
 fn a_name_of_somebody_elses_that_leads_here_finds_nothing() {
     let scene = Scene::new();
     let mut stream = scene.connect();
-    let request = format!("GET /api/state HTTP/1.1\r\nHost: evil.example\r\n{ACT}\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("GET /api/state HTTP/1.1\r\nHost: evil.example\r\n{ACT}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -195,8 +198,14 @@ fn whatever_comes_in_the_server_goes_on_and_nothing_is_done_or_told() {
     let scene = Scene::new();
     let whole = [
         format!("GET /api/state HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer b22\r\n\r\n", scene.address),
-        format!("POST /api/cells/1/kill HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\n\r\nabcd", scene.address),
-        format!("GET /%2e%2e/%00 HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", scene.address),
+        format!(
+            "POST /api/cells/1/kill HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\n\r\nabcd",
+            scene.address
+        ),
+        format!(
+            "GET /%2e%2e/%00 HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+            scene.address
+        ),
         "GET / HTTP/1.1\r\nHost: \u{1f41d}\r\nHost: b\r\n\r\n".to_owned(),
     ];
     let mut dice = Dice(7);

@@ -22,7 +22,9 @@ impl Daemon {
         let (incarnation, pid) = (cell.incarnation, cell.pid);
         self.events.note(
             What::CellCondemned { cell: suspect, incarnation },
-            format_args!("ends cell {suspect} (process {pid}): {votes} of {voters} found it failed: {finding}"),
+            format_args!(
+                "ends cell {suspect} (process {pid}): {votes} of {voters} found it failed: {finding}"
+            ),
         );
         cell.killed_at_ns = Some(monotonic_ns());
         cell.failing = Some(finding.to_owned());

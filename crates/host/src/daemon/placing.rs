@@ -63,7 +63,10 @@ impl Daemon {
             let (program, cells) = (record.wanted.program.clone(), record.seats.iter().map(|seat| seat.cell));
             let cells: Vec<u32> = cells.take(MOST_CELLS_NAMED).collect();
             let text = format_args!("task {number} runs in cells {cells:?}: {}", program.join(" "));
-            self.events.note_quietly(What::TaskBegan { task: number, program: program.clone(), cells: cells.clone() }, text);
+            self.events.note_quietly(
+                What::TaskBegan { task: number, program: program.clone(), cells: cells.clone() },
+                text,
+            );
             self.tasks.insert(number, Task::new(record.clone(), command.socket));
         }
         self.tasks_changed();

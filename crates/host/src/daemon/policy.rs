@@ -69,8 +69,12 @@ impl Daemon {
 
     /// When all cells are up: they come first.
     pub(super) fn start_dashboard(&mut self) {
-        let is_one_missing = self.cells.iter().any(|cell| cell.incarnation == 1 && cell.running.is_some() && !cell.is_up());
-        let Some(dashboard) = self.dashboard.as_mut().filter(|_| self.ending.is_none() && !is_one_missing) else { return };
+        let is_one_missing =
+            self.cells.iter().any(|cell| cell.incarnation == 1 && cell.running.is_some() && !cell.is_up());
+        let Some(dashboard) = self.dashboard.as_mut().filter(|_| self.ending.is_none() && !is_one_missing)
+        else {
+            return;
+        };
         if dashboard.next_due().is_none_or(|due| due > Instant::now()) {
             return;
         }

@@ -65,9 +65,12 @@ impl Daemon {
     /// No new tasks, or again.
     pub(super) fn drain(&mut self, number: u32, drain: bool) -> Result<(), String> {
         let index = self.index_of(number)?;
-        let is_last = !self.cells.iter().any(|cell| cell.number != number && cell.is_up() && !cell.is_draining);
+        let is_last =
+            !self.cells.iter().any(|cell| cell.number != number && cell.is_up() && !cell.is_draining);
         if drain && is_last {
-            return Err(format!("cell {number} is the last that takes tasks: `comb cell add` starts another"));
+            return Err(format!(
+                "cell {number} is the last that takes tasks: `comb cell add` starts another"
+            ));
         }
         let before = std::mem::replace(&mut self.cells[index].is_draining, drain);
         if before != drain {
@@ -88,7 +91,7 @@ impl Daemon {
         cell.is_told_to_end = true;
         let pid = cell.pid;
         let connection = cell.connection.and_then(|connection| self.cell_connections.get_mut(&connection));
-        if !connection.is_some_and(|known| known.tell(&Order::End)) {
+        if !connection.is_some_and(|known| known.tell(&Order::Leave)) {
             running.kill();
         }
         self.events.note(What::Note, format_args!("ends cell {number} (process {pid}), to start it anew"));
