@@ -191,7 +191,7 @@ fn start(directory: &RuntimeDirectory, cell: u32, output: Output) -> Outcome {
     let answer = agent::ask(directory, &Request::Start { cell });
     drop(progress);
     let refused = |failure: Failure| match failure.kind() {
-        Kind::Refused => failure.as_kind(kind),
+        Kind::Refused => failure.into_kind(kind),
         _ => failure,
     };
     match answer.map_err(refused)? {

@@ -53,7 +53,9 @@ fn visible(command: &clap::Command) -> clap::Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let below = command.get_subcommands().filter(|below| !below.is_hide_set()).map(visible);
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
-    clap::Command::new(command.get_name().to_owned()).about(about).args(arguments).subcommands(below)
+    // Names are for as long as the program runs, and this one ends soon.
+    let name: &'static str = command.get_name().to_owned().leak();
+    clap::Command::new(name).about(about).args(arguments).subcommands(below)
 }
 
 /// Writes a page for each command.

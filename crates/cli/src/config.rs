@@ -218,7 +218,7 @@ impl Config {
             let limits = || KEYS.iter().filter(|key| key.variable == variable);
             let short = |key: &keys::Key| key.name.trim_start_matches("limits.");
             let key = limits().find(|key| short(key) == name).ok_or_else(|| {
-                let names: Vec<&str> = limits().map(|key| short(key)).collect();
+                let names: Vec<&str> = limits().map(short).collect();
                 let meant = did_you_mean(name, names.iter().copied());
                 wrong(format!("there is no limit {name}{meant} There are {}", names.join(", ")))
             })?;

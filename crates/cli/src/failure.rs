@@ -87,7 +87,7 @@ impl Failure {
     }
 
     /// The same of another kind.
-    pub(crate) fn as_kind(self, kind: Kind) -> Self {
+    pub(crate) fn into_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 

@@ -111,7 +111,7 @@ impl Up {
             refused => {
                 // Refused is here that a cell did not come up: nobody forbids to start cells.
                 let failure = match refused.err().unwrap_or_else(agent::unexpected) {
-                    failure if failure.kind() == Kind::Refused => failure.as_kind(Kind::Failed),
+                    failure if failure.kind() == Kind::Refused => failure.into_kind(Kind::Failed),
                     failure => failure,
                 };
                 let failure = with_last_words(&directory, &failure);

@@ -92,8 +92,8 @@ fn what_is_not_there_is_4_and_what_is_refused_5() {
     task.wait().unwrap();
 
     // An agent that is stopped answers nobody.
-    let agent =
-        rustix::process::Pid::from_raw(comb.status()["agent"]["pid"].as_i64().unwrap() as i32).unwrap();
+    let agent = i32::try_from(comb.status()["agent"]["pid"].as_i64().unwrap()).unwrap();
+    let agent = rustix::process::Pid::from_raw(agent).unwrap();
     rustix::process::kill_process(agent, rustix::process::Signal::STOP).unwrap();
     assert!(fails(&comb, &["ps"], 6, "no_answer").contains("is it stopped?"));
     rustix::process::kill_process(agent, rustix::process::Signal::CONT).unwrap();

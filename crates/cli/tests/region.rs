@@ -101,7 +101,7 @@ fn what_cannot_be_done_is_said_with_what_can() {
     comb.fails(&["region", "create", "r", "--size", "much"], "such as 512M");
     comb.fails(&["region", "create", "r", "--size", "1M", "--block", "100"], "a power of two");
     comb.fails(&["region", "create", "r", "--size", "1M", "--mode", "777"], "such as 640");
-    comb.fails(&["region", "create", "r", "--size", "1M", "--cell", "7"], "cell 7 does not answer");
+    comb.fails(&["region", "create", "r", "--size", "1M", "--cell", "7"], "there is no cell 7");
     comb.fails(&["region", "create", "a/b", "--size", "1M"], "no name for a region");
     comb.fails(&["region", "create", "r", "--size", "900T"], "at most 3 TiB");
     comb.fails(&["region", "create", "r", "--size", "2T"], "can be made sparse");

@@ -10,7 +10,6 @@ use comb_host::RuntimeDirectory;
 use comb_policy::wax::Policy;
 use comb_region::Task;
 use comb_region::named::{Attaching, Region};
-use serde_json::Value;
 
 use self::cells::{Comb, LIMIT};
 use self::servant::Servant;
