@@ -34,6 +34,7 @@ mod mscs_items;
 mod namespaces;
 pub mod net;
 mod pending_items;
+pub mod product;
 mod program;
 mod report;
 pub mod reproduce;

@@ -21,6 +21,8 @@ enum Name {
     Cc,
     /// Cells: careful reads, the firewall, calls, failures, what they take at rest and from programs
     Cell,
+    /// The command and the page, as people wait for them
+    Product,
 }
 
 /// What of `cc` can be measured alone.
@@ -134,6 +136,10 @@ impl Bench {
             Name::Cell => {
                 let only = only.map(|name| part::<CellPart>(name, "cell")).transpose()?;
                 comb_bench::cell::run(only.map(Into::into), self.full, output.is_json())
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Product => {
+                comb_bench::product::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {
