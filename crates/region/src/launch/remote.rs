@@ -334,10 +334,15 @@ impl Listener {
         };
         let (input, output) = (process.input.take(), process.output.take());
         let (Some(input), Some(output)) = (input, output) else { return self.gone("it has no pipes") };
+        let ended = process.ended().try_clone_to_owned();
         let _ = self.words.send(Word::Started(process));
         match self.hear(input, BufReader::new(output), speeches) {
             Ok(()) => self.gone("has ended"),
             Err(error) => self.gone(&error.to_string()),
+        }
+        // With this thread the kernel would end it, which may still have its status to say.
+        if let Ok(ended) = ended {
+            while rustix::event::poll(&mut [PollFd::new(&ended, PollFlags::IN)], None).is_err() {}
         }
     }
 
