@@ -437,7 +437,7 @@ impl Launch {
             is_confined: false,
             ..plan.clone()
         };
-        let crews = Crews::There(remote::start(&self.parts()?, shares, files, of_host, &sender)?);
+        let crews = Crews::There(remote::start(&self.parts()?, shares, files.as_ref(), of_host, &sender)?);
         let mut running = Running::new(components, crews, sender, events, self.output);
         if forwards {
             let system = |source| LaunchError::System { doing: "cannot read standard input", source };

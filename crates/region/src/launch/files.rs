@@ -50,7 +50,7 @@ impl Files {
                 let sent = Sent::Directory { path: parent.into(), mode: 0o700 };
                 found.entry(parent.to_owned()).or_insert(Entry { from: here.join(parent), sent });
             }
-            add(&mut found, from, to, &metadata)?;
+            add(&mut found, &from, &to, &metadata)?;
         }
         let mut entries: Vec<Entry> = found.into_values().collect();
         entries.sort_by_key(|entry| matches!(entry.sent, Sent::Link { .. }));
@@ -104,49 +104,49 @@ pub(super) fn name_there(path: &Path, here: &Path) -> Result<PathBuf, LaunchErro
 
 fn add(
     found: &mut BTreeMap<PathBuf, Entry>,
-    from: PathBuf,
-    to: PathBuf,
+    from: &Path,
+    to: &Path,
     metadata: &Metadata,
 ) -> Result<(), LaunchError> {
     let (path, mode, kind) =
-        (to.clone().into_os_string(), metadata.permissions().mode() & MODE, metadata.file_type());
+        (to.to_owned().into_os_string(), metadata.permissions().mode() & MODE, metadata.file_type());
     let sent = if kind.is_dir() {
         Sent::Directory { path, mode }
     } else if kind.is_file() {
         Sent::File { path, mode, length: metadata.len() }
     } else if kind.is_symlink() {
-        let target = std::fs::read_link(&from).map_err(|error| wrong(&from, error.to_string()))?;
-        if !stays_within(&to, &target) {
+        let target = std::fs::read_link(from).map_err(|error| wrong(from, error.to_string()))?;
+        if !stays_within(to, &target) {
             let target = target.display();
             return Err(wrong(
-                &from,
+                from,
                 format!("it is a link to {target}, which is not among the files that are sent"),
             ));
         }
         Sent::Link { path, target: target.into_os_string() }
     } else {
-        return Err(wrong(&from, "only files, directories and links can be sent".to_owned()));
+        return Err(wrong(from, "only files, directories and links can be sent".to_owned()));
     };
     let needed = if kind.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
     if !kind.is_symlink() {
-        rustix::fs::access(&from, needed).map_err(|error| wrong(&from, error.to_string()))?;
+        rustix::fs::access(from, needed).map_err(|error| wrong(from, error.to_string()))?;
     }
-    if let Some(other) = found.get(&to)
+    if let Some(other) = found.get(to)
         && other.from != from
         && !(kind.is_dir() && matches!(other.sent, Sent::Directory { .. }))
     {
         let (other, to) = (other.from.display(), to.display());
-        return Err(wrong(&from, format!("it would be {to} there, and so would {other}")));
+        return Err(wrong(from, format!("it would be {to} there, and so would {other}")));
     }
     if !to.as_os_str().is_empty() {
-        found.insert(to.clone(), Entry { from: from.clone(), sent });
+        found.insert(to.to_owned(), Entry { from: from.to_owned(), sent });
     }
     if kind.is_dir() {
-        let failed = |error: std::io::Error| wrong(&from, error.to_string());
-        for entry in std::fs::read_dir(&from).map_err(failed)? {
+        let failed = |error: std::io::Error| wrong(from, error.to_string());
+        for entry in std::fs::read_dir(from).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let metadata = entry.metadata().map_err(failed)?;
-            add(found, entry.path(), to.join(entry.file_name()), &metadata)?;
+            add(found, &entry.path(), &to.join(entry.file_name()), &metadata)?;
         }
     }
     Ok(())

@@ -108,7 +108,7 @@ type Packed = Arc<OnceLock<Result<Luggage, String>>>;
 pub(super) fn start(
     shell: &Shell,
     shares: Vec<Share>,
-    files: Option<Arc<Files>>,
+    files: Option<&Arc<Files>>,
     plan: impl Fn(&Share) -> Plan,
     events: &SyncSender<Event>,
 ) -> Result<Parts, LaunchError> {
@@ -119,7 +119,7 @@ pub(super) fn start(
     for share in shares {
         let (part, ear) = Part::start(shell, share, packed.clone(), events)?;
         progress.deliveries.push(Arc::clone(&part.delivery));
-        if let Some(files) = &files {
+        if let Some(files) = files {
             part.delivery.expect(files.bytes);
             part.speak(Speech::Send(Arc::clone(files)));
         }

@@ -15,7 +15,7 @@ use super::tree::Tree;
 pub(super) struct Unpacking {
     tree: Tree,
     /// The file that comes now, and what of it is still to come.
-    open: Option<(File, u64)>,
+    open: Option<(File, u64, PathBuf)>,
     /// From now on a path may lead anywhere.
     has_links: bool,
 }
@@ -29,7 +29,7 @@ impl Unpacking {
     pub(super) fn take(&mut self, sent: Sent) -> std::result::Result<(), LaunchError> {
         let inside = self.tree.inside();
         let at = match &sent {
-            Sent::Bytes(_) => PathBuf::from("a file"),
+            Sent::Bytes(_) => self.open.as_ref().map(|(.., path)| path.clone()).unwrap_or_default(),
             Sent::Directory { path, .. } | Sent::File { path, .. } | Sent::Link { path, .. } => {
                 PathBuf::from(path)
             }
@@ -39,7 +39,7 @@ impl Unpacking {
 
     fn try_to_take(&mut self, inside: &Path, sent: Sent) -> Result<()> {
         if let Sent::Bytes(bytes) = &sent {
-            let Some((file, rest)) = &mut self.open else { return Err(ErrorKind::InvalidData.into()) };
+            let Some((file, rest, _)) = &mut self.open else { return Err(ErrorKind::InvalidData.into()) };
             *rest = rest.checked_sub(bytes.len() as u64).ok_or(ErrorKind::InvalidData)?;
             return file.write_all(bytes);
         }
@@ -56,10 +56,10 @@ impl Unpacking {
                 std::fs::set_permissions(path, Permissions::from_mode(mode & MODE | 0o700))?;
             }
             Sent::File { path, mode, length } => {
-                let path = inside.join(plain(&path)?);
-                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+                let file_path = inside.join(plain(&path)?);
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file_path)?;
                 file.set_permissions(Permissions::from_mode(mode & MODE))?;
-                self.open = Some((file, length));
+                self.open = Some((file, length, path.into()));
             }
             Sent::Link { path, target } => {
                 let path = plain(&path)?;
@@ -75,7 +75,7 @@ impl Unpacking {
 
     fn end_file(&mut self) -> Result<()> {
         match self.open.take() {
-            Some((_, rest)) if rest > 0 => Err(ErrorKind::UnexpectedEof.into()),
+            Some((_, rest, _)) if rest > 0 => Err(ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }

@@ -124,7 +124,7 @@ fn sweep(base: &Path) {
         }
         match File::open(path.join(LOCK)) {
             Ok(lock) if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
-                remove(&path)
+                remove(&path);
             }
             Err(_) if is_old(&path) => remove(&path),
             _ => {}
