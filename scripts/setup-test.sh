@@ -24,9 +24,12 @@ missing_for_tests() {
   if ! have npm; then echo npm; fi
   if ! have m4; then echo m4; fi
   if ! have cmake; then echo cmake; fi
+  if ! have ssh; then echo openssh-client; fi
+  # Not in everybody's PATH.
+  if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, ask etcd, look at a page and compile C and C++' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page and compile C and C++' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'

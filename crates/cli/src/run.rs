@@ -13,7 +13,7 @@ use comb_host::{RuntimeDirectory, signals};
 use comb_net::agent::Limits;
 use comb_region::INVOCATION_COST_VARIABLE;
 use comb_region::launch::{
-    BadCores, Binding, Control, DEFAULT_SHELL, Host, LIBRARY_VARIABLE, Launch, MOST_COMPONENTS,
+    BadCores, Binding, Control, Copy, DEFAULT_SHELL, Host, LIBRARY_VARIABLE, Launch, MOST_COMPONENTS,
     Outcome as Ended, Output as Lines, serve_part,
 };
 use comb_region::task::{Share, Spread, TASK_VARIABLE};
@@ -41,13 +41,20 @@ Examples:
                                            and say at the end which lines wait for memory, and for what
   comb run -n 4 --bind --label -- ./ocean  a core for each, and lines that say who wrote them
   comb run --hosts a,b -n 8 -- ./ocean     components 0 to 3 on host a, 4 to 7 on b, started by ssh
+  comb run --hosts a,b --send=data -- ./ocean
+                                           where the program is not: it is sent along, and data with it
   comb run --hosts a=10.0.0.1:3,b=10.0.0.2:1 --shell 'ip netns exec {host}' -- ./ocean
                                            three on a and one on b, which are network namespaces
   comb run -n 4 --spread fill:2 -- ./ocean -p8
                                            threads 0 and 1 of a combcc program on component 0, 2 and 3 on 1 …
 
-Component 0 reads this command's standard input, the others nothing. On other hosts the program, and comb, must be under the same
-path (or see --comb), and the hosts must reach each other at the addresses given; nothing else has to run there.";
+Component 0 reads this command's standard input, the others nothing.
+
+On other hosts nothing of Comb has to be installed or to run: where this comb is not under the same path, it comes along by --shell. A copy is
+kept in ~/.cache/comb there (or XDG_CACHE_HOME), the last four builds of it; where none can be kept, it comes each time and goes at the end. The program, and this
+directory, must be under the same path there, or are sent along (--send): components begin in a directory of the task's own then, which is removed at
+the end with all that they leave in it. The hosts must be as this one (Linux, the same kind of processor, a libc no older), have a POSIX sh, head and sha256sum, and
+reach each other at the addresses given.";
 
 /// Start a program on many cells, which share memory
 #[derive(Debug, Args)]
@@ -119,9 +126,13 @@ pub(crate) struct Run {
     /// What runs a command on another host; {host} in it is the host's name [default: "ssh -o BatchMode=yes {host}"]
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     shell: Option<String>,
-    /// Where comb is on the other hosts [default: where it is here]
+    /// Where comb is on the other hosts [default: where it is here if it is the same there; else a copy of this one, which is brought there and kept]
     #[arg(long, value_name = "PATH", requires = "hosts")]
     comb: Option<PathBuf>,
+    /// Send the program along to the other hosts, and PATH too: a file or a directory (again for more). It begins there in a directory of the task's own, in
+    /// which what is below this one has its place; that is removed at the end [default: all is under the same path there]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "", requires = "hosts")]
+    send: Vec<OsString>,
     /// What to run: a path, or a name to be found in PATH
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<OsString>,
@@ -357,6 +368,10 @@ impl Run {
         {
             launch = launch.comb(comb);
         }
+        if !self.send.is_empty() {
+            // Without a path: the program alone.
+            launch = launch.send(self.send.iter().filter(|path| !path.is_empty()));
+        }
         if self.hosts.is_empty() {
             launch = self.directory.iter().fold(launch, Launch::directory);
         } else {
@@ -427,13 +442,20 @@ impl Forwarded {
 
 /// What `comb run` starts on another host.
 #[derive(Debug, Args)]
-pub(crate) struct RunPart {}
+pub(crate) struct RunPart {
+    /// This comb is a copy in that directory of copies
+    #[arg(long, value_name = "DIR")]
+    kept: Option<PathBuf>,
+    /// This comb is in that directory, which is to go at the end
+    #[arg(long, value_name = "DIR", conflicts_with = "kept")]
+    temporary: Option<PathBuf>,
+}
 
 impl RunPart {
-    #[expect(clippy::unused_self, reason = "like all commands")]
     pub(crate) fn run(self) -> Outcome {
         let told = signals::catch()?;
-        serve_part(std::io::stdin(), std::io::stdout(), Some(told.as_fd()))?;
+        let copy = self.kept.map(Copy::Kept).or(self.temporary.map(Copy::Temporary));
+        serve_part(std::io::stdin(), std::io::stdout(), Some(told.as_fd()), copy.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
 }

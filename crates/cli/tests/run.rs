@@ -444,7 +444,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
             "host b: cannot listen on 192.0.2.1",
         ),
         (&["--hosts", "a=127.0.0.2", "--shell", "false", "true"], "host a: `false "),
-        (&["--hosts", "a=127.0.0.2", "--shell", "echo hello {host}", "true"], "says \"hello a /"),
+        (&["--hosts", "a=127.0.0.2", "--shell", "echo hello {host}", "true"], "says \"hello a sh\""),
         (&["--hosts", "a=127.0.0.2", "--shell", "no-such-shell", "true"], "host a: cannot run no-such-shell"),
         (&["--hosts", "a=127.0.0.2", "--shell", "'", "true"], "a quote is open"),
         (&["--hosts", "a=127.0.0.2", "--shell", "env", "no-such-program"], in_path),

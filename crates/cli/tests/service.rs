@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use self::cells::{Comb, LIMIT};
 
+#[expect(dead_code, reason = "other tests need more of it")]
 mod cells;
 
 /// A service manager's socket; every datagram that came.

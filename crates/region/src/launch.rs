@@ -22,17 +22,26 @@
 //! | `hosts` | which components run where |
 //! | `conversation`, `part`, `remote` | several hosts: what launcher and parts say to each other, and both sides of it |
 //! | `input` | standard input, on its way to another host |
+//! | `bringing`, `luggage`, `executable`, `delivery`, `noise` | how comb comes to another host that has none |
+//! | `copies`, `tree`, `files`, `sent` | what is kept there for the next time, and a program's files, which are not |
 //! | `place`, `frames`, `program`, `binding`, `reports` | what a crew needs: a directory, page frames, the program's file, cores, files for reports |
 
 mod binding;
+mod bringing;
 mod confined;
 mod conversation;
+mod copies;
 mod crew;
+mod delivery;
+mod executable;
+mod files;
 mod frames;
 mod guard;
 mod hosts;
 mod input;
 mod library;
+mod luggage;
+mod noise;
 mod part;
 mod place;
 mod printer;
@@ -41,10 +50,14 @@ mod program;
 mod remote;
 mod reports;
 mod running;
+mod sent;
 mod spawn;
+mod tree;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -54,6 +67,7 @@ use comb_net::agent::server::StartError;
 pub use self::{
     binding::{BadCores, Binding},
     confined::can_confine,
+    copies::Copy,
     crew::{InCell, Stream},
     hosts::{BadHost, Host},
     library::LIBRARY_VARIABLE,
@@ -63,6 +77,7 @@ pub use self::{
 };
 use crate::task::{Checkpoint, Component, DESCRIPTION_VERSION, Description, Share, Spread};
 use crew::{Crew, InputOfFirst, Plan};
+use files::Files;
 use remote::Shell;
 use running::Crews;
 
@@ -97,6 +112,7 @@ pub struct Launch {
     is_confined: bool,
     shell: String,
     comb: Option<PathBuf>,
+    sends: Option<Vec<PathBuf>>,
 }
 
 /// Where what components write goes.
@@ -157,6 +173,23 @@ pub enum LaunchError {
         "{0} has characters that a shell on another host may take for its own: say another path with --comb"
     )]
     Comb(PathBuf),
+    /// What is not on another host.
+    #[error(
+        "{0} is not there. The program, and the directory to work in, have to be under the same path on all hosts (on a file \
+         system that they share), or are sent along with --send"
+    )]
+    NotShared(PathBuf),
+    /// A file that cannot be sent to other hosts.
+    #[error("cannot send {path}: {reason}")]
+    Send {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// Files that were sent and cannot be kept.
+    #[error("{0}")]
+    Unpack(String),
     /// Where other hosts' agents are to reach ours.
     #[error("cannot listen on {address}: {source}. Is that the address of this host? (--hosts NAME=ADDRESS)")]
     Door {
@@ -213,6 +246,7 @@ impl Launch {
             is_confined: false,
             shell: DEFAULT_SHELL.to_owned(),
             comb: None,
+            sends: None,
         }
     }
 
@@ -352,10 +386,20 @@ impl Launch {
         self
     }
 
-    /// Where `comb` is on the other hosts, if not where this program is.
+    /// Where `comb` is on the other hosts. Unless said: where this program is, if it is the same there; otherwise this program goes there by
+    /// itself, and stays as a copy for the next time.
     #[must_use]
     pub fn comb(mut self, program: impl AsRef<Path>) -> Self {
         self.comb = Some(program.as_ref().to_owned());
+        self
+    }
+
+    /// Sends files and directories along to the hosts, and the program with them if it is a path. They are removed at the end. What is within the
+    /// directory for components to begin in has the same place there, anything else its last name; components begin in the directory there.
+    #[must_use]
+    pub fn send<P: AsRef<Path>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        let paths = paths.into_iter().map(|path| path.as_ref().to_owned());
+        self.sends.get_or_insert_default().extend(paths);
         self
     }
 
@@ -380,7 +424,8 @@ impl Launch {
         }
         let shares = hosts::deal(&self.hosts, self.components)?;
         let on = |share: &hosts::Share| vec![Component { host: share.host.clone() }; share.count as usize];
-        let plan = self.plan(shares.iter().flat_map(on).collect())?;
+        let mut plan = self.plan(shares.iter().flat_map(on).collect())?;
+        let files = self.find_files(&mut plan)?;
         let components = plan.count;
         let forwards = self.has_input;
         let of_host = |share: &hosts::Share| Plan {
@@ -392,7 +437,7 @@ impl Launch {
             is_confined: false,
             ..plan.clone()
         };
-        let crews = Crews::There(remote::start(&self.parts()?, shares, of_host, &sender)?);
+        let crews = Crews::There(remote::start(&self.parts()?, shares, files.as_ref(), of_host, &sender)?);
         let mut running = Running::new(components, crews, sender, events, self.output);
         if forwards {
             let system = |source| LaunchError::System { doing: "cannot read standard input", source };
@@ -403,12 +448,29 @@ impl Launch {
 
     fn parts(&self) -> Result<Shell, LaunchError> {
         let words = remote::split_words(&self.shell).ok_or_else(|| LaunchError::Shell(self.shell.clone()))?;
-        let own = || {
-            std::env::current_exe()
-                .map_err(|source| LaunchError::System { doing: "cannot find comb", source })
-        };
-        let comb = self.comb.clone().map_or_else(own, Ok)?.into_os_string();
-        if remote::is_plain(&comb) { Ok(Shell { words, comb }) } else { Err(LaunchError::Comb(comb.into())) }
+        match self.comb.clone().map(PathBuf::into_os_string) {
+            Some(comb) if !remote::is_plain(&comb) => Err(LaunchError::Comb(comb.into())),
+            comb => Ok(Shell { words, comb }),
+        }
+    }
+
+    /// What is sent along, if anything, and where the program is in it.
+    fn find_files(&self, plan: &mut Plan) -> Result<Option<Arc<Files>>, LaunchError> {
+        let Some(mut paths) = self.sends.clone() else { return Ok(None) };
+        let system = |source| LaunchError::System { doing: "there is no current directory", source };
+        let here = std::env::current_dir().map_err(system)?.join(self.directory.clone().unwrap_or_default());
+        if !here.is_dir() {
+            return Err(LaunchError::NoDirectory(here));
+        }
+        if self.program.as_bytes().contains(&b'/') {
+            program::find(&self.program, &here, None)?;
+            let program = PathBuf::from(&self.program);
+            plan.program = files::name_there(&program, &here)?.into_os_string();
+            plan.is_sent = true;
+            paths.push(program);
+        }
+        plan.directory = None;
+        Files::find(&paths, &here).map(|files| Some(Arc::new(files)))
     }
 
     /// What a host is to run, if it is the only one.
@@ -441,6 +503,7 @@ impl Launch {
         };
         Ok(Plan {
             program: self.program.clone(),
+            is_sent: false,
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
             directory: self.directory.as_ref().map(|directory| directory.clone().into_os_string()),

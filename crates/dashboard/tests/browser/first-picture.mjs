@@ -13,7 +13,7 @@ for (let round = 0; round < Number(rounds); round += 1) {
   await page.goto(url, { waitUntil: 'commit' });
   const time = await page.evaluate((count) => new Promise((resolve) => {
     const look = () => {
-      const drawn = document.querySelectorAll('[data-cell]').length;
+      const drawn = document.querySelectorAll('#cells [data-key]').length;
       if (drawn >= count) requestAnimationFrame(() => resolve(performance.now()));
       else requestAnimationFrame(look);
     };

@@ -3,6 +3,7 @@
 //! ```text
 //! launcher                                    part
 //!     ◀──── GREETING ───────────────────────────
+//!     ───── Sent … ────────────────────────────▶  writes files into a directory of their own, if any are sent
 //!     ───── Gather: its plan ──────────────────▶  finds the program, makes its directory, a key and a door
 //!     ◀──── Gathered: key, door ────────────────
 //!     ───── Settle: keys and doors of all ─────▶  starts its agent
@@ -15,6 +16,7 @@
 //!
 //! Each step is made by all parts before the next: no component runs where another one could not.
 
+use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,12 +26,13 @@ use serde::{Deserialize, Serialize};
 use super::crew::{Event, Order, Plan};
 
 /// The first that a part says, so that nobody takes a login shell's chatter for it. The number is this conversation's version.
-pub(super) const GREETING: &[u8] = b"comb-part 3\n";
+pub(super) const GREETING: &[u8] = b"comb-part 4\n";
 /// A chunk of output or a plan: what is longer is none.
 const LONGEST_BYTES: usize = 16 << 20;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum ToPart {
+    Sent(Sent),
     Gather { address: IpAddr, plan: Box<Plan> },
     Settle { host: String, hosts: Vec<Neighbour> },
     Start,
@@ -46,6 +49,26 @@ pub(super) enum FromPart {
     /// It cannot do what it was asked; why, for people.
     Refused(String),
     Event(Event),
+}
+
+/// What of a program's files is sent. Paths are below one directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Sent {
+    Directory {
+        path: OsString,
+        mode: u32,
+    },
+    /// Its bytes come next.
+    File {
+        path: OsString,
+        mode: u32,
+        length: u64,
+    },
+    Bytes(Vec<u8>),
+    Link {
+        path: OsString,
+        target: OsString,
+    },
 }
 
 /// A host of the task, as the others are to know it.

@@ -23,6 +23,7 @@ use super::library::{self, LIBRARY_VARIABLE};
 use super::place::Place;
 use super::process::{Endowment, How, Process, raise_file_limit};
 use super::spawn::Flow;
+use super::tree::Tree;
 use super::{LaunchError, frames, program, reports};
 use crate::belonging::CELL_VARIABLE;
 use crate::task::{Component, Description, Share, TASK_VARIABLE};
@@ -38,10 +39,12 @@ const BETWEEN_OFFERS: Duration = Duration::from_millis(5);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) program: OsString,
+    /// Whether it is among the files that were sent here.
+    pub(super) is_sent: bool,
     pub(super) arguments: Vec<OsString>,
     /// Set besides what the launcher on that host has.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Where components begin. `None`: where the launcher is.
+    /// Where components begin. `None`: where the launcher is, or the files that were sent.
     pub(super) directory: Option<OsString>,
     pub(super) bind: Option<Binding>,
     /// Whether components record where their memory traffic comes from.
@@ -135,6 +138,8 @@ pub(super) struct Crew {
     // The agent ends before its directory.
     agent: Option<Server>,
     place: Place,
+    /// What is this task's alone on this host, and goes with it.
+    trees: Vec<Tree>,
 }
 
 impl Crew {
@@ -155,7 +160,12 @@ impl Crew {
         let frames = frames.map_err(|error| system("cannot make page frames (memfd)")(error.into()))?;
         raise_file_limit(1024 + 64 * plan.description.components.len() as u64);
         let place = Place::make().map_err(system("cannot make a directory for the agent's socket"))?;
-        Ok(Self { plan, program, cores, frames, agent: None, place })
+        Ok(Self { plan, program, cores, frames, agent: None, place, trees: Vec::new() })
+    }
+
+    /// Takes directories over, which are removed when no component is left.
+    pub(super) fn keep(&mut self, trees: impl IntoIterator<Item = Tree>) {
+        self.trees.extend(trees);
     }
 
     /// Starts the agent: without others for a task of one host.
@@ -183,7 +193,8 @@ impl Crew {
         let wake = Arc::new(wake.map_err(|error| system(error.into()))?);
         let (sender, orders) = mpsc::channel();
         let told = Arc::clone(&wake);
-        let guard = Guard::start(&self.place.files(), self.place.path()).map_err(system)?;
+        let trees: Vec<_> = self.trees.iter().map(Tree::path).collect();
+        let guard = Guard::start(&self.place.files(), self.place.path(), &trees).map_err(system)?;
         let (confined, was_confined) = mpsc::channel();
         let work = move || {
             let done = if self.plan.is_confined { confine() } else { Ok(()) };

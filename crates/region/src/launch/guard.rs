@@ -36,18 +36,24 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts one. If we are killed it removes these files, and then that directory.
-    pub(super) fn start(files: &[std::path::PathBuf], directory: &Path) -> std::io::Result<Self> {
+    /// Starts one. If we are killed it removes these files, then that directory, and these with all that is in them.
+    pub(super) fn start(
+        files: &[std::path::PathBuf],
+        directory: &Path,
+        trees: &[&Path],
+    ) -> std::io::Result<Self> {
         let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::other);
         let files = files.iter().map(|file| name(file)).collect::<Result<Vec<_>, _>>()?;
         let directory = name(directory)?;
+        let trees = trees.iter().map(|tree| name(tree)).collect::<Result<Vec<_>, _>>()?;
+        let removal = Removal::of(&trees);
         let (ears, words) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // SAFETY: the child has this thread alone, and others may have held locks: `guard` takes none and allocates nothing. It
         // never returns, so nothing that this process owns is dropped twice.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()),
             // SAFETY: as above; the descriptor is open, and the child's alone.
-            0 => unsafe { guard(ears.as_raw_fd(), &files, &directory) },
+            0 => unsafe { guard(ears.as_raw_fd(), &files, &directory, removal.as_ref()) },
             number => {
                 let process = Pid::from_raw(number).expect("a child has a number");
                 Ok(Self { words: Some(words), process })
@@ -89,12 +95,28 @@ impl Drop for Guard {
     }
 }
 
+/// The words of a command that removes directories. They are put together before the guard is made, which allocates nothing.
+struct Removal<'a> {
+    words: Vec<*const libc::c_char>,
+    _trees: std::marker::PhantomData<&'a CString>,
+}
+
+impl<'a> Removal<'a> {
+    const PROGRAMS: [&'static CStr; 2] = [c"/bin/rm", c"/usr/bin/rm"];
+
+    fn of(trees: &'a [CString]) -> Option<Self> {
+        let words = [c"rm", c"-rf", c"--"].into_iter().chain(trees.iter().map(CString::as_c_str));
+        let words = words.map(CStr::as_ptr).chain([std::ptr::null()]).collect();
+        (!trees.is_empty()).then_some(Self { words, _trees: std::marker::PhantomData })
+    }
+}
+
 /// The guard's life.
 ///
 /// # Safety
 ///
 /// Only in a process that was forked for it. `ears` is open.
-unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
+unsafe fn guard(ears: i32, files: &[CString], directory: &CStr, removal: Option<&Removal<'_>>) -> ! {
     let mut groups = [0_i32; MOST_COMPONENTS as usize];
     let mut begins = 0;
     // SAFETY: system calls that are allowed after a fork, with memory of this stack and strings that the child has a copy of.
@@ -138,6 +160,10 @@ unsafe fn guard(ears: i32, files: &[CString], directory: &CStr) -> ! {
             libc::unlink(file.as_ptr());
         }
         libc::rmdir(directory.as_ptr());
+        for program in removal.iter().flat_map(|_| Removal::PROGRAMS) {
+            let words = removal.map_or(std::ptr::null(), |removal| removal.words.as_ptr());
+            libc::execve(program.as_ptr(), words, [std::ptr::null()].as_ptr());
+        }
         libc::_exit(0)
     }
 }
@@ -154,14 +180,16 @@ mod tests {
         std::fs::create_dir(&directory).unwrap();
         let file = directory.join("file");
         std::fs::write(&file, "").unwrap();
-        let start = || Guard::start(std::slice::from_ref(&file), &directory).unwrap();
+        let tree = std::env::temp_dir().join(format!("comb-guard-tree-{}", std::process::id()));
+        std::fs::create_dir_all(tree.join("deep")).unwrap();
+        let start = || Guard::start(std::slice::from_ref(&file), &directory, &[&tree]).unwrap();
         let sleep = || Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let (mut watched, forgotten) = (sleep(), sleep());
 
         let dismissed = start();
         dismissed.watch(watched.id());
         drop(dismissed);
-        assert!(file.exists() && watched.try_wait().unwrap().is_none(), "all is well");
+        assert!(tree.exists() && file.exists() && watched.try_wait().unwrap().is_none(), "all is well");
 
         let mut guard = start();
         guard.watch(watched.id());
@@ -176,7 +204,7 @@ mod tests {
         drop(guard);
         assert!(!watched.wait().unwrap().success());
         assert!(!begins.wait().unwrap().success());
-        assert!(!directory.exists());
+        assert!(!directory.exists() && !tree.exists());
         for mut spared in [forgotten, gave_up] {
             assert!(spared.try_wait().unwrap().is_none());
             spared.kill().unwrap();

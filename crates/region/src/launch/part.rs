@@ -1,7 +1,7 @@
 //! What the launcher has started on another host to start components there.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,7 +13,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::conversation::{self, FromPart, GREETING, Neighbour, ToPart};
-use super::crew::Crew;
+use super::copies::Copy;
+use super::crew::{Crew, Plan};
+use super::sent::Unpacking;
+use super::tree::Tree;
 use super::{EVENTS, LaunchError};
 
 /// What a part hears.
@@ -24,12 +27,14 @@ enum Word {
 }
 
 /// Serves a launcher at the other end of `input` and `output` until it hangs up, or until `end` is readable. Then no component is left,
-/// and nothing else of the task on this host.
+/// and nothing else of the task on this host. `copy` is this program's own file, if it was brought here.
 pub fn serve_part(
     input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
     end: Option<BorrowedFd<'static>>,
+    copy: Option<&Copy>,
 ) -> std::io::Result<()> {
+    let own = copy.map(Copy::settle_in).transpose()?.flatten();
     output.write_all(GREETING)?;
     output.flush()?;
     let (sender, words) = mpsc::channel();
@@ -47,17 +52,43 @@ pub fn serve_part(
             let _ = sender.send(Word::Over);
         })?;
     }
-    match serve(&words, &mut output)? {
+    match serve(&words, &mut output, own)? {
         Some(crew) => run(crew, &words, output),
         None => Ok(()),
     }
 }
 
 /// Up to the start. Nothing: it does not come to that.
-fn serve(words: &mpsc::Receiver<Word>, output: &mut impl Write) -> std::io::Result<Option<Crew>> {
-    let Ok(Word::Said(ToPart::Gather { address, plan })) = words.recv() else { return Ok(None) };
+fn serve(
+    words: &mpsc::Receiver<Word>,
+    output: &mut impl Write,
+    own: Option<Tree>,
+) -> std::io::Result<Option<Crew>> {
+    let mut unpacking = None;
+    let (address, plan) = loop {
+        match words.recv() {
+            Ok(Word::Said(ToPart::Sent(sent))) => {
+                let unpacking = match &mut unpacking {
+                    Some(unpacking) => unpacking,
+                    none => match Unpacking::begin() {
+                        Ok(begun) => none.insert(begun),
+                        Err(error) => return refuse(words, output, &error),
+                    },
+                };
+                if let Err(error) = unpacking.take(sent) {
+                    return refuse(words, output, &error);
+                }
+            }
+            Ok(Word::Said(ToPart::Gather { address, plan })) => break (address, *plan),
+            _ => return Ok(None),
+        }
+    };
     let key = HostKey::generate();
-    let gathered = Crew::gather(*plan).and_then(|crew| Ok((crew, Door::reserve(address)?)));
+    let gathered = unpacking.map(Unpacking::end).transpose().and_then(|files| {
+        let mut crew = gather(plan, files.as_ref())?;
+        crew.keep(own.into_iter().chain(files));
+        Ok((crew, Door::reserve(address)?))
+    });
     let (mut crew, door) = match gathered {
         Ok(gathered) => gathered,
         Err(error) => return refuse(words, output, &error),
@@ -73,6 +104,25 @@ fn serve(words: &mpsc::Receiver<Word>, output: &mut impl Write) -> std::io::Resu
     }
     conversation::write(output, &FromPart::Settled)?;
     Ok(matches!(words.recv(), Ok(Word::Said(ToPart::Start))).then_some(crew))
+}
+
+/// Puts what was sent in its place, and says of what was not that it could be.
+fn gather(mut plan: Plan, files: Option<&Tree>) -> Result<Crew, LaunchError> {
+    if let Some(files) = files {
+        if plan.is_sent {
+            plan.program = files.inside().join(&plan.program).into_os_string();
+        }
+        plan.directory = Some(files.inside().into_os_string());
+    }
+    Crew::gather(plan).map_err(|error| match error {
+        LaunchError::NoProgram { program, source }
+            if files.is_none() && source.kind() == ErrorKind::NotFound =>
+        {
+            LaunchError::NotShared(program)
+        }
+        LaunchError::NoDirectory(directory) if files.is_none() => LaunchError::NotShared(directory),
+        error => error,
+    })
 }
 
 /// Says why, and waits until the launcher has read it: what it has not read is lost with some shells.

@@ -9,7 +9,7 @@ const PART: &str = "COMB_TEST_PART";
 pub(crate) fn serve() {
     if std::env::var_os(PART).is_some() {
         let output = std::fs::File::options().write(true).open("/proc/self/fd/3").expect("as part.sh has it");
-        comb_region::launch::serve_part(std::io::stdin(), output, None).expect("served");
+        comb_region::launch::serve_part(std::io::stdin(), output, None, None).expect("served");
     }
 }
 
