@@ -67,6 +67,9 @@ enum CellCommand {
         /// Before each, wait until nothing depends on it, for so many seconds at most; else what depends on it is lost
         #[arg(long, value_name = "SECONDS", value_parser = crate::run::limit)]
         wait: Option<Duration>,
+        /// Save the regions that live in each before, in directories of their names there; its next life has them again
+        #[arg(long, value_name = "DIR")]
+        save: Option<PathBuf>,
     },
     /// Start more cells beside those that there are
     Add {
@@ -116,8 +119,9 @@ impl Cell {
             CellCommand::Ls => changing::list(&directory, output),
             CellCommand::Hang { cell } => changing::hang(&directory, cell, output),
             CellCommand::Drain { cell, undo, wait } => changing::drain(&directory, cell, undo, wait, output),
-            CellCommand::Restart { cells, all, wait } => {
-                changing::restart(&directory, cells, all, wait, output)
+            CellCommand::Restart { cells, all, wait, save } => {
+                let cells = if all { None } else { Some(cells) };
+                changing::restart(&directory, cells, changing::Before { wait, save }, output)
             }
             CellCommand::Add { count } => changing::add(&directory, count, output),
             CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {

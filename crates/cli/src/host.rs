@@ -2,19 +2,25 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use comb_host::control::{CellCondition, Status};
+use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status};
 use comb_host::dashboard::Wanted;
+use comb_host::events::{Following, What};
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::config::Config;
 use crate::dashboard::Listen;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
-use crate::{agent, ps, table};
+use crate::{agent, down, ps, table};
+
+/// Another program begins within milliseconds.
+const SUCCESSION_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the agent writes to standard output when it can be asked.
 pub(crate) const READY: &str = "ready";
@@ -34,6 +40,8 @@ enum HostCommand {
     /// List the hosts, their agents and policies
     #[command(visible_alias = "list")]
     Ls,
+    /// Have the agent become this very comb, such as a newer one that was just installed; its cells live on
+    Restart,
     /// Be the agent: `comb up` runs it; by hand it takes over the cells of an agent that died
     Run(Agent),
 }
@@ -42,6 +50,7 @@ impl Host {
     pub(crate) fn run(self, output: Output, config: &Config) -> Outcome {
         match self.command {
             Some(HostCommand::Ls) => list(output, config),
+            Some(HostCommand::Restart) => restart(output),
             Some(HostCommand::Run(agent)) => agent.run(config),
             None => self.agent.run(config),
         }
@@ -63,6 +72,55 @@ fn list(output: Output, config: &Config) -> Outcome {
     let hosts = [Listed { host, status: agent::status(&directory)? }];
     output.show(&hosts, || text(&hosts))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Until the next agent is at work.
+fn restart(output: Output) -> Outcome {
+    let directory = RuntimeDirectory::from_environment()?;
+    let before = agent::status(&directory)?;
+    // By its path: a program that was replaced is not the one that is to come.
+    let program = std::env::current_exe()?;
+    let path = program.to_string_lossy();
+    let program = path.strip_suffix(" (deleted)").map_or_else(|| program.clone(), std::path::PathBuf::from);
+    let began = Instant::now();
+    let mut following = Following::of(&directory);
+    while following.next_event().is_some() {}
+    let Reply::Done = agent::ask(&directory, &Request::Succeed { program })? else {
+        return Err(agent::unexpected());
+    };
+    loop {
+        while let Some(event) = following.next_event() {
+            match event.what {
+                What::AgentBegan { took_over: true, .. } => {
+                    let after = agent::status(&directory)?;
+                    let lives = |cell: &&CellStatus| !matches!(cell.state, CellCondition::Ended(_));
+                    let up = after.cells.iter().filter(lives).count();
+                    let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    let object =
+                        json!({ "agent": after.agent.pid, "cells": after.cells.len(), "took_ns": took_ns });
+                    let took = comb_cell::clock::span(took_ns);
+                    let cells = down::cells(u32::try_from(up).unwrap_or(u32::MAX));
+                    let pid = after.agent.pid;
+                    output.tell(
+                        &object,
+                        format!("the agent (process {pid}) has taken over {cells} after {took}"),
+                    )?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                What::Note if event.text.contains("cannot be the next agent") => {
+                    return Err(Failure::new(event.text));
+                }
+                _ => {}
+            }
+        }
+        if began.elapsed() > SUCCESSION_LIMIT {
+            let pid = before.agent.pid;
+            let text =
+                format!("no agent has followed process {pid}: `comb log` says why, `comb host` starts one");
+            return Err(Failure::of(Kind::NoAnswer, text));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn text(hosts: &[Listed]) -> String {

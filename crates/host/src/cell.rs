@@ -148,7 +148,10 @@ impl Running {
     fn end(&mut self) -> Option<Option<ExitStatus>> {
         match &mut self.child {
             Some(child) => child.try_wait().ok().flatten().map(Some),
-            None => process::wait_for_end(&self.process, Duration::ZERO).then_some(None),
+            // It may still be a child of this very process, which was another program then.
+            None => {
+                process::wait_for_end(&self.process, Duration::ZERO).then(|| process::reap(&self.process))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! [`comb_net::agent::protocol`]; who asks is checked by the kernel's word: the agent's own user, or root.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use comb_cell::faults::Fault;
@@ -62,8 +63,11 @@ pub enum Request {
         /// How many.
         cells: u32,
     },
-    /// End the agent and nothing else: another takes over.
-    StepDown,
+    /// Become another program, in the same process: a newer agent. The cells live on.
+    Succeed {
+        /// Its path.
+        program: PathBuf,
+    },
     /// Where can a task's components run? Who asks keeps the connection for as long as the task lives: see [`crate::tasks`].
     Place(Wanted),
     /// The same of a task that runs, and that an agent before this one has placed.

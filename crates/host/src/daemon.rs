@@ -40,6 +40,7 @@ mod failures;
 mod placing;
 mod policy;
 mod starting;
+mod succeeding;
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -114,6 +115,7 @@ fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> DaemonE
 
 /// Runs the agent until it is told to end. `ready` is called when it can be asked.
 pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    crate::held::hold();
     let directory = options.directory.clone();
     directory.create()?;
     let lock = remains::lock(&directory).map_err(system("cannot lock the runtime directory"))?;
@@ -633,7 +635,13 @@ impl Daemon {
             Request::Drain { cell, drain } => {
                 Err(self.drain(*cell, *drain).map_or_else(Reply::Refused, |()| Reply::Done))
             }
-            Request::StepDown => Err(Reply::Refused("not yet".to_owned())),
+            Request::Succeed { program } => match Self::may_succeed(program) {
+                Ok(()) => {
+                    self.reply(connection, &Reply::Done);
+                    return self.succeed(program);
+                }
+                Err(why) => Err(Reply::Refused(why)),
+            },
             Request::Inject { cell, fault } => {
                 Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting))
             }

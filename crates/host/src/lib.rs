@@ -11,6 +11,7 @@ pub mod control;
 pub mod daemon;
 pub mod dashboard;
 pub mod events;
+mod held;
 pub mod keeping;
 mod marks;
 mod notify;
