@@ -1,21 +1,56 @@
-//! `comb host`: the agent. `comb up` runs it; by hand it takes over the cells of an agent that died.
+//! `comb host`: the agent, and the hosts of the comb. `comb up` runs the agent; by hand it takes over the cells of one that died.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
+use comb_cell::clock::span;
+use comb_host::control::{Reply, Request};
+use comb_host::federation::words::CellState;
+use comb_host::federation::{HostCondition, HostStatus};
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 
 use crate::failure::Outcome;
+use crate::{agent, table};
 
 /// What the agent writes to standard output when it can be asked.
 pub(crate) const READY: &str = "ready";
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Host {
+    #[command(subcommand)]
+    command: Option<HostCommand>,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+#[derive(Debug, Subcommand)]
+enum HostCommand {
+    /// List the hosts of the comb
+    Ls {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put a host out that is gone for good, or not to be trusted
+    Rm {
+        /// Its name, as `comb host ls` shows it
+        name: String,
+    },
+    /// Have this host prove itself by a new key
+    RotateKey {
+        /// Though hosts that are away do not hear of it, and have to be joined anew
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Agent {
     /// How many cells to start, if there are none to take over.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CELLS)))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_CELLS)))]
     cells: u32,
     /// Take everything down when standard input ends.
     #[arg(long)]
@@ -29,15 +64,96 @@ pub(crate) struct Host {
     /// Have cells fail when they are told to.
     #[arg(long, hide = true)]
     faults: bool,
+    /// Who may command besides this user and root.
+    #[arg(long, default_value = "")]
+    allow: String,
 }
 
 impl Host {
     pub(crate) fn run(self) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        let Self { cells, end_with_stdin, limits, memory, faults } = self;
+        match self.command {
+            None => self.agent.run(),
+            Some(HostCommand::Ls { json }) => list(&directory, json),
+            Some(HostCommand::Rm { name }) => remove(&directory, &name),
+            Some(HostCommand::RotateKey { force }) => rotate_key(&directory, force),
+        }
+    }
+}
+
+fn list(directory: &RuntimeDirectory, json: bool) -> Outcome {
+    let Reply::Status(status) = agent::ask(directory, &Request::Status)? else {
+        return Err(agent::unexpected());
+    };
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&status.hosts)?)?;
+    } else if status.hosts.is_empty() {
+        writeln!(out, "these cells are on this host alone: `comb token` lets others in")?;
+    } else {
+        write!(out, "{}", text(&status.hosts))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(hosts: &[HostStatus]) -> String {
+    let heading = ["HOST", "ADDRESS", "STATE", "SINCE", "CELLS", "UP", "KEY"];
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    rows.extend(hosts.iter().map(|host| {
+        let is_seen = matches!(host.condition, HostCondition::Here | HostCondition::Up);
+        let up = host.cells.iter().filter(|cell| cell.state == CellState::Up).count();
+        let last = host.first + host.count - 1;
+        let key = host.fingerprint.strip_prefix("ed25519:").unwrap_or(&host.fingerprint);
+        vec![
+            host.name.clone(),
+            host.address.clone(),
+            host.condition.to_string(),
+            span(host.for_ms.saturating_mul(1_000_000)),
+            if host.count == 1 { host.first.to_string() } else { format!("{}-{last}", host.first) },
+            if is_seen { up.to_string() } else { "-".to_owned() },
+            key.get(..16).unwrap_or(key).to_owned(),
+        ]
+    }));
+    let troubles =
+        hosts.iter().filter_map(|host| Some(format!("{}: {}\n", host.name, host.trouble.as_ref()?)));
+    table::format(&rows) + &troubles.collect::<String>()
+}
+
+fn remove(directory: &RuntimeDirectory, name: &str) -> Outcome {
+    match agent::ask(directory, &Request::RemoveHost { name: name.to_owned() })? {
+        Reply::HostRemoved { told } => {
+            let told =
+                if told == 1 { "1 other host was".to_owned() } else { format!("{told} other hosts were") };
+            println!("host {name} is out, and its key is not accepted any more; {told} told");
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err(agent::unexpected()),
+    }
+}
+
+fn rotate_key(directory: &RuntimeDirectory, force: bool) -> Outcome {
+    match agent::ask(directory, &Request::RotateKey { force })? {
+        Reply::KeyRotated { fingerprint, told, missed } => {
+            println!("this host's key is {fingerprint} from now on; known to {told} other hosts");
+            if !missed.is_empty() {
+                println!(
+                    "not to {}: each has to put this host out (`comb host rm`) and let it in anew",
+                    missed.join(", ")
+                );
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err(agent::unexpected()),
+    }
+}
+
+impl Agent {
+    fn run(self) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        let Self { cells, end_with_stdin, limits, memory, faults, allow } = self;
         let limits = limits.unwrap_or_default();
         let options =
-            daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults };
+            daemon::Options { directory, cells, end_with_stdin, limits, memory_bytes: memory, faults, allow };
         daemon::run(&options, || {
             // It may be gone by now; standard input tells of that.
             let _ = writeln!(std::io::stdout(), "{READY}");

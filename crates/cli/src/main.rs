@@ -8,6 +8,8 @@ mod down;
 mod failure;
 mod host;
 mod inject;
+mod join;
+mod leave;
 mod log;
 mod ps;
 mod region;
@@ -17,6 +19,7 @@ mod run;
 mod sim;
 mod table;
 mod task;
+mod token;
 mod up;
 mod wax;
 
@@ -43,9 +46,16 @@ A first look:
   comb cell start 2     start it again
   comb down             end everything
 
+More hosts:
+  comb token            on one host: prints what lets another in
+  comb join --token T   on the other: its cells are of the same comb from now on
+  comb host ls          see the hosts
+
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
                         (else $XDG_RUNTIME_DIR/comb, else /tmp/comb-<uid>)
+  COMB_STATE_DIR        where a host keeps its key and who belongs to its comb
+                        (else /var/lib/comb for root, else $XDG_STATE_HOME/comb, else ~/.local/state/comb)
   COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)";
 
 #[derive(Debug, Subcommand)]
@@ -60,6 +70,14 @@ enum Command {
     Log(log::Log),
     /// End all cells and their agent, and leave nothing behind
     Down(down::Down),
+    /// Print a token, with which another host joins these cells
+    Token(token::Token),
+    /// Have this host join the cells of others, or come back to them
+    Join(join::Join),
+    /// End this host's cells, and leave the comb for good
+    Leave(leave::Leave),
+    /// The hosts of the comb; without a command: the agent itself
+    Host(host::Host),
     /// Run a program on many cells
     Run(Box<run::Run>),
     /// List, show and end what runs on the cells
@@ -80,8 +98,6 @@ enum Command {
     InjectProgram(inject::InjectProgram),
     #[command(hide = true)]
     BenchSide(bench::BenchSide),
-    #[command(hide = true)]
-    Host(host::Host),
     #[command(hide = true)]
     RunPart(run::RunPart),
     #[command(hide = true)]
@@ -104,6 +120,9 @@ fn main() -> ExitCode {
             Command::Inject(inject) => inject.run(),
             Command::InjectProgram(program) => program.run(),
             Command::BenchSide(side) => side.run(),
+            Command::Token(token) => token.run(),
+            Command::Join(join) => join.run(),
+            Command::Leave(leave) => leave.run(),
             Command::Host(host) => host.run(),
             Command::Run(run) => run.run(),
             Command::Region(region) => region.run(),

@@ -7,6 +7,8 @@ use clap::Args;
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, CellStatus, Reply, Request, Status, WaxStatus};
+use comb_host::federation::words::{CellState, CellWord};
+use comb_host::federation::{HostCondition, HostStatus};
 
 use crate::failure::Outcome;
 use crate::{agent, table};
@@ -35,6 +37,9 @@ impl Ps {
 }
 
 fn text(status: &Status) -> String {
+    if status.hosts.len() > 1 {
+        return text_of_hosts(status);
+    }
     let heading = ["CELL", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS", "SEEN"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     let up = status.cells.iter().filter(|cell| cell.state == CellCondition::Up).count();
@@ -51,6 +56,57 @@ fn text(status: &Status) -> String {
         table::bytes(agent.memory_bytes),
         agent.directory,
     ) + &status.wax.as_ref().map_or_else(|| "wax: does not run at this moment\n".to_owned(), wax)
+}
+
+/// The cells of all hosts, as each said last of its own.
+fn text_of_hosts(status: &Status) -> String {
+    let heading = ["CELL", "HOST", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS"];
+    let mut cells: Vec<(&HostStatus, &CellWord)> =
+        status.hosts.iter().flat_map(|host| host.cells.iter().map(move |cell| (host, cell))).collect();
+    cells.sort_by_key(|(_, cell)| cell.cell);
+    let is_seen = |host: &HostStatus| matches!(host.condition, HostCondition::Here | HostCondition::Up);
+    let is_up = |(host, cell): &&(&HostStatus, &CellWord)| is_seen(host) && cell.state == CellState::Up;
+    let up = cells.iter().filter(is_up).count();
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    rows.extend(cells.iter().map(|(host, cell)| {
+        let mut row = vec![cell.cell.to_string(), host.name.clone(), cell.pid.to_string()];
+        let state = match &cell.state {
+            _ if !is_seen(host) => host.condition.to_string(),
+            CellState::Up => "up".to_owned(),
+            CellState::Starting => "starting".to_owned(),
+            CellState::Waiting => "waits for other hosts".to_owned(),
+            CellState::Ended(how) if how.starts_with("ended") => how.clone(),
+            CellState::Ended(how) => format!("ended: {how}"),
+        };
+        row.push(state);
+        if is_seen(host) && matches!(cell.state, CellState::Up | CellState::Starting) {
+            row.push(format!("{} of {}", cell.channels, up.saturating_sub(1)));
+            row.extend([millis(cell.uptime_ms), cpu(cell.cpu_ms), table::bytes(cell.memory_bytes)]);
+            row.push(cell.round_trips.to_string());
+        } else {
+            row.extend((0..5).map(|_| "-".to_owned()));
+        }
+        row
+    }));
+    let agent = &status.agent;
+    let hosts = status.hosts.len();
+    let away: Vec<String> = status
+        .hosts
+        .iter()
+        .filter(|host| !is_seen(host))
+        .map(|host| format!("host {} is {} for {}\n", host.name, host.condition, millis(host.for_ms)))
+        .collect();
+    format!(
+        "{}{}agent: process {}, up {}, CPU {}, memory {}; {up} cells up on {} of {hosts} hosts; {}\n",
+        table::format(&rows),
+        away.concat(),
+        agent.pid,
+        millis(agent.uptime_ms),
+        cpu(agent.cpu_ms),
+        table::bytes(agent.memory_bytes),
+        hosts - away.len(),
+        agent.directory,
+    )
 }
 
 fn wax(wax: &WaxStatus) -> String {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comb_cell::clock::span;
 use comb_host::control::{self, Reply, Request};
+use comb_host::federation::{self, access::Access};
 use comb_host::remains::{self, Found};
+use comb_host::state_directory::StateDirectory;
 use comb_host::{MOST_CELLS, RuntimeDirectory};
 use comb_net::agent::Limits;
 use comb_net::agent::policy::LimitsError;
@@ -36,10 +38,30 @@ pub(crate) struct Up {
     /// The most memory that each cell may have for regions, in bytes; K, M or G may follow [default: all that there is]
     #[arg(long, value_name = "BYTES", value_parser = crate::run::memory)]
     memory: Option<u64>,
+    /// Who may command these cells besides you and root: names or numbers of users, HOST:NUMBER for one of that host only, or `here`:
+    /// of other hosts nobody but those who are listed with theirs
+    #[arg(long, value_name = "USER,…", value_parser = known_access)]
+    allow: Option<String>,
+}
+
+pub(crate) fn known_access(text: &str) -> Result<String, String> {
+    Access::parse(text).map(|_| text.to_owned())
+}
+
+/// This host's comb goes on without it: cells of its own would have the same numbers.
+fn refuse_if_a_member() -> Result<(), Failure> {
+    let files = StateDirectory::from_environment();
+    let Some(saved) = federation::saved(&files).map_err(Failure::new)? else { return Ok(()) };
+    let others: Vec<&str> =
+        saved.members.iter().map(|member| &*member.name).filter(|name| *name != saved.own).collect();
+    Err(Failure::new(format!(
+        "this host belongs to a comb with {}: `comb join` brings it back there, `comb leave` has it forget that ({files})",
+        others.join(", ")
+    )))
 }
 
 /// Read here already, so that a mistake is told before anything starts.
-fn known_limits(text: &str) -> Result<String, LimitsError> {
+pub(crate) fn known_limits(text: &str) -> Result<String, LimitsError> {
     text.parse::<Limits>().map(|_| text.to_owned())
 }
 
@@ -54,6 +76,7 @@ impl Up {
                 Found::Agent => wait_unless_running(&directory, started)?,
             }
         }
+        refuse_if_a_member()?;
         directory.create()?;
         let mut process = self.start_agent(&directory)?;
         match agent::ask(&directory, &Request::AwaitUp) {
@@ -80,8 +103,13 @@ impl Up {
         }
     }
 
+    /// For an agent that is to have the cells of a comb with other hosts, or will hear which these are.
+    pub(crate) fn for_joining(limits: Option<String>, memory: Option<u64>, allow: Option<String>) -> Self {
+        Self { cells: 0, foreground: false, limits, memory, allow }
+    }
+
     /// The agent, ready to be asked.
-    fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
+    pub(crate) fn start_agent(&self, directory: &RuntimeDirectory) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("comb").args(["host", "--cells", &self.cells.to_string()]);
         if let Some(limits) = &self.limits {
@@ -89,6 +117,9 @@ impl Up {
         }
         if let Some(bytes) = self.memory {
             command.args(["--memory", &bytes.to_string()]);
+        }
+        if let Some(allow) = &self.allow {
+            command.args(["--allow", allow]);
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         if self.foreground {
@@ -145,7 +176,7 @@ fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result
 }
 
 /// A start that failed takes its log with it: what its last line has to say is said here.
-fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
+pub(crate) fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
     let log = std::fs::read_to_string(directory.log_file()).unwrap_or_default();
     let failure = failure.to_string().replace(": see `comb log`", "");
     match last_words(&log) {

@@ -1,7 +1,7 @@
 //! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
 //! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use comb_cell::journal;
 use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
-use comb_net::agent::{Limits, SameUser, Server};
+use comb_net::agent::{Limits, Server};
 use comb_types::mechanism::Mechanism;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::backing::Shown;
 use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
-use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
+use crate::control::{AgentStatus, CellCondition, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::keeping::Keeping;
 use crate::observations::{Injected, Observations};
 use crate::state::{self, ProcessName, STATE_VERSION, State};
@@ -35,6 +35,7 @@ use crate::{DirectoryError, RuntimeDirectory, marks, process, remains, signals};
 
 mod ending;
 mod failures;
+mod hosts;
 mod placing;
 mod policy;
 mod starting;
@@ -80,6 +81,8 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// Whether its cells are told to fail: for those who inject faults, and nobody else.
     pub faults: bool,
+    /// Who may command besides its own user and root: see [`crate::federation::access::Access::parse`].
+    pub allow: String,
 }
 
 /// Why an agent could not start or go on.
@@ -152,6 +155,8 @@ enum Source {
     Task(u32),
     /// The policy's process.
     Policy,
+    /// The lines to other hosts.
+    Hosts,
 }
 
 impl Source {
@@ -166,6 +171,7 @@ impl Source {
             Self::Signal => (6, 0),
             Self::Task(task) => (7, u64::from(task)),
             Self::Policy => (8, 0),
+            Self::Hosts => (9, 0),
         };
         kind << 56 | number
     }
@@ -182,6 +188,7 @@ impl Source {
             6 => Self::Signal,
             7 => Self::Task(u32::try_from(number).ok()?),
             8 => Self::Policy,
+            9 => Self::Hosts,
             _ => return None,
         })
     }
@@ -213,7 +220,8 @@ impl CellConnection {
         self.unsent.retain(|(unsent, _)| match (unsent, order) {
             (Order::Peers { .. }, Order::Peers { .. })
             | (Order::Hints { .. }, Order::Hints { .. })
-            | (Order::Tasks { .. }, Order::Tasks { .. }) => false,
+            | (Order::Tasks { .. }, Order::Tasks { .. })
+            | (Order::Elsewhere { .. }, Order::Elsewhere { .. }) => false,
             (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
             | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
@@ -237,6 +245,7 @@ impl CellConnection {
 #[derive(Debug)]
 struct Command {
     socket: OwnedFd,
+    uid: u32,
     since: Instant,
     asked: bool,
 }
@@ -278,6 +287,8 @@ struct Daemon {
     /// None: no cell is ever told to fail.
     observations: Option<Observations>,
     ending: Option<Ending>,
+    /// Other hosts.
+    abroad: hosts::Abroad,
 }
 
 fn say(what: impl std::fmt::Display) {
@@ -294,7 +305,9 @@ impl Daemon {
     fn start(options: &Options, lock: File, told: &OwnedFd) -> Result<Self, DaemonError> {
         let directory = options.directory.clone();
         let previous = state::read(&directory);
-        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), options.limits)?;
+        let (federation, policy) =
+            hosts::prepare(options).map_err(system("cannot speak with other hosts"))?;
+        let server = Server::bind(&directory.agent_socket(), Box::new(policy), options.limits)?;
         let keeping = Keeping::begin(directory.path()).map_err(system("cannot keep second references"))?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
         let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
@@ -324,14 +337,22 @@ impl Daemon {
             recoveries: VecDeque::new(),
             observations: options.faults.then(Observations::default),
             ending: None,
+            abroad: hosts::Abroad::new(federation),
         };
+        daemon.watch(daemon.abroad.federation.wake(), Source::Hosts).map_err(&cannot)?;
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
         if options.end_with_stdin {
             daemon.watch(std::io::stdin(), Source::Stdin).map_err(&cannot)?;
         }
+        let (has_cells, had_others) =
+            (previous.is_some(), previous.as_ref().is_some_and(|previous| previous.has_others));
         match previous {
             Some(previous) => daemon.take_over(&previous).map_err(&cannot)?,
             None => daemon.begin(options.cells),
+        }
+        if had_others || !has_cells && options.cells == 0 {
+            let resumed = daemon.resume_membership(has_cells);
+            resumed.map_err(|why| system("cannot be a host of its comb")(std::io::Error::other(why)))?;
         }
         daemon.keeping.serve().map_err(system("cannot keep second references"))?;
         Ok(daemon)
@@ -395,8 +416,10 @@ impl Daemon {
             .and_then(|cgroup| {
                 let (memory, faults) = (self.memory_bytes, self.observations.is_some());
                 let life = (number, incarnation);
+                let elsewhere = self.elsewhere_argument();
                 self.keeping.cell_begins(life, || {
-                    let running = Running::spawn(&self.directory, life, cgroup, beginning, memory, faults)?;
+                    let running =
+                        Running::spawn(&self.directory, life, cgroup, beginning, memory, faults, &elsewhere)?;
                     Ok((running.name.pid, running))
                 })
             })
@@ -408,6 +431,7 @@ impl Daemon {
         match spawned {
             Ok(running) => {
                 self.cells[index].begin(running, beginning);
+                self.abroad.federation.life_begins(number, incarnation);
             }
             Err(error) => {
                 say(format_args!("cell {number} cannot be started: {error}"));
@@ -427,6 +451,7 @@ impl Daemon {
             policy: self.waxing.incarnation,
             memory_bytes: self.memory_bytes,
             faults: self.observations.is_some(),
+            has_others: self.abroad.federation.has_others(),
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -463,9 +488,11 @@ impl Daemon {
                     Source::Cell(connection) => self.hear_cell(connection),
                     Source::Task(task) => self.hear_task(task),
                     Source::Policy => self.look_for_end_of_policy(),
+                    Source::Hosts => self.hear_hosts(),
                 }
             }
             self.restart_those_that_wait();
+            self.begin_what_is_due_abroad();
             self.answer_waits();
             self.start_policy();
             self.drop_the_silent();
@@ -488,7 +515,8 @@ impl Daemon {
             Again::Unsaid { since } => Some(since + WORD_LIMIT),
             _ => None,
         });
-        let waits = self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at);
+        let waits =
+            self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at).chain(self.next_due_abroad());
         waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
@@ -547,7 +575,11 @@ impl Daemon {
         };
         let exhausted = |socket: &OwnedFd| refuse(socket, "the agent has no descriptor left (ulimit -n)");
         let Some(socket) = self.control.accept(&self.epoll, exhausted) else { return };
-        if let Err(stranger) = may_command(&socket) {
+        let uid = match user_of(&socket) {
+            Ok(uid) => uid,
+            Err(error) => return refuse(&socket, &error),
+        };
+        if let Err(stranger) = self.abroad.federation.access.may(None, uid) {
             return refuse(&socket, &stranger);
         }
         if self.commands.len() >= MOST_COMMANDS {
@@ -557,7 +589,7 @@ impl Daemon {
         let connection = self.next_connection;
         self.next_connection += 1;
         if self.watch(&socket, Source::Command(connection)).is_ok() {
-            let command = Command { socket, since: Instant::now(), asked: false };
+            let command = Command { socket, uid, since: Instant::now(), asked: false };
             self.commands.insert(connection, command);
         }
     }
@@ -587,10 +619,14 @@ impl Daemon {
             // Whoever does not wait for the answer does not get it.
             let _ = protocol::send(&command.socket, reply, &[]);
         }
+        self.answer_abroad(connection, reply);
         self.forget_command(connection);
     }
 
     fn handle(&mut self, connection: u64, request: &Request) {
+        if self.ending.is_none() && self.handle_abroad(connection, request) {
+            return;
+        }
         let outcome = match request {
             Request::Status => Err(Reply::Status(self.status())),
             Request::Down => {
@@ -621,6 +657,11 @@ impl Daemon {
                 }
                 None => Reply::Refused(format!("there is no task {task}: `comb task ls` shows them")),
             }),
+            Request::Token { .. }
+            | Request::Join(_)
+            | Request::Leave
+            | Request::RemoveHost { .. }
+            | Request::RotateKey { .. } => unreachable!("they concern other hosts, and were done"),
         };
         match outcome {
             Ok(awaited) => self.waits.push(Wait::new(connection, awaited)),
@@ -631,6 +672,9 @@ impl Daemon {
     fn index_of(&self, cell: u32) -> Result<usize, String> {
         let found = self.cells.iter().position(|known| known.number == cell);
         found.ok_or_else(|| match self.cells.len() {
+            _ if self.abroad.federation.has_others() => {
+                format!("there is no cell {cell}: `comb ps` shows them")
+            }
             1 => format!("there is no cell {cell}: the only one is cell 1"),
             count => format!("there is no cell {cell}: they are numbered from 1 to {count}"),
         })
@@ -649,7 +693,8 @@ impl Daemon {
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
         };
         let cells = self.cells.iter().map(|cell| cell.status(&self.cells)).collect();
-        Status { agent, cells, wax: self.waxing.status() }
+        let hosts = self.abroad.federation.status(self.cell_words());
+        Status { agent, cells, wax: self.waxing.status(), hosts }
     }
 
     // ── cells ──
@@ -725,6 +770,7 @@ impl Daemon {
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
             self.tell_of_hints(Some(connection));
+            self.tell_where_others_are(Some(connection));
             self.tell_of_tasks();
             return Ok(());
         }
@@ -783,6 +829,7 @@ impl Daemon {
             Report::Restart { cell: which } => {
                 let why = format!("cell {cell}, the recovery master, finds it fit");
                 self.restart(which, &why);
+                self.restart_abroad(which);
                 // Lives that came and went between two views are in no cell's memory.
                 let gone: Vec<u32> =
                     self.cells.iter().filter(|cell| cell.running.is_none()).map(|cell| cell.number).collect();
@@ -873,15 +920,10 @@ impl Daemon {
     }
 }
 
-/// The same user's, or root's.
-fn may_command(socket: &OwnedFd) -> Result<(), String> {
+/// Who commands, by the kernel's word.
+fn user_of(socket: &OwnedFd) -> Result<u32, String> {
     let who = rustix::net::sockopt::socket_peercred(socket).map_err(|error| error.to_string())?;
-    let ours = rustix::process::geteuid();
-    if who.uid == ours || who.uid.is_root() {
-        Ok(())
-    } else {
-        Err(format!("these cells belong to user {}, not to you", ours.as_raw()))
-    }
+    Ok(who.uid.as_raw())
 }
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.

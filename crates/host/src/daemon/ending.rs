@@ -58,6 +58,7 @@ impl Daemon {
         } else {
             marks::kill_all(&self.directory);
         }
+        self.part_from_hosts();
         let commands = std::mem::take(&mut self.commands);
         let Self { directory, server, .. } = self;
         drop(server);

@@ -55,10 +55,10 @@ impl Daemon {
     /// A cell that comes in to those that live, or begins alone.
     pub(super) fn start_beside_others(&mut self, index: usize) {
         let number = self.cells[index].number;
-        let others: Vec<u32> =
-            self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
-        let beginning =
-            if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
+        let Some(beginning) = self.beginning_beside_others(number) else {
+            self.cells[index].again = Again::WhenReached;
+            return say(format_args!("cell {number} waits until the other hosts are reached"));
+        };
         self.start_cell(index, &beginning);
         let cell = &self.cells[index];
         say(format_args!("started cell {number} (process {}), incarnation {}", cell.pid, cell.incarnation));
