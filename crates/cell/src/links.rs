@@ -263,6 +263,14 @@ impl Links {
     }
 
     fn install(&mut self, key: ChannelKey, cell: CellId, address: String) {
+        // One of another host that opens a channel though there is one has begun anew, and nobody could say so. Its silence would, much
+        // later, and be taken for that of this life.
+        if self.is_elsewhere(cell)
+            && let Some(former) = self.channel(cell)
+        {
+            self.active.close(former);
+            self.forget(former, Cause::Left("its next life has come".to_owned()));
+        }
         self.cells.insert(key, (cell, address));
         self.news.push(News::Linked(cell, key));
     }

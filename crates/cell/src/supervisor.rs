@@ -189,7 +189,9 @@ struct Supervisor {
     unsettled: BTreeMap<CellId, ChannelKey>,
     /// Which life of a cell a channel leads to, as the group counts.
     lives: BTreeMap<ChannelKey, Member>,
-    /// Cells of hosts of whose agents nothing is heard, and of hosts that are none of the comb's any more.
+    /// Cells of hosts of whose agents something was heard in this life, and of those of them of whom nothing is heard now; and of hosts that
+    /// are none of the comb's any more.
+    once_heard: BTreeSet<u32>,
     unheard: BTreeSet<u32>,
     expelled: BTreeSet<u32>,
     beats: u64,
@@ -275,6 +277,7 @@ impl Supervisor {
             stuck,
             unsettled: BTreeMap::new(),
             lives: BTreeMap::new(),
+            once_heard: BTreeSet::new(),
             unheard: BTreeSet::new(),
             expelled: BTreeSet::new(),
             alarms_from: Instant::now(),
@@ -422,7 +425,8 @@ impl Supervisor {
         }
     }
 
-    /// A cell counts as linked when the group has it as well: then its end is known in every way there is.
+    /// A cell counts as linked when the group has it as well: then its end is known in every way there is. (In a large group there is no
+    /// channel of the group's between hosts.)
     fn report_settled(&mut self) {
         if self.unsettled.is_empty() {
             return;
@@ -431,7 +435,7 @@ impl Supervisor {
         let is_in = |cell: &CellId| {
             let node = NodeId(cell.0);
             self.group.view().is_some_and(|view| view.nodes().any(|other| other == node))
-                && !unreached.contains(&node)
+                && (!unreached.contains(&node) || self.links.is_elsewhere(*cell))
         };
         let settled: Vec<CellId> = self.unsettled.keys().copied().filter(is_in).collect();
         for cell in settled {
@@ -509,7 +513,15 @@ impl Supervisor {
                     (self.asked, self.stuck) = (None, None);
                     self.containing.view(&view);
                 }
-                Event::Acquire { epoch, seat } => self.asked = Some((epoch, seat)),
+                Event::Acquire { epoch, seat } => {
+                    self.asked = Some((epoch, seat));
+                    // That of another host may be lost for good, and nobody says so.
+                    let is_elsewhere = |node: NodeId| self.links.is_elsewhere(CellId(node.0));
+                    if self.group.view().is_some_and(|view| view.nodes().any(is_elsewhere)) {
+                        let why = || "the other cell, on another host, may go on without it".to_owned();
+                        self.stuck.get_or_insert_with(|| (Instant::now(), why()));
+                    }
+                }
                 Event::Stuck(why) => {
                     self.stuck.get_or_insert_with(|| (Instant::now(), why.to_string()));
                 }
@@ -646,7 +658,10 @@ impl Supervisor {
 
     /// Where the cells of other hosts are, and which of them are there.
     fn learn_where(&mut self, cells: Vec<CellElsewhere>) {
-        let unheard = cells.iter().filter(|cell| !cell.is_host_heard).map(|cell| cell.cell).collect();
+        // Whoever comes in is there before its agent has reached all others: that it has not says nothing of these.
+        self.once_heard.extend(cells.iter().filter(|cell| cell.is_host_heard).map(|cell| cell.cell));
+        let is_lost = |cell: &&CellElsewhere| !cell.is_host_heard && self.once_heard.contains(&cell.cell);
+        let unheard = cells.iter().filter(is_lost).map(|cell| cell.cell).collect();
         let heard_again: Vec<u32> = self.unheard.difference(&unheard).copied().collect();
         self.unheard = unheard;
         for cell in heard_again {

@@ -101,14 +101,14 @@ impl Join {
                 return Err(agent::unexpected());
             };
             let last = first + count - 1;
-            format!("is host {name} of a comb of {hosts} hosts, let in by {by}, with cells {first} to {last}")
+            format!("is {name} in a comb of {hosts} hosts, let in by {by}, with cells {first} to {last}")
         } else {
             "is back in its comb".to_owned()
         };
         match agent::ask(directory, &Request::AwaitUp) {
             Ok(Reply::Up { .. }) => {
                 let took = span(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-                println!("this host {came}; they are up after {took}");
+                println!("this host {came}; all are up after {took}");
                 println!("`comb ps` shows all cells, `comb host ls` the hosts, `comb leave` leaves them");
                 Ok(ExitCode::SUCCESS)
             }

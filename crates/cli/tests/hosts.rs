@@ -25,7 +25,7 @@ fn hosts_join_one_after_the_other_and_all_see_all_cells() {
         // Whoever belongs to it can let others in; the numbers come from the first all the same.
         let token = hosts[count / 2 - 1].token();
         let said = hosts[count - 1].join(&token, 1);
-        assert!(said.contains(&format!("of a comb of {count} hosts")), "{said}");
+        assert!(said.contains(&format!("in a comb of {count} hosts")), "{said}");
         if [2, 4, 8].contains(&count) {
             room.all_up(&(0..count).collect::<Vec<_>>());
         }
@@ -225,6 +225,25 @@ fn a_comb_that_was_down_as_a_whole_comes_back() {
     assert!(after.iter().all(|(cell, life)| *life > before[cell]), "{after:?}");
 }
 
+/// The cells of a host go on without their agent, with those of other hosts as well, and the next one finds everybody again.
+#[test]
+fn an_agent_that_dies_is_followed_by_another_that_knows_the_others() {
+    let Some(room) = Room::joined("agent", 2, 2) else { return };
+    let [alpha, beta] = [&room.hosts[0], &room.hosts[1]];
+    let before = alpha.lives();
+    let agent = beta.status()["agent"]["pid"].as_u64().unwrap().to_string();
+    beta.namespace.run("kill", &["-KILL", &agent]).unwrap();
+    room.wait_for("beta's agent is missed", || (alpha.sees("beta")?["condition"] != "up").then_some(()));
+    let mut next = beta.namespace.within(|| beta.command(&["host"]).spawn().unwrap());
+    room.all_up(&[0, 1]);
+    assert_eq!(beta.lives(), before, "no cell has noticed more than that");
+    alpha.ok(&["cell", "kill", "4"]);
+    room.wait_for("another life of cell 4", || (alpha.lives()[&4] > before[&4]).then_some(()));
+    room.all_up(&[0, 1]);
+    beta.ok(&["down"]);
+    next.wait().unwrap();
+}
+
 #[test]
 fn who_leaves_is_forgotten_and_who_is_put_out_stays_out() {
     let Some(room) = Room::joined("leave", 4, 1) else { return };
@@ -377,4 +396,44 @@ fn a_host_that_lies_is_cut_off_and_harms_nobody() {
     let back = gamma.ok(&["join"]);
     assert!(back.contains("is back"), "{back}");
     room.all_up(&[0, 1, 2]);
+}
+
+/// Another user finds the agent by its directory's path, and is refused, or not, by name.
+#[test]
+fn who_is_listed_may_command_and_nobody_else() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let Some(room) = Room::of("access", 1) else { return };
+    let host = &room.hosts[0];
+    // One that this user can reach, wherever the build is.
+    let program = room.scratch.join("comb");
+    std::fs::copy(env!("CARGO_BIN_EXE_comb"), &program).unwrap();
+    for open in [&room.scratch, &host.runtime().parent().unwrap().to_owned()] {
+        std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(arguments)
+            .env("COMB_RUNTIME_DIR", host.runtime())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir("/");
+        host.namespace.within(|| command.output().unwrap())
+    };
+    host.ok(&["up", "-n", "1"]);
+    assert!(!as_nobody(&["ps"]).status.success(), "the directory is closed");
+    host.ok(&["down"]);
+    host.ok(&["up", "-n", "1", "--allow", "65534"]);
+    let said = as_nobody(&["ps"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(!as_nobody(&["log"]).status.success(), "what it has to say is for its user");
+    let said = as_nobody(&["cell", "kill", "1"]);
+    assert!(said.status.success(), "{said:?}");
+    host.ok(&["down"]);
+    host.ok(&["up", "-n", "1", "--allow", "65533"]);
+    let said = as_nobody(&["ps"]);
+    let why = String::from_utf8_lossy(&said.stderr);
+    assert!(why.contains("belong to user 0, not to you"), "{why}");
 }

@@ -307,6 +307,11 @@ impl Daemon {
         let previous = state::read(&directory);
         let (federation, policy) =
             hosts::prepare(options).map_err(system("cannot speak with other hosts"))?;
+        let is_for_others = federation.access.is_for_others();
+        if is_for_others {
+            // What is made from here on is nobody else's, whatever they can reach.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
         let server = Server::bind(&directory.agent_socket(), Box::new(policy), options.limits)?;
         let keeping = Keeping::begin(directory.path()).map_err(system("cannot keep second references"))?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
@@ -355,6 +360,9 @@ impl Daemon {
             resumed.map_err(|why| system("cannot be a host of its comb")(std::io::Error::other(why)))?;
         }
         daemon.keeping.serve().map_err(system("cannot keep second references"))?;
+        if is_for_others {
+            daemon.directory.let_others_ask().map_err(system("cannot let others ask"))?;
+        }
         Ok(daemon)
     }
 

@@ -52,10 +52,14 @@ pub const DEFAULT_PORT: u16 = 7170;
 const MOST_EVENTS: usize = 1024;
 /// So many are taken in a turn of the loop, which has other work as well.
 const MOST_EVENTS_A_TURN: usize = 64;
+/// Reasons why a host is not reached, that are written down until it is.
+const MOST_TROUBLES_TOLD: usize = 4;
 /// From one try to reach a host to the next.
 const BETWEEN_DIALS: Duration = Duration::from_millis(300);
 /// Of two hosts the one with the lesser name connects at once, the other one after this.
 const COURTESY: Duration = Duration::from_millis(1500);
+/// Before the first.
+const AT_FIRST: Duration = Duration::from_millis(20);
 /// A host that has lied is not spoken with for so long.
 const AFTER_LIES: Duration = Duration::from_secs(10);
 /// How cells are is told so often, whatever has changed.
@@ -109,8 +113,9 @@ pub(crate) struct Peer {
     /// When it is tried to reach it next, and whether that is under way.
     dial_at: Instant,
     is_dialling: bool,
-    /// Why that does not come to anything, as it was written down last.
+    /// Why that does not come to anything, and which reasons were written down.
     pub(crate) trouble: Option<String>,
+    troubles_told: Vec<String>,
     /// It has lied, and is not let in until then.
     barred_until: Option<Instant>,
     /// Its cells, as it said last; and whether it has on this line.
@@ -130,6 +135,7 @@ impl Peer {
             dial_at,
             is_dialling: false,
             trouble: None,
+            troubles_told: Vec::new(),
             barred_until: None,
             cells: Vec::new(),
             has_told: false,
@@ -399,7 +405,8 @@ impl Federation {
         // Nobody knows its name yet.
         let host = "it".to_owned();
         let known = KnownHosts::of(std::path::Path::new("the token"), [(host.as_str(), key)]);
-        Way { host, address, key: comb.key.clone(), known }.join(join, connection, self.queue.clone());
+        let label = address.to_string();
+        Way { host, label, address, key: comb.key.clone(), known }.join(join, connection, self.queue.clone());
     }
 
     /// Begins what is due, and says when something is next.
@@ -419,7 +426,8 @@ impl Federation {
             let Some(member) = comb.roster.get(host) else { continue };
             peer.is_dialling = true;
             let (host, key, known) = (host.clone(), comb.key.clone(), known.clone());
-            Way { host, address: member.address, key, known }.dial(self.queue.clone());
+            let label = host.clone();
+            Way { host, label, address: member.address, key, known }.dial(self.queue.clone());
         }
         comb.next_due()
     }
@@ -506,7 +514,9 @@ impl Comb {
         let own = &roster.own().name;
         for member in roster.others() {
             let courtesy = if *own < member.name { Duration::ZERO } else { COURTESY };
-            peers.entry(member.name.clone()).or_insert_with(|| Peer::new(Instant::now() + courtesy));
+            // It may have to hear first that it is one.
+            let dial_at = Instant::now() + AT_FIRST + courtesy;
+            peers.entry(member.name.clone()).or_insert_with(|| Peer::new(dial_at));
         }
     }
 
@@ -574,6 +584,7 @@ impl Comb {
         }
         peer.line = Some(line);
         (peer.counter, peer.has_told, peer.trouble) = (0, false, None);
+        peer.troubles_told.clear();
         peer.be(HostCondition::Up);
         self.cells_told = None;
         self.tell_members(Some(host));
@@ -614,8 +625,12 @@ impl Comb {
         // Who has been gone for long is asked for less often.
         peer.dial_at =
             Instant::now() + if since < Duration::from_secs(60) { BETWEEN_DIALS } else { 10 * BETWEEN_DIALS };
-        let is_new = peer.trouble.as_deref() != Some(why);
         peer.trouble = Some(why.to_owned());
+        let is_new = peer.troubles_told.len() < MOST_TROUBLES_TOLD
+            && !peer.troubles_told.iter().any(|told| told == why);
+        if is_new {
+            peer.troubles_told.push(why.to_owned());
+        }
         is_new
     }
 

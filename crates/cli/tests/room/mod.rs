@@ -29,7 +29,7 @@ pub(crate) struct Host {
 pub(crate) struct Room {
     switches: Namespace,
     pub(crate) hosts: Vec<Host>,
-    scratch: PathBuf,
+    pub(crate) scratch: PathBuf,
 }
 
 /// A cell, as a host shows it: its host, the host's condition, its own state and its life.
@@ -57,7 +57,7 @@ impl Host {
         self.scratch.join("state")
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
         command.args(arguments).env("COMB_RUNTIME_DIR", self.runtime()).env("COMB_STATE_DIR", self.state());
         command.env_remove("COMB_WITHOUT").env_remove("COMB_NAME").stdin(Stdio::null());

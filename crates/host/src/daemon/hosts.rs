@@ -14,6 +14,8 @@ use crate::federation::words::{
 use crate::federation::{CombPolicy, Event, Federation, How, Knock, usual_name};
 use crate::state_directory::StateDirectory;
 
+const BETWEEN_TURNED_AWAY: Duration = Duration::from_millis(200);
+
 /// What the agent has of other hosts, and with them.
 #[derive(Debug)]
 pub(super) struct Abroad {
@@ -26,6 +28,8 @@ pub(super) struct Abroad {
     rotation: Option<Rotation>,
     /// What cells were told last of those of other hosts.
     told: Vec<CellElsewhere>,
+    /// When somebody was turned away last, as it was written down.
+    turned_away: Option<Instant>,
 }
 
 /// What an answer is for.
@@ -60,6 +64,7 @@ impl Abroad {
             is_leaving: false,
             rotation: None,
             told: Vec::new(),
+            turned_away: None,
         }
     }
 }
@@ -276,9 +281,12 @@ impl Daemon {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "as what it stands beside")]
-    fn turn_away(&self, knock: &Knock, why: &str) {
-        say(format_args!("turned away a host that came from {}: {}", knock.from, plain(why)));
+    fn turn_away(&mut self, knock: &Knock, why: &str) {
+        // Whoever knocks without end does not fill the log.
+        if self.abroad.turned_away.is_none_or(|at| at.elapsed() >= BETWEEN_TURNED_AWAY) {
+            self.abroad.turned_away = Some(Instant::now());
+            say(format_args!("turned away a host that came from {}: {}", knock.from, plain(why)));
+        }
         let _ = knock.answer.send(Reception::Refused(why.to_owned()));
     }
 
@@ -473,6 +481,9 @@ impl Daemon {
             first.zip(last).ok_or("there are no cells here that others could come to: `comb up`")?;
         let federation = &mut self.abroad.federation;
         federation.open(&mut self.server, listen, name, address, (first, last - first + 1))?;
+        for cell in &self.cells {
+            federation.life_begins(cell.number, cell.incarnation);
+        }
         let token = federation.token(Duration::from_secs(ttl_s), uses, address)?;
         let listens = federation.comb.as_ref().map(|comb| comb.roster.own().name.clone()).unwrap_or_default();
         say(format_args!("gave a token for {uses} hosts and {ttl_s} s; is host {listens}"));
@@ -789,7 +800,13 @@ impl Daemon {
     /// The recovery master, in a cell of ours, finds that a cell of another host can be started again.
     pub(super) fn restart_abroad(&mut self, cell: u32) {
         if let Some(host) = self.abroad.federation.host_of(cell).map(|member| member.name.clone()) {
-            self.ask(&host, None, Asked::Restart { cell }, Purpose::Nobody);
+            // A host that is not reached has its agent do that by itself.
+            let is_up = |comb: &crate::federation::Comb| {
+                comb.peers.get(&host).is_some_and(|peer| peer.line.is_some())
+            };
+            if self.abroad.federation.comb.as_ref().is_some_and(is_up) {
+                self.ask(&host, None, Asked::Restart { cell }, Purpose::Nobody);
+            }
         }
     }
 }

@@ -86,6 +86,8 @@ impl Guests for Door {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) host: String,
+    /// What people call it.
+    pub(super) label: String,
     pub(super) address: SocketAddr,
     pub(super) key: HostKey,
     pub(super) known: KnownHosts,
@@ -94,7 +96,7 @@ pub(super) struct Way {
 impl Way {
     /// The session, and what the other host says to a greeting. A sentence if there is none.
     fn go(&self, greeting: &Greeting) -> Result<(SecureStream, Reception), String> {
-        let Self { host, address, key, known } = self;
+        let Self { host, label, address, key, known } = self;
         let socket = TcpStream::connect_timeout(address, CONNECT_LIMIT)
             .map_err(|error| format!("its agent does not answer on {address}: {error}"))?;
         let connected = SecureStream::connect(socket, key, known, host, terms());
@@ -112,7 +114,7 @@ impl Way {
         stream.send(&words::opening(greeting)).map_err(text)?;
         let answer = stream.receive(Some(HANDSHAKE_LIMIT + ANSWER_LIMIT)).map_err(text)?;
         let answer = answer.ok_or("it hung up without an answer")?;
-        let reception = words::read_opening(answer).map_err(|unheard: Unheard| unheard.of(host))?;
+        let reception = words::read_opening(answer).map_err(|unheard: Unheard| unheard.of(label))?;
         Ok((stream, reception))
     }
 
