@@ -7,11 +7,14 @@ use clap::{Args, Subcommand};
 use comb_cell::clock::span;
 use comb_host::control::{Reply, Request};
 use comb_host::federation::words::CellState;
-use comb_host::federation::{HostCondition, HostStatus};
+use comb_host::federation::{self, HostCondition, HostStatus, shell};
+use comb_host::state_directory::StateDirectory;
 use comb_host::{MOST_CELLS, RuntimeDirectory, daemon};
 use comb_net::agent::Limits;
 
-use crate::failure::Outcome;
+use comb_region::launch;
+
+use crate::failure::{Failure, Outcome};
 use crate::{agent, table};
 
 /// What the agent writes to standard output when it can be asked.
@@ -38,6 +41,14 @@ enum HostCommand {
     Rm {
         /// Its name, as `comb host ls` shows it
         name: String,
+    },
+    #[command(hide = true)]
+    Shell {
+        /// Where.
+        name: String,
+        /// What: a part of a task, and nothing else.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Have this host prove itself by a new key
     RotateKey {
@@ -75,6 +86,7 @@ impl Host {
         match self.command {
             None => self.agent.run(),
             Some(HostCommand::Ls { json }) => list(&directory, json),
+            Some(HostCommand::Shell { name, words }) => run_there(&name, &words),
             Some(HostCommand::Rm { name }) => remove(&directory, &name),
             Some(HostCommand::RotateKey { force }) => rotate_key(&directory, force),
         }
@@ -117,6 +129,33 @@ fn text(hosts: &[HostStatus]) -> String {
     let troubles =
         hosts.iter().filter_map(|host| Some(format!("{}: {}\n", host.name, host.trouble.as_ref()?)));
     table::format(&rows) + &troubles.collect::<String>()
+}
+
+/// What `comb run` has for a shell where its hosts are those of this comb.
+fn run_there(name: &str, words: &[String]) -> Outcome {
+    if words.last().is_none_or(|word| word != shell::PART) {
+        return Err(Failure::new(format!(
+            "an agent starts parts of tasks, `comb {}`, and nothing else",
+            shell::PART
+        )));
+    }
+    let status = shell::run(&StateDirectory::from_environment(), name).map_err(Failure::new)?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+}
+
+/// The shell and the addresses of hosts that are all of this comb, where nothing else was said.
+pub(crate) fn within_comb(hosts: &[launch::Host], shell: &str) -> Option<(Vec<launch::Host>, String)> {
+    if shell != launch::DEFAULT_SHELL || hosts.is_empty() {
+        return None;
+    }
+    let saved = federation::saved(&StateDirectory::from_environment()).ok()??;
+    let own = std::env::current_exe().ok()?;
+    let of = |host: &launch::Host| {
+        let member = saved.members.iter().find(|member| member.name == host.name)?;
+        Some(launch::Host { address: host.address.or(Some(member.address.ip())), ..host.clone() })
+    };
+    let hosts: Option<Vec<launch::Host>> = hosts.iter().map(of).collect();
+    Some((hosts?, format!("{} host shell {{host}} --", own.to_str()?)))
 }
 
 fn remove(directory: &RuntimeDirectory, name: &str) -> Outcome {

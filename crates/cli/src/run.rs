@@ -310,8 +310,10 @@ impl Run {
             Sharing::Copy => Share::Copy,
         };
         let output = if self.label { Output::Labelled } else { Output::Inherited };
-        let mut launch =
-            Launch::new(program).arguments(arguments).share(share).output(output).shell(&self.shell);
+        // Hosts of this comb need no other way in.
+        let within = crate::host::within_comb(&self.hosts, &self.shell);
+        let (hosts, shell) = within.unwrap_or((self.hosts.clone(), self.shell.clone()));
+        let mut launch = Launch::new(program).arguments(arguments).share(share).output(output).shell(&shell);
         match self.components {
             Some(components) => launch = launch.components(components),
             None if self.hosts.is_empty() => {
@@ -354,7 +356,7 @@ impl Run {
             launch = ours.fold(launch, |launch, (name, value)| launch.environment(name, value));
         }
         launch = self.env.into_iter().fold(launch, |launch, (name, value)| launch.environment(name, value));
-        Ok(launch.hosts(self.hosts))
+        Ok(launch.hosts(hosts))
     }
 }
 

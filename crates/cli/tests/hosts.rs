@@ -437,3 +437,49 @@ fn who_is_listed_may_command_and_nobody_else() {
     let why = String::from_utf8_lossy(&said.stderr);
     assert!(why.contains("belong to user 0, not to you"), "{why}");
 }
+
+/// A task of many hosts needs no ssh where these are one comb: their agents start its parts, in cells.
+#[test]
+fn a_task_runs_on_the_hosts_of_a_comb() {
+    let Some(room) = Room::joined("task", 3, 1) else { return };
+    let [alpha, beta, gamma] = [&room.hosts[0], &room.hosts[1], &room.hosts[2]];
+    let where_it_is = ["--label", "--", "sh", "-c", "ip -o -4 address show dev eth; cat /proc/self/cgroup"];
+    let said =
+        alpha.ok(&[&["run", "--limit", "120", "--hosts", "alpha,beta,gamma", "-n", "3"][..], &where_it_is]
+            .concat());
+    for (rank, host) in [alpha, beta, gamma].into_iter().enumerate() {
+        let is_there = |line: &&str| line.starts_with(&format!("[{rank}]")) && line.contains(&*host.address);
+        assert!(said.lines().any(|line| is_there(&line)), "{rank}: {said}");
+    }
+    if beta.status()["agent"]["cgroup"].is_string() {
+        assert!(said.lines().any(|line| line.starts_with("[1]") && line.contains("/cell-2")), "{said}");
+    }
+    let status = |code: &str| {
+        let output =
+            beta.run(&["run", "--limit", "120", "--hosts", "alpha,gamma", "-n", "2", "--", "sh", "-c", code]);
+        output.status.code()
+    };
+    assert_eq!(status("cat; exit 0"), Some(0));
+    assert_eq!(status("exit 7"), Some(7));
+    // What an agent starts for another host is that alone, and for its own user.
+    assert!(beta.fails(&["host", "shell", "alpha", "--", "sh"]).contains("nothing else"));
+    assert!(
+        beta.fails(&["host", "shell", "omega", "--", "comb", "run-part"]).contains("there is no host omega")
+    );
+    // The part ends with its launcher, and with its cell.
+    let task = ["run", "--hosts", "beta", "-n", "1", "--", "sleep", "1000"];
+    let runs = |host: &Host| {
+        let programs = host.processes().into_iter().map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")));
+        programs.flatten().any(|words| words.starts_with(b"sleep"))
+    };
+    let mut launcher = alpha.namespace.within(|| alpha.command(&task).spawn().unwrap());
+    room.wait_for("the program runs", || runs(beta).then_some(()));
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    room.wait_for("nothing is left", || (!runs(beta)).then_some(()));
+    let mut launcher = alpha.namespace.within(|| alpha.command(&task).spawn().unwrap());
+    room.wait_for("the program runs", || runs(beta).then_some(()));
+    alpha.ok(&["cell", "kill", "2"]);
+    assert!(!launcher.wait().unwrap().success());
+    room.wait_for("nothing is left", || (!runs(beta)).then_some(()));
+}

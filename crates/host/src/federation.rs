@@ -17,6 +17,7 @@ mod door;
 mod line;
 pub mod members;
 mod policy;
+pub mod shell;
 mod shown;
 pub mod token;
 pub mod words;
@@ -80,6 +81,8 @@ pub(crate) enum Event {
     Unreached { host: String, why: String },
     /// A host came that speaks otherwise.
     Unheard { why: String },
+    /// A part of another host's task is to run here.
+    Shell { host: String, wanted: shell::Shell, answer: mpsc::Sender<Result<shell::Seat, String>> },
     /// Somebody wants in.
     Knocks(Knock),
     /// What came of our own wish to be let in.

@@ -8,6 +8,7 @@ use comb_net::hosts::KnownHosts;
 use super::*;
 use crate::control::{Killed, WentOn};
 use crate::federation::members::{Key, Member};
+use crate::federation::shell::Seat;
 use crate::federation::words::{
     Answered, Asked, CellState, CellWord, Join, KilledWord, Lie, Reception, Word, plain,
 };
@@ -129,6 +130,9 @@ impl Daemon {
                     }
                 }
                 Event::Unheard { why } => say(plain(&why)),
+                Event::Shell { host, wanted, answer } => {
+                    let _ = answer.send(self.seat_for_part(&host, wanted.uid));
+                }
                 Event::Knocks(knock) => self.let_in(knock),
                 Event::Joined { connection, outcome } => self.joined(connection, outcome),
             }
@@ -255,7 +259,7 @@ impl Daemon {
     fn ask_for_numbers(&mut self, knock: Knock) {
         let Some(comb) = self.abroad.federation.comb.as_ref() else { return };
         let (giver, count) = (comb.roster.giver().name.clone(), knock.join.cells);
-        if !comb.peers.get(&giver).is_some_and(|peer| peer.line.is_some()) {
+        if comb.peers.get(&giver).is_none_or(|peer| peer.line.is_none()) {
             let why = format!(
                 "numbers for its cells are given by host {giver}, which is not reached now \
                  (if it is gone for good, `comb host rm {giver}`)"
@@ -663,6 +667,22 @@ impl Daemon {
             Err(why) => Reply::Refused(why),
         };
         self.reply(rotation.connection, &reply);
+    }
+
+    /// Where a part of another host's task may run: in a cell that is up, whose end is its end. It is one user's, here and there.
+    fn seat_for_part(&self, host: &str, uid: u32) -> Result<Seat, String> {
+        self.abroad.federation.access.may(Some(host), uid)?;
+        let own = rustix::process::geteuid().as_raw();
+        if uid != own {
+            return Err(format!(
+                "its programs run as user {own}, and are for that user of other hosts, not for {uid}"
+            ));
+        }
+        let cell = self.cells.iter().find(|cell| cell.is_up() && self.ending.is_none());
+        let cell = cell.ok_or("no cell is up on it")?;
+        let cgroup = self.cgroup.as_ref().map(|parent| parent.path().join(format!("cell-{}", cell.number)));
+        say(format_args!("host {host} has a part of a task started in cell {}", cell.number));
+        Ok(Seat { cgroup, runtime: self.directory.path().to_owned() })
     }
 
     // ── cells ──

@@ -8,6 +8,7 @@ use comb_net::agent::remote::GUEST;
 use serde::{Deserialize, Serialize};
 
 use super::members::{Key, MOST_HOSTS, Member};
+use super::shell::Shell;
 use crate::MOST_CELLS;
 
 /// What this build speaks.
@@ -27,6 +28,8 @@ pub enum Greeting {
     Line,
     /// A host wants to belong to the comb, or to hear that it does.
     Join(Join),
+    /// A part of a task is to run here.
+    Shell(Shell),
 }
 
 /// Who wants in.
@@ -431,11 +434,12 @@ mod tests {
             hexadecimal(&opening_of(1, &Reception::Welcome)),
             hexadecimal(&opening_of(1, &admitted)),
             hexadecimal(&opening_of(1, &Reception::Refused("no".into()))),
+            hexadecimal(&opening_of(1, &Greeting::Shell(Shell { uid: 1000 }))),
         ];
         now.extend(words().iter().map(|word| hexadecimal(&word.bytes())));
         let recorded: Vec<&str> = include_str!("recorded_v1.txt").lines().collect();
         assert_eq!(now, recorded, "what is said now is not what version 1 says");
-        for (word, line) in words().into_iter().zip(&recorded[5..]) {
+        for (word, line) in words().into_iter().zip(&recorded[6..]) {
             let bytes: Vec<u8> = (0..line.len())
                 .step_by(2)
                 .map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap())
