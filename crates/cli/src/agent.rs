@@ -15,7 +15,7 @@ const ACTION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Asks, and waits for the reply. A refusal is a failure.
 pub(crate) fn ask(directory: &RuntimeDirectory, request: &Request) -> Result<Reply, Failure> {
-    directory.check()?;
+    directory.check_to_ask()?;
     let limit = if *request == Request::Status { STATUS_LIMIT } else { ACTION_LIMIT };
     match control::ask_within(directory, request, limit) {
         Ok(Reply::Refused(reason)) => Err(Failure::of(Kind::Refused, reason)),

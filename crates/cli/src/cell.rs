@@ -98,11 +98,19 @@ enum CellCommand {
         memory: Option<u64>,
         #[arg(long)]
         faults: bool,
+        /// Cells of other hosts: NUMBER=HOST.
+        #[arg(long, value_delimiter = ',', value_parser = elsewhere)]
+        elsewhere: Vec<(u32, String)>,
     },
 }
 
 fn number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "say a cell's number, such as 2: `comb ps` shows them")
+}
+
+fn elsewhere(text: &str) -> Result<(u32, String), String> {
+    let (cell, host) = text.split_once('=').ok_or("NUMBER=HOST")?;
+    Ok((cell.parse().map_err(|_| "NUMBER=HOST")?, host.to_owned()))
 }
 
 impl Cell {
@@ -124,7 +132,16 @@ impl Cell {
                 changing::restart(&directory, cells, changing::Before { wait, save }, output)
             }
             CellCommand::Add { count } => changing::add(&directory, count, output),
-            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {
+            CellCommand::Run {
+                cell,
+                incarnation,
+                cgroup,
+                together,
+                coming_in_to,
+                memory,
+                faults,
+                elsewhere,
+            } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
                 } else {
@@ -139,6 +156,7 @@ impl Cell {
                     beginning,
                     most_bytes: memory,
                     faults,
+                    elsewhere: elsewhere.into_iter().collect(),
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.

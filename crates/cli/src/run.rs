@@ -333,8 +333,11 @@ impl Run {
         };
         let shell = self.shell.as_ref().or(config.run.shell.as_ref());
         let shell = shell.map_or(DEFAULT_SHELL, String::as_str);
+        // Hosts of this comb need no other way in.
+        let within = crate::host::within_comb(&self.hosts, shell);
+        let (hosts, shell) = within.unwrap_or_else(|| (self.hosts.clone(), shell.to_owned()));
         let lines = if self.label { Lines::Labelled } else { Lines::Inherited };
-        let mut launch = Launch::new(program).arguments(arguments).share(share).output(lines).shell(shell);
+        let mut launch = Launch::new(program).arguments(arguments).share(share).output(lines).shell(&shell);
         match self.components {
             Some(components) => launch = launch.components(components),
             None if self.hosts.is_empty() => {
@@ -382,7 +385,7 @@ impl Run {
             launch = ours.fold(launch, |launch, (name, value)| launch.environment(name, value));
         }
         launch = self.env.into_iter().fold(launch, |launch, (name, value)| launch.environment(name, value));
-        Ok(launch.hosts(self.hosts))
+        Ok(launch.hosts(hosts))
     }
 }
 

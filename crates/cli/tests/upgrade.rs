@@ -9,7 +9,6 @@ use comb_host::RuntimeDirectory;
 use comb_host::control::{self, Request};
 use serde_json::Value;
 
-#[expect(dead_code, reason = "other tests need more of it")]
 mod cells;
 
 use cells::{Comb, LIMIT};

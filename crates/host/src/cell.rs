@@ -71,6 +71,8 @@ pub(crate) enum Again {
     Unsaid { since: Instant },
     /// As soon as its place is fit for that.
     WhenFit { since: Instant, why: String },
+    /// As soon as its host has reached the others of the comb.
+    WhenReached,
 }
 
 /// A cell that has begun so often in so short a time fails for a reason that another beginning does not remove.
@@ -96,6 +98,7 @@ impl Running {
         beginning: &Beginning,
         memory_bytes: Option<u64>,
         faults: bool,
+        elsewhere: &str,
     ) -> std::io::Result<Self> {
         // Not by its path: the program may have been replaced by a newer build since.
         let mut command = Command::new("/proc/self/exe");
@@ -115,6 +118,9 @@ impl Running {
         }
         if faults {
             command.arg("--faults");
+        }
+        if !elsewhere.is_empty() {
+            command.arg("--elsewhere").arg(elsewhere);
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).env_remove(notify::VARIABLE);
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.

@@ -1,7 +1,7 @@
 //! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
 //! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use comb_cell::journal;
 use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
-use comb_net::agent::{Limits, SameUser, Server};
+use comb_net::agent::{Limits, Server};
 use comb_types::mechanism::Mechanism;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::backing::Shown;
 use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
-use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
+use crate::control::{AgentStatus, CellCondition, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::dashboard::{self, Dashboard};
 use crate::events::{Events, What};
 use crate::keeping::Keeping;
@@ -37,6 +37,7 @@ use crate::{DirectoryError, RuntimeDirectory, marks, notify::Notify, process, re
 
 mod ending;
 mod failures;
+mod hosts;
 mod placing;
 mod policy;
 mod starting;
@@ -85,6 +86,8 @@ pub struct Options {
     pub faults: bool,
     /// Where its dashboard is.
     pub dashboard: dashboard::Wanted,
+    /// Who may command besides its own user and root: see [`crate::federation::access::Access::parse`].
+    pub allow: String,
 }
 
 /// Why an agent could not start or go on.
@@ -160,6 +163,8 @@ enum Source {
     Policy,
     /// The dashboard's.
     Dashboard,
+    /// The lines to other hosts.
+    Hosts,
 }
 
 impl Source {
@@ -175,6 +180,7 @@ impl Source {
             Self::Task(task) => (7, u64::from(task)),
             Self::Policy => (8, 0),
             Self::Dashboard => (9, 0),
+            Self::Hosts => (10, 0),
         };
         kind << 56 | number
     }
@@ -192,6 +198,7 @@ impl Source {
             7 => Self::Task(u32::try_from(number).ok()?),
             8 => Self::Policy,
             9 => Self::Dashboard,
+            10 => Self::Hosts,
             _ => return None,
         })
     }
@@ -223,7 +230,8 @@ impl CellConnection {
         self.unsent.retain(|(unsent, _)| match (unsent, order) {
             (Order::Peers { .. }, Order::Peers { .. })
             | (Order::Hints { .. }, Order::Hints { .. })
-            | (Order::Tasks { .. }, Order::Tasks { .. }) => false,
+            | (Order::Tasks { .. }, Order::Tasks { .. })
+            | (Order::Elsewhere { .. }, Order::Elsewhere { .. }) => false,
             (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
             | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
@@ -247,6 +255,7 @@ impl CellConnection {
 #[derive(Debug)]
 struct Command {
     socket: OwnedFd,
+    uid: u32,
     since: Instant,
     asked: bool,
 }
@@ -291,6 +300,8 @@ struct Daemon {
     observations: Option<Observations>,
     ending: Option<Ending>,
     notify: Notify,
+    /// Other hosts.
+    abroad: hosts::Abroad,
 }
 
 fn say(what: impl std::fmt::Display) {
@@ -307,7 +318,14 @@ impl Daemon {
     fn start(options: &Options, lock: File, told: &OwnedFd) -> Result<Self, DaemonError> {
         let directory = options.directory.clone();
         let previous = state::read(&directory);
-        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), options.limits)?;
+        let (federation, policy) =
+            hosts::prepare(options).map_err(system("cannot speak with other hosts"))?;
+        let is_for_others = federation.access.is_for_others();
+        if is_for_others {
+            // What is made from here on is nobody else's, whatever they can reach.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
+        let server = Server::bind(&directory.agent_socket(), Box::new(policy), options.limits)?;
         let keeping = Keeping::begin(directory.path()).map_err(system("cannot keep second references"))?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
         let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
@@ -342,16 +360,27 @@ impl Daemon {
             observations: options.faults.then(Observations::default),
             ending: None,
             notify: Notify::from_environment(),
+            abroad: hosts::Abroad::new(federation),
         };
+        daemon.watch(daemon.abroad.federation.wake(), Source::Hosts).map_err(&cannot)?;
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
         if options.end_with_stdin {
             daemon.watch(std::io::stdin(), Source::Stdin).map_err(&cannot)?;
         }
+        let (has_cells, had_others) =
+            (previous.is_some(), previous.as_ref().is_some_and(|previous| previous.has_others));
         match previous {
             Some(previous) => daemon.take_over(&previous).map_err(&cannot)?,
             None => daemon.begin(options.cells),
         }
+        if had_others || !has_cells && options.cells == 0 {
+            let resumed = daemon.resume_membership(has_cells);
+            resumed.map_err(|why| system("cannot be a host of its comb")(std::io::Error::other(why)))?;
+        }
         daemon.keeping.serve().map_err(system("cannot keep second references"))?;
+        if is_for_others {
+            daemon.directory.let_others_ask().map_err(system("cannot let others ask"))?;
+        }
         Ok(daemon)
     }
 
@@ -413,8 +442,10 @@ impl Daemon {
             .and_then(|cgroup| {
                 let (memory, faults) = (self.memory_bytes, self.observations.is_some());
                 let life = (number, incarnation);
+                let elsewhere = self.elsewhere_argument();
                 self.keeping.cell_begins(life, || {
-                    let running = Running::spawn(&self.directory, life, cgroup, beginning, memory, faults)?;
+                    let running =
+                        Running::spawn(&self.directory, life, cgroup, beginning, memory, faults, &elsewhere)?;
                     Ok((running.name.pid, running))
                 })
             })
@@ -428,7 +459,13 @@ impl Daemon {
                 let pid = running.name.pid;
                 self.cells[index].begin(running, beginning);
                 let text = format_args!("started cell {number} (process {pid}), incarnation {incarnation}");
-                self.events.note(What::CellStarted { cell: number, incarnation, pid }, text);
+                let what = What::CellStarted { cell: number, incarnation, pid };
+                // That all begin has been said.
+                match beginning {
+                    Beginning::Together(_) => self.events.note_quietly(what, text),
+                    Beginning::ComingIn(_) => self.events.note(what, text),
+                }
+                self.abroad.federation.life_begins(number, incarnation);
             }
             Err(error) => {
                 let text = format_args!("cell {number} cannot be started: {error}");
@@ -449,6 +486,7 @@ impl Daemon {
             policy: self.waxing.incarnation,
             memory_bytes: self.memory_bytes,
             faults: self.observations.is_some(),
+            has_others: self.abroad.federation.has_others(),
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -487,9 +525,11 @@ impl Daemon {
                     Source::Task(task) => self.hear_task(task),
                     Source::Policy => self.look_for_end_of_policy(),
                     Source::Dashboard => self.look_for_end_of_dashboard(),
+                    Source::Hosts => self.hear_hosts(),
                 }
             }
             self.restart_those_that_wait();
+            self.begin_what_is_due_abroad();
             self.answer_waits();
             self.start_policy();
             self.start_dashboard();
@@ -516,7 +556,8 @@ impl Daemon {
             Again::Unsaid { since } => Some(since + WORD_LIMIT),
             _ => None,
         });
-        let waits = self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at);
+        let waits =
+            self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at).chain(self.next_due_abroad());
         waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
@@ -575,7 +616,11 @@ impl Daemon {
         };
         let exhausted = |socket: &OwnedFd| refuse(socket, "the agent has no descriptor left (ulimit -n)");
         let Some(socket) = self.control.accept(&self.epoll, exhausted) else { return };
-        if let Err(stranger) = may_command(&socket) {
+        let uid = match user_of(&socket) {
+            Ok(uid) => uid,
+            Err(error) => return refuse(&socket, &error),
+        };
+        if let Err(stranger) = self.abroad.federation.access.may(None, uid) {
             return refuse(&socket, &stranger);
         }
         if self.commands.len() >= MOST_COMMANDS {
@@ -585,7 +630,7 @@ impl Daemon {
         let connection = self.next_connection;
         self.next_connection += 1;
         if self.watch(&socket, Source::Command(connection)).is_ok() {
-            let command = Command { socket, since: Instant::now(), asked: false };
+            let command = Command { socket, uid, since: Instant::now(), asked: false };
             self.commands.insert(connection, command);
         }
     }
@@ -615,10 +660,14 @@ impl Daemon {
             // Whoever does not wait for the answer does not get it.
             let _ = protocol::send(&command.socket, reply, &[]);
         }
+        self.answer_abroad(connection, reply);
         self.forget_command(connection);
     }
 
     fn handle(&mut self, connection: u64, request: &Request) {
+        if self.ending.is_none() && self.handle_abroad(connection, request) {
+            return;
+        }
         let outcome = match request {
             Request::Status => Err(Reply::Status(self.status())),
             Request::Down => {
@@ -662,6 +711,11 @@ impl Daemon {
                 }
                 None => Reply::Refused(format!("there is no task {task}: `comb task ls` shows them")),
             }),
+            Request::Token { .. }
+            | Request::Join(_)
+            | Request::Leave
+            | Request::RemoveHost { .. }
+            | Request::RotateKey { .. } => unreachable!("they concern other hosts, and were done"),
         };
         match outcome {
             Ok(awaited) => self.waits.push(Wait::new(connection, awaited)),
@@ -672,6 +726,9 @@ impl Daemon {
     fn index_of(&self, cell: u32) -> Result<usize, String> {
         let found = self.cells.iter().position(|known| known.number == cell);
         found.ok_or_else(|| match self.cells.len() {
+            _ if self.abroad.federation.has_others() => {
+                format!("there is no cell {cell}: `comb ps` shows them")
+            }
             1 => format!("there is no cell {cell}: the only one is cell 1"),
             count => format!("there is no cell {cell}: they are numbered from 1 to {count}"),
         })
@@ -690,7 +747,8 @@ impl Daemon {
             cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
         };
         let cells = self.cells.iter().map(|cell| cell.status(&self.cells)).collect();
-        Status { agent, cells, wax: self.waxing.status() }
+        let hosts = self.abroad.federation.status(self.cell_words());
+        Status { agent, cells, wax: self.waxing.status(), hosts }
     }
 
     // ── cells ──
@@ -766,6 +824,7 @@ impl Daemon {
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
             self.tell_of_hints(Some(connection));
+            self.tell_where_others_are(Some(connection));
             self.tell_of_tasks();
             return Ok(());
         }
@@ -829,6 +888,7 @@ impl Daemon {
             Report::Restart { cell: which } => {
                 let why = format!("cell {cell}, the recovery master, finds it fit");
                 self.restart(which, &why);
+                self.restart_abroad(which);
                 // Lives that came and went between two views are in no cell's memory.
                 let gone: Vec<u32> =
                     self.cells.iter().filter(|cell| cell.running.is_none()).map(|cell| cell.number).collect();
@@ -922,15 +982,10 @@ impl Daemon {
     }
 }
 
-/// The same user's, or root's.
-fn may_command(socket: &OwnedFd) -> Result<(), String> {
+/// Who commands, by the kernel's word.
+fn user_of(socket: &OwnedFd) -> Result<u32, String> {
     let who = rustix::net::sockopt::socket_peercred(socket).map_err(|error| error.to_string())?;
-    let ours = rustix::process::geteuid();
-    if who.uid == ours || who.uid.is_root() {
-        Ok(())
-    } else {
-        Err(format!("these cells belong to user {}, not to you", ours.as_raw()))
-    }
+    Ok(who.uid.as_raw())
 }
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
