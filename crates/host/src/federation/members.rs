@@ -1,6 +1,7 @@
 //! Who belongs to the comb, and which numbers their cells have.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -264,7 +265,10 @@ impl Saved {
     /// What was. `None`: nothing. `Err`: something that cannot be read, in words.
     pub fn read(file: &Path) -> Result<Option<Self>, String> {
         let text = match std::fs::read(file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // What this user may not read, this user has not written.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                return Ok(None);
+            }
             read => read.map_err(|error| format!("{}: {error}", file.display()))?,
         };
         let saved: Self =
