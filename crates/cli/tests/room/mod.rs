@@ -60,7 +60,11 @@ impl Host {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
         command.args(arguments).env("COMB_RUNTIME_DIR", self.runtime()).env("COMB_STATE_DIR", self.state());
-        command.env_remove("COMB_WITHOUT").env_remove("COMB_NAME").stdin(Stdio::null());
+        command
+            .env("COMB_CONFIG", "/dev/null")
+            .env_remove("COMB_WITHOUT")
+            .env_remove("COMB_NAME")
+            .stdin(Stdio::null());
         command
     }
 
