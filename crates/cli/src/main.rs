@@ -78,7 +78,7 @@ enum Command {
     Up(up::Up),
     /// List the cells and their agent
     Ps(ps::Ps),
-    /// Kill or start one cell
+    /// List, kill, hang, drain, restart and add cells
     Cell(cell::Cell),
     /// Show what has happened, and how each failure went
     Events(events::Events),
