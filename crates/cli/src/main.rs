@@ -52,12 +52,11 @@ struct Arguments {
 
 const AFTER_HELP: &str = "\
 A first look:
-  comb up --cells 4     start four cells
-  comb ps               see them
-  comb cell kill 2      kill one; the others notice
-  comb log              read who noticed, and when
-  comb cell start 2     start it again
-  comb down             end everything
+  comb up --cells 4        start four cells
+  comb ps                  see them; comb dashboard: in a browser
+  comb cell kill 2         kill one; the others notice, and it is started again
+  comb events --failures   read who noticed, and how each step went
+  comb down                end everything
 
 Exit status:
   0  done                                  4  no such cell, task, region or host
