@@ -124,5 +124,6 @@ pub(crate) fn story(failure: &Fault) -> String {
     } else {
         format!(" of {}", failure.regions.join(", "))
     };
-    text + &format!("  {} pages{of} discarded\n", failure.discarded_pages)
+    let pages = if failure.discarded_pages == 1 { "page" } else { "pages" };
+    text + &format!("  {} {pages}{of} discarded\n", failure.discarded_pages)
 }

@@ -55,12 +55,11 @@ struct Arguments {
 
 const AFTER_HELP: &str = "\
 A first look:
-  comb up --cells 4     start four cells
-  comb ps               see them
-  comb cell kill 2      kill one; the others notice
-  comb log              read who noticed, and when
-  comb cell start 2     start it again
-  comb down             end everything
+  comb up --cells 4        start four cells
+  comb ps                  see them; comb dashboard: in a browser
+  comb cell kill 2         kill one; the others notice, and it is started again
+  comb events --failures   read who noticed, and how each step went
+  comb down                end everything
 
 More hosts:
   comb token            on one host: prints what lets another in
@@ -88,7 +87,7 @@ enum Command {
     Up(up::Up),
     /// List the cells and their agent
     Ps(ps::Ps),
-    /// Kill or start one cell
+    /// List, kill, hang, drain, restart and add cells
     Cell(cell::Cell),
     /// Show what has happened, and how each failure went
     Events(events::Events),

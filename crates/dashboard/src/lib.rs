@@ -25,3 +25,7 @@ mod visits;
 
 pub use gather::{Looker, look};
 pub use server::{DashboardError, Options, run};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
