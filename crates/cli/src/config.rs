@@ -1,6 +1,6 @@
 //! What can be configured: by a file, by the environment, by flags, or not at all.
 //!
-//! [`keys`] is the list of all there is, [`file`] reads a file, [`show`] is `comb config`. A flag counts more than the environment, that
+//! [`keys`] is the list of all there is, [`mod@file`] reads a file, [`show`] is `comb config`. A flag counts more than the environment, that
 //! more than the file, and that more than the default.
 
 use std::collections::BTreeMap;
