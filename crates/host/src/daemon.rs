@@ -36,6 +36,7 @@ use crate::waxing::Waxing;
 use crate::{DirectoryError, RuntimeDirectory, marks, notify::Notify, process, remains, signals, waits};
 
 mod commands;
+mod connection;
 mod ending;
 mod failures;
 mod hosts;
@@ -43,6 +44,8 @@ mod placing;
 mod policy;
 mod starting;
 mod succeeding;
+
+use connection::{CellConnection, user_of};
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -202,53 +205,6 @@ impl Source {
             10 => Self::Hosts,
             _ => return None,
         })
-    }
-}
-
-/// A cell's connection, and which cell has said hello on it.
-#[derive(Debug)]
-struct CellConnection {
-    socket: OwnedFd,
-    pid: u32,
-    cell: Option<u32>,
-    since: Instant,
-    /// Orders that its queue had no room for, each with the file that comes along.
-    unsent: Vec<(Order, Option<Arc<OwnedFd>>)>,
-    /// The tasks that it was told of.
-    tasks: Vec<TaskHere>,
-}
-
-impl CellConnection {
-    /// Tells the cell, now or when it has read what it was told before: a queue takes a few hundred messages. `false`:
-    /// not now.
-    fn tell(&mut self, order: &Order) -> bool {
-        self.tell_with(order, None)
-    }
-
-    fn tell_with(&mut self, order: &Order, file: Option<Arc<OwnedFd>>) -> bool {
-        // Only the last word on who is present counts, on each cell's end, and on what it shows. So the list of a cell that never
-        // reads stays short.
-        self.unsent.retain(|(unsent, _)| match (unsent, order) {
-            (Order::Peers { .. }, Order::Peers { .. })
-            | (Order::Hints { .. }, Order::Hints { .. })
-            | (Order::Tasks { .. }, Order::Tasks { .. })
-            | (Order::Elsewhere { .. }, Order::Elsewhere { .. }) => false,
-            (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
-            | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
-            _ => true,
-        });
-        self.unsent.push((order.clone(), file));
-        self.send_unsent()
-    }
-
-    fn send_unsent(&mut self) -> bool {
-        let send = |(order, file): &&(Order, Option<Arc<OwnedFd>>)| {
-            let files: Vec<BorrowedFd<'_>> = file.iter().map(|file| file.as_fd()).collect();
-            protocol::send(&self.socket, order, &files).is_ok()
-        };
-        let sent = self.unsent.iter().take_while(send).count();
-        self.unsent.drain(..sent);
-        self.unsent.is_empty()
     }
 }
 
@@ -838,12 +794,6 @@ impl Daemon {
             }
         }
     }
-}
-
-/// Who commands, by the kernel's word.
-fn user_of(socket: &OwnedFd) -> Result<u32, String> {
-    let who = rustix::net::sockopt::socket_peercred(socket).map_err(|error| error.to_string())?;
-    Ok(who.uid.as_raw())
 }
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.
