@@ -18,6 +18,8 @@ mod marks;
 mod notify;
 pub mod observations;
 pub mod process;
+#[cfg(test)]
+mod recorded;
 pub mod remains;
 pub mod signals;
 pub mod state;
