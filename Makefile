@@ -14,8 +14,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## build Comb, start four cells with programs in them, kill one, see the others carry on
-	cargo build --release -p comb-cli -p comb-region --bin comb --example heat
-	@scripts/demo.sh
+	cargo build --release -p comb-cli --bin comb
+	@$(target)/release/comb demo $(ARGS)
 
 test: setup-test ## every check and test
 	cargo xtask test

@@ -19,6 +19,7 @@ Usage: cargo xtask TASK
                                house rules
   test                         check, then every test, comb-net also without newer mechanisms and features, a minute of
                                stress, thousands of simulated storms, model checks, loom, fuzz and the shell scripts
+  page                         the dashboard's page in a browser
   compiled                     combcc: the pass, its run-time, the wrapped library, programs compiled for cells
   packages                     sqlite3, zlib, zstd, lua, redis and fmt by combcc: ten minutes, sources from the network
   packaging                    the static archive and the Debian package, made for release, checked, installed and used in a
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
+            suites::page(&mut report);
             suites::compiled(&mut report);
             suites::stress(&mut report, suites::STRESS_SECONDS);
             suites::storms(&mut report);
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
             checks::shell_scripts(&mut report);
         }
         ["compiled"] => suites::compiled(&mut report),
+        ["page"] => suites::page(&mut report),
         ["packages"] => suites::packages(&mut report),
         ["packaging"] => suites::packaging(&mut report),
         ["sim"] => suites::simulations(&mut report),

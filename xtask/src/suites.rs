@@ -77,6 +77,19 @@ fn random_programs(report: &mut Report) {
     }
 }
 
+/// The dashboard's page in a browser, in front of a server that plays a comb.
+pub(crate) fn page(report: &mut Report) {
+    let tests = "crates/dashboard/tests/browser";
+    report.step("page in a browser", || {
+        if !std::path::Path::new(tests).join("node_modules").exists() {
+            return Outcome::Skipped("no browser or node: scripts/setup-test.sh installs them".to_owned());
+        }
+        let mut page = command("npm");
+        page.args(["test", "--silent"]).current_dir(tests);
+        run(page)
+    });
+}
+
 /// sqlite3, zlib and others by the compiler: ten minutes, and a network.
 pub(crate) fn packages(report: &mut Report) {
     let mut build = command("make");

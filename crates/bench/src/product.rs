@@ -195,7 +195,9 @@ fn bytes_of_page(address: &str) -> Outcome<f64> {
 /// As a browser sees it that has never been there.
 fn first_pictures(url: &str, rounds: usize) -> Outcome<Vec<f64>> {
     if !Path::new(BROWSER).join("node_modules").exists() {
-        return Err(format!("not measured: {BROWSER} and what scripts/setup-test.sh installs are not here").into());
+        return Err(
+            format!("not measured: {BROWSER} and what scripts/setup-test.sh installs are not here").into()
+        );
     }
     let mut node = Command::new("node");
     node.args(["first-picture.mjs", url, &rounds.to_string(), &CELLS.to_string()]).current_dir(BROWSER);

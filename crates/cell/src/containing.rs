@@ -1,7 +1,7 @@
 //! What a cell does about failures: hints become alerts, alerts are voted on, and after each view the double barrier is gone through. The
 //! protocols are [`comb_containment`]'s; this drives them for real.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use comb_containment::To;
@@ -55,6 +55,8 @@ pub(crate) struct Containing {
     started: Instant,
     /// As the group counts.
     living: Vec<(CellId, Incarnation)>,
+    /// Those of them whose memory this one can look at. Whoever is on another host is the network's and the agents' to miss.
+    elsewhere: BTreeSet<CellId>,
     /// By which life of theirs, as the group counts, the living were first seen, and in which as they show. What a cell shows that begins again may come
     /// here earlier than the view without its life before.
     shown: BTreeMap<CellId, (Incarnation, Incarnation)>,
@@ -92,6 +94,7 @@ impl Containing {
             own,
             started: Instant::now(),
             living: Vec::new(),
+            elsewhere: BTreeSet::new(),
             shown: BTreeMap::new(),
             gone: Vec::new(),
             alerts: Alerts::new(own),
@@ -130,9 +133,10 @@ impl Containing {
         let (kept, gone) = shown.into_iter().partition(|(cell, (life, _))| stays(cell) == Some(*life));
         self.shown = kept;
         self.gone.extend(gone.into_iter().map(|(cell, (_, shows))| (cell, shows)));
-        self.alerts.living(self.now(), &living.iter().map(|&(cell, _)| cell).collect::<Vec<_>>());
         self.recovery.view(view.epoch.0, &living);
         self.living = living;
+        let here: Vec<CellId> = self.living_here().collect();
+        self.alerts.living(self.now(), &here);
         if self.recovery.has_dead() {
             self.entered_ns.get_or_insert_with(monotonic_ns);
         }
@@ -144,6 +148,18 @@ impl Containing {
         self.looks.retain(|look| self.living.iter().any(|&(cell, _)| cell == look.suspect));
     }
 
+    /// These cells are on other hosts. They have no part in the watch and the votes of this one's, and all in its barriers.
+    pub(crate) fn learn_where(&mut self, elsewhere: BTreeSet<CellId>) {
+        self.elsewhere = elsewhere;
+        let here: Vec<CellId> = self.living_here().collect();
+        self.alerts.living(self.now(), &here);
+        self.choose_watched();
+    }
+
+    fn living_here(&self) -> impl Iterator<Item = CellId> + '_ {
+        self.living.iter().map(|&(cell, _)| cell).filter(|cell| !self.elsewhere.contains(cell))
+    }
+
     /// Whether a cell is gone, and what it could have damaged is not dealt with yet.
     pub(crate) fn is_recovering(&self) -> bool {
         self.entered_ns.is_some()
@@ -151,14 +167,12 @@ impl Containing {
 
     /// This cell's place in the ring of the living, and how many these are.
     pub(crate) fn place(&self) -> (usize, usize) {
-        let before = self.living.iter().filter(|&&(cell, _)| cell < self.own).count();
-        (before, self.living.len())
+        (self.living_here().filter(|&cell| cell < self.own).count(), self.living_here().count())
     }
 
     /// The next in the ring of those on whom there is no verdict.
     fn choose_watched(&mut self) {
-        let living = self.living.iter().map(|&(cell, _)| cell);
-        let sound: Vec<CellId> = living.filter(|cell| !self.condemned.contains(cell)).collect();
+        let sound: Vec<CellId> = self.living_here().filter(|cell| !self.condemned.contains(cell)).collect();
         self.watched = watch::watched_by(self.own, &sound);
         self.suspicion = None;
     }

@@ -21,6 +21,8 @@ pub(crate) const CALL: u16 = 2;
 /// The answer to a call that was put off.
 pub(crate) const COMPLETION: u16 = 3;
 
+/// Of a host that is cut off nobody tells. One that stands still for a second, or is slow to answer, is not taken for that.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_millis(2500);
 /// As many cells as a host has, and as many again that are coming while their former lives are going.
 const CHANNELS: u32 = 256;
 /// A cell's endpoints look so often for what a peer may have kept from them. Each look is a turn of its loop, and at rest there are few others.
@@ -54,8 +56,12 @@ pub struct Links {
     own: CellId,
     active: ActiveMessages<Desk>,
     cells: BTreeMap<ChannelKey, (CellId, String)>,
-    /// Cells that the agent says can be opened to.
+    /// Cells of this host that the agent says can be opened to.
     pub present: BTreeSet<u32>,
+    /// Those of other hosts.
+    present_elsewhere: BTreeSet<u32>,
+    /// On which hosts cells are that are not on this one.
+    elsewhere: BTreeMap<u32, String>,
     /// Channels that were asked for.
     opening: BTreeMap<u32, Opening>,
     news: Vec<News>,
@@ -68,6 +74,7 @@ impl Links {
             channels: CHANNELS,
             events: true,
             looks_after: BETWEEN_LOOKS,
+            silence_limit_elsewhere: SILENCE_LIMIT,
             ..EndpointOptions::default()
         };
         let mut active = ActiveMessages::new(agent.endpoint_with(WIRE, options)?, desk);
@@ -87,6 +94,8 @@ impl Links {
             active,
             cells: BTreeMap::new(),
             present: BTreeSet::new(),
+            present_elsewhere: BTreeSet::new(),
+            elsewhere: BTreeMap::new(),
             opening: BTreeMap::new(),
             news: Vec::new(),
         })
@@ -126,6 +135,24 @@ impl Links {
     /// What has happened since the last time.
     pub fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
+    }
+
+    /// On which hosts cells are that are not on this one, and which of them can be opened to. A channel to a cell that is none of that
+    /// host's any more is closed.
+    pub fn learn_where(&mut self, elsewhere: BTreeMap<u32, String>, present: BTreeSet<u32>) {
+        self.elsewhere = elsewhere;
+        self.present_elsewhere = present;
+        let host_of = |cell| self.elsewhere.get(&cell).map(String::as_str);
+        let is_gone = |(_, (cell, address)): &(&ChannelKey, &(CellId, String))| {
+            cell_of_address(address, host_of) != Some(cell.0)
+        };
+        let gone: Vec<ChannelKey> = self.cells.iter().filter(is_gone).map(|(&channel, _)| channel).collect();
+        gone.into_iter().for_each(|channel| self.cut(channel, "its host is none of this comb's"));
+    }
+
+    /// Whether a cell is on another host.
+    pub fn is_elsewhere(&self, cell: CellId) -> bool {
+        self.elsewhere.contains_key(&cell.0)
     }
 
     /// The cell behind a channel.
@@ -191,15 +218,21 @@ impl Links {
 
     /// Opens to those of the present that have lower numbers; the others open to us. An agent that is busy is not waited for.
     pub fn open_to_lower(&mut self) {
-        let missing: Vec<u32> = self.present.range(..self.own.0).copied().collect();
+        let present = [&self.present, &self.present_elsewhere].into_iter();
+        let missing: Vec<u32> = present.flat_map(|present| present.range(..self.own.0)).copied().collect();
         for cell in missing {
             let is_known = self.channel(CellId(cell)).is_some() || self.opening.contains_key(&cell);
             // Refused or no agent: tried again at the next beat.
-            if !is_known && let Ok(opening) = self.active.begin_opening(&address_of(cell)) {
+            if !is_known && let Ok(opening) = self.active.begin_opening(&self.address_of(cell)) {
                 self.opening.insert(cell, opening);
             }
         }
         self.finish_openings();
+    }
+
+    fn address_of(&self, cell: u32) -> String {
+        let here = format!("{}/{WIRE}", process_name(cell));
+        self.elsewhere.get(&cell).map_or(here.clone(), |host| format!("{host}:{here}"))
     }
 
     fn finish_openings(&mut self) {
@@ -212,7 +245,7 @@ impl Links {
         for (cell, opened) in done {
             self.opening.remove(&cell);
             if let Some(key) = opened {
-                self.install(key, CellId(cell), address_of(cell));
+                self.install(key, CellId(cell), self.address_of(cell));
             }
         }
     }
@@ -225,7 +258,8 @@ impl Links {
         for key in unknown {
             let _ = self.active.accept(Duration::ZERO);
             let address = self.active.endpoint().peer(key).unwrap_or_default().to_owned();
-            match cell_of_address(&address) {
+            let host_of = |cell| self.elsewhere.get(&cell).map(String::as_str);
+            match cell_of_address(&address, host_of) {
                 Some(cell) => self.install(key, CellId(cell), address),
                 None => {
                     self.active.close(key);
@@ -236,6 +270,14 @@ impl Links {
     }
 
     fn install(&mut self, key: ChannelKey, cell: CellId, address: String) {
+        // One of another host that opens a channel though there is one has begun anew, and nobody could say so. Its silence would, much
+        // later, and be taken for that of this life.
+        if self.is_elsewhere(cell)
+            && let Some(former) = self.channel(cell)
+        {
+            self.active.close(former);
+            self.forget(former, Cause::Left("its next life has come".to_owned()));
+        }
         self.cells.insert(key, (cell, address));
         self.news.push(News::Linked(cell, key));
     }
@@ -287,10 +329,6 @@ impl Links {
     pub fn disarm(&mut self) {
         self.active.disarm();
     }
-}
-
-fn address_of(cell: u32) -> String {
-    format!("{}/{WIRE}", process_name(cell))
 }
 
 /// Arguments, and how many: the borrow of a request ends where it is answered.

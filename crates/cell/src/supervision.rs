@@ -187,6 +187,24 @@ pub enum Order {
     /// End, and close nothing before: the others are to know from the kernel that it is gone, and what it had agreed to. Who only closes its channels may
     /// live on, and the last of two could not go on without it.
     Leave,
+    /// Where the cells of the other hosts of this comb are, by the numbers that these hosts have: all of them, whether they run or not.
+    Elsewhere {
+        /// By their numbers.
+        cells: Vec<CellElsewhere>,
+    },
+}
+
+/// A cell of another host, as the agents tell each other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CellElsewhere {
+    /// Its number.
+    pub cell: u32,
+    /// The host, by the name that this host's agent has for it.
+    pub host: String,
+    /// Whether it can be opened to.
+    pub is_up: bool,
+    /// Whether anything is heard of its host's agent.
+    pub is_host_heard: bool,
 }
 
 /// A task, as a cell knows it.
@@ -212,8 +230,15 @@ pub fn process_name(cell: u32) -> String {
 /// The endpoint that every cell has.
 pub const WIRE: &str = "wire";
 
-/// The cell behind an address such as `cell-3/wire`.
-pub fn cell_of_address(address: &str) -> Option<u32> {
+/// The cell behind an address such as `cell-3/wire`, or `beta:cell-3/wire` of another host: that is one of its cells only if
+/// `host_of` says so.
+pub fn cell_of_address<'a>(address: &str, host_of: impl FnOnce(u32) -> Option<&'a str>) -> Option<u32> {
+    let (host, here) = address.split_once(':').map_or((None, address), |(host, here)| (Some(host), here));
+    let cell = cell_of_local_address(here)?;
+    (host_of(cell) == host).then_some(cell)
+}
+
+fn cell_of_local_address(address: &str) -> Option<u32> {
     let (process, endpoint) = address.split_once('/')?;
     if endpoint != WIRE {
         return None;
@@ -227,9 +252,13 @@ mod tests {
 
     #[test]
     fn addresses_lead_back_to_cells() {
-        assert_eq!(cell_of_address(&format!("{}/{WIRE}", process_name(12))), Some(12));
-        for strange in ["cell-3", "cell-x/wire", "cell-3/desk", "3/wire", ""] {
-            assert_eq!(cell_of_address(strange), None, "{strange:?}");
+        let host_of = |cell| (cell > 20).then_some("beta");
+        assert_eq!(cell_of_address(&format!("{}/{WIRE}", process_name(12)), host_of), Some(12));
+        assert_eq!(cell_of_address("beta:cell-21/wire", host_of), Some(21));
+        let strange = ["cell-3", "cell-x/wire", "cell-3/desk", "3/wire", ""];
+        let not_theirs = ["beta:cell-12/wire", "gamma:cell-21/wire", "cell-21/wire", ":cell-12/wire"];
+        for address in strange.into_iter().chain(not_theirs) {
+            assert_eq!(cell_of_address(address, host_of), None, "{address:?}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The process that acts for a cell: one thread, one loop, asleep unless somebody has something to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use comb_group::environment::{Kind, Notice};
 use comb_group::{
     Condition, Config, Event, Group, GroupError, GroupOptions, Member, Names, ViewEpoch, Watching,
 };
@@ -23,10 +24,10 @@ use crate::containing::Containing;
 use crate::faults::{self, Fault, Means};
 use crate::heeding::{Ears, Heeding};
 use crate::journal;
-use crate::links::{BETWEEN_LOOKS, CONTAINMENT, HEARTBEAT, Links, News};
+use crate::links::{BETWEEN_LOOKS, CONTAINMENT, HEARTBEAT, Links, News, SILENCE_LIMIT};
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
-use crate::supervision::{Order, Report, WIRE, process_name};
+use crate::supervision::{CellElsewhere, Order, Report, WIRE, process_name};
 use crate::watch;
 use crate::{notice, procedures};
 
@@ -68,6 +69,8 @@ pub struct CellOptions {
     pub most_bytes: Option<u64>,
     /// Whether it fails when it is told to: see [`crate::faults`].
     pub faults: bool,
+    /// On which hosts cells are that are not on this one, by the names that its agent has for them.
+    pub elsewhere: BTreeMap<u32, String>,
 }
 
 /// How a cell comes to be one of the cells.
@@ -186,6 +189,11 @@ struct Supervisor {
     unsettled: BTreeMap<CellId, ChannelKey>,
     /// Which life of a cell a channel leads to, as the group counts.
     lives: BTreeMap<ChannelKey, Member>,
+    /// Cells of hosts of whose agents something was heard in this life, and of those of them of whom nothing is heard now; and of hosts that
+    /// are none of the comb's any more.
+    once_heard: BTreeSet<u32>,
+    unheard: BTreeSet<u32>,
+    expelled: BTreeSet<u32>,
     beats: u64,
     /// Round trips when the agent went away.
     round_trips_before: u64,
@@ -219,7 +227,8 @@ impl Supervisor {
         let mut desk = Desk::new(Arc::clone(shown.published()), others.clone()).map_err(cannot)?;
         procedures::offer(&mut desk);
         let jobs = desk.event();
-        let links = Links::new(&agent, own, desk)?;
+        let mut links = Links::new(&agent, own, desk)?;
+        links.learn_where(options.elsewhere.clone(), BTreeSet::new());
         let waking = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(cannot_wait)?;
         watch(&waking, Waker::Job, jobs)?;
         watch(&waking, Waker::Link, links.event_descriptor())?;
@@ -248,6 +257,7 @@ impl Supervisor {
         watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
         let mut containing = Containing::new(own);
         // Of a view that was configured no event tells.
+        containing.learn_where(options.elsewhere.keys().map(|&cell| CellId(cell)).collect());
         if let Some(view) = group.view() {
             containing.view(view);
         }
@@ -267,6 +277,9 @@ impl Supervisor {
             stuck,
             unsettled: BTreeMap::new(),
             lives: BTreeMap::new(),
+            once_heard: BTreeSet::new(),
+            unheard: BTreeSet::new(),
+            expelled: BTreeSet::new(),
             alarms_from: Instant::now(),
             beats: 0,
             round_trips_before: 0,
@@ -412,7 +425,8 @@ impl Supervisor {
         }
     }
 
-    /// A cell counts as linked when the group has it as well: then its end is known in every way there is.
+    /// A cell counts as linked when the group has it as well: then its end is known in every way there is. (In a large group there is no
+    /// channel of the group's between hosts.)
     fn report_settled(&mut self) {
         if self.unsettled.is_empty() {
             return;
@@ -421,7 +435,7 @@ impl Supervisor {
         let is_in = |cell: &CellId| {
             let node = NodeId(cell.0);
             self.group.view().is_some_and(|view| view.nodes().any(|other| other == node))
-                && !unreached.contains(&node)
+                && (!unreached.contains(&node) || self.links.is_elsewhere(*cell))
         };
         let settled: Vec<CellId> = self.unsettled.keys().copied().filter(is_in).collect();
         for cell in settled {
@@ -482,6 +496,7 @@ impl Supervisor {
             self.superior.report(Report::Alive { round_trips, last_round_trip_ns, received });
         }
         self.links.open_to_lower();
+        self.tell_of_lost_hosts();
     }
 
     /// Whether it is there. A peer that does not read misses a heartbeat; nothing else is lost.
@@ -500,7 +515,15 @@ impl Supervisor {
                     (self.asked, self.stuck) = (None, None);
                     self.containing.view(&view);
                 }
-                Event::Acquire { epoch, seat } => self.asked = Some((epoch, seat)),
+                Event::Acquire { epoch, seat } => {
+                    self.asked = Some((epoch, seat));
+                    // That of another host may be lost for good, and nobody says so.
+                    let is_elsewhere = |node: NodeId| self.links.is_elsewhere(CellId(node.0));
+                    if self.group.view().is_some_and(|view| view.nodes().any(is_elsewhere)) {
+                        let why = || "the other cell, on another host, may go on without it".to_owned();
+                        self.stuck.get_or_insert_with(|| (Instant::now(), why()));
+                    }
+                }
                 Event::Stuck(why) => {
                     self.stuck.get_or_insert_with(|| (Instant::now(), why.to_string()));
                 }
@@ -520,7 +543,11 @@ impl Supervisor {
         if let Some((epoch, seat)) = self.asked {
             let others = self.group.view().into_iter().flat_map(|view| &view.members);
             let is_dead = |member: &Member| self.group.stack().condition(*member) == Condition::Fenced;
-            if others.filter(|member| **member != seat).all(is_dead) {
+            // Between hosts nobody may ever know. Of the two only the lower says so of the other, and it is the same two for both.
+            let is_mine = |member: &Member| {
+                member.node > seat.node && self.links.is_elsewhere(CellId(member.node.0)) || is_dead(member)
+            };
+            if others.filter(|member| **member != seat).all(is_mine) {
                 self.asked = None;
                 self.group.acquired(epoch, true);
             }
@@ -604,6 +631,7 @@ impl Supervisor {
                 }
                 Word::Order(Order::Tasks { tasks }, _) => self.heeding.tasks(tasks, &self.shown),
                 Word::Order(Order::Inject(fault), _) => self.inject(&fault),
+                Word::Order(Order::Elsewhere { cells }, _) => self.learn_where(cells),
             }
         }
         false
@@ -631,6 +659,51 @@ impl Supervisor {
         let Some(file) = files.into_iter().next() else { return };
         if let Err(error) = self.others.see(cell, incarnation, process, &file) {
             self.say(format_args!("what {cell} shows cannot be looked at: {error}"));
+        }
+    }
+
+    /// Where the cells of other hosts are, and which of them are there.
+    fn learn_where(&mut self, cells: Vec<CellElsewhere>) {
+        // Whoever comes in is there before its agent has reached all others: that it has not says nothing of these.
+        self.once_heard.extend(cells.iter().filter(|cell| cell.is_host_heard).map(|cell| cell.cell));
+        let is_lost = |cell: &&CellElsewhere| !cell.is_host_heard && self.once_heard.contains(&cell.cell);
+        let unheard = cells.iter().filter(is_lost).map(|cell| cell.cell).collect();
+        let heard_again: Vec<u32> = self.unheard.difference(&unheard).copied().collect();
+        self.unheard = unheard;
+        for cell in heard_again {
+            self.group.told(Notice::Over { node: NodeId(cell), kind: Kind::Buddies });
+        }
+        let present = cells.iter().filter(|cell| cell.is_up).map(|cell| cell.cell).collect();
+        let elsewhere: BTreeMap<u32, String> = cells.into_iter().map(|cell| (cell.cell, cell.host)).collect();
+        if elsewhere != self.options.elsewhere {
+            let before = std::mem::replace(&mut self.options.elsewhere, elsewhere.clone());
+            let gone = before.into_keys().filter(|cell| !elsewhere.contains_key(cell));
+            self.expelled.extend(gone);
+            self.expelled.retain(|cell| !elsewhere.contains_key(cell));
+            let not_here = elsewhere.keys().chain(&self.expelled);
+            self.containing.learn_where(not_here.map(|&cell| CellId(cell)).collect());
+            self.group.learn_where(nodes_elsewhere(&elsewhere));
+        }
+        self.links.learn_where(elsewhere, present);
+        self.links.open_to_lower();
+        self.tell_of_lost_hosts();
+    }
+
+    /// A cell of another host that neither its own channel nor its host's agent says anything of has failed, as far as this host can
+    /// see. It may live all the same: who of the two sides goes on is the group's to decide.
+    fn tell_of_lost_hosts(&mut self) {
+        let is_member =
+            |cell: &u32| self.group.view().is_some_and(|view| view.nodes().any(|node| node.0 == *cell));
+        let silent = |cell: &u32| self.links.channel(CellId(*cell)).is_none();
+        let lost: Vec<u32> = self
+            .unheard
+            .union(&self.expelled)
+            .copied()
+            .filter(|cell| silent(cell) && is_member(cell))
+            .collect();
+        for cell in lost {
+            let (node, kind) = (NodeId(cell), Kind::Buddies);
+            self.group.told(Notice::Seen { node, kind, confidence: kind.usual_confidence() });
         }
     }
 
@@ -669,12 +742,13 @@ impl Supervisor {
 }
 
 fn join(agent: &Agent, options: &CellOptions) -> Result<Group, GroupError> {
-    let names =
-        Names { process: "cell-".to_owned(), endpoint: GROUP_ENDPOINT.to_owned(), ..Names::default() };
+    let elsewhere = nodes_elsewhere(&options.elsewhere);
+    let names = Names { process: "cell-".to_owned(), endpoint: GROUP_ENDPOINT.to_owned(), elsewhere };
     let endpoint = EndpointOptions {
         channels: 256,
         events: true,
         looks_after: BETWEEN_LOOKS,
+        silence_limit_elsewhere: SILENCE_LIMIT,
         ..EndpointOptions::default()
     };
     let watching = Watching { ping: BETWEEN_PINGS, ..Watching::default() };
@@ -685,6 +759,10 @@ fn join(agent: &Agent, options: &CellOptions) -> Result<Group, GroupError> {
         Beginning::Together(cells) => Group::configured(agent, own, &nodes(cells), group),
         Beginning::ComingIn(cells) => Group::joining(agent, own, &nodes(cells), group),
     }
+}
+
+fn nodes_elsewhere(elsewhere: &BTreeMap<u32, String>) -> BTreeMap<NodeId, String> {
+    elsewhere.iter().map(|(&cell, host)| (NodeId(cell), host.clone())).collect()
 }
 
 fn connect(options: &CellOptions, name: &str) -> Result<Agent, ConnectError> {

@@ -1,5 +1,6 @@
 //! Asking the agent, and saying why there is no answer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use comb_host::RuntimeDirectory;
@@ -15,7 +16,7 @@ const ACTION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Asks, and waits for the reply. A refusal is a failure.
 pub(crate) fn ask(directory: &RuntimeDirectory, request: &Request) -> Result<Reply, Failure> {
-    directory.check()?;
+    directory.check_to_ask()?;
     let limit = if *request == Request::Status { STATUS_LIMIT } else { ACTION_LIMIT };
     match control::ask_within(directory, request, limit) {
         Ok(Reply::Refused(reason)) => Err(Failure::of(Kind::Refused, reason)),
@@ -39,7 +40,10 @@ pub(crate) fn status(directory: &RuntimeDirectory) -> Result<Status, Failure> {
 
 /// That there are cells of these numbers, dead or alive; else which there are.
 pub(crate) fn check_cells(directory: &RuntimeDirectory, wanted: &[u32]) -> Result<(), Failure> {
-    let there: Vec<u32> = status(directory)?.cells.iter().map(|cell| cell.cell).collect();
+    let status = status(directory)?;
+    let elsewhere = status.hosts.iter().flat_map(|host| host.cells.iter().map(|cell| cell.cell));
+    let there: BTreeSet<u32> = status.cells.iter().map(|cell| cell.cell).chain(elsewhere).collect();
+    let there: Vec<u32> = there.into_iter().collect();
     match wanted.iter().find(|cell| !there.contains(cell)) {
         None => Ok(()),
         Some(missing) => Err(no_cell(*missing, &there)),

@@ -67,6 +67,9 @@ enum CellCommand {
         /// Before each, wait until nothing depends on it, for so many seconds at most; else what depends on it is lost
         #[arg(long, value_name = "SECONDS", value_parser = crate::run::limit)]
         wait: Option<Duration>,
+        /// Save the regions that live in each before, in directories of their names there; its next life has them again
+        #[arg(long, value_name = "DIR")]
+        save: Option<PathBuf>,
     },
     /// Start more cells beside those that there are
     Add {
@@ -95,11 +98,19 @@ enum CellCommand {
         memory: Option<u64>,
         #[arg(long)]
         faults: bool,
+        /// Cells of other hosts: NUMBER=HOST.
+        #[arg(long, value_delimiter = ',', value_parser = elsewhere)]
+        elsewhere: Vec<(u32, String)>,
     },
 }
 
 fn number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "say a cell's number, such as 2: `comb ps` shows them")
+}
+
+fn elsewhere(text: &str) -> Result<(u32, String), String> {
+    let (cell, host) = text.split_once('=').ok_or("NUMBER=HOST")?;
+    Ok((cell.parse().map_err(|_| "NUMBER=HOST")?, host.to_owned()))
 }
 
 impl Cell {
@@ -116,11 +127,21 @@ impl Cell {
             CellCommand::Ls => changing::list(&directory, output),
             CellCommand::Hang { cell } => changing::hang(&directory, cell, output),
             CellCommand::Drain { cell, undo, wait } => changing::drain(&directory, cell, undo, wait, output),
-            CellCommand::Restart { cells, all, wait } => {
-                changing::restart(&directory, cells, all, wait, output)
+            CellCommand::Restart { cells, all, wait, save } => {
+                let cells = if all { None } else { Some(cells) };
+                changing::restart(&directory, cells, changing::Before { wait, save }, output)
             }
             CellCommand::Add { count } => changing::add(&directory, count, output),
-            CellCommand::Run { cell, incarnation, cgroup, together, coming_in_to, memory, faults } => {
+            CellCommand::Run {
+                cell,
+                incarnation,
+                cgroup,
+                together,
+                coming_in_to,
+                memory,
+                faults,
+                elsewhere,
+            } => {
                 let beginning = if coming_in_to.is_empty() {
                     Beginning::Together(together)
                 } else {
@@ -135,6 +156,7 @@ impl Cell {
                     beginning,
                     most_bytes: memory,
                     faults,
+                    elsewhere: elsewhere.into_iter().collect(),
                 };
                 if let Err(error) = comb_cell::run(options) {
                     // Its stderr is the log.

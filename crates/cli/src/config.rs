@@ -1,6 +1,6 @@
 //! What can be configured: by a file, by the environment, by flags, or not at all.
 //!
-//! [`keys`] is the list of all there is, [`file`] reads a file, [`show`] is `comb config`. A flag counts more than the environment, that
+//! [`keys`] is the list of all there is, [`mod@file`] reads a file, [`show`] is `comb config`. A flag counts more than the environment, that
 //! more than the file, and that more than the default.
 
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ pub(crate) struct Hosts {
     pub(crate) allow: Vec<User>,
 }
 
-/// Whose agents may join.
+/// Who may command the cells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum User {
     Name(String),
@@ -166,6 +166,16 @@ impl Config {
             config.sources.insert("name", Source::Flag("--name"));
         }
         Ok(config)
+    }
+
+    /// Who may command besides the agent's user, as the agent is told; none: nobody but root.
+    pub(crate) fn allowed(&self) -> Option<String> {
+        let users = self.hosts.allow.iter().map(|user| match user {
+            User::Name(name) => name.clone(),
+            User::Number(number) => number.to_string(),
+        });
+        let users: Vec<String> = users.collect();
+        (!users.is_empty()).then(|| users.join(","))
     }
 
     /// Where the value of a key is from.

@@ -51,29 +51,39 @@ impl Events {
         if self.failures {
             return self.tell_failures(&mut following, output);
         }
-        let is_meant = |event: &Event| self.cell.is_none_or(|cell| event.what.cell() == Some(cell));
         let mut out = std::io::stdout().lock();
         let before: Vec<Event> =
-            std::iter::from_fn(|| following.next_event()).filter(|event| is_meant(event)).collect();
+            std::iter::from_fn(|| following.next_event()).filter(|event| self.means(event)).collect();
         let from = self.lines.map_or(0, |wanted| before.len().saturating_sub(wanted));
         for event in &before[from..] {
             write(event, output, &mut out)?;
         }
-        while self.follow {
+        if self.follow {
+            self.go_on(&mut following, output, &mut out)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn means(&self, event: &Event) -> bool {
+        self.cell.is_none_or(|cell| event.what.cell() == Some(cell))
+    }
+
+    /// What comes, until everything was taken down.
+    fn go_on(&self, following: &mut Following, output: Output, out: &mut impl Write) -> std::io::Result<()> {
+        loop {
             // Asked first: what was written before the end is still read.
             let is_over = following.is_over();
             while let Some(event) = following.next_event() {
-                if is_meant(&event) {
-                    write(&event, output, &mut out)?;
+                if self.means(&event) {
+                    write(&event, output, out)?;
                 }
             }
             out.flush()?;
             if is_over {
-                break;
+                return Ok(());
             }
             std::thread::sleep(FOLLOW_INTERVAL);
         }
-        Ok(ExitCode::SUCCESS)
     }
 
     fn tell_failures(&self, following: &mut Following, output: Output) -> Outcome {

@@ -13,6 +13,8 @@ mod events;
 mod failure;
 mod host;
 mod inject;
+mod join;
+mod leave;
 mod log;
 mod output;
 mod progress;
@@ -25,6 +27,7 @@ mod sim;
 mod suggest;
 mod table;
 mod task;
+mod token;
 mod top;
 mod up;
 mod version;
@@ -58,6 +61,11 @@ A first look:
   comb events --failures   read who noticed, and how each step went
   comb down                end everything
 
+More hosts:
+  comb token            on one host: prints what lets another in
+  comb join --token T   on the other: its cells are of the same comb from now on
+  comb host ls          see the hosts
+
 Exit status:
   0  done                                  4  no such cell, task, region or host
   1  failed                                5  not permitted, or refused
@@ -67,6 +75,8 @@ Exit status:
 Environment:
   COMB_RUNTIME_DIR      where the agent and its cells are found; another directory, other cells
                         (else /run/comb if it is yours, else $XDG_RUNTIME_DIR/comb, else for root /run/comb, else /tmp/comb-<uid>; with a name, comb-NAME)
+  COMB_STATE_DIR        where a host keeps its key and who belongs to its comb
+                        (else /var/lib/comb for root, else $XDG_STATE_HOME/comb, else ~/.local/state/comb)
   COMB_WITHOUT          kernel mechanisms to do without, such as membarrier,socket_pidfd, or all (see comb doctor)
   COMB_CONFIG           the configuration file; COMB_NAME, COMB_CELLS and others count more (see comb config show)
   NO_COLOR              no colours";
@@ -89,6 +99,12 @@ enum Command {
     Log(log::Log),
     /// End all cells and their agent, and leave nothing behind
     Down(down::Down),
+    /// Print a token, with which another host joins these cells
+    Token(token::Token),
+    /// Have this host join the cells of others, or come back to them
+    Join(join::Join),
+    /// End this host's cells, and leave the comb for good
+    Leave(leave::Leave),
     /// Run a program on many cells
     Run(Box<run::Run>),
     /// List, show and end what runs on the cells
@@ -150,6 +166,9 @@ impl Command {
             Self::Log(log) => log.run(output),
             Self::Events(events) => events.run(output),
             Self::Top(top) => top.run(output),
+            Self::Token(token) => token.run(output, &config),
+            Self::Join(join) => join.run(output, &config),
+            Self::Leave(leave) => leave.run(output),
             Self::Dashboard(dashboard) => dashboard.run(output),
             Self::Demo(demo) => demo.run(output),
             Self::DemoProgram(program) => program.run(),

@@ -6,10 +6,12 @@ use clap::Args;
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, CellStatus, Status, WaxStatus};
-
+use comb_host::federation::words::{CellState, CellWord};
+use comb_host::federation::{HostCondition, HostStatus};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::{agent, table};
 
@@ -27,7 +29,7 @@ impl Ps {
         }
         let directory = RuntimeDirectory::from_environment()?;
         let status = agent::status(&directory)?;
-        output.show(&status.cells, || text(&status, output))?;
+        output.show(&listed(&status)?, || text(&status, output))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -77,6 +79,9 @@ fn up(status: &Status) -> usize {
 
 fn text(status: &Status, output: Output) -> String {
     const STATE: usize = 2;
+    if status.hosts.len() > 1 {
+        return text_of_hosts(status, output);
+    }
     let mut rows = vec![HEADING.map(String::from).to_vec()];
     let up = up(status);
     rows.extend(status.cells.iter().map(|cell| row(cell, up)));
@@ -92,6 +97,81 @@ fn text(status: &Status, output: Output) -> String {
         table::bytes(agent.memory_bytes),
         agent.directory,
     ) + &status.wax.as_ref().map_or_else(|| "wax: does not run at this moment\n".to_owned(), wax)
+}
+
+/// All cells, by number: this host's with all that is known of them, those of other hosts as these said last.
+fn listed(status: &Status) -> Result<Vec<Value>, Failure> {
+    let is_here = |host: &&HostStatus| host.condition == HostCondition::Here;
+    let own = status.hosts.iter().find(is_here).map(|host| host.name.as_str());
+    let mut cells = Vec::new();
+    for cell in &status.cells {
+        let mut cell = serde_json::to_value(cell)?;
+        if let Some(own) = own {
+            cell["host"] = json!(own);
+        }
+        cells.push(cell);
+    }
+    for host in status.hosts.iter().filter(|host| !is_here(host)) {
+        for cell in &host.cells {
+            let mut cell = serde_json::to_value(cell)?;
+            cell["host"] = json!(host.name);
+            cell["host_condition"] = serde_json::to_value(host.condition)?;
+            cells.push(cell);
+        }
+    }
+    cells.sort_by_key(|cell| cell["cell"].as_u64());
+    Ok(cells)
+}
+
+/// The cells of all hosts, as each said last of its own.
+fn text_of_hosts(status: &Status, output: Output) -> String {
+    let heading = ["CELL", "HOST", "PID", "STATE", "CHANNELS", "UPTIME", "CPU", "MEMORY", "ROUND TRIPS"];
+    let mut cells: Vec<(&HostStatus, &CellWord)> =
+        status.hosts.iter().flat_map(|host| host.cells.iter().map(move |cell| (host, cell))).collect();
+    cells.sort_by_key(|(_, cell)| cell.cell);
+    let is_seen = |host: &HostStatus| matches!(host.condition, HostCondition::Here | HostCondition::Up);
+    let is_up = |(host, cell): &&(&HostStatus, &CellWord)| is_seen(host) && cell.state == CellState::Up;
+    let up = cells.iter().filter(is_up).count();
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    rows.extend(cells.iter().map(|(host, cell)| {
+        let mut row = vec![cell.cell.to_string(), host.name.clone(), cell.pid.to_string()];
+        let state = match &cell.state {
+            _ if !is_seen(host) => host.condition.to_string(),
+            CellState::Up => "up".to_owned(),
+            CellState::Starting => "starting".to_owned(),
+            CellState::Waiting => "waits for other hosts".to_owned(),
+            CellState::Ended(how) if how.starts_with("ended") => how.clone(),
+            CellState::Ended(how) => format!("ended: {how}"),
+        };
+        row.push(state);
+        if is_seen(host) && matches!(cell.state, CellState::Up | CellState::Starting) {
+            row.push(format!("{} of {}", cell.channels, up.saturating_sub(1)));
+            row.extend([millis(cell.uptime_ms), cpu(cell.cpu_ms), table::bytes(cell.memory_bytes)]);
+            row.push(cell.round_trips.to_string());
+        } else {
+            row.extend((0..5).map(|_| "-".to_owned()));
+        }
+        row
+    }));
+    let agent = &status.agent;
+    let hosts = status.hosts.len();
+    let away: Vec<String> = status
+        .hosts
+        .iter()
+        .filter(|host| !is_seen(host))
+        .map(|host| format!("host {} is {} for {}\n", host.name, host.condition, millis(host.for_ms)))
+        .collect();
+    format!(
+        "{}{}agent: process {}, up {}, CPU {}, memory {}; {up} cells up on {} of {hosts} hosts; {}\n",
+        table::painted(&rows, output, |column, text| table::state_colour(text).filter(|_| column == 3)),
+        away.concat(),
+        agent.pid,
+        millis(agent.uptime_ms),
+        cpu(agent.cpu_ms),
+        table::bytes(agent.memory_bytes),
+        hosts - away.len(),
+        agent.directory,
+    )
 }
 
 fn wax(wax: &WaxStatus) -> String {

@@ -333,8 +333,15 @@ impl Run {
         };
         let shell = self.shell.as_ref().or(config.run.shell.as_ref());
         let shell = shell.map_or(DEFAULT_SHELL, String::as_str);
+        // Hosts of this comb need no other way in.
+        let within = crate::host::within_comb(&self.hosts, shell).filter(|_| self.send.is_empty());
+        // Their agents start their own comb.
+        let comb = if within.is_some() { Some(std::env::current_exe()?) } else { None };
+        let comb = comb.as_ref().or(self.comb.as_ref()).or(config.run.comb.as_ref());
+        let comb = comb.filter(|_| !self.hosts.is_empty()).cloned();
+        let (hosts, shell) = within.unwrap_or_else(|| (self.hosts.clone(), shell.to_owned()));
         let lines = if self.label { Lines::Labelled } else { Lines::Inherited };
-        let mut launch = Launch::new(program).arguments(arguments).share(share).output(lines).shell(shell);
+        let mut launch = Launch::new(program).arguments(arguments).share(share).output(lines).shell(&shell);
         match self.components {
             Some(components) => launch = launch.components(components),
             None if self.hosts.is_empty() => {
@@ -364,8 +371,7 @@ impl Run {
         if let Some(binding) = self.bind {
             launch = launch.bind(binding);
         }
-        if let Some(comb) = self.comb.as_ref().or(config.run.comb.as_ref()).filter(|_| !self.hosts.is_empty())
-        {
+        if let Some(comb) = comb {
             launch = launch.comb(comb);
         }
         if !self.send.is_empty() {
@@ -382,7 +388,7 @@ impl Run {
             launch = ours.fold(launch, |launch, (name, value)| launch.environment(name, value));
         }
         launch = self.env.into_iter().fold(launch, |launch, (name, value)| launch.environment(name, value));
-        Ok(launch.hosts(self.hosts))
+        Ok(launch.hosts(hosts))
     }
 }
 

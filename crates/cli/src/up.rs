@@ -10,7 +10,9 @@ use clap::Args;
 use comb_cell::clock::span;
 use comb_host::control::{self, Reply, Request};
 use comb_host::dashboard::Place;
+use comb_host::federation::{self, access::Access};
 use comb_host::remains::{self, Found};
+use comb_host::state_directory::StateDirectory;
 use comb_host::{MOST_CELLS, RuntimeDirectory};
 use comb_net::agent::Limits;
 use comb_net::agent::policy::LimitsError;
@@ -48,10 +50,30 @@ pub(crate) struct Up {
     /// Where metrics for Prometheus are served to whoever asks [default: nowhere; with a token they are at the dashboard's address]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = Listen::read)]
     metrics: Option<Listen>,
+    /// Who may command these cells besides you and root: names or numbers of users, HOST:NUMBER for one of that host only, or `here`:
+    /// of other hosts nobody but those who are listed with theirs
+    #[arg(long, value_name = "USER,…", value_parser = known_access)]
+    allow: Option<String>,
+}
+
+pub(crate) fn known_access(text: &str) -> Result<String, String> {
+    Access::parse(text).map(|_| text.to_owned())
+}
+
+/// This host's comb goes on without it: cells of its own would have the same numbers.
+fn refuse_if_a_member() -> Result<(), Failure> {
+    let files = StateDirectory::from_environment();
+    let Some(saved) = federation::saved(&files).map_err(Failure::new)? else { return Ok(()) };
+    let others: Vec<&str> =
+        saved.members.iter().map(|member| &*member.name).filter(|name| *name != saved.own).collect();
+    Err(Failure::new(format!(
+        "this host belongs to a comb with {}: `comb join` brings it back there, `comb leave` has it forget that ({files})",
+        others.join(", ")
+    )))
 }
 
 /// Read here already, so that a mistake is told before anything starts.
-fn known_limits(text: &str) -> Result<String, LimitsError> {
+pub(crate) fn known_limits(text: &str) -> Result<String, LimitsError> {
     text.parse::<Limits>().map(|_| text.to_owned())
 }
 
@@ -73,6 +95,7 @@ impl Up {
                 Found::Agent => wait_unless_running(&directory, started)?,
             }
         }
+        refuse_if_a_member()?;
         directory.create()?;
         let cells = self.cells.unwrap_or(config.cells);
         let progress = Progress::begin(output, format!("starting {}", down::cells(cells)));
@@ -122,14 +145,28 @@ impl Up {
         }
     }
 
+    /// For an agent that is to have the cells of a comb with other hosts, or will hear which these are.
+    pub(crate) fn for_joining(limits: Option<String>, memory: Option<u64>, allow: Option<String>) -> Self {
+        let (dashboard, metrics) = (None, None);
+        Self { cells: Some(0), foreground: false, limits, memory, dashboard, metrics, allow }
+    }
+
     /// The agent, ready to be asked.
-    fn start_agent(&self, directory: &RuntimeDirectory, config: &Config) -> Result<Child, Failure> {
+    pub(crate) fn start_agent(
+        &self,
+        directory: &RuntimeDirectory,
+        config: &Config,
+    ) -> Result<Child, Failure> {
         let mut command = Command::new("/proc/self/exe");
         let cells = self.cells.unwrap_or(config.cells);
         command.arg0("comb").args(["host", "run", "--cells", &cells.to_string()]);
         command.args(["--limits", &config.limits_with(self.limits.as_deref())]);
         if let Some(bytes) = self.memory.or(config.memory) {
             command.args(["--memory", &bytes.to_string()]);
+        }
+        let allow = self.allow.clone().or_else(|| config.allowed());
+        if let Some(allow) = allow {
+            command.args(["--allow", &allow]);
         }
         for (option, listen) in [("--dashboard", self.dashboard), ("--metrics", self.metrics)] {
             if let Some(listen) = listen {
@@ -192,7 +229,7 @@ fn wait_unless_running(directory: &RuntimeDirectory, started: Instant) -> Result
 }
 
 /// A start that failed takes its log with it: what its last line has to say is said here.
-fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
+pub(crate) fn with_last_words(directory: &RuntimeDirectory, failure: &Failure) -> Failure {
     let log = std::fs::read_to_string(directory.log_file()).unwrap_or_default();
     let text = failure.to_string().replace(": see `comb log`", "");
     let text = match last_words(&log) {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{self, CellCondition, CellStatus, ControlError, Reply, Request, Status};
 use comb_host::events::{Event, Following};
+use comb_host::federation::words::CellState;
+use comb_host::federation::{HostCondition, HostStatus};
 use comb_host::tasks::TaskRecord;
 use comb_host::timeline::Failures;
 use comb_region::named::{Ask, Register, Status as RegionStatus};
@@ -138,7 +140,10 @@ impl Looker {
     }
 
     fn fill(&mut self, snapshot: &mut Snapshot, status: &Status, tasks: &[TaskRecord]) {
+        let own = status.hosts.iter().find(|host| host.condition == HostCondition::Here);
         let host = Host {
+            host: own.map_or_else(|| this_host().host, |own| own.name.clone()),
+            address: own.map(|own| own.address.clone()),
             state: "up",
             agent_pid: status.agent.pid,
             agent_cpu_ms: status.agent.cpu_ms,
@@ -194,6 +199,11 @@ impl Looker {
                 seen_ms_ago: cell.seen_ms_ago,
             });
         }
+        snapshot.hosts.push(host);
+        for other in status.hosts.iter().filter(|other| other.condition != HostCondition::Here) {
+            elsewhere(snapshot, other);
+        }
+        snapshot.cells.sort_by_key(|cell| cell.cell);
         snapshot.edges = self.edges(status);
         snapshot.rights = rights(&regions);
         snapshot.tasks = tasks.iter().map(|task| shown(task, &regions)).collect();
@@ -221,7 +231,6 @@ impl Looker {
             decisions: wax.decisions,
             prefer: wax.prefer.clone(),
         });
-        snapshot.hosts.push(host);
     }
 
     /// Compares counters with those of the last look that is long enough ago.
@@ -306,6 +315,40 @@ fn state_of(cell: &CellStatus, tasks: &[u32], has_regions: bool) -> &'static str
         (CellCondition::Up, true, _) if tasks.is_empty() && !has_regions => "drained",
         (CellCondition::Up, true, _) => "draining",
         (CellCondition::Up, false, _) => "up",
+    }
+}
+
+/// Another host, and its cells, as it said last.
+fn elsewhere(snapshot: &mut Snapshot, other: &HostStatus) {
+    let is_seen = other.condition == HostCondition::Up;
+    let state = match other.condition {
+        HostCondition::Here | HostCondition::Up => "up",
+        HostCondition::Away => "away",
+        HostCondition::Lost | HostCondition::CutOff => "lost",
+    };
+    let (host, address) = (other.name.clone(), Some(other.address.clone()));
+    snapshot.hosts.push(Host { host, address, state, ..Host::default() });
+    for cell in &other.cells {
+        let (state, why) = match &cell.state {
+            _ if !is_seen => ("lost", format!("its host is {}", other.condition)),
+            CellState::Up => ("up", String::new()),
+            CellState::Starting => ("starting", String::new()),
+            CellState::Waiting => ("starting", "it waits for other hosts".to_owned()),
+            CellState::Ended(how) => ("ended", how.clone()),
+        };
+        snapshot.cells.push(Cell {
+            cell: cell.cell,
+            host: other.name.clone(),
+            incarnation: cell.incarnation,
+            state,
+            why,
+            pid: cell.pid,
+            uptime_ms: cell.uptime_ms,
+            memory: Memory { supervisor_bytes: cell.memory_bytes, ..Memory::default() },
+            channels: cell.channels,
+            round_trips: cell.round_trips,
+            ..Cell::default()
+        });
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Cell, Region, Snapshot};
+
+/// A metric of many: its name, its kind, what it counts, and what it is of one; none: not known.
+type Metric<Of, Value> = (&'static str, &'static str, &'static str, fn(&Of) -> Option<Value>);
 
 /// A metric: its name, its kind, and what it counts.
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
@@ -33,8 +36,7 @@ pub(crate) fn text(seen: &Snapshot) -> String {
         head(&mut text, "comb_agent_resident_bytes", "gauge", "Resident memory of the agent.");
         let _ = writeln!(text, "comb_agent_resident_bytes {}", host.agent_bytes);
     }
-    type Value = fn(&crate::snapshot::Cell) -> Option<f64>;
-    let of_cells: [(&str, &str, &str, Value); 9] = [
+    let of_cells: [Metric<Cell, f64>; 9] = [
         ("comb_cell_up", "gauge", "Whether the cell is at work.", |cell| {
             Some(f64::from(u8::from(["up", "draining", "drained", "recovering"].contains(&cell.state))))
         }),
@@ -91,7 +93,7 @@ pub(crate) fn text(seen: &Snapshot) -> String {
     }
     head(&mut text, "comb_tasks", "gauge", "Tasks that run on the cells.");
     let _ = writeln!(text, "comb_tasks {}", seen.tasks.len());
-    let of_regions: [(&str, &str, &str, fn(&crate::snapshot::Region) -> Option<u64>); 4] = [
+    let of_regions: [Metric<Region, u64>; 4] = [
         ("comb_region_bytes", "gauge", "How long the region is.", |region| Some(region.bytes)),
         ("comb_region_resident_bytes", "gauge", "How much memory it takes.", |region| region.resident_bytes),
         ("comb_region_misses_total", "counter", "How often somebody had to ask for a block.", |region| {
@@ -125,7 +127,6 @@ fn float(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Cell, Region};
 
     #[test]
     fn every_line_is_one_that_is_understood() {

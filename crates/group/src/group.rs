@@ -1,10 +1,10 @@
 //! A member of a group, in the thread of the program that has it: views and ordered updates over a mesh.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_membership::circles::{CircleError, Circles, Terms};
-use comb_membership::detect::Kind;
+use comb_membership::detect::{Kind, Notice};
 use comb_membership::order::{Level, SubmitError};
 use comb_membership::stack::{Config, Event, Input, Stack, WatchingError};
 use comb_membership::state::WriteError;
@@ -23,6 +23,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Broken rules that are kept for who looks: a peer that lies does not fill memory. All are counted, see [`Stack::refused`].
 const MOST_BROKEN: usize = 64;
+
+/// Among plug-ins, that are counted from 1 on.
+const THE_PROGRAM: u32 = u32::MAX;
 
 /// Nobody wakes a member when its disk is done. (A disk needs ten times as long, memory a tenth of it.)
 const WHILE_WRITING: Duration = Duration::from_micros(100);
@@ -294,6 +297,21 @@ impl Group {
     /// The kernel says that this life of a member has ended, by other channels than the group's.
     pub fn exited(&mut self, life: Member) {
         self.tell(Input::Exited(life));
+        self.send();
+    }
+
+    /// From now on nodes are on these other hosts, by the names that this host's agent has for them; all others are on this one. The
+    /// endpoint was made with [`EndpointOptions::events`], or there were such nodes from the beginning.
+    pub fn learn_where(&mut self, elsewhere: BTreeMap<NodeId, String>) {
+        self.mesh.learn_where(elsewhere);
+        if let Some(view) = self.stack.view().cloned() {
+            self.reach(&view);
+        }
+    }
+
+    /// The program itself has something to say of a node, as a plug-in of the environment would.
+    pub fn told(&mut self, notice: Notice) {
+        self.tell(Input::Environment { plug_in: THE_PROGRAM, notice });
         self.send();
     }
 

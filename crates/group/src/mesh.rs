@@ -162,7 +162,7 @@ impl Mesh {
         names: Names,
         mut options: EndpointOptions,
     ) -> Result<Self, MeshError> {
-        // Channels to other hosts are waited for by events.
+        // Channels to other hosts are waited for by events. Who learns of such hosts later has asked for them itself.
         options.events |= !names.elsewhere.is_empty();
         // A member sleeps until it is told something, and a whole group wakes for each update.
         options.sleeps_often = true;
@@ -194,6 +194,18 @@ impl Mesh {
     /// Leaves a word for the others: they find it in [`End`] when this process has ended.
     pub fn leave_word(&self, word: u128) {
         self.endpoint.leave_word(word);
+    }
+
+    /// From now on nodes are on these other hosts, and all others on this one. A node that is elsewhere than it was is another: what led
+    /// to the former is given up.
+    pub fn learn_where(&mut self, elsewhere: BTreeMap<NodeId, String>) {
+        let before = std::mem::replace(&mut self.names.elsewhere, elsewhere);
+        let nodes: BTreeSet<NodeId> = before.keys().chain(self.names.elsewhere.keys()).copied().collect();
+        for node in nodes {
+            if before.get(&node) != self.names.elsewhere.get(&node) {
+                self.drop_peer(node);
+            }
+        }
     }
 
     /// From now on has a channel to each of these as soon as it can, or to those of them that are on this host: so their ends will be

@@ -71,6 +71,8 @@ pub(crate) enum Again {
     Unsaid { since: Instant },
     /// As soon as its place is fit for that.
     WhenFit { since: Instant, why: String },
+    /// As soon as its host has reached the others of the comb.
+    WhenReached,
 }
 
 /// A cell that has begun so often in so short a time fails for a reason that another beginning does not remove.
@@ -96,6 +98,7 @@ impl Running {
         beginning: &Beginning,
         memory_bytes: Option<u64>,
         faults: bool,
+        elsewhere: &str,
     ) -> std::io::Result<Self> {
         // Not by its path: the program may have been replaced by a newer build since.
         let mut command = Command::new("/proc/self/exe");
@@ -115,6 +118,9 @@ impl Running {
         }
         if faults {
             command.arg("--faults");
+        }
+        if !elsewhere.is_empty() {
+            command.arg("--elsewhere").arg(elsewhere);
         }
         command.env("COMB_RUNTIME_DIR", directory.path()).env_remove(notify::VARIABLE);
         // Its session is made by the cell itself: what a terminal tells the agent's is not meant for cells.
@@ -148,7 +154,10 @@ impl Running {
     fn end(&mut self) -> Option<Option<ExitStatus>> {
         match &mut self.child {
             Some(child) => child.try_wait().ok().flatten().map(Some),
-            None => process::wait_for_end(&self.process, Duration::ZERO).then_some(None),
+            // It may still be a child of this very process, which was another program then.
+            None => {
+                process::wait_for_end(&self.process, Duration::ZERO).then(|| process::reap(&self.process))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! [`comb_net::agent::protocol`]; who asks is checked by the kernel's word: the agent's own user, or root.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use comb_cell::faults::Fault;
@@ -12,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeDirectory;
+use crate::federation::HostStatus;
 use crate::observations::Observations;
 use crate::tasks::{Seat, TaskRecord, Wanted};
 
@@ -62,8 +64,11 @@ pub enum Request {
         /// How many.
         cells: u32,
     },
-    /// End the agent and nothing else: another takes over.
-    StepDown,
+    /// Become another program, in the same process: a newer agent. The cells live on.
+    Succeed {
+        /// Its path.
+        program: PathBuf,
+    },
     /// Where can a task's components run? Who asks keeps the connection for as long as the task lives: see [`crate::tasks`].
     Place(Wanted),
     /// The same of a task that runs, and that an agent before this one has placed.
@@ -90,6 +95,50 @@ pub enum Request {
     Observe,
     /// End all cells and the agent; answered when everything is gone.
     Down,
+    /// A token for hosts that are to come in. The first opens this agent's door.
+    Token {
+        /// For how long it counts.
+        ttl_s: u64,
+        /// For how many hosts.
+        uses: u32,
+        /// Where to listen; none: everywhere, at the usual port.
+        listen: Option<std::net::SocketAddr>,
+        /// By which address others reach this host; none: what is found.
+        address: Option<std::net::IpAddr>,
+        /// What this host is called from now on; none: as the machine.
+        name: Option<String>,
+    },
+    /// Have this host belong to a comb. Its agent has no cells yet.
+    Join(WantedJoin),
+    /// End all cells and the agent, and belong to no comb any more.
+    Leave,
+    /// Put another host out.
+    RemoveHost {
+        /// Its name.
+        name: String,
+    },
+    /// Prove this host by a new key.
+    RotateKey {
+        /// Though some cannot be told.
+        force: bool,
+    },
+}
+
+/// How a host wants to come in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WantedJoin {
+    /// What another host gave.
+    pub token: String,
+    /// Where that is, if not where the token says.
+    pub address: Option<std::net::SocketAddr>,
+    /// How many cells it brings.
+    pub cells: u32,
+    /// What it is to be called; none: as the machine, or nearly so.
+    pub name: Option<String>,
+    /// Where to listen; none: everywhere, at the usual port.
+    pub listen: Option<std::net::SocketAddr>,
+    /// By which address others reach it; none: the one that it comes from.
+    pub own_address: Option<std::net::IpAddr>,
 }
 
 /// From the agent.
@@ -149,6 +198,40 @@ pub enum Reply {
     Down(Down),
     /// Not done, or not as asked. A sentence for people.
     Refused(String),
+    /// Here.
+    Token {
+        /// One word.
+        token: String,
+        /// What this host is called.
+        host: String,
+    },
+    /// It belongs to the comb.
+    Joined {
+        /// What it is called there.
+        name: String,
+        /// Who let it in.
+        by: String,
+        /// The first number of its cells.
+        first: u32,
+        /// How many it has.
+        count: u32,
+        /// How many hosts there are.
+        hosts: u32,
+    },
+    /// It is out.
+    HostRemoved {
+        /// So many others were told as well.
+        told: u32,
+    },
+    /// There is a new key.
+    KeyRotated {
+        /// Its public half.
+        fingerprint: String,
+        /// So many others know it.
+        told: u32,
+        /// These do not.
+        missed: Vec<String>,
+    },
 }
 
 /// All there is to see.
@@ -160,6 +243,8 @@ pub struct Status {
     pub cells: Vec<CellStatus>,
     /// The policy; none: it does not run at this moment.
     pub wax: Option<WaxStatus>,
+    /// The hosts of the comb, this one first; none if others were never to come in.
+    pub hosts: Vec<HostStatus>,
 }
 
 /// The policy's line.

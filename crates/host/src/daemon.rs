@@ -1,7 +1,7 @@
 //! The agent's process: one thread that sleeps until a command, a cell, or the end of a cell wakes it. Channels are
 //! brokered beside it by [`comb_net::agent::Server`]; no message ever comes by here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use comb_cell::journal;
 use comb_cell::supervision::{Order, Recovered, Report, TaskHere};
 use comb_net::agent::listener::Listener;
 use comb_net::agent::protocol::{self, ProtocolError};
-use comb_net::agent::{Limits, SameUser, Server};
+use comb_net::agent::{Limits, Server};
 use comb_types::mechanism::Mechanism;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::backing::Shown;
 use crate::cell::{Again, Cell, Running};
 use crate::cgroup::{self, Cgroup};
-use crate::control::{AgentStatus, Down, MOST_RECOVERIES, Reply, Request, Status};
+use crate::control::{AgentStatus, CellCondition, Down, MOST_RECOVERIES, Reply, Request, Status};
 use crate::dashboard::{self, Dashboard};
 use crate::events::{Events, What};
 use crate::keeping::Keeping;
@@ -35,11 +35,14 @@ use crate::waits::{Awaited, Wait};
 use crate::waxing::Waxing;
 use crate::{DirectoryError, RuntimeDirectory, marks, notify::Notify, process, remains, signals, waits};
 
+mod commands;
 mod ending;
 mod failures;
+mod hosts;
 mod placing;
 mod policy;
 mod starting;
+mod succeeding;
 
 /// Told to end, a cell ends within a beat. What takes longer is stuck and is killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -84,6 +87,8 @@ pub struct Options {
     pub faults: bool,
     /// Where its dashboard is.
     pub dashboard: dashboard::Wanted,
+    /// Who may command besides its own user and root: see [`crate::federation::access::Access::parse`].
+    pub allow: String,
 }
 
 /// Why an agent could not start or go on.
@@ -114,6 +119,7 @@ fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> DaemonE
 
 /// Runs the agent until it is told to end. `ready` is called when it can be asked.
 pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    crate::held::hold();
     let directory = options.directory.clone();
     directory.create()?;
     let lock = remains::lock(&directory).map_err(system("cannot lock the runtime directory"))?;
@@ -158,6 +164,8 @@ enum Source {
     Policy,
     /// The dashboard's.
     Dashboard,
+    /// The lines to other hosts.
+    Hosts,
 }
 
 impl Source {
@@ -173,6 +181,7 @@ impl Source {
             Self::Task(task) => (7, u64::from(task)),
             Self::Policy => (8, 0),
             Self::Dashboard => (9, 0),
+            Self::Hosts => (10, 0),
         };
         kind << 56 | number
     }
@@ -190,6 +199,7 @@ impl Source {
             7 => Self::Task(u32::try_from(number).ok()?),
             8 => Self::Policy,
             9 => Self::Dashboard,
+            10 => Self::Hosts,
             _ => return None,
         })
     }
@@ -221,7 +231,8 @@ impl CellConnection {
         self.unsent.retain(|(unsent, _)| match (unsent, order) {
             (Order::Peers { .. }, Order::Peers { .. })
             | (Order::Hints { .. }, Order::Hints { .. })
-            | (Order::Tasks { .. }, Order::Tasks { .. }) => false,
+            | (Order::Tasks { .. }, Order::Tasks { .. })
+            | (Order::Elsewhere { .. }, Order::Elsewhere { .. }) => false,
             (Order::Ended { cell: one, .. }, Order::Ended { cell: other, .. })
             | (Order::Shows { cell: one, .. }, Order::Shows { cell: other, .. }) => one != other,
             _ => true,
@@ -245,6 +256,7 @@ impl CellConnection {
 #[derive(Debug)]
 struct Command {
     socket: OwnedFd,
+    uid: u32,
     since: Instant,
     asked: bool,
 }
@@ -289,6 +301,8 @@ struct Daemon {
     observations: Option<Observations>,
     ending: Option<Ending>,
     notify: Notify,
+    /// Other hosts.
+    abroad: hosts::Abroad,
 }
 
 fn say(what: impl std::fmt::Display) {
@@ -305,7 +319,14 @@ impl Daemon {
     fn start(options: &Options, lock: File, told: &OwnedFd) -> Result<Self, DaemonError> {
         let directory = options.directory.clone();
         let previous = state::read(&directory);
-        let server = Server::bind(&directory.agent_socket(), Box::new(SameUser), options.limits)?;
+        let (federation, policy) =
+            hosts::prepare(options).map_err(system("cannot speak with other hosts"))?;
+        let is_for_others = federation.access.is_for_others();
+        if is_for_others {
+            // What is made from here on is nobody else's, whatever they can reach.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
+        let server = Server::bind(&directory.agent_socket(), Box::new(policy), options.limits)?;
         let keeping = Keeping::begin(directory.path()).map_err(system("cannot keep second references"))?;
         let control = listen(&directory.control_socket()).map_err(system("cannot listen for commands"))?;
         let cells_listener = listen(&directory.cells_socket()).map_err(system("cannot listen for cells"))?;
@@ -340,16 +361,27 @@ impl Daemon {
             observations: options.faults.then(Observations::default),
             ending: None,
             notify: Notify::from_environment(),
+            abroad: hosts::Abroad::new(federation),
         };
+        daemon.watch(daemon.abroad.federation.wake(), Source::Hosts).map_err(&cannot)?;
         daemon.watch(told, Source::Signal).map_err(&cannot)?;
         if options.end_with_stdin {
             daemon.watch(std::io::stdin(), Source::Stdin).map_err(&cannot)?;
         }
+        let (has_cells, had_others) =
+            (previous.is_some(), previous.as_ref().is_some_and(|previous| previous.has_others));
         match previous {
             Some(previous) => daemon.take_over(&previous).map_err(&cannot)?,
             None => daemon.begin(options.cells),
         }
+        if had_others || !has_cells && options.cells == 0 {
+            let resumed = daemon.resume_membership(has_cells);
+            resumed.map_err(|why| system("cannot be a host of its comb")(std::io::Error::other(why)))?;
+        }
         daemon.keeping.serve().map_err(system("cannot keep second references"))?;
+        if is_for_others {
+            daemon.directory.let_others_ask().map_err(system("cannot let others ask"))?;
+        }
         Ok(daemon)
     }
 
@@ -411,8 +443,10 @@ impl Daemon {
             .and_then(|cgroup| {
                 let (memory, faults) = (self.memory_bytes, self.observations.is_some());
                 let life = (number, incarnation);
+                let elsewhere = self.elsewhere_argument();
                 self.keeping.cell_begins(life, || {
-                    let running = Running::spawn(&self.directory, life, cgroup, beginning, memory, faults)?;
+                    let running =
+                        Running::spawn(&self.directory, life, cgroup, beginning, memory, faults, &elsewhere)?;
                     Ok((running.name.pid, running))
                 })
             })
@@ -426,7 +460,13 @@ impl Daemon {
                 let pid = running.name.pid;
                 self.cells[index].begin(running, beginning);
                 let text = format_args!("started cell {number} (process {pid}), incarnation {incarnation}");
-                self.events.note(What::CellStarted { cell: number, incarnation, pid }, text);
+                let what = What::CellStarted { cell: number, incarnation, pid };
+                // That all begin has been said.
+                match beginning {
+                    Beginning::Together(_) => self.events.note_quietly(what, text),
+                    Beginning::ComingIn(_) => self.events.note(what, text),
+                }
+                self.abroad.federation.life_begins(number, incarnation);
             }
             Err(error) => {
                 let text = format_args!("cell {number} cannot be started: {error}");
@@ -447,6 +487,7 @@ impl Daemon {
             policy: self.waxing.incarnation,
             memory_bytes: self.memory_bytes,
             faults: self.observations.is_some(),
+            has_others: self.abroad.federation.has_others(),
         };
         if let Err(error) = state::write(&self.directory, &state) {
             say(format_args!("cannot write {}: {error}", self.directory.state_file().display()));
@@ -485,9 +526,11 @@ impl Daemon {
                     Source::Task(task) => self.hear_task(task),
                     Source::Policy => self.look_for_end_of_policy(),
                     Source::Dashboard => self.look_for_end_of_dashboard(),
+                    Source::Hosts => self.hear_hosts(),
                 }
             }
             self.restart_those_that_wait();
+            self.begin_what_is_due_abroad();
             self.answer_waits();
             self.start_policy();
             self.start_dashboard();
@@ -514,7 +557,8 @@ impl Daemon {
             Again::Unsaid { since } => Some(since + WORD_LIMIT),
             _ => None,
         });
-        let waits = self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at);
+        let waits =
+            self.waits.iter().map(Wait::deadline).chain(self.tell_tasks_at).chain(self.next_due_abroad());
         waits.chain(waiting).chain(down).chain(ending).chain(pauses).chain(silent).chain(policy).min()
     }
 
@@ -563,126 +607,6 @@ impl Daemon {
         for (connection, reply) in answers {
             self.reply(connection, &reply);
         }
-    }
-
-    // ── commands ──
-
-    fn accept_command(&mut self) {
-        let refuse = |socket: &OwnedFd, reason: &str| {
-            let _ = protocol::send(socket, &Reply::Refused(reason.to_owned()), &[]);
-        };
-        let exhausted = |socket: &OwnedFd| refuse(socket, "the agent has no descriptor left (ulimit -n)");
-        let Some(socket) = self.control.accept(&self.epoll, exhausted) else { return };
-        if let Err(stranger) = may_command(&socket) {
-            return refuse(&socket, &stranger);
-        }
-        if self.commands.len() >= MOST_COMMANDS {
-            let reason = format!("{MOST_COMMANDS} commands are waiting for the agent: try again later");
-            return refuse(&socket, &reason);
-        }
-        let connection = self.next_connection;
-        self.next_connection += 1;
-        if self.watch(&socket, Source::Command(connection)).is_ok() {
-            let command = Command { socket, since: Instant::now(), asked: false };
-            self.commands.insert(connection, command);
-        }
-    }
-
-    fn hear_command(&mut self, connection: u64) {
-        let Some(command) = self.commands.get_mut(&connection) else { return };
-        match protocol::receive::<Request>(&command.socket) {
-            // One connection is one question.
-            Ok(_) if command.asked => self.forget_command(connection),
-            Ok((request, _)) => {
-                command.asked = true;
-                self.handle(connection, &request);
-            }
-            Err(ProtocolError::System(Errno::AGAIN)) => {}
-            Err(ProtocolError::Ended | ProtocolError::System(_)) => self.forget_command(connection),
-            Err(error) => self.reply(connection, &Reply::Refused(error.to_string())),
-        }
-    }
-
-    fn forget_command(&mut self, connection: u64) {
-        self.commands.remove(&connection);
-        self.waits.retain(|wait| wait.connection != connection);
-    }
-
-    fn reply(&mut self, connection: u64, reply: &Reply) {
-        if let Some(command) = self.commands.get(&connection) {
-            // Whoever does not wait for the answer does not get it.
-            let _ = protocol::send(&command.socket, reply, &[]);
-        }
-        self.forget_command(connection);
-    }
-
-    fn handle(&mut self, connection: u64, request: &Request) {
-        let outcome = match request {
-            Request::Status => Err(Reply::Status(self.status())),
-            Request::Down => {
-                self.end_all(Some(connection));
-                return;
-            }
-            _ if self.ending.is_some() => Err(Reply::Refused("the cells are being taken down".into())),
-            Request::AwaitUp => Ok(Awaited::Up),
-            Request::Kill { cell, hold } => self.kill(*cell, *hold).map_err(Reply::Refused),
-            Request::Hang { cell } => self.hang(*cell).map_err(Reply::Refused),
-            Request::Start { cell } => self.start_again(*cell).map_err(Reply::Refused),
-            Request::Restart { cell } => self.end_and_start(*cell).map_err(Reply::Refused),
-            Request::Add { cells } => self.add(*cells).map_err(Reply::Refused),
-            Request::Drain { cell, drain } => {
-                Err(self.drain(*cell, *drain).map_or_else(Reply::Refused, |()| Reply::Done))
-            }
-            Request::StepDown => Err(Reply::Refused("not yet".to_owned())),
-            Request::Inject { cell, fault } => {
-                Err(self.inject(*cell, *fault).map_or_else(Reply::Refused, |()| Reply::Injecting))
-            }
-            Request::Observe => Err(match &self.observations {
-                Some(observations) => Reply::Observed(observations.clone()),
-                None => Reply::Refused(NO_FAULTS.to_owned()),
-            }),
-            Request::Place(wanted) => return self.place(connection, wanted),
-            Request::Resume(record) => return self.resume(connection, record),
-            Request::Tasks => {
-                Err(Reply::Tasks(self.tasks.values().map(|task| task.record.clone()).collect()))
-            }
-            Request::Recoveries => Err(Reply::Recoveries(self.recoveries.iter().cloned().collect())),
-            Request::EndTask { task, signal } => Err(match self.tasks.get(task) {
-                Some(found) => {
-                    found.tell(&TaskOrder::End { signal: *signal });
-                    Reply::TaskTold
-                }
-                None => Reply::Refused(format!("there is no task {task}: `comb task ls` shows them")),
-            }),
-        };
-        match outcome {
-            Ok(awaited) => self.waits.push(Wait::new(connection, awaited)),
-            Err(reply) => self.reply(connection, &reply),
-        }
-    }
-
-    fn index_of(&self, cell: u32) -> Result<usize, String> {
-        let found = self.cells.iter().position(|known| known.number == cell);
-        found.ok_or_else(|| match self.cells.len() {
-            1 => format!("there is no cell {cell}: the only one is cell 1"),
-            count => format!("there is no cell {cell}: they are numbered from 1 to {count}"),
-        })
-    }
-
-    fn status(&self) -> Status {
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let pid = std::process::id();
-        let stat = process::stat(pid);
-        let agent = AgentStatus {
-            pid,
-            uptime_ms: stat.map_or(0, |stat| millis(stat.uptime())),
-            cpu_ms: stat.map_or(0, |stat| millis(stat.cpu())),
-            memory_bytes: stat.map_or(0, |stat| stat.resident_bytes()),
-            directory: self.directory.to_string(),
-            cgroup: self.cgroup.as_ref().map(|cgroup| cgroup.path().display().to_string()),
-        };
-        let cells = self.cells.iter().map(|cell| cell.status(&self.cells)).collect();
-        Status { agent, cells, wax: self.waxing.status() }
     }
 
     // ── cells ──
@@ -758,6 +682,7 @@ impl Daemon {
             self.tell_who_is_present();
             self.tell_what_others_show(connection);
             self.tell_of_hints(Some(connection));
+            self.tell_where_others_are(Some(connection));
             self.tell_of_tasks();
             return Ok(());
         }
@@ -821,6 +746,7 @@ impl Daemon {
             Report::Restart { cell: which } => {
                 let why = format!("cell {cell}, the recovery master, finds it fit");
                 self.restart(which, &why);
+                self.restart_abroad(which);
                 // Lives that came and went between two views are in no cell's memory.
                 let gone: Vec<u32> =
                     self.cells.iter().filter(|cell| cell.running.is_none()).map(|cell| cell.number).collect();
@@ -914,15 +840,10 @@ impl Daemon {
     }
 }
 
-/// The same user's, or root's.
-fn may_command(socket: &OwnedFd) -> Result<(), String> {
+/// Who commands, by the kernel's word.
+fn user_of(socket: &OwnedFd) -> Result<u32, String> {
     let who = rustix::net::sockopt::socket_peercred(socket).map_err(|error| error.to_string())?;
-    let ours = rustix::process::geteuid();
-    if who.uid == ours || who.uid.is_root() {
-        Ok(())
-    } else {
-        Err(format!("these cells belong to user {}, not to you", ours.as_raw()))
-    }
+    Ok(who.uid.as_raw())
 }
 
 /// The cgroup that holds those of the cells, named so that no other agent of this boot has the same.

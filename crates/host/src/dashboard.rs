@@ -133,6 +133,14 @@ impl Dashboard {
         Some(status.to_string())
     }
 
+    /// Its process is to end at once; whoever looks tries again.
+    pub(crate) fn kill(&mut self) {
+        if let Some((mut child, process)) = self.running.take() {
+            process::kill(&process);
+            let _ = child.wait();
+        }
+    }
+
     /// It is not needed any more, and says so to those who look.
     pub(crate) fn end(&mut self) {
         if let Some((mut child, process)) = self.running.take() {

@@ -17,8 +17,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
+use crate::notify::Store;
+
 /// References of processes that have ended are closed now and then.
 const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
+/// Until cells have handed over to this agent what they had given to the one before; meanwhile what that one had stored stays so.
+const UNTIL_HANDED_OVER: Duration = Duration::from_secs(5);
 /// How long it takes at most until the end is noticed.
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// A home has one connection; there may be an old one for a moment.
@@ -39,6 +43,8 @@ struct Shared {
     cells: Mutex<BTreeMap<u32, (u64, u32)>>,
     connections: AtomicUsize,
     is_over: AtomicBool,
+    /// Where a third is of each, for the case that this agent is killed.
+    store: Mutex<Store>,
 }
 
 impl Keeping {
@@ -48,7 +54,8 @@ impl Keeping {
         // We hold the lock: whoever listened here is dead.
         let _ = std::fs::remove_file(&path);
         let listener = Listener::bind(&path)?;
-        Ok(Self { shared: Arc::default(), listener: Some(listener) })
+        let shared = Shared { store: Mutex::new(Store::from_environment()), ..Shared::default() };
+        Ok(Self { shared: Arc::new(shared), listener: Some(listener) })
     }
 
     /// All cells are known that were there before this agent: they may hand references over.
@@ -101,10 +108,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     fn listen(self: &Arc<Self>, listener: &OwnedFd) {
-        let mut tidied = Instant::now();
+        let (began, mut tidied) = (Instant::now(), Instant::now());
         while !self.is_over.load(Ordering::Acquire) {
             let mut waiting = [PollFd::new(listener, PollFlags::IN)];
             let _ = rustix::event::poll(&mut waiting, Some(&LONGEST_SLEEP));
+            let references = locked(&self.references);
+            locked(&self.store).hold(&references.all(), began.elapsed() >= UNTIL_HANDED_OVER);
+            drop(references);
             if tidied.elapsed() >= BETWEEN_TIDYING {
                 tidied = Instant::now();
                 locked(&self.references).tidy();

@@ -1,7 +1,7 @@
 //! The agent of a host: starts cells, introduces them to each other, notices their ends at once, kills.
 //!
 //! [`daemon`] is the process, [`control`] what `comb` commands ask of it, [`RuntimeDirectory`] where it is
-//! found, [`keeping`] holds second references for the cells' homes, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
+//! found, [`federation`] the other hosts of the comb, [`keeping`] holds second references for the cells' homes, [`remains`] what a dead agent leaves and how it is cleared, [`process`], [`cgroup`] and
 //! [`signals`] the system's side.
 
 mod backing;
@@ -11,6 +11,8 @@ pub mod control;
 pub mod daemon;
 pub mod dashboard;
 pub mod events;
+pub mod federation;
+mod held;
 pub mod keeping;
 mod marks;
 mod notify;
@@ -19,6 +21,7 @@ pub mod process;
 pub mod remains;
 pub mod signals;
 pub mod state;
+pub mod state_directory;
 pub mod tasks;
 pub mod timeline;
 mod waits;

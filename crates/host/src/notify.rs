@@ -3,16 +3,98 @@
 //! A datagram to the socket that `NOTIFY_SOCKET` names, as sd_notify(3) has it. Nobody waits for an answer, and nothing depends on one having
 //! been heard.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix};
 
 /// Whoever started us put it there, if it wants to be told. Children do not get it: what they would say is not the agent's word.
 pub(crate) const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// How many cells are up, of how many.
 type Count = (usize, usize);
+
+fn manager_at(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes() {
+        [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name).ok(),
+        [b'/', ..] => SocketAddr::from_pathname(name).ok(),
+        _ => None,
+    }?;
+    let socket = UnixDatagram::unbound().ok()?;
+    // A manager that does not read must not stop us.
+    socket.set_nonblocking(true).ok()?;
+    Some((socket, address))
+}
+
+/// What a service manager holds for the next agent, should this one be killed: it has a store for descriptors, which have names there.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    manager: Option<(UnixDatagram, SocketAddr)>,
+    stored: BTreeSet<String>,
+}
+
+impl Store {
+    /// Of whom the environment names; what it held for an agent before is among it.
+    pub(crate) fn from_environment() -> Self {
+        let manager = std::env::var_os(VARIABLE).and_then(|name| manager_at(&name));
+        let is_ours = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+        let names = std::env::var("LISTEN_FDNAMES").ok().filter(|_| is_ours).unwrap_or_default();
+        Self {
+            manager,
+            stored: names.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+        }
+    }
+
+    /// It is to hold these; `only`: and nothing else. What its queue has no room for is told the next time.
+    pub(crate) fn hold(&mut self, all: &[(String, BorrowedFd<'_>)], only: bool) {
+        let Some((socket, address)) = &self.manager else { return };
+        let Ok(address) = sys_address(address) else { return };
+        for (name, descriptor) in all {
+            if self.stored.contains(name) {
+                continue;
+            }
+            let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
+            if !send(socket, &address, &text, Some(*descriptor)) {
+                return;
+            }
+            self.stored.insert(name.clone());
+        }
+        let is_gone = |name: &&String| only && all.iter().all(|(kept, _)| kept != *name);
+        let gone: Vec<String> = self.stored.iter().filter(is_gone).cloned().collect();
+        for name in gone {
+            if !send(socket, &address, &format!("FDSTOREREMOVE=1\nFDNAME={name}"), None) {
+                return;
+            }
+            self.stored.remove(&name);
+        }
+    }
+}
+
+fn sys_address(address: &SocketAddr) -> Result<SocketAddrUnix, Errno> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => SocketAddrUnix::new(path),
+        (None, Some(name)) => SocketAddrUnix::new_abstract_name(name),
+        (None, None) => Err(Errno::INVAL),
+    }
+}
+
+fn send(socket: &UnixDatagram, to: &SocketAddrUnix, text: &str, descriptor: Option<BorrowedFd<'_>>) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let parts = [IoSlice::new(text.as_bytes())];
+    rustix::net::sendmsg_addr(socket, to, &parts, &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+}
 
 /// Tells a service manager, or nobody.
 #[derive(Debug, Default)]
@@ -28,17 +110,7 @@ impl Notify {
     }
 
     fn to(name: &OsStr) -> Self {
-        let address = match name.as_bytes() {
-            [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name).ok(),
-            [b'/', ..] => SocketAddr::from_pathname(name).ok(),
-            _ => None,
-        };
-        let manager = address.and_then(|address| {
-            let socket = UnixDatagram::unbound().ok()?;
-            // A manager that does not read must not stop us.
-            socket.set_nonblocking(true).ok()?;
-            Some((socket, address))
-        });
+        let manager = manager_at(name);
         Self { manager, told: None }
     }
 
@@ -103,6 +175,26 @@ mod tests {
         // A manager that is gone is nobody.
         std::fs::remove_file(&path).unwrap();
         notify.tell_of_end();
+    }
+
+    #[test]
+    fn what_is_kept_is_held_by_the_manager_and_what_is_not_any_more_is_given_back() {
+        use std::os::fd::AsFd;
+        let name = format!("comb-store-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let (socket, notify) = manager(&address, format!("@{name}").as_bytes());
+        let mut store = Store { manager: notify.manager, stored: BTreeSet::from(["of-before".to_owned()]) };
+        let memory = rustix::fs::memfd_create("comb-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let kept = [("cell-1.frames".to_owned(), memory.as_fd())];
+        store.hold(&kept, false);
+        assert_eq!(heard(&socket).as_deref(), Some("FDSTORE=1\nFDPOLL=0\nFDNAME=cell-1.frames"));
+        assert_eq!(heard(&socket), None, "who had it before may hand it over yet");
+        store.hold(&kept, true);
+        assert_eq!(heard(&socket).as_deref(), Some("FDSTOREREMOVE=1\nFDNAME=of-before"));
+        store.hold(&kept, true);
+        assert_eq!(heard(&socket), None, "it is there");
+        store.hold(&[], true);
+        assert_eq!(heard(&socket).as_deref(), Some("FDSTOREREMOVE=1\nFDNAME=cell-1.frames"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Processes, as `/proc` and process descriptors show them.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -94,6 +96,15 @@ pub fn tell_to_end(process: &OwnedFd) {
 /// Stops the process, as a debugger does. `false`: it cannot be.
 pub fn stop(process: &OwnedFd) -> bool {
     rustix::process::pidfd_send_signal(process, Signal::STOP).is_ok()
+}
+
+/// How a process has ended, if it is a child of ours; and nothing is left of it then.
+pub fn reap(process: &OwnedFd) -> Option<ExitStatus> {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let status =
+        waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok()??;
+    let raw = status.exit_status().map(|code| code << 8).or(status.terminating_signal())?;
+    Some(ExitStatus::from_raw(raw))
 }
 
 /// Waits until the process has ended. `false`: it has not, within the limit.

@@ -29,6 +29,9 @@ pub struct State {
     /// Whether cells are told to fail.
     #[serde(default)]
     pub faults: bool,
+    /// Whether its host belongs to a comb with others.
+    #[serde(default)]
+    pub has_others: bool,
 }
 
 /// One process, once and for all: its number is given again, but not with the same start.

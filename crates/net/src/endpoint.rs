@@ -63,6 +63,9 @@ pub struct EndpointOptions {
     /// longest time that a healthy peer computes between two polls. Found while this endpoint itself is polled or
     /// waits. `None`: only the end of its process is its end.
     pub silence_limit: Option<Duration>,
+    /// The same for channels that this endpoint opens to other hosts, where `silence_limit` says nothing: when such a host is gone,
+    /// nobody tells of its processes' ends.
+    pub silence_limit_elsewhere: Duration,
     /// After so long an endpoint that is armed becomes readable though nothing has come, to look for what no event tells: a peer that
     /// scribbles where others note that they have written can keep their events from us.
     pub looks_after: Duration,
@@ -77,6 +80,7 @@ impl Default for EndpointOptions {
             geometry: Geometry::default(),
             trap_wild_stores: false,
             silence_limit: None,
+            silence_limit_elsewhere: crate::remote::SILENCE_LIMIT,
             looks_after: crate::bell::LONGEST_SLEEP,
         }
     }

@@ -8,7 +8,6 @@ use crate::agent::visitor::SHORTEST_SILENCE_MS;
 use crate::channel::{ChannelKey, Link};
 use crate::endpoint::{Endpoint, EndpointShared, Incoming};
 use crate::events::ChannelEvent;
-use crate::remote::SILENCE_LIMIT;
 use crate::shm::{OwnSide, ShmLink};
 
 /// A channel that was asked for and is not there yet: [`Endpoint::begin_opening`]. Dropped, it is not wanted any more.
@@ -57,7 +56,7 @@ impl Endpoint {
             if shared.event_set().is_none() {
                 return Err(RequestError::NeedsEvents);
             }
-            let limit = shared.options().silence_limit.unwrap_or(SILENCE_LIMIT);
+            let limit = shared.options().silence_limit.unwrap_or(shared.options().silence_limit_elsewhere);
             let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(SHORTEST_SILENCE_MS);
             (self.agent.shared().begin_opening_elsewhere(&shared, to, limit_ms)?, None)
         } else {

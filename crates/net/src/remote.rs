@@ -19,7 +19,7 @@ use crate::transport::{Capabilities, Transport};
 use crate::waiting::LONGEST_SLEEP_WITHOUT_BELL;
 
 /// When the other host itself is gone nobody tells of a process's end, only its silence does; so there is a limit even if
-/// the options name none. Long, because who computes for so long without polling is silent too.
+/// the options name none (`silence_limit_elsewhere`). Long, because who computes for so long without polling is silent too.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// News and the ends of peers raise no event where a sender waits for room on one channel; it looks for them so often.

@@ -22,6 +22,7 @@ const EVENTS: EndpointOptions = EndpointOptions {
     geometry: comb_net::Geometry { slots: 64, payload_bytes: 20 << 10 },
     trap_wild_stores: false,
     silence_limit: None,
+    silence_limit_elsewhere: Duration::from_secs(10),
     looks_after: Duration::from_millis(100),
 };
 

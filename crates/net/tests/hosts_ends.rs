@@ -25,6 +25,7 @@ const OPTIONS: EndpointOptions = EndpointOptions {
     geometry: Geometry { slots: 64, payload_bytes: 20 << 10 },
     trap_wild_stores: false,
     silence_limit: Some(FOR_EVER),
+    silence_limit_elsewhere: Duration::from_secs(10),
     looks_after: Duration::from_millis(100),
 };
 

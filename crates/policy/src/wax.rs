@@ -87,7 +87,7 @@ impl Policy {
                     }
                 }
                 Word::Order(Order::Ended { .. } | Order::End | Order::Leave, _) | Word::Away => {
-                    self.is_over = true
+                    self.is_over = true;
                 }
                 Word::Order(..) => {}
             }

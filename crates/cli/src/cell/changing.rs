@@ -1,11 +1,13 @@
 //! What is done to cells that work: they are drained, restarted, and more are added.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use comb_cell::clock::span;
 use comb_host::RuntimeDirectory;
 use comb_host::control::{Killed, Reply, Request};
+use comb_region::named::Ask;
 use serde_json::json;
 
 use super::sentence;
@@ -92,20 +94,33 @@ pub(super) fn drain(
     }
 }
 
-/// Ends cells in good order and starts them anew, one at a time: the next when the one before is back.
+/// What is done before a cell is restarted.
+pub(super) struct Before {
+    /// Waited until nothing depends on it, so long at most.
+    pub(super) wait: Option<Duration>,
+    /// Its regions are saved there.
+    pub(super) save: Option<PathBuf>,
+}
+
+/// Ends cells in good order and starts them anew, one at a time: the next when the one before is back. `cells`: none are named, and all are meant.
 pub(super) fn restart(
     directory: &RuntimeDirectory,
-    cells: Vec<u32>,
-    all: bool,
-    wait: Option<Duration>,
+    cells: Option<Vec<u32>>,
+    before: Before,
     output: Output,
 ) -> Outcome {
     let there = agent::status(directory)?.cells;
-    let cells = if all { there.iter().map(|cell| cell.cell).collect() } else { cells };
+    let cells = cells.unwrap_or_else(|| there.iter().map(|cell| cell.cell).collect());
     agent::check_cells(directory, &cells)?;
+    let save = before.save.map(std::path::absolute).transpose()?;
     for cell in cells {
-        if wait.is_some() {
-            await_drained(directory, cell, wait)?;
+        if before.wait.is_some() {
+            await_drained(directory, cell, before.wait, save.is_some())?;
+        }
+        if let Some(save) = &save {
+            for name in dependants(directory, cell).1 {
+                Ask::about(directory.path(), &name)?.0.save(&name, &save.join(&name))?;
+            }
         }
         match agent::ask(directory, &Request::Restart { cell })? {
             Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
@@ -132,11 +147,19 @@ pub(super) fn restart(
     Ok(ExitCode::SUCCESS)
 }
 
-fn await_drained(directory: &RuntimeDirectory, cell: u32, limit: Option<Duration>) -> Result<(), Failure> {
+fn await_drained(
+    directory: &RuntimeDirectory,
+    cell: u32,
+    limit: Option<Duration>,
+    saves_regions: bool,
+) -> Result<(), Failure> {
     agent::ask(directory, &Request::Drain { cell, drain: true })?;
     let since = Instant::now();
     loop {
-        let (tasks, regions) = dependants(directory, cell);
+        let (tasks, mut regions) = dependants(directory, cell);
+        if saves_regions {
+            regions.clear();
+        }
         if tasks.is_empty() && regions.is_empty() {
             return Ok(());
         }

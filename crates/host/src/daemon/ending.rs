@@ -59,6 +59,7 @@ impl Daemon {
         } else {
             marks::kill_all(&self.directory);
         }
+        self.part_from_hosts();
         let commands = std::mem::take(&mut self.commands);
         if let Some(dashboard) = &mut self.dashboard {
             dashboard.end();

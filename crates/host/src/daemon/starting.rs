@@ -100,6 +100,9 @@ impl Daemon {
 
     /// More cells.
     pub(super) fn add(&mut self, count: u32) -> Result<Awaited, String> {
+        if self.abroad.federation.has_others() {
+            return Err("the cells of this host have numbers that the other hosts know: `comb leave`, and `comb join --cells` with more".to_owned());
+        }
         let most = crate::MOST_CELLS as usize;
         if count == 0 || self.cells.len() + count as usize > most {
             let here = self.cells.len();
@@ -151,10 +154,10 @@ impl Daemon {
     /// A cell that comes in to those that live, or begins alone.
     pub(super) fn start_beside_others(&mut self, index: usize) {
         let number = self.cells[index].number;
-        let others: Vec<u32> =
-            self.cells.iter().filter(|cell| cell.running.is_some()).map(|cell| cell.number).collect();
-        let beginning =
-            if others.is_empty() { Beginning::Together(vec![number]) } else { Beginning::ComingIn(others) };
+        let Some(beginning) = self.beginning_beside_others(number) else {
+            self.cells[index].again = Again::WhenReached;
+            return say(format_args!("cell {number} waits until the other hosts are reached"));
+        };
         self.start_cell(index, &beginning);
     }
 }

@@ -32,5 +32,5 @@ pub(crate) mod visitor;
 
 pub use client::{Agent, ConnectError, RequestError};
 pub use policy::{Identity, Limits, Policy, SameUser};
-pub use remote::Hosts;
+pub use remote::{Guests, Hosts};
 pub use server::{InProcess, Server};

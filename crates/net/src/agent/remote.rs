@@ -22,7 +22,7 @@
 
 mod correspondence;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -88,6 +88,19 @@ pub struct Hosts {
     pub af_xdp: Vec<String>,
 }
 
+/// Who else comes through the door of an agent, besides processes' channels: agents with something else to say, and, while they are
+/// let in, hosts that nobody knows.
+pub trait Guests: Send + Sync + std::fmt::Debug {
+    /// Whether a host that is not known may come in to say its first word.
+    fn may_strangers_enter(&self) -> bool;
+
+    /// One has come, and its first word was this, which is no question for a channel. On a thread of its own, for as long as it takes.
+    fn receive(&self, stream: SecureStream, first: &[u8]);
+}
+
+/// What the first word of a guest begins with. A question begins with its version, which is no letter for long.
+pub const GUEST: &[u8; 5] = b"hosts";
+
 /// The first word between two agents.
 #[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Ask {
@@ -114,6 +127,7 @@ enum Answer {
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
+    guests: Option<Arc<dyn Guests>>,
     outbox: Outbox,
     pub(super) listener: TcpListener,
     visitors: Arc<AtomicUsize>,
@@ -127,7 +141,11 @@ impl Drop for Links {
 }
 
 impl Links {
-    pub(super) fn start(hosts: Hosts, outbox: Outbox) -> Result<Self, std::io::Error> {
+    pub(super) fn start(
+        hosts: Hosts,
+        guests: Option<Arc<dyn Guests>>,
+        outbox: Outbox,
+    ) -> Result<Self, std::io::Error> {
         let listener = TcpListener::bind(hosts.listen)?;
         listener.set_nonblocking(true)?;
         if hosts.plain {
@@ -138,7 +156,18 @@ impl Links {
             );
         }
         let (visitors, correspondence) = (Arc::default(), Correspondence::new());
-        Ok(Self { hosts: Arc::new(hosts), outbox, listener, visitors, correspondence })
+        Ok(Self { hosts: Arc::new(hosts), guests, outbox, listener, visitors, correspondence })
+    }
+
+    /// From now on these are the others, and this is who we are. Channels that are open go on; lines with hosts that are no more
+    /// among them end.
+    pub(super) fn know(&mut self, key: HostKey, known: KnownHosts, addresses: BTreeMap<String, SocketAddr>) {
+        let before: BTreeSet<&str> = self.hosts.known.iter().map(|(name, _)| name).collect();
+        let gone = before.into_iter().filter(|host| known.keys_of(host).next().is_none());
+        gone.for_each(|host| self.correspondence.forget(host));
+        let Hosts { name, listen, plain, af_xdp, .. } = &*self.hosts;
+        let (name, listen, plain, af_xdp) = (name.clone(), *listen, *plain, af_xdp.clone());
+        self.hosts = Arc::new(Hosts { name, key, known, listen, addresses, plain, af_xdp });
     }
 
     /// Asks the other host; the outcome comes as a command.
@@ -181,12 +210,15 @@ impl Links {
             let (hosts, outbox) = (Arc::clone(&self.hosts), self.outbox.clone());
             let visitors = Arc::clone(&self.visitors);
             let correspondence = self.correspondence.clone();
+            let guests = self.guests.clone();
             let work = move || {
                 // A stranger, or one who hung up: that side knows why, and here nobody asked.
-                let staying = receive_visitor(&hosts, &outbox, socket).ok().flatten();
+                let staying = receive_visitor(&hosts, guests.as_deref(), &outbox, socket).ok().flatten();
                 visitors.fetch_sub(1, Ordering::Relaxed);
-                if let Some(stream) = staying {
-                    correspondence.serve(stream, &outbox);
+                match (staying, guests) {
+                    (Some((stream, None)), _) => correspondence.serve(stream, &outbox),
+                    (Some((stream, Some(first))), Some(guests)) => guests.receive(stream, &first),
+                    _ => {}
                 }
             };
             if std::thread::Builder::new().name("comb-visitor".into()).spawn(work).is_err() {
@@ -242,18 +274,34 @@ fn ask(hosts: &Hosts, departure: &Departure, stay: bool) -> Result<(Line, Secure
     }
 }
 
-/// The accepter's side. Returns the session if it is to stay.
+/// A session that is to stay; of a guest with its first word.
+type Staying = Option<(SecureStream, Option<Vec<u8>>)>;
+
+/// The accepter's side.
 fn receive_visitor(
     hosts: &Hosts,
+    guests: Option<&dyn Guests>,
     outbox: &Outbox,
     socket: TcpStream,
-) -> Result<Option<SecureStream>, String> {
+) -> Result<Staying, String> {
     // What the listener is, its children need not be.
     socket.set_nonblocking(false).map_err(text)?;
     let (here, there) = (socket.local_addr().map_err(text)?.ip(), socket.peer_addr().map_err(text)?.ip());
-    let mut stream = SecureStream::accept(socket, &hosts.key, &hosts.known, terms()).map_err(text)?;
+    let accept = match guests {
+        Some(guests) if guests.may_strangers_enter() => SecureStream::accept_anybody,
+        _ => SecureStream::accept,
+    };
+    let mut stream = accept(socket, &hosts.key, &hosts.known, terms()).map_err(text)?;
     let question = stream.receive(Some(HANDSHAKE_LIMIT)).map_err(text)?.ok_or("no question")?;
-    let question: Ask = protocol::decode(question).map_err(text)?;
+    if guests.is_some() && question.starts_with(GUEST) {
+        let first = question.to_vec();
+        return Ok(Some((stream, Some(first))));
+    }
+    let question = question.to_vec();
+    if stream.peer().is_empty() {
+        return Err("a stranger asks for a channel".into());
+    }
+    let question: Ask = protocol::decode(&question).map_err(text)?;
     let stay = question.stay;
     let answer = match admit(hosts, outbox, &mut stream, question, here, there) {
         Ok(udp_port) => Answer::Opened { udp_port },
@@ -261,7 +309,7 @@ fn receive_visitor(
     };
     stream.send(&protocol::encode(&answer).map_err(text)?).map_err(text)?;
     if stay && matches!(answer, Answer::Opened { .. }) {
-        return Ok(Some(stream));
+        return Ok(Some((stream, None)));
     }
     // The other end hangs up, so that our answer is not lost in a reset.
     let _ = stream.receive(Some(ANSWER_LIMIT));

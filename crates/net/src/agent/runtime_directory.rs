@@ -167,10 +167,32 @@ impl RuntimeDirectory {
             return Err(DirectoryError::NotOurs { path, owner: found.uid() });
         }
         let mode = found.mode() & 0o7777;
-        if mode & 0o077 != 0 {
+        // Where others may command they pass through, to the one socket that is open to them.
+        if mode & 0o066 != 0 {
             return Err(DirectoryError::Open { path, mode });
         }
         Ok(true)
+    }
+
+    /// The same for who only asks: somebody else's will do if it was named by its path, for its owner may have listed us.
+    pub fn check_to_ask(&self) -> Result<bool, DirectoryError> {
+        match self.check() {
+            Err(DirectoryError::NotOurs { .. }) if std::env::var_os("COMB_RUNTIME_DIR").is_some() => Ok(true),
+            checked => checked,
+        }
+    }
+
+    /// Lets others through to the socket for commands. All else in it is closed to them by its own mode.
+    pub fn let_others_ask(&self) -> std::io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
+        for file in FILES.map(|file| self.path.join(file)) {
+            if file.exists() {
+                mode(&file, 0o600)?;
+            }
+        }
+        mode(&self.control_socket(), 0o666)?;
+        mode(&self.path, 0o711)
     }
 
     /// Removes our files and the directory. `Ok(false)`: files of somebody else's making keep it there.
@@ -339,6 +361,8 @@ mod tests {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o750)).unwrap();
         let error = directory.create().unwrap_err().to_string();
         assert!(error.contains("chmod 700"), "{error}");
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        directory.create().expect("others pass through, and see nothing");
         std::fs::remove_dir(directory.path()).unwrap();
     }
 

@@ -17,7 +17,7 @@ use super::credentials::{self, Fate};
 use super::listener::Listener;
 use super::policy::{Limits, Policy, SameUser, reached};
 use super::protocol::{self, ProtocolError, Reply, Request};
-use super::remote::{Hosts, Links};
+use super::remote::{Guests, Hosts, Links};
 use super::visitor::{Line, Visitor};
 
 const WAKE: u64 = u64::MAX;
@@ -43,7 +43,6 @@ pub struct Server {
     path: Option<PathBuf>,
 }
 
-#[derive(Debug)]
 #[cfg_attr(not(feature = "hosts"), expect(dead_code, reason = "without other hosts nobody asks or answers"))]
 pub(super) enum Command {
     Adopt(OwnedFd),
@@ -57,6 +56,28 @@ pub(super) enum Command {
     Visit(Box<Visitor>),
     /// Another host tells.
     EndedElsewhere(Farewell),
+    /// There are other hosts from now on, with whom else may come by their door.
+    Open {
+        hosts: Box<Hosts>,
+        guests: Arc<dyn Guests>,
+        answer: mpsc::Sender<Result<std::net::SocketAddr, std::io::Error>>,
+    },
+    /// The other hosts are others now.
+    Know(Box<dyn Fn(&mut Links) + Send>),
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Adopt(_) => "Adopt",
+            Self::Stop => "Stop",
+            Self::Arrived { .. } => "Arrived",
+            Self::Visit(_) => "Visit",
+            Self::EndedElsewhere(_) => "EndedElsewhere",
+            Self::Open { .. } => "Open",
+            Self::Know(_) => "Know",
+        })
+    }
 }
 
 /// How other threads speak to the agent's.
@@ -151,7 +172,7 @@ impl Server {
             None => None,
             Some(hosts) => {
                 let address = hosts.listen;
-                let links = Links::start(hosts, outbox.clone())
+                let links = Links::start(hosts, None, outbox.clone())
                     .map_err(|source| StartError::Door { address, source })?;
                 // Told once of each arrival: a door that cannot be opened, for want of descriptors, must not keep us awake.
                 let (door, data) = (links.listener.as_fd(), epoll::EventData::new_u64(DOOR));
@@ -173,6 +194,7 @@ impl Server {
             listener,
             wake: Arc::clone(&outbox.wake),
             inbox,
+            outbox: outbox.clone(),
             links,
             visitors: BTreeMap::new(),
         };
@@ -186,6 +208,34 @@ impl Server {
     /// Where agents of other hosts find this one, if it has a door for them.
     pub fn door(&self) -> Option<std::net::SocketAddr> {
         self.door
+    }
+
+    /// Opens a door for other hosts where there was none: their agents' questions for channels, and guests, come by it. Where it is.
+    /// One that has a door keeps it.
+    pub fn open_door(
+        &mut self,
+        hosts: Hosts,
+        guests: Arc<dyn Guests>,
+    ) -> Result<std::net::SocketAddr, std::io::Error> {
+        let (answer, opened) = mpsc::channel();
+        self.command(Command::Open { hosts: Box::new(hosts), guests, answer });
+        let opened = opened.recv().map_err(|_| std::io::Error::other("the agent has ended"))?;
+        let door = opened?;
+        self.door = Some(door);
+        Ok(door)
+    }
+
+    /// These are the other hosts from now on, with their addresses, and this is our key. Open channels go on.
+    #[cfg(feature = "hosts")]
+    pub fn know(
+        &self,
+        key: crate::hosts::HostKey,
+        known: crate::hosts::KnownHosts,
+        addresses: BTreeMap<String, std::net::SocketAddr>,
+    ) {
+        self.command(Command::Know(Box::new(move |links| {
+            links.know(key.clone(), known.clone(), addresses.clone());
+        })));
     }
 
     fn command(&self, command: Command) {
@@ -292,6 +342,7 @@ struct Run {
     listener: Option<Listener>,
     wake: Arc<OwnedFd>,
     inbox: mpsc::Receiver<Command>,
+    outbox: Outbox,
     links: Option<Links>,
     /// Who waits for what our processes say.
     visitors: BTreeMap<ChannelId, mpsc::Sender<Result<(), String>>>,
@@ -327,6 +378,10 @@ impl Run {
                                     self.send_all(out);
                                 }
                                 Command::Visit(visitor) => self.visit(*visitor),
+                                Command::Open { hosts, guests, answer } => {
+                                    let _ = answer.send(self.open(*hosts, guests));
+                                }
+                                Command::Know(tell) => self.links.iter_mut().for_each(tell),
                                 Command::EndedElsewhere(farewell) => {
                                     let out = self.broker.ended_elsewhere(&farewell);
                                     self.send_all(out);
@@ -351,6 +406,24 @@ impl Run {
                 }
             }
         }
+    }
+
+    fn open(
+        &mut self,
+        hosts: Hosts,
+        guests: Arc<dyn Guests>,
+    ) -> Result<std::net::SocketAddr, std::io::Error> {
+        if let Some(links) = &self.links {
+            return links.listener.local_addr();
+        }
+        let outbox = self.outbox.clone();
+        let links = Links::start(hosts, Some(guests), outbox)?;
+        let data = epoll::EventData::new_u64(DOOR);
+        // As at the beginning.
+        epoll::add(&self.epoll, &links.listener, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let address = links.listener.local_addr();
+        self.links = Some(links);
+        address
     }
 
     fn visit(&mut self, visitor: Visitor) {

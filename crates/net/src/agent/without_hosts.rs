@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::broker::{Departure, Farewell};
 use super::protocol::RemoteSession;
@@ -17,6 +18,9 @@ pub struct Hosts {
     never: Infallible,
 }
 
+/// Nobody comes.
+pub trait Guests: Send + Sync + std::fmt::Debug {}
+
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) listener: TcpListener,
@@ -25,7 +29,11 @@ pub(super) struct Links {
 
 impl Links {
     #[expect(clippy::needless_pass_by_value, reason = "as the real one")]
-    pub(super) fn start(hosts: Hosts, _outbox: Outbox) -> Result<Self, std::io::Error> {
+    pub(super) fn start(
+        hosts: Hosts,
+        _guests: Option<Arc<dyn Guests>>,
+        _outbox: Outbox,
+    ) -> Result<Self, std::io::Error> {
         match hosts.never {}
     }
 

@@ -101,8 +101,28 @@ impl SecureStream {
         known: &KnownHosts,
         terms: Terms,
     ) -> Result<SecureStream, ConnectError> {
-        let config = Arc::new(pinned::acceptor(key, known));
-        let session = ServerConnection::new(config).map_err(ConnectError::Tls)?.into();
+        Self::accept_by(pinned::acceptor(key, known), socket, key, known, terms)
+    }
+
+    /// Lets in whoever is at the other end of `socket` and has a key. A host that `known` does not list has no name
+    /// ([`peer`](SecureStream::peer) is empty): what it may say is the caller's to decide, by its key and its first word.
+    pub fn accept_anybody(
+        socket: TcpStream,
+        key: &HostKey,
+        known: &KnownHosts,
+        terms: Terms,
+    ) -> Result<SecureStream, ConnectError> {
+        Self::accept_by(pinned::open_acceptor(key, known), socket, key, known, terms)
+    }
+
+    fn accept_by(
+        config: rustls::ServerConfig,
+        socket: TcpStream,
+        key: &HostKey,
+        known: &KnownHosts,
+        terms: Terms,
+    ) -> Result<SecureStream, ConnectError> {
+        let session = ServerConnection::new(Arc::new(config)).map_err(ConnectError::Tls)?.into();
         let handshake = Handshake::new(key, known, terms);
         let mut stream = handshake.establish(session, socket)?;
         handshake.say_hello(&mut stream)?;
@@ -144,8 +164,9 @@ impl Handshake<'_> {
         write_records(&mut session, &mut socket).map_err(refused)?;
         let presented = session.peer_certificates().and_then(|presented| presented.first());
         let peer_key = presented.and_then(|presented| PublicKey::from_spki(presented));
-        let peer_key = peer_key.expect("no handshake completes without a key that was found in the file");
-        let peer = self.known.name_of(&peer_key).expect("as above").to_owned();
+        let peer_key = peer_key.expect("no handshake completes without a key of this form");
+        // Only who lets in strangers finds no name.
+        let peer = self.known.name_of(&peer_key).unwrap_or_default().to_owned();
         let direction = match session {
             Connection::Client(_) => Direction::FromConnector,
             Connection::Server(_) => Direction::FromAcceptor,

@@ -92,6 +92,21 @@ impl KnownHosts {
         Ok(known)
     }
 
+    /// These hosts, as they are to be listed in `file`. What has no name, or a key of another, is left out.
+    pub fn of<'a>(file: &Path, hosts: impl IntoIterator<Item = (&'a str, PublicKey)>) -> KnownHosts {
+        let mut known = KnownHosts { file: file.to_owned(), hosts: Vec::new() };
+        for (name, key) in hosts {
+            let _ = known.add(&format!("{name} = {key}"));
+        }
+        known
+    }
+
+    /// Whether a host may be called so.
+    pub fn is_name(name: &str) -> bool {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+        (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_plain)
+    }
+
     /// The file that these came from: where an unknown key would have to be entered.
     pub fn file(&self) -> &Path {
         &self.file
@@ -115,8 +130,7 @@ impl KnownHosts {
     fn add(&mut self, entry: &str) -> Result<(), Problem> {
         let (name, key) = entry.split_once('=').ok_or(Problem::NotAPair)?;
         let (name, key) = (name.trim(), key.trim().parse::<PublicKey>().map_err(Problem::BadKey)?);
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
-        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+        if !KnownHosts::is_name(name) {
             return Err(Problem::BadName);
         }
         match self.name_of(&key) {

@@ -75,7 +75,8 @@ pub struct SecureStream {
 }
 
 impl SecureStream {
-    /// The name of the host at the other end.
+    /// The name of the host at the other end; empty for a stranger, whom only
+    /// [`accept_anybody`](SecureStream::accept_anybody) lets in.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -83,6 +84,16 @@ impl SecureStream {
     /// The key by which it proved itself.
     pub fn peer_key(&self) -> PublicKey {
         self.peer_key
+    }
+
+    /// Where the other end is, as the network says.
+    pub fn peer_address(&self) -> Option<std::net::SocketAddr> {
+        self.socket.peer_addr().ok()
+    }
+
+    /// Our own address, as that host sees it.
+    pub fn own_address(&self) -> Option<std::net::SocketAddr> {
+        self.socket.local_addr().ok()
     }
 
     /// What both ends speak.

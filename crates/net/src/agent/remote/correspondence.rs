@@ -130,6 +130,12 @@ impl Correspondence {
         let _ = stream.close();
     }
 
+    /// Ends the lines with a host that is none of the others any more, and keeps nothing for it.
+    pub(super) fn forget(&self, host: &str) {
+        let gone = self.hosts().as_mut().and_then(|hosts| hosts.remove(host));
+        drop(gone);
+    }
+
     /// Ends all lines and lets in no more.
     pub(super) fn end(&self) {
         *self.hosts() = None;

@@ -139,6 +139,21 @@ impl KeptReferences {
         });
     }
 
+    /// All of them, by names that are theirs as long as they are kept.
+    pub fn all(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        let mut all = Vec::new();
+        for kept in &self.regions {
+            let number = rustix::fs::fstat(&kept.frames).map_or(0, |found| found.st_ino);
+            let name = format!("cell-{}.{:x}.{number}", kept.cell, kept.region);
+            all.push((format!("{name}.frames"), kept.frames.as_fd()));
+            let guards = kept.importers.iter();
+            all.extend(
+                guards.map(|(importer, kept)| (format!("{name}.guard-{importer}"), kept.guard.as_fd())),
+            );
+        }
+        all
+    }
+
     /// How many regions there are references of, and how many importers.
     pub fn count(&self) -> (usize, usize) {
         (self.regions.len(), self.regions.iter().map(|kept| kept.importers.len()).sum())
