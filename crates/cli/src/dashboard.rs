@@ -1,7 +1,9 @@
 //! `comb dashboard`: where the page is; and the process that serves it, which the agent keeps running.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
@@ -60,15 +62,20 @@ impl Dashboard {
         let url = place.url(!self.view_only);
         output.tell(&json!({ "url": url, "address": place.address, "metrics": place.metrics }), &url)?;
         if self.open {
-            open(&url)?;
+            open(&directory, &url)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-pub(crate) fn open(url: &str) -> Result<(), Failure> {
+/// In a browser. By a file that leads there and that nobody else may read: arguments are seen by all.
+pub(crate) fn open(directory: &RuntimeDirectory, url: &str) -> Result<(), Failure> {
+    let path = directory.path().join("dashboard.html");
+    let _ = std::fs::remove_file(&path);
+    let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    write!(file, "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>Comb</title>")?;
     let mut opener = Command::new("xdg-open");
-    let started = opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let started = opener.arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match started {
         Ok(status) if status.success() => Ok(()),
         _ => Err(Failure::new("no browser can be opened from here (xdg-open): open the address by hand")),

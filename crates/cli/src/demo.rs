@@ -101,7 +101,7 @@ impl Demo {
         let text = format!("{CELLS} cells are up after {:.0} ms\nthe dashboard is at {url}", millis(up));
         telling.event("up", json!({ "cells": CELLS, "took_ms": round(up), "dashboard": url }), &text)?;
         if self.open {
-            crate::dashboard::open(&url)?;
+            crate::dashboard::open(&stage.directory, &url)?;
         }
 
         telling.chapter("A service with three replicas in cells 1, 2 and 3, and two clients who write to it all the time.");

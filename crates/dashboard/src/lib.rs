@@ -12,11 +12,14 @@
 //! | `snapshot` | what is seen at one moment |
 //! | `dependencies` | which cells a task depends on, and why |
 //! | `page` | the page's files |
+//! | `otlp` | the same to an OpenTelemetry collector, with the feature `otlp` |
 //! | `metrics` | the same as text for Prometheus |
 
 pub mod dependencies;
 mod gather;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 mod pass;
 mod server;

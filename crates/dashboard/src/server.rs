@@ -86,6 +86,8 @@ pub fn run(options: Options) -> Result<(), DashboardError> {
     let pass = Arc::new(Pass { token, view_token });
     let office =
         Office { directory: directory.clone(), pass, seen: seen.clone(), over: watch::channel(false).0 };
+    #[cfg(feature = "otlp")]
+    crate::otlp::begin(directory.clone());
     let over = office.over.clone();
     let looked_at = seen.clone();
     std::thread::Builder::new().name("comb-look".to_owned()).spawn(move || {
@@ -131,9 +133,10 @@ fn routes(office: Office) -> Router {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, error) = match self {
-            Self::Host => {
-                (StatusCode::MISDIRECTED_REQUEST, "this is a comb's dashboard, which has another address")
-            }
+            Self::Host => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "this is a comb's dashboard, which goes by its address or localhost, and by no other name",
+            ),
             Self::Site => (StatusCode::FORBIDDEN, "pages of other sites are not answered"),
             Self::Token => (
                 StatusCode::UNAUTHORIZED,

@@ -765,9 +765,9 @@ impl Daemon {
         self.waxing.lose(self.cells.iter().filter(|cell| cell.is_up()).map(|cell| cell.number));
         let after = killed_at_ns.map(|killed| monotonic_ns().saturating_sub(killed));
         let after = after.map(|after| format!(" {} after the kill", span(after))).unwrap_or_default();
-        let incarnation = self.cells[index].incarnation;
+        let (incarnation, planned) = (self.cells[index].incarnation, self.cells[index].is_told_to_end);
         let text = format!("cell {number} (process {pid}) is gone{after}: {how}");
-        let what = What::CellEnded { cell: number, incarnation, pid, killed_ns: killed_at_ns, how };
+        let what = What::CellEnded { cell: number, incarnation, pid, killed_ns: killed_at_ns, how, planned };
         self.events.note(what, text);
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns });
         self.tell_who_is_present();

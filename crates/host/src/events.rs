@@ -110,6 +110,9 @@ pub enum What {
         killed_ns: Option<u64>,
         /// How it ended.
         how: String,
+        /// Whether it was told to, to be started anew: that is no failure.
+        #[serde(default)]
+        planned: bool,
     },
     /// A cell has recovered from the end of others.
     CellRecovered {

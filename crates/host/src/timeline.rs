@@ -11,7 +11,7 @@ const MOST_FAILURES: usize = 32;
 /// Cells that notice something a moment before anybody says that it has happened.
 const EARLY_NS: u64 = 5_000_000_000;
 
-/// How far a failure has come. In this order, but for what happens at the same time.
+/// How far a failure has come. In this order, as a rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum Step {
     /// The cell was killed, stopped, or ended.
@@ -121,7 +121,7 @@ pub struct Failure {
     pub discarded_pages: u64,
     /// What these were of, as far as that is known.
     pub regions: Vec<String>,
-    /// In order.
+    /// In the order in which they were reached.
     pub steps: Vec<Reached>,
     /// When it began, on `CLOCK_MONOTONIC`; and whether that is known, or only when it was noticed first.
     #[serde(skip)]
@@ -167,7 +167,7 @@ impl Failure {
             let after = (reached.at_ns.saturating_sub(since)) as f64 / 1e6;
             reached.after_ms = (after * 1000.0).round() / 1000.0;
         }
-        self.steps.sort_by_key(|reached| (reached.step, reached.at_ns));
+        self.steps.sort_by_key(|reached| (reached.at_ns, reached.step));
     }
 
     fn ends_at(&mut self, at_ns: u64) {
@@ -208,6 +208,10 @@ impl Failures {
                 // Channels of a cell that ends in good order, or is back already, end as well.
                 let Some(failure) = self.under_way(*cell, *noticed_ns) else { return false };
                 failure.reach(Step::Hint, *noticed_ns, Some(*by));
+            }
+            What::CellEnded { cell, incarnation, planned: true, .. } => {
+                // Whoever was quick has taken it for one.
+                self.all.retain(|known| (known.cell, known.incarnation) != (*cell, *incarnation));
             }
             What::CellEnded { cell, incarnation, killed_ns, how, .. } => {
                 let failure = self.open(*cell, *incarnation, event);
@@ -332,7 +336,14 @@ mod tests {
             at(103 * m, recovered(1, 101 * m, steps(102 * m))),
             at(
                 104 * m,
-                What::CellEnded { cell: 2, incarnation: 1, pid: 7, killed_ns, how: "killed".to_owned() },
+                What::CellEnded {
+                    cell: 2,
+                    incarnation: 1,
+                    pid: 7,
+                    killed_ns,
+                    how: "killed".to_owned(),
+                    planned: false,
+                },
             ),
             at(105 * m, recovered(3, 102 * m, steps(103 * m))),
             at(106 * m, What::CellStarted { cell: 2, incarnation: 2, pid: 8 }),
@@ -345,8 +356,8 @@ mod tests {
             (Step::End, 0.0, None),
             (Step::Hint, 0.4, Some(1)),
             (Step::Agreement, 2.0, Some(3)),
-            (Step::FirstBarrier, 3.0, Some(3)),
             (Step::Resume, 2.9, Some(3)),
+            (Step::FirstBarrier, 3.0, Some(3)),
             (Step::Restart, 6.0, None),
             (Step::Reintegrated, 50.0, None),
         ];
@@ -392,6 +403,26 @@ mod tests {
                 .take(&at(1000, What::CellStruck { cell: 2, incarnation: 2, hangs: false, struck_ns: 1000 }))
         );
         assert_eq!(failures.all().count(), 2);
+    }
+
+    #[test]
+    fn a_cell_that_ends_as_it_was_told_has_not_failed() {
+        let ended = What::CellEnded {
+            cell: 2,
+            incarnation: 1,
+            pid: 7,
+            killed_ns: None,
+            how: "ended as it was told".to_owned(),
+            planned: true,
+        };
+        let failures = take_all([
+            at(90, What::CellNoticed { cell: 2, by: 1, noticed_ns: 80 }),
+            at(95, recovered(1, 90, Steps::default())),
+            at(100, ended),
+            at(200, What::CellStarted { cell: 2, incarnation: 2, pid: 8 }),
+            at(300, What::CellUp { cell: 2, incarnation: 2 }),
+        ]);
+        assert_eq!(failures.all().count(), 0);
     }
 
     #[test]

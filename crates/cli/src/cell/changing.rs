@@ -117,10 +117,14 @@ pub(super) fn restart(
         if before.wait.is_some() {
             await_drained(directory, cell, before.wait, save.is_some())?;
         }
+        let (tasks, regions) = dependants(directory, cell);
         if let Some(save) = &save {
-            for name in dependants(directory, cell).1 {
-                Ask::about(directory.path(), &name)?.0.save(&name, &save.join(&name))?;
+            for name in &regions {
+                Ask::about(directory.path(), name)?.0.save(name, &save.join(name))?;
             }
+        } else if !(tasks.is_empty() && regions.is_empty()) {
+            let left = words(&tasks, &regions);
+            output.warn(format!("lost with cell {cell}, or as at the last checkpoint: {left}"));
         }
         match agent::ask(directory, &Request::Restart { cell })? {
             Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {

@@ -38,7 +38,7 @@ pub(super) struct Replica {
 /// See the [module](self).
 pub(super) struct Stage {
     scratch: PathBuf,
-    directory: RuntimeDirectory,
+    pub(super) directory: RuntimeDirectory,
     agent: Mutex<Option<Child>>,
 }
 

@@ -9,7 +9,7 @@ impl Daemon {
         let voters = self.cells.iter().filter(|cell| cell.is_up() && cell.number != suspect).count();
         let Some(cell) = self.cells.iter_mut().find(|cell| cell.number == suspect) else { return };
         // What was found of a life says nothing about the next, and one that is to end already needs no other reason.
-        let is_ending = cell.running.is_none() || cell.killed_at_ns.is_some();
+        let is_ending = cell.running.is_none() || cell.killed_at_ns.is_some() || cell.is_told_to_end;
         if is_ending || ![0, cell.incarnation].contains(&incarnation) {
             return;
         }

@@ -16,7 +16,7 @@ const OF_SERVICE: &str = "/run/comb";
 const REGIONS: &str = "regions";
 
 /// The names of all files that we ever make there, besides cells' doors. Nothing else is removed.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "agent.sock",
     "control.sock",
     "cells.sock",
@@ -28,6 +28,7 @@ const FILES: [&str; 11] = [
     "events.jsonl",
     "events.jsonl.1",
     "dashboard.json",
+    "dashboard.html",
 ];
 
 /// Why there is no runtime directory.
