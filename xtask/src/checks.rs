@@ -27,6 +27,7 @@ const FEATURE_SETS: &[(&str, &str)] = &[
     ("comb-group", "etcd"),
     ("comb-group", "tokio"),
     ("comb-group", "redb"),
+    ("comb-dashboard", "otlp"),
 ];
 
 fn feature_sets(report: &mut Report) {

@@ -26,6 +26,8 @@ pub(crate) fn workspace_tests(report: &mut Report) {
 pub(crate) fn features(report: &mut Report) {
     let tests = cargo(["test", "-p", "comb-group", "--all-features", "--no-fail-fast"]);
     report.run("comb-group with all features", tests);
+    let tests = cargo(["test", "-p", "comb-dashboard", "--all-features", "--lib", "--no-fail-fast"]);
+    report.run("comb-dashboard with all features", tests);
 }
 
 /// comb-net's tests once more, on the ways that older kernels leave it.

@@ -216,26 +216,29 @@ fn start(directory: &RuntimeDirectory, cell: u32, output: Output) -> Outcome {
         Kind::Refused => failure.into_kind(kind),
         _ => failure,
     };
-    match answer.map_err(refused)? {
-        Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
-            let object = json!({
-                "cell": cell,
-                "pid": pid,
-                "incarnation": incarnation,
-                "channels": channels,
-                "channels_expected": channels_expected,
-                "took_ns": took_ns,
-            });
-            let took = span(took_ns);
-            let text = format!(
-                "cell {cell} is up again (process {pid}, incarnation {incarnation}); \
-                 {channels} of {channels_expected} channels open after {took}"
-            );
-            output.tell(&object, text)?;
-            Ok(if channels >= channels_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        _ => Err(agent::unexpected()),
-    }
+    tell_started(cell, &answer.map_err(refused)?, output)
+}
+
+/// That a cell is up again. It has failed if not all channels are there.
+fn tell_started(cell: u32, reply: &Reply, output: Output) -> Outcome {
+    let Reply::Started { pid, incarnation, channels, channels_expected, took_ns } = reply else {
+        return Err(agent::unexpected());
+    };
+    let object = json!({
+        "cell": cell,
+        "pid": pid,
+        "incarnation": incarnation,
+        "channels": channels,
+        "channels_expected": channels_expected,
+        "took_ns": took_ns,
+    });
+    let took = span(*took_ns);
+    let text = format!(
+        "cell {cell} is up again (process {pid}, incarnation {incarnation}); \
+         {channels} of {channels_expected} channels open after {took}"
+    );
+    output.tell(&object, text)?;
+    Ok(if channels >= channels_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(test)]

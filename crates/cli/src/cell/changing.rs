@@ -10,7 +10,7 @@ use comb_host::control::{Killed, Reply, Request};
 use comb_region::named::Ask;
 use serde_json::json;
 
-use super::sentence;
+use super::{sentence, tell_started};
 use crate::agent;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
@@ -126,26 +126,9 @@ pub(super) fn restart(
             let left = words(&tasks, &regions);
             output.warn(format!("lost with cell {cell}, or as at the last checkpoint: {left}"));
         }
-        match agent::ask(directory, &Request::Restart { cell })? {
-            Reply::Started { pid, incarnation, channels, channels_expected, took_ns } => {
-                let object = json!({
-                    "cell": cell,
-                    "pid": pid,
-                    "incarnation": incarnation,
-                    "channels": channels,
-                    "channels_expected": channels_expected,
-                    "took_ns": took_ns,
-                });
-                let took = span(took_ns);
-                let text = format!(
-                    "cell {cell} is up again after {took} (process {pid}, incarnation {incarnation})"
-                );
-                output.tell(&object, text)?;
-                if channels < channels_expected {
-                    return Ok(ExitCode::FAILURE);
-                }
-            }
-            _ => return Err(agent::unexpected()),
+        let code = tell_started(cell, &agent::ask(directory, &Request::Restart { cell })?, output)?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -12,8 +12,6 @@ impl Daemon {
                 "cell {number} is not running ({how}): `comb cell start {number}` starts it"
             ));
         };
-        let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
-        let peers = linked.map(|other| other.number).collect();
         let (pid, incarnation) = (cell.pid, cell.incarnation);
         // From here on the peers' clocks are compared with this one.
         let killed_at_ns = monotonic_ns();
@@ -23,14 +21,14 @@ impl Daemon {
         self.tell_others(number, &Order::Ended { cell: number, pid, killed_at_ns: Some(killed_at_ns) });
         let what = What::CellStruck { cell: number, incarnation, hangs: false, struck_ns: killed_at_ns };
         self.events.note(what, format_args!("killed cell {number} (process {pid})"));
-        Ok(Awaited::Killed {
-            cell: number,
-            pid,
-            killed_at_ns,
-            peers,
-            noticed: Vec::new(),
-            recovered: Vec::new(),
-        })
+        Ok(self.aftermath(number, pid, killed_at_ns))
+    }
+
+    /// What is waited for when a cell was struck: that all who had a channel to it have noticed, and are at work again.
+    fn aftermath(&self, cell: u32, pid: u32, killed_at_ns: u64) -> Awaited {
+        let linked = self.cells.iter().filter(|other| other.linked.contains(&cell));
+        let peers = linked.map(|other| other.number).collect();
+        Awaited::Killed { cell, pid, killed_at_ns, peers, noticed: Vec::new(), recovered: Vec::new() }
     }
 
     /// A cell is stopped: the others have to find that it hangs.
@@ -43,8 +41,6 @@ impl Daemon {
         if self.cells.iter().filter(|other| other.is_up()).count() < 2 {
             return Err(format!("no cell but {number} is up: nobody would find that it hangs"));
         }
-        let linked = self.cells.iter().filter(|other| other.linked.contains(&number));
-        let peers = linked.map(|other| other.number).collect();
         let (pid, incarnation) = (cell.pid, cell.incarnation);
         let killed_at_ns = monotonic_ns();
         if !process::stop(&running.process) {
@@ -52,14 +48,7 @@ impl Daemon {
         }
         let what = What::CellStruck { cell: number, incarnation, hangs: true, struck_ns: killed_at_ns };
         self.events.note(what, format_args!("stopped cell {number} (process {pid}), so that it hangs"));
-        Ok(Awaited::Killed {
-            cell: number,
-            pid,
-            killed_at_ns,
-            peers,
-            noticed: Vec::new(),
-            recovered: Vec::new(),
-        })
+        Ok(self.aftermath(number, pid, killed_at_ns))
     }
 
     /// No new tasks, or again.
