@@ -303,8 +303,15 @@ impl<T, E> Both<T, E> for Result<T, E> {
     }
 }
 
+/// What a comb is called: by the last word of its directory, which has its name, or that of its user.
 fn name_of(directory: &RuntimeDirectory) -> String {
-    directory.path().file_name().map_or_else(|| "comb".to_owned(), |name| name.to_string_lossy().into_owned())
+    let file =
+        directory.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match file.strip_prefix("comb-") {
+        Some(user) if user.bytes().all(|byte| byte.is_ascii_digit()) => "comb".to_owned(),
+        Some(name) => name.to_owned(),
+        None => file,
+    }
 }
 
 fn state_of(cell: &CellStatus, tasks: &[u32], has_regions: bool) -> &'static str {
@@ -407,6 +414,15 @@ mod tests {
     fn what_has_grown_counts_and_what_is_new_does_not() {
         let (before, now) = (BTreeMap::from([(1, 10), (2, 20)]), BTreeMap::from([(1, 15), (2, 3), (3, 9)]));
         assert_eq!(grown(&now, &before), BTreeMap::from([(1, 5), (2, 0)]));
+    }
+
+    #[test]
+    fn a_comb_is_called_by_its_name_and_one_without_is_a_comb() {
+        let called = |path: &str| name_of(&RuntimeDirectory::at(path).unwrap());
+        assert_eq!(
+            [called("/run/comb"), called("/tmp/comb-1000"), called("/run/comb-lab")],
+            ["comb", "comb", "lab"]
+        );
     }
 
     #[test]
