@@ -1,7 +1,7 @@
 //! Looks at the comb about once a second while somebody watches, and at its events all the time that somebody does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_host::RuntimeDirectory;
@@ -37,10 +37,12 @@ pub(crate) struct Seen {
     pub(crate) state: watch::Sender<Arc<Snapshot>>,
     /// What happens.
     pub(crate) events: broadcast::Sender<Arc<Event>>,
+    /// Whoever begins to watch says so, and does not wait for the next look.
+    pub(crate) begins: mpsc::Sender<()>,
 }
 
 /// Runs in a thread of its own until nothing is left to look at.
-pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen) {
+pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen, beginnings: &mpsc::Receiver<()>) {
     let mut looker = Looker::new(directory.clone());
     let mut next_look = Instant::now();
     loop {
@@ -61,7 +63,11 @@ pub(crate) fn run(directory: &RuntimeDirectory, seen: &Seen) {
         if looker.following.is_over() && !directory.control_socket().exists() {
             return;
         }
-        std::thread::sleep(if watchers > 0 { BETWEEN_EVENTS } else { AT_REST });
+        let pause = if watchers > 0 { BETWEEN_EVENTS } else { AT_REST };
+        if beginnings.recv_timeout(pause).is_ok() {
+            while beginnings.try_recv().is_ok() {}
+            next_look = Instant::now();
+        }
     }
 }
 

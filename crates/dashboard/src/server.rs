@@ -82,7 +82,9 @@ struct Office {
 /// Serves until the comb is taken down, or somebody says SIGTERM.
 pub fn run(options: Options) -> Result<(), DashboardError> {
     let Options { directory, listener, metrics, token, view_token } = options;
-    let seen = Seen { state: watch::channel(Arc::default()).0, events: broadcast::channel(MOST_BEHIND).0 };
+    let (begins, beginnings) = std::sync::mpsc::channel();
+    let (state, events) = (watch::channel(Arc::default()).0, broadcast::channel(MOST_BEHIND).0);
+    let seen = Seen { state, events, begins };
     let pass = Arc::new(Pass { token, view_token });
     let office =
         Office { directory: directory.clone(), pass, seen: seen.clone(), over: watch::channel(false).0 };
@@ -91,7 +93,7 @@ pub fn run(options: Options) -> Result<(), DashboardError> {
     let over = office.over.clone();
     let looked_at = seen.clone();
     std::thread::Builder::new().name("comb-look".to_owned()).spawn(move || {
-        gather::run(&directory, &looked_at);
+        gather::run(&directory, &looked_at, &beginnings);
         over.send_replace(true);
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -205,6 +207,7 @@ fn shown(state: &Snapshot, right: Right) -> String {
 /// A look that is not older than a moment.
 async fn look(office: &Office) -> Option<Arc<Snapshot>> {
     let mut states = office.seen.state.subscribe();
+    let _ = office.seen.begins.send(());
     let fresh = tokio::time::timeout(LOOK_LIMIT, states.changed()).await;
     fresh.ok()?.ok()?;
     let state = Arc::clone(&states.borrow());
@@ -270,6 +273,7 @@ async fn stream(State(office): State<Office>, headers: HeaderMap) -> Response {
 async fn tell(office: Office, right: Right, last: Option<u64>, reader: mpsc::Sender<Message>) {
     let (mut states, mut events) = (office.seen.state.subscribe(), office.seen.events.subscribe());
     let mut over = office.over.subscribe();
+    let _ = office.seen.begins.send(());
     // What was before, so that a page that is opened late has something to tell, and one that comes back misses nothing.
     let before = past(&office.directory, last);
     let mut told = last.unwrap_or(0);
