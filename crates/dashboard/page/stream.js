@@ -84,14 +84,16 @@ export class Stream {
 
 	/** One connection, to its end. False if the token was refused. */
 	async #once() {
-		const connection = new AbortController();
+		const first = this.#first();
+		const connection = first?.connection ?? new AbortController();
 		const abort = () => connection.abort();
 		this.#stopped.signal.addEventListener('abort', abort);
 		let silence = setTimeout(abort, SILENCE_MS);
 		try {
 			const headers = { Authorization: `Bearer ${this.#token}`, Accept: 'text/event-stream' };
 			if (this.#lastId !== null) headers['Last-Event-ID'] = this.#lastId;
-			const answer = await fetch('/api/stream', { headers, cache: 'no-store', signal: connection.signal });
+			const ask = () => fetch('/api/stream', { headers, cache: 'no-store', signal: connection.signal });
+			const answer = await (first?.answer ?? ask());
 			if (answer.status === 401) return false;
 			if (!answer.ok) return true;
 			const reader = answer.body.getReader();
@@ -109,6 +111,15 @@ export class Stream {
 			this.#stopped.signal.removeEventListener('abort', abort);
 			connection.abort();
 		}
+	}
+
+	/** The answer that first.js has asked for, once, if it is with this token. */
+	#first() {
+		const first = globalThis.combFirst;
+		globalThis.combFirst = null;
+		if (!first || (first.token === this.#token && this.#lastId === null)) return first;
+		first.connection.abort();
+		return null;
 	}
 
 	#take({ event, id, data }) {

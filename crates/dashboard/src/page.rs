@@ -17,6 +17,7 @@ macro_rules! files {
 pub(crate) static FILES: &[File] = &files! {
     "index.html": "text/html; charset=utf-8",
     "comb.css": "text/css; charset=utf-8",
+    "first.js": "text/javascript; charset=utf-8",
     "theme.js": "text/javascript; charset=utf-8",
     "comb.js": "text/javascript; charset=utf-8",
     "actions.js": "text/javascript; charset=utf-8",
