@@ -35,21 +35,21 @@ pub(crate) struct Dashboard {
     /// An address by which nothing can be done
     #[arg(long)]
     view_only: bool,
-    /// Be the process that serves it: its sockets are standard input and output
-    #[arg(long, hide = true)]
-    serve: bool,
+    /// Be the process that serves it, for the agent of that process number: its sockets are standard input and output
+    #[arg(long, hide = true, value_name = "PID")]
+    serve: Option<u32>,
 }
 
 impl Dashboard {
     /// Whether the agent has started this.
     pub(crate) fn is_part(&self) -> bool {
-        self.serve
+        self.serve.is_some()
     }
 
     pub(crate) fn run(self, output: Output) -> Outcome {
         let directory = RuntimeDirectory::from_environment()?;
-        if self.serve {
-            return serve(directory);
+        if let Some(agent) = self.serve {
+            return serve(directory, agent);
         }
         // An agent that is not there is told of by who knows what to do.
         agent::status(&directory)?;
@@ -83,9 +83,13 @@ pub(crate) fn open(directory: &RuntimeDirectory, url: &str) -> Result<(), Failur
 }
 
 /// The agent hands the sockets over where others have their input and output.
-fn serve(directory: RuntimeDirectory) -> Outcome {
+fn serve(directory: RuntimeDirectory, agent: u32) -> Outcome {
     // Whoever takes over from the agent starts another one.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // One that was killed before this was said kills nobody.
+    if rustix::process::getppid().is_none_or(|parent| parent.as_raw_nonzero().get().unsigned_abs() != agent) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let _ = rustix::thread::set_name(c"comb-dashboard");
     let listener = |descriptor: std::os::fd::BorrowedFd<'_>| {
         sockopt::socket_acceptconn(descriptor).ok().filter(|accepts| *accepts)?;

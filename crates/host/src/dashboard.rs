@@ -105,7 +105,10 @@ impl Dashboard {
     /// Starts it: the descriptor by which its end is seen. It finds its sockets where others have their input and output.
     pub(crate) fn start(&mut self, directory: &RuntimeDirectory) -> std::io::Result<&OwnedFd> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("comb").args(["dashboard", "--serve"]).env("COMB_RUNTIME_DIR", directory.path());
+        command
+            .arg0("comb")
+            .args(["dashboard", "--serve", &std::process::id().to_string()])
+            .env("COMB_RUNTIME_DIR", directory.path());
         command.stdin(OwnedFd::from(self.listener.try_clone()?));
         command.stdout(match &self.metrics {
             Some(metrics) => Stdio::from(OwnedFd::from(metrics.try_clone()?)),
