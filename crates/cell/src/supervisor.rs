@@ -256,8 +256,8 @@ impl Supervisor {
         let mut group = join(&agent, &options)?;
         watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
         let mut containing = Containing::new(own);
-        // Of a view that was configured no event tells.
         containing.learn_where(options.elsewhere.keys().map(|&cell| CellId(cell)).collect());
+        // Of a view that was configured no event tells.
         if let Some(view) = group.view() {
             containing.view(view);
         }
