@@ -188,6 +188,8 @@ fn what_an_agent_keeps_is_held_by_a_service_manager_when_it_is_killed() {
     assert!(kinds.iter().any(|kind| kind.to_string_lossy().contains("userfaultfd")), "{kinds:?}");
     first.kill().unwrap();
     first.wait().unwrap();
+    // One that no cell hands over: whoever has it was given it by the manager.
+    held.push(rustix::fs::memfd_create("comb-test-held", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
     // The next one gets them, behind the three that everybody has, and holds them until cells have handed over theirs.
     let numbers: Vec<i32> = held
         .iter()
@@ -196,16 +198,17 @@ fn what_an_agent_keeps_is_held_by_a_service_manager_when_it_is_killed() {
             held.as_raw_fd()
         })
         .collect();
-    let mut second = host("LISTEN_PID=$$ LISTEN_FDS=2", &format!("3<&{} 4<&{}", numbers[0], numbers[1]));
+    let mut second =
+        host("LISTEN_PID=$$ LISTEN_FDS=3", &format!("3<&{} 4<&{} 5<&{}", numbers[0], numbers[1], numbers[2]));
     drop(held);
     comb.wait_for("the next agent", || comb.status_if_any());
     let agent = second.id();
-    let has_guard = || {
+    let has = |what: &str| {
         let fds = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().flatten();
         fds.filter_map(|fd| std::fs::read_link(fd.path()).ok())
-            .any(|kind| kind.to_string_lossy().contains("userfaultfd"))
+            .any(|kind| kind.to_string_lossy().contains(what))
     };
-    assert!(has_guard(), "it holds the guard from its first moment");
+    assert!(has("userfaultfd") && has("comb-test-held"), "it holds what it was given");
     end(program);
     comb.ok(&["down"]);
     second.wait().unwrap();
