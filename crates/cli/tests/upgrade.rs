@@ -209,6 +209,10 @@ fn what_an_agent_keeps_is_held_by_a_service_manager_when_it_is_killed() {
             .any(|kind| kind.to_string_lossy().contains(what))
     };
     assert!(has("userfaultfd") && has("comb-test-held"), "it holds what it was given");
+    // It has taken it: what it starts does not get it.
+    let info = std::fs::read_to_string(format!("/proc/{agent}/fdinfo/5")).unwrap();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim().to_owned();
+    assert!(i64::from_str_radix(&flags, 8).unwrap() & 0o2_000_000 != 0, "{info}");
     end(program);
     comb.ok(&["down"]);
     second.wait().unwrap();
