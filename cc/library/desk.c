@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../access/comb_signals.h"
 #include "reach.h"
 
 struct comb_sheet {
@@ -76,6 +77,16 @@ const wchar_t *comb_own_wide(struct comb_desk *desk, const wchar_t *from)
     if (!from || !comb_is_shared(from))
         return from;
     return comb_own(desk, from, (comb_lib_wcslen(from) + 1) * sizeof *from);
+}
+
+const sigset_t *comb_own_signals(struct comb_desk *desk, const sigset_t *from)
+{
+    if (!from)
+        return NULL;
+    sigset_t *own = comb_desk_room(desk, sizeof *own);
+    memcpy(own, comb_own(desk, from, sizeof *own), sizeof *own);
+    comb_spare_ours(own);
+    return own;
 }
 
 char **comb_own_texts(struct comb_desk *desk, char *const *from)

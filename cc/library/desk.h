@@ -5,6 +5,7 @@
 #ifndef COMB_DESK_H
 #define COMB_DESK_H
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <wchar.h>
@@ -38,6 +39,8 @@ const char *comb_own_text(struct comb_desk *desk, const char *from);
 /* At most `most` characters; the copy ends with a zero character in any case. */
 const char *comb_own_text_most(struct comb_desk *desk, const char *from, size_t most);
 const wchar_t *comb_own_wide(struct comb_desk *desk, const wchar_t *from);
+/* Signals that are to be blocked, without Comb's own: always a copy. */
+const sigset_t *comb_own_signals(struct comb_desk *desk, const sigset_t *from);
 /* Texts up to a NULL pointer, as for exec and getopt. */
 char **comb_own_texts(struct comb_desk *desk, char *const *from);
 

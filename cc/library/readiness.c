@@ -29,7 +29,7 @@ int comb_lib_ppoll(struct pollfd *descriptors, nfds_t count, const struct timesp
     size_t bytes = count * sizeof *descriptors;
     struct pollfd *own = comb_own(&desk, descriptors, bytes);
     void *own_limit = (void *)comb_own(&desk, limit, sizeof *limit);
-    void *own_mask = (void *)comb_own(&desk, mask, sizeof *mask);
+    void *own_mask = (void *)comb_own_signals(&desk, mask);
     unsigned cell = COMB_NO_CELL;
     for (nfds_t at = 0; at < count; at++)
         comb_descriptor_here(own[at].fd, &cell);
@@ -96,7 +96,7 @@ int comb_lib_pselect(int count, fd_set *restrict in, fd_set *restrict out, fd_se
         parts[at + 1] = (struct comb_part){
             .own = comb_own(&desk, sets[at], sizeof *in), .in = sizeof *in, .out = sizeof *in};
     parts[4] = (struct comb_part){.own = (void *)comb_own(&desk, limit, sizeof *limit), .in = sizeof *limit};
-    parts[5] = (struct comb_part){.own = (void *)comb_own(&desk, mask, sizeof *mask), .in = sizeof *mask};
+    parts[5] = (struct comb_part){.own = (void *)comb_own_signals(&desk, mask), .in = sizeof *mask};
     long answer = comb_cell() == 0
                       ? pselect_there(count, parts[1].own, parts[2].own, parts[3].own, parts[4].own, parts[5].own)
                       : comb_forward(0, (void (*)(void))pselect_there, parts, 6);
@@ -111,6 +111,6 @@ COMB_WRAP_AT(int, epoll_ctl, DESCRIPTOR(set), VALUE(int, operation), DESCRIPTOR(
 COMB_WRAP_AT(int, epoll_wait, DESCRIPTOR(set), FILLED(struct epoll_event, events, room, answer > 0 ? answer : 0),
              VALUE(int, room), VALUE(int, milliseconds));
 COMB_WRAP_AT(int, epoll_pwait, DESCRIPTOR(set), FILLED(struct epoll_event, events, room, answer > 0 ? answer : 0),
-             VALUE(int, room), VALUE(int, milliseconds), IN(sigset_t, mask));
+             VALUE(int, room), VALUE(int, milliseconds), SIGNALS(mask));
 COMB_WRAP_AT(int, epoll_pwait2, DESCRIPTOR(set), FILLED(struct epoll_event, events, room, answer > 0 ? answer : 0),
-             VALUE(int, room), IN(struct timespec, limit), IN(sigset_t, mask));
+             VALUE(int, room), IN(struct timespec, limit), SIGNALS(mask));

@@ -8,6 +8,7 @@
  *     TEXT(x)                    a text to read          WIDE(x)    a wide one
  *     IN(type, x)                one `type` to read      ARRAY(type, x, count)    several
  *     INOUT(type, x)             one `type` to read or write, copied both ways
+ *     SIGNALS(x)                 a set of signals to block
  *     INOUTS(type, x, count)     several
  *     FILLED(type, x, room, filled)  room for `room` elements, of which `filled` were written; `filled` may use `answer`,
  *                                what libc returned, and `own_x`
@@ -40,6 +41,7 @@
 #define COMB_PARAMETER_TEXT(x) const char *x
 #define COMB_PARAMETER_WIDE(x) const wchar_t *x
 #define COMB_PARAMETER_IN(type, x) const type *x
+#define COMB_PARAMETER_SIGNALS(x) const sigset_t *x
 #define COMB_PARAMETER_ARRAY(type, x, count) const type *x
 #define COMB_PARAMETER_INOUT(type, x) type *x
 #define COMB_PARAMETER_INOUTS(type, x, count) type *x
@@ -50,6 +52,7 @@
 #define COMB_LAY_TEXT(x) const char *own_##x = comb_own_text(&desk, x);
 #define COMB_LAY_WIDE(x) const wchar_t *own_##x = comb_own_wide(&desk, x);
 #define COMB_LAY_IN(type, x) const type *own_##x = comb_own(&desk, x, sizeof(type));
+#define COMB_LAY_SIGNALS(x) const sigset_t *own_##x = comb_own_signals(&desk, x);
 #define COMB_LAY_ARRAY(type, x, count) const type *own_##x = comb_own(&desk, x, (count) * sizeof(type));
 #define COMB_LAY_INOUT(type, x) type *own_##x = comb_own(&desk, x, sizeof(type));
 #define COMB_LAY_INOUTS(type, x, count) type *own_##x = comb_own(&desk, x, (count) * sizeof(type));
@@ -60,6 +63,7 @@
 #define COMB_OWN_TEXT(x) own_##x
 #define COMB_OWN_WIDE(x) own_##x
 #define COMB_OWN_IN(type, x) own_##x
+#define COMB_OWN_SIGNALS(x) own_##x
 #define COMB_OWN_ARRAY(type, x, count) own_##x
 #define COMB_OWN_INOUT(type, x) own_##x
 #define COMB_OWN_INOUTS(type, x, count) own_##x
@@ -70,6 +74,7 @@
 #define COMB_BACK_TEXT(x)
 #define COMB_BACK_WIDE(x)
 #define COMB_BACK_IN(type, x)
+#define COMB_BACK_SIGNALS(x)
 #define COMB_BACK_ARRAY(type, x, count)
 #define COMB_BACK_INOUT(type, x) comb_give_back(x, own_##x, sizeof(type));
 #define COMB_BACK_INOUTS(type, x, count) comb_give_back(x, own_##x, (count) * sizeof(type));
@@ -80,6 +85,7 @@
 #define COMB_PART_VALUE(type, x) {.value = (long)own_##x}
 #define COMB_PART_TEXT(x) {.own = (void *)own_##x, .in = comb_text_bytes(own_##x, 1)}
 #define COMB_PART_IN(type, x) {.own = (void *)own_##x, .in = sizeof(type)}
+#define COMB_PART_SIGNALS(x) {.own = (void *)own_##x, .in = sizeof(sigset_t)}
 #define COMB_PART_ARRAY(type, x, count) {.own = (void *)own_##x, .in = (count) * sizeof(type)}
 #define COMB_PART_INOUT(type, x) {.own = own_##x, .in = sizeof(type), .out = sizeof(type)}
 #define COMB_PART_INOUTS(type, x, count) {.own = own_##x, .in = (count) * sizeof(type), .out = (count) * sizeof(type)}

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "comb_signals.h"
 #include "services.h"
 #include "lives.h"
 
@@ -16,6 +17,7 @@ static void *live(void *argument)
     comb_life_begins(life);
     comb_enter_program(&life->stack);
     comb_look_what_is_present();
+    comb_spare_ours(&life->birth.blocked);
     pthread_sigmask(SIG_SETMASK, &life->birth.blocked, NULL);
     const struct comb_birth *birth = &life->birth;
     if (birth->is_c11)
@@ -26,7 +28,7 @@ static void *live(void *argument)
 }
 
 /* Not joinable: who joins waits for comb_life.has_ended, in whatever component. Signals wait until the thread is
- * ready for them. */
+ * ready for them; but for Comb's own. */
 static int begin_native(struct comb_life *life)
 {
     pthread_attr_t attributes;
@@ -36,6 +38,7 @@ static int begin_native(struct comb_life *life)
     size_t bytes = life->birth.stack_bytes < least_stack_bytes ? least_stack_bytes : life->birth.stack_bytes;
     int error = pthread_attr_setstacksize(&attributes, (bytes + 4095) & ~(size_t)4095);
     sigfillset(&all);
+    comb_spare_ours(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (!error)
         error = pthread_create(&life->native, &attributes, live, life);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "comb_calls.h"
+#include "comb_signals.h"
 #include "runtime.h"
 #include "services.h"
 #include "words.h"
@@ -98,8 +99,7 @@ static void *serve_all(void *unused)
     return unused;
 }
 
-/* Signals are for the program's own threads; but for those by which Comb brings memory and covers system calls: the kernel ends who is
- * stopped with one of them blocked. */
+/* Signals are for the program's own threads; but for Comb's own. */
 static void begin_server(void)
 {
     pthread_t thread;
@@ -114,7 +114,7 @@ static void begin_server(void)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, server_stack_bytes);
     sigfillset(&all);
-    sigdelset(&all, SIGSYS), sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS);
+    comb_spare_ours(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&thread, &attributes, serve_all, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "comb_signals.h"
 #include "lives.h"
 #include "services.h"
 
@@ -131,6 +132,7 @@ static int is_ours(int number)
 static int act_here(int number, const struct sigaction *action)
 {
     struct sigaction ours = *action;
+    comb_spare_ours(&ours.sa_mask);
     int is_handled = action->sa_flags & SA_SIGINFO || (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
     pthread_mutex_lock(&lock);
     struct sigaction before = wanted[number];

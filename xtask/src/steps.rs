@@ -1,10 +1,10 @@
 //! Steps of a task: one heading each, their seconds, and a table at the end.
 
-use std::io::Write;
-use std::process::{Command, ExitCode};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a step ended. A reason is one line for the table; what went wrong in detail was printed before.
+/// How a step ended. Of a reason, the first line is for the table; more may follow, each indented. What went wrong in detail was printed before.
 pub(crate) enum Outcome {
     Passed,
     Skipped(String),
@@ -51,13 +51,44 @@ impl Report {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end. What it prints is shown as it comes; of what failed, the lines that say so come again in the reason.
 pub(crate) fn run(mut command: Command) -> Outcome {
-    match command.status() {
+    let not_started =
+        |error, command| Outcome::Failed(format!("{} could not be started: {error}", program(command)));
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return not_started(error, &command),
+    };
+    let failures = child.stdout.take().map(show).unwrap_or_default();
+    match child.wait() {
         Ok(status) if status.success() => Outcome::Passed,
-        Ok(status) => Outcome::Failed(status.to_string()),
-        Err(error) => Outcome::Failed(format!("{} could not be started: {error}", program(&command))),
+        Ok(status) => Outcome::Failed(
+            [status.to_string()].into_iter().chain(failures).collect::<Vec<_>>().join("\n    "),
+        ),
+        Err(error) => not_started(error, &command),
     }
+}
+
+/// Hands on what comes, as it comes, until the end of it. Gives back the lines that tell of a failure, with the one after a panic's: that says why.
+fn show(from: impl Read) -> Vec<String> {
+    const MOST: usize = 40;
+    let mut failures = Vec::new();
+    let mut lines = BufReader::new(from);
+    let (mut line, mut is_reason) = (Vec::new(), false);
+    while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        let mut output = std::io::stdout();
+        if output.write_all(&line).and_then(|()| output.flush()).is_err() {
+            std::process::exit(1);
+        }
+        let text = String::from_utf8_lossy(&line);
+        let is_panic = text.contains("' panicked at ") || text.contains(") panicked at ");
+        if (is_panic || is_reason || text.contains("FAILED")) && failures.len() < MOST {
+            failures.push(text.trim_end().to_owned());
+        }
+        is_reason = is_panic;
+        line.clear();
+    }
+    failures
 }
 
 /// The standard output of a command that must succeed; its errors are shown as they come.
@@ -82,5 +113,27 @@ pub(crate) fn say(line: &str) {
     let mut output = std::io::stdout();
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
         std::process::exit(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_said_again_in_the_reason() {
+        let mut command = Command::new("sh");
+        let text = "test good ... ok\ntest bad ... FAILED\nthread 'bad' (7) panicked at src/a.rs:1:2:\nno reason\nmore\n";
+        command.args(["-c", &format!("printf '%s' \"{text}\"; exit 3")]);
+        let Outcome::Failed(reason) = run(command) else { panic!("it failed") };
+        let expected = [
+            "exit status: 3",
+            "test bad ... FAILED",
+            "thread 'bad' (7) panicked at src/a.rs:1:2:",
+            "no reason",
+        ];
+        assert_eq!(reason.lines().map(str::trim).collect::<Vec<_>>(), expected);
+        assert!(matches!(run(Command::new("true")), Outcome::Passed));
+        assert!(matches!(run(Command::new("/no/such/program")), Outcome::Failed(_)));
     }
 }

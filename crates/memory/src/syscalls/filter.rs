@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use libc::sock_filter as Instruction;
 
+use super::futex;
 use super::ranges::Code;
 use super::table::{self, Look};
 
@@ -44,6 +45,9 @@ const ARCHITECTURE: u32 = 4;
 const INSTRUCTION: u32 = 8;
 const ARGUMENTS: u32 = 16;
 const UPPER: u32 = 4;
+
+/// How many instructions look at one argument.
+const LOOK_LENGTH: u8 = 4;
 
 const X86_64: u32 = 0xc000_003e;
 /// Calls of the 32-bit ABI in 64-bit programs.
@@ -241,18 +245,40 @@ impl Program {
                 self.jump_to(Then::OwnCovered);
                 self.look_at_arguments(0b100, shared);
             }
+            Look::Futex => {
+                self.look_at(0, shared);
+                for (argument, operations) in [(3, futex::WAITS), (4, futex::HAS_SECOND_WORD)] {
+                    self.emit(LOAD, ARGUMENTS + 8);
+                    self.emit(AND, futex::OPERATION.cast_unsigned());
+                    for (more, operation) in (0..5).rev().zip(operations) {
+                        self.branch(
+                            IF_EQUAL,
+                            operation.cast_unsigned(),
+                            more,
+                            if more == 0 { LOOK_LENGTH } else { 0 },
+                        );
+                    }
+                    self.look_at(argument, shared);
+                }
+                self.emit(RETURN, ALLOW);
+            }
         }
     }
 
     fn look_at_arguments(&mut self, mask: u8, shared: &Range<usize>) {
-        let (first, end) = (halves(shared.start).0, halves(shared.end).0);
         for argument in (0..6).filter(|argument| mask >> argument & 1 == 1) {
-            self.emit(LOAD, ARGUMENTS + 8 * argument + UPPER);
-            self.emit(SUBTRACT, first);
-            self.branch(IF_AT_LEAST, end - first, 1, 0);
-            self.jump_to(Then::Covered);
+            self.look_at(argument, shared);
         }
         self.emit(RETURN, ALLOW);
+    }
+
+    /// `LOOK_LENGTH` instructions.
+    fn look_at(&mut self, argument: u32, shared: &Range<usize>) {
+        let (first, end) = (halves(shared.start).0, halves(shared.end).0);
+        self.emit(LOAD, ARGUMENTS + 8 * argument + UPPER);
+        self.emit(SUBTRACT, first);
+        self.branch(IF_AT_LEAST, end - first, 1, 0);
+        self.jump_to(Then::Covered);
     }
 
     /// Lets through what this crate does itself.
@@ -444,6 +470,25 @@ mod tests {
         assert_eq!(mask(libc::SIG_UNBLOCK, SHARED.start, 0), STOP);
         assert_eq!(mask(libc::SIG_BLOCK, 0, PRIVATE), ALLOW);
         assert_eq!(verdict(libc::SYS_rt_sigprocmask, FIXED, [0, PRIVATE, 0, 8, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn of_a_futex_only_what_its_operation_takes_for_an_address_counts() {
+        let futex = |operation: i32, shared: usize| {
+            let mut arguments = [PRIVATE, operation as usize, 1, PRIVATE, PRIVATE, PRIVATE];
+            arguments[shared] = SHARED.start | 0xffff_ffff;
+            verdict(libc::SYS_futex, HERE, arguments)
+        };
+        for flags in [0, libc::FUTEX_PRIVATE_FLAG, libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME] {
+            for operation in 0..16 {
+                let operation = operation | flags;
+                let expected = |is_address: bool| if is_address { STOP } else { ALLOW };
+                assert_eq!(futex(operation, 0), STOP);
+                assert_eq!(futex(operation, 3), expected(futex::waits(operation)), "{operation}");
+                assert_eq!(futex(operation, 4), expected(futex::has_second_word(operation)), "{operation}");
+                assert_eq!(futex(operation, 5), ALLOW, "a number");
+            }
+        }
     }
 
     #[test]

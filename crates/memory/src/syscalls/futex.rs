@@ -19,17 +19,22 @@ const WAKE_OPERATION: i32 = 5;
 const COMPARE_REQUEUE_PI: i32 = 12;
 const WAKE_BITSET: i32 = 10;
 /// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
-const OPERATION: i32 = 0x7f;
+pub(super) const OPERATION: i32 = 0x7f;
+
+/// Operations whose fourth argument is a time.
+pub(super) const WAITS: [i32; 5] = [WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2];
+/// Operations whose fifth argument is a word.
+pub(super) const HAS_SECOND_WORD: [i32; 5] =
+    [REQUEUE, COMPARE_REQUEUE, WAKE_OPERATION, WAIT_REQUEUE_PI, COMPARE_REQUEUE_PI];
 
 /// Whether the fourth argument is a time.
 pub(super) fn waits(operation: i32) -> bool {
-    matches!(operation & OPERATION, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2)
+    WAITS.contains(&(operation & OPERATION))
 }
 
 /// Whether the fifth argument is a word.
 pub(super) fn has_second_word(operation: i32) -> bool {
-    let has = [REQUEUE, COMPARE_REQUEUE, WAKE_OPERATION, WAIT_REQUEUE_PI, COMPARE_REQUEUE_PI];
-    has.contains(&(operation & OPERATION))
+    HAS_SECOND_WORD.contains(&(operation & OPERATION))
 }
 
 /// By the hook, if there is one; else as the kernel does it, on the page that is here.

@@ -106,6 +106,8 @@ pub(super) enum Look {
     Moved(u8),
     /// Stop requests to a userfaultfd; of others, at the address.
     Control,
+    /// At those arguments that the operation takes for addresses: the others hold what was there before, and a word's waiters are woken often.
+    Futex,
 }
 
 /// Numbers from here on are not known.
@@ -137,6 +139,7 @@ pub(super) fn look(number: usize) -> Look {
         Way::AdviceVector => Look::AdviceVector,
         Way::Moved => Look::Moved(addresses(row)),
         Way::Control => Look::Control,
+        Way::Futex => Look::Futex,
         _ => Look::Arguments(addresses(row)),
     }
 }
