@@ -331,8 +331,10 @@ impl Containing {
                     });
                 }
                 alerts::Event::VotedDown { suspect, finding, by } => {
-                    // There is no failure, as far as most know.
-                    self.steps = Steps::default();
+                    // There is no failure, as far as most know; but for one that is agreed on already.
+                    if self.steps.verdict_ns.is_none() {
+                        self.steps = Steps::default();
+                    }
                     if finding == Finding::Silent && by == self.own {
                         self.doubt = Some((suspect, Instant::now()));
                     }

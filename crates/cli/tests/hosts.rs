@@ -1,8 +1,9 @@
 //! Several hosts make one comb, by the real command: each is a network namespace with directories of its own.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comb_host::federation::words::{
     self, Answered, CellState, CellWord, Greeting, LONGEST_WORD, PROTOCOL, Reception, Word,
@@ -201,6 +202,34 @@ fn a_host_that_stands_still_for_a_second_loses_nothing() {
     room.all_up(&[0, 1, 2]);
     let after = room.hosts[1].lives();
     assert_eq!((after[&1], after[&2]), (before[&1], before[&2]));
+}
+
+/// As from another continent.
+#[test]
+fn a_host_that_is_far_away_comes_in_and_loses_nothing() {
+    let Some(mut room) = Room::of("far", 3) else { return };
+    let one_way = Duration::from_millis(150);
+    room.slow(2, one_way);
+    let [alpha, beta, gamma] = [0, 1, 2].map(|host| &room.hosts[host]);
+    let asked = Instant::now();
+    let nobody_is_there = gamma.namespace.within(|| TcpStream::connect((&*alpha.address, 1))).is_err();
+    assert!(nobody_is_there && asked.elapsed() >= 2 * one_way, "{:?}", asked.elapsed());
+    alpha.ok(&["up", "-n", "1"]);
+    beta.join(&alpha.token(), 1);
+    gamma.join(&alpha.token(), 1);
+    room.all_up(&[0, 1, 2]);
+    // What all have to agree on, of a cell that is near, of one that is far, and asked for from there.
+    for (by, cell) in [(alpha, 2), (alpha, 3), (gamma, 2)] {
+        let before = alpha.lives();
+        by.ok(&["cell", "kill", &cell.to_string()]);
+        room.wait_for("its next life", || (gamma.lives()[&cell] > before[&cell]).then_some(()));
+        room.all_up(&[0, 1, 2]);
+        let after = beta.lives();
+        let others = |lives: &BTreeMap<u64, u64>| -> Vec<u64> {
+            lives.iter().filter(|&(&one, _)| one != cell).map(|(_, &life)| life).collect()
+        };
+        assert_eq!(others(&after), others(&before), "nobody else was touched");
+    }
 }
 
 #[test]

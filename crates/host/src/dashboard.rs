@@ -1,7 +1,7 @@
 //! The dashboard's process, which the agent keeps running. The sockets that it listens on are the agent's: a page that is open goes on when that process
 //! is started anew, and a port that is taken is known before anything else begins.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,6 +18,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// Told to end, it says one word more.
 const END_LIMIT: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// What an agent has started notices its end, and lets go of what it had from it.
+const LETTING_GO: Duration = Duration::from_secs(1);
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// What `dashboard.json` says, to the user alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -79,7 +82,7 @@ impl Dashboard {
         let bind = |wanted: SocketAddr, before: Option<SocketAddr>| {
             let before = before
                 .filter(|before| before.ip() == wanted.ip() && [0, before.port()].contains(&wanted.port()));
-            let again = before.and_then(|before| TcpListener::bind(before).ok());
+            let again = before.and_then(bind_again);
             let named =
                 |error: std::io::Error| std::io::Error::new(error.kind(), format!("{wanted}: {error}"));
             again.map_or_else(|| TcpListener::bind(wanted), Ok).map_err(named)
@@ -156,6 +159,18 @@ impl Dashboard {
     }
 }
 
+/// Where the agent before listened, as soon as what it had started has ended. None: somebody else is there by now.
+fn bind_again(address: SocketAddr) -> Option<TcpListener> {
+    let until = Instant::now() + LETTING_GO;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Some(listener),
+            Err(error) if error.kind() != ErrorKind::AddrInUse || Instant::now() > until => return None,
+            Err(_) => std::thread::sleep(BETWEEN_TRIES),
+        }
+    }
+}
+
 /// Nobody guesses it.
 fn secret() -> std::io::Result<String> {
     let mut bytes = [0; 16];
@@ -182,8 +197,13 @@ mod tests {
         let taken = Wanted { listen: Some(place.address), metrics: None };
         let refused = Dashboard::open(&directory, taken).unwrap_err().to_string();
         assert!(refused.contains(&place.address.to_string()), "{refused}");
-        drop(first);
+        // What still has it lets go of it meanwhile.
+        let letting_go = std::thread::spawn(move || {
+            std::thread::sleep(10 * BETWEEN_TRIES);
+            drop(first);
+        });
         Dashboard::open(&directory, wanted).unwrap().unwrap();
+        letting_go.join().unwrap();
         assert_eq!(Place::find(&directory).unwrap(), place);
         assert!(Dashboard::open(&directory, Wanted::default()).unwrap().is_none());
         directory.remove().unwrap();

@@ -14,8 +14,12 @@ const PLACES: usize = 4096;
 const STEPS_BETWEEN_CHECKPOINTS: u64 = 50;
 
 #[allow(clippy::allow_attributes, dead_code, reason = "the demonstration calls what is below")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    run(std::env::args().skip(1))
+fn main() -> std::process::ExitCode {
+    let failure = run(std::env::args().skip(1)).err();
+    failure.map_or(std::process::ExitCode::SUCCESS, |error| {
+        eprintln!("heat: {error}");
+        std::process::ExitCode::FAILURE
+    })
 }
 
 /// With these arguments.

@@ -248,10 +248,12 @@ impl Core {
     }
 }
 
-/// The components of a task end together.
+/// The components of a task end together. What ended is the launcher's to say, once; who is still there after the limit says it.
 pub(crate) fn end_together(gone: &Gone) -> ! {
-    eprintln!("comb: component {} is gone: {}; the task ends with it", gone.rank, gone.cause);
     std::thread::sleep(LAUNCHER_LIMIT);
+    // In one piece: the others write to the same place.
+    let line = format!("comb: component {} is gone: {}; the task ends with it\n", gone.rank, gone.cause);
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     #[expect(unsafe_code, reason = "nothing of a failed task is to run any more, its exit handlers included")]
     // SAFETY: ends the process at once, from any thread.
     unsafe {

@@ -1,5 +1,7 @@
 //! Hosts of a test's own: network namespaces on two switches with a cable between, each with directories for an agent.
 
+mod slow;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use self::slow::SlowCable;
 use crate::namespaces::Namespace;
 
 /// For what takes seconds on an idle machine. A test that runs into this has failed.
@@ -27,6 +30,7 @@ pub(crate) struct Host {
 
 /// All of them.
 pub(crate) struct Room {
+    slow: Vec<SlowCable>,
     switches: Namespace,
     pub(crate) hosts: Vec<Host>,
     pub(crate) scratch: PathBuf,
@@ -173,7 +177,7 @@ impl Room {
         let scratch = std::env::temp_dir().join(format!("comb-hosts-{}-{test}", std::process::id()));
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir(&scratch).map_err(|error| error.to_string())?;
-        let mut room = Self { switches: Namespace::make()?, hosts: Vec::new(), scratch };
+        let mut room = Self { slow: Vec::new(), switches: Namespace::make()?, hosts: Vec::new(), scratch };
         let switch = |arguments: &[&str]| room.switches.ip(arguments).map(drop);
         for name in ["left", "right"] {
             switch(&["link", "add", name, "type", "bridge"])?;
@@ -220,7 +224,24 @@ impl Room {
         self.switches.ip(&["link", "set", &self.hosts[host].cable, what]).unwrap();
     }
 
-    /// The same for the cable between the halves.
+    /// From now on all that comes from a host or goes to it is under way for so long.
+    pub(crate) fn slow(&mut self, host: usize, delay: Duration) {
+        let cable = &self.hosts[host].cable;
+        let (near, far) = (format!("{cable}near"), format!("{cable}far"));
+        for arguments in [
+            &["link", "add", &near, "type", "veth", "peer", "name", &far][..],
+            &["link", "set", &near, "master", "left"],
+            &["link", "set", &near, "up"],
+            &["link", "set", &far, "up"],
+            &["link", "set", cable, "nomaster"],
+        ] {
+            self.switches.ip(arguments).unwrap();
+        }
+        let cable = self.switches.within(|| SlowCable::between([cable, &far], delay)).unwrap();
+        self.slow.push(cable);
+    }
+
+    /// Pulls the cable between the halves out, or puts it in.
     pub(crate) fn plug_trunk(&self, what: &str) {
         self.switches.ip(&["link", "set", TRUNK, what]).unwrap();
     }
