@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -202,6 +203,46 @@ fn a_host_that_stands_still_for_a_second_loses_nothing() {
     room.all_up(&[0, 1, 2]);
     let after = room.hosts[1].lives();
     assert_eq!((after[&1], after[&2]), (before[&1], before[&2]));
+}
+
+/// What a host is called, where others reach it and who may command stand in its configuration.
+#[test]
+fn what_a_configuration_says_of_hosts_needs_no_flags() {
+    let Some(room) = Room::of("configured", 2) else { return };
+    let by_its_file = |host: &Host, name: &str, arguments: &[&str]| {
+        let file = host.state().join("comb.toml");
+        let text = format!(
+            "cells = 1\n[hosts]\nname = \"{name}\"\nlisten = \"{}:7999\"\nallow = [4242]\n",
+            host.address
+        );
+        std::fs::create_dir_all(host.state()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let output =
+            host.namespace.within(|| host.command(arguments).env("COMB_CONFIG", file).output().unwrap());
+        assert!(output.status.success(), "comb {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let [alpha, beta] = [&room.hosts[0], &room.hosts[1]];
+    by_its_file(alpha, "north", &["up"]);
+    let token = by_its_file(alpha, "north", &["token"]);
+    assert!(token.contains("10.78.0.1:7999"), "{token}");
+    by_its_file(beta, "south", &["join", "--token", token.trim()]);
+    let shown = by_its_file(alpha, "north", &["host", "ls"]);
+    for expected in ["north", "10.78.0.1:7999", "south", "10.78.0.2:7999"] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+    let numbers: Vec<u64> = alpha.cells().into_keys().collect();
+    assert_eq!(numbers, [1, 2], "a cell each, as both files say");
+    // A user who is named there commands here, by the agent of another host.
+    let elsewhere = |uid: u32| {
+        let mut command = beta.command(&["cell", "kill", "1"]);
+        command.uid(uid);
+        beta.namespace.within(|| command.output().unwrap())
+    };
+    let (may, may_not) = (elsewhere(4242), elsewhere(4243));
+    assert!(may.status.success(), "{may:?}");
+    let said = String::from_utf8_lossy(&may_not.stderr);
+    assert!(!may_not.status.success() && said.contains("lists who"), "{said}");
 }
 
 /// As from another continent.
