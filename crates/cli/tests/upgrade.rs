@@ -25,36 +25,12 @@ fn agent(comb: &Comb) -> u64 {
 
 /// A program that uses a region of cell 1 all the time; and another region there.
 fn load(comb: &Comb) -> Child {
+    let on_cell_1 = ["run", "-n", "1", "--cells", "1", "--", "/proc/self/exe", "inject-program"];
     for region in ["busy", "kept"] {
         comb.ok(&["region", "create", region, "--size", "4M", "--cell", "1"]);
-        comb.ok(&[
-            "run",
-            "-n",
-            "1",
-            "--cells",
-            "1",
-            "--",
-            "/proc/self/exe",
-            "inject-program",
-            "fill",
-            region,
-            "7",
-        ]);
+        comb.ok(&[&on_cell_1[..], &["fill", region, "7"]].concat());
     }
-    let mut program = comb.command(&[
-        "run",
-        "-n",
-        "1",
-        "--cells",
-        "1",
-        "--",
-        "/proc/self/exe",
-        "inject-program",
-        "span",
-        "busy",
-        "7",
-        "100",
-    ]);
+    let mut program = comb.command(&[&on_cell_1[..], &["span", "busy", "7", "100"]].concat());
     let child = program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     comb.wait_for("the program", || (comb.list(&["task", "ls"]).len() == 1).then_some(()));
     child
