@@ -68,6 +68,10 @@ install-combcc: combcc install install-combcc-files ## combcc and combc++ as wel
 install-combcc-files:
 	install -m 755 $(target)/release/combcc $(DESTDIR)$(PREFIX)/bin/combcc
 	ln -sf combcc $(DESTDIR)$(PREFIX)/bin/combc++
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	gzip -9n < cc/combcc.1 > $(DESTDIR)$(PREFIX)/share/man/man1/combcc.1.gz
+	chmod 644 $(DESTDIR)$(PREFIX)/share/man/man1/combcc.1.gz
+	ln -sf combcc.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/combc++.1.gz
 	install -d $(DESTDIR)$(PREFIX)/lib/comb/openmp
 	install -m 644 cc/build/comb/*.* $(DESTDIR)$(PREFIX)/lib/comb
 	install -m 644 cc/build/comb/openmp/* $(DESTDIR)$(PREFIX)/lib/comb/openmp

@@ -10,7 +10,7 @@ package=$(find "$target/deb" -maxdepth 1 -name 'comb_*.deb' -print -quit 2>/dev/
 [ -f "$package" ] || fail 'no package: make deb'
 
 unavoidable=()
-if ! dpkg-deb -c "$package" | grep -q '/man1/comb\.1'; then
+if ! grep -q '/man1/comb\.1' <<<"$(dpkg-deb -c "$package")"; then
   say 'there is no man page: its comb writes none'
   unavoidable=(--suppress-tags no-manual-page)
 fi

@@ -26,8 +26,7 @@ await() {
   echo 'service: 4 cells were to be up' >&2
   exit 1
 }
-# The agent's own comes before the cells', the policy's behind them.
-cells() { comb ps --json | sed -e '1,/"cells"/d' -e '/"wax"/,$d' | tr -d ' ' | grep -o '"pid":[0-9]*' | sort; }
+cells() { comb ps -o json | tr -d " \n" | grep -o "\"pid\":[0-9]*" | sort; }
 
 start
 await

@@ -164,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn the_man_page_has_all_options() {
+        let page = include_str!("../../combcc.1").replace('\\', "");
+        for option in crate::HELP.split_whitespace().filter(|word| word.starts_with("--")) {
+            let name = option.split(['=', '[']).next().unwrap();
+            assert!(page.contains(name), "{name}");
+        }
+    }
+
+    #[test]
     fn own_options_are_taken_out_and_all_others_passed() {
         let (own, passed) =
             parse(&["-O2", "--access=hybrid", "-c", "a.c", "--explain", "--sysroot=/"]).unwrap();
