@@ -89,6 +89,13 @@ struct Peer {
     failed_opening: Option<Instant>,
 }
 
+impl Peer {
+    /// Whether its channel has been there for so long that another one is none that was opened at the same time.
+    fn is_settled(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > LATE)
+    }
+}
+
 /// A node whose last channel has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct End {
@@ -356,8 +363,9 @@ impl Mesh {
     /// itself it would end only when its silence has lasted long enough.
     fn give_up_former(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get(&node) else { return };
-        let is_old = peer.since.is_some_and(|since| since.elapsed() > LATE);
-        if let Some(former) = peer.channel.filter(|former| is_old && !self.lives.contains_key(former)) {
+        if let Some(former) =
+            peer.channel.filter(|former| peer.is_settled() && !self.lives.contains_key(former))
+        {
             self.give_up(node, former);
         }
     }
@@ -406,11 +414,14 @@ impl Mesh {
         }
     }
 
-    /// A life that is over is not spoken to any more when there is a channel to a later one.
+    /// A life that is over is not spoken to any more when there is a channel to a later one; nor is the same life on a channel that was there
+    /// for long, which it has lost.
     fn supersede(&mut self, node: NodeId, channel: ChannelKey) {
         let Some(&life) = self.lives.get(&channel) else { return };
-        let Some(former) = self.peers.get(&node).and_then(|peer| peer.channel) else { return };
-        if self.lives.get(&former).is_some_and(|before| *before < life) {
+        let Some(peer) = self.peers.get(&node) else { return };
+        let Some(former) = peer.channel.filter(|former| *former != channel) else { return };
+        let is_former = |before: &Incarnation| *before < life || *before == life && peer.is_settled();
+        if self.lives.get(&former).is_some_and(is_former) {
             self.give_up(node, former);
             let peer = self.peers.entry(node).or_default();
             (peer.channel, peer.since) = (Some(channel), Some(Instant::now()));
@@ -773,6 +784,11 @@ mod tests {
         assert_eq!(answered, second);
         let (third, answered) = open(&mut own, 3);
         assert_eq!(answered, third, "at once, and not only when the one before is old");
+        let (_, answered) = open(&mut own, 3);
+        assert_eq!(answered, third, "both may have opened one at once");
+        std::thread::sleep(LATE + Duration::from_millis(1));
+        let (fifth, answered) = open(&mut own, 3);
+        assert_eq!(answered, fifth, "that life has lost the one before");
     }
 
     #[test]
