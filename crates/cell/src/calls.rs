@@ -116,6 +116,7 @@ pub struct Desk {
     pool: Pool,
     pub(crate) pulse: Pulse,
     heard: VecDeque<(ChannelKey, Vec<u8>)>,
+    answered: Vec<(ChannelKey, u64)>,
     guilty: Vec<(ChannelKey, &'static str)>,
     next_call: u32,
     open: BTreeMap<u32, Open>,
@@ -138,6 +139,7 @@ impl Desk {
             pool: Pool::new()?,
             pulse: Pulse::default(),
             heard: VecDeque::new(),
+            answered: Vec::new(),
             guilty: Vec::new(),
             next_call: 0,
             open: BTreeMap::new(),
@@ -160,8 +162,9 @@ impl Desk {
 
     pub(crate) fn hear_beat(&mut self, from: ChannelKey, arguments: &[u64]) {
         let now_ns = crate::clock::monotonic_ns();
-        if !self.pulse.pong(arguments, now_ns) {
-            self.guilty.push((from, "it sent what is no heartbeat"));
+        match self.pulse.pong(arguments, now_ns) {
+            Some(asked_ns) => self.answered.push((from, asked_ns)),
+            None => self.guilty.push((from, "it sent what is no heartbeat")),
         }
     }
 
@@ -174,6 +177,11 @@ impl Desk {
     /// The next message about containment.
     pub(crate) fn next_heard(&mut self) -> Option<(ChannelKey, Vec<u8>)> {
         self.heard.pop_front()
+    }
+
+    /// On which channels a heartbeat has come back, and when it was sent.
+    pub(crate) fn answered(&mut self) -> Vec<(ChannelKey, u64)> {
+        std::mem::take(&mut self.answered)
     }
 
     /// Who has said what it may not.

@@ -15,15 +15,15 @@ impl Pulse {
         [self.sent, now_ns]
     }
 
-    /// An answer. It is what the peer alleges: one that answers what was never asked is a liar, `false`.
-    pub(crate) fn pong(&mut self, beat: &[u64], now_ns: u64) -> bool {
-        let &[number, sent_ns] = beat else { return false };
+    /// An answer, and when it was asked for. It is what the peer alleges: one that answers what was never asked is a liar, `None`.
+    pub(crate) fn pong(&mut self, beat: &[u64], now_ns: u64) -> Option<u64> {
+        let &[number, sent_ns] = beat else { return None };
         if number == 0 || number > self.sent || sent_ns > now_ns {
-            return false;
+            return None;
         }
         self.round_trips += 1;
         self.last_round_trip_ns = now_ns - sent_ns;
-        true
+        Some(sent_ns)
     }
 }
 
@@ -35,11 +35,11 @@ mod tests {
     fn an_answer_counts_and_a_lie_does_not() {
         let mut pulse = Pulse::default();
         let beat = pulse.ping(1000);
-        assert!(pulse.pong(&beat, 5000));
+        assert_eq!(pulse.pong(&beat, 5000), Some(1000));
         assert_eq!((pulse.round_trips, pulse.last_round_trip_ns), (1, 4000));
-        assert!(!Pulse::default().pong(&beat, 5000), "never asked");
-        assert!(!pulse.pong(&beat, 999), "answered before it was asked");
-        assert!(!pulse.pong(&[0, 0], 5000) && !pulse.pong(&[1], 5000));
+        assert_eq!(Pulse::default().pong(&beat, 5000), None, "never asked");
+        assert_eq!(pulse.pong(&beat, 999), None, "answered before it was asked");
+        assert_eq!((pulse.pong(&[0, 0], 5000), pulse.pong(&[1], 5000)), (None, None));
         assert_eq!(pulse.round_trips, 1);
     }
 }

@@ -18,6 +18,7 @@ pub mod heeding;
 pub mod hints;
 pub mod journal;
 pub mod links;
+mod missed;
 pub mod notice;
 pub mod procedures;
 pub mod shown;

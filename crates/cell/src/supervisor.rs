@@ -25,6 +25,7 @@ use crate::faults::{self, Fault, Means};
 use crate::heeding::{Ears, Heeding};
 use crate::journal;
 use crate::links::{BETWEEN_LOOKS, CONTAINMENT, HEARTBEAT, Links, News, SILENCE_LIMIT};
+use crate::missed::Missed;
 use crate::shown::{Others, Shown, ShownError};
 use crate::superior::{Superior, Word};
 use crate::supervision::{CellElsewhere, Order, Report, WIRE, process_name};
@@ -189,11 +190,8 @@ struct Supervisor {
     unsettled: BTreeMap<CellId, ChannelKey>,
     /// Which life of a cell a channel leads to, as the group counts.
     lives: BTreeMap<ChannelKey, Member>,
-    /// Cells of hosts of whose agents something was heard in this life, and of those of them of whom nothing is heard now; and of hosts that
-    /// are none of the comb's any more.
-    once_heard: BTreeSet<u32>,
-    unheard: BTreeSet<u32>,
-    expelled: BTreeSet<u32>,
+    /// Who is missed on other hosts.
+    missed: Missed<ChannelKey>,
     beats: u64,
     /// Round trips when the agent went away.
     round_trips_before: u64,
@@ -257,9 +255,11 @@ impl Supervisor {
         watch(&waking, Waker::Group, group.endpoint().event_descriptor().expect("made with events"))?;
         let mut containing = Containing::new(own);
         containing.learn_where(options.elsewhere.keys().map(|&cell| CellId(cell)).collect());
+        let mut missed = Missed::new();
         // Of a view that was configured no event tells.
         if let Some(view) = group.view() {
             containing.view(view);
+            missed.view(view, monotonic_ns());
         }
         let stuck = group.view().is_none().then(|| (Instant::now(), "nobody lets it in".to_owned()));
         let mut supervisor = Self {
@@ -277,9 +277,7 @@ impl Supervisor {
             stuck,
             unsettled: BTreeMap::new(),
             lives: BTreeMap::new(),
-            once_heard: BTreeSet::new(),
-            unheard: BTreeSet::new(),
-            expelled: BTreeSet::new(),
+            missed,
             alarms_from: Instant::now(),
             beats: 0,
             round_trips_before: 0,
@@ -409,6 +407,11 @@ impl Supervisor {
 
     fn hear_cells(&mut self) {
         self.links.poll();
+        for (channel, asked_ns) in self.links.desk().answered() {
+            if let Some(cell) = self.links.cell(channel) {
+                self.missed.answered(cell.0, channel, asked_ns);
+            }
+        }
         for news in self.links.news() {
             match news {
                 News::Linked(cell, channel) => {
@@ -444,6 +447,10 @@ impl Supervisor {
                 self.lives.insert(channel, member);
             }
             self.superior.report(Report::Linked { peer: cell.0 });
+            // Who has answered once can be missed.
+            if self.links.is_elsewhere(cell) {
+                self.ask(cell);
+            }
         }
     }
 
@@ -457,6 +464,7 @@ impl Supervisor {
         if self.unsettled.get(&cell) == Some(&channel) {
             self.unsettled.remove(&cell);
         }
+        self.missed.ended(channel, cause);
         let known = self.lives.remove(&channel);
         if let Cause::Exited(process) = cause
             && let Some(life) = known.or_else(|| self.life_in(cell, *process))
@@ -514,6 +522,7 @@ impl Supervisor {
                 Event::View(view) => {
                     (self.asked, self.stuck) = (None, None);
                     self.containing.view(&view);
+                    self.missed.view(&view, monotonic_ns());
                 }
                 Event::Acquire { epoch, seat } => {
                     self.asked = Some((epoch, seat));
@@ -664,13 +673,7 @@ impl Supervisor {
 
     /// Where the cells of other hosts are, and which of them are there.
     fn learn_where(&mut self, cells: Vec<CellElsewhere>) {
-        // Whoever comes in is there before its agent has reached all others: that it has not says nothing of these.
-        self.once_heard.extend(cells.iter().filter(|cell| cell.is_host_heard).map(|cell| cell.cell));
-        let is_lost = |cell: &&CellElsewhere| !cell.is_host_heard && self.once_heard.contains(&cell.cell);
-        let unheard = cells.iter().filter(is_lost).map(|cell| cell.cell).collect();
-        let heard_again: Vec<u32> = self.unheard.difference(&unheard).copied().collect();
-        self.unheard = unheard;
-        for cell in heard_again {
+        for cell in self.missed.hosts(&cells) {
             self.group.told(Notice::Over { node: NodeId(cell), kind: Kind::Buddies });
         }
         let present = cells.iter().filter(|cell| cell.is_up).map(|cell| cell.cell).collect();
@@ -678,10 +681,9 @@ impl Supervisor {
         if elsewhere != self.options.elsewhere {
             let before = std::mem::replace(&mut self.options.elsewhere, elsewhere.clone());
             let gone = before.into_keys().filter(|cell| !elsewhere.contains_key(cell));
-            self.expelled.extend(gone);
-            self.expelled.retain(|cell| !elsewhere.contains_key(cell));
-            let not_here = elsewhere.keys().chain(&self.expelled);
-            self.containing.learn_where(not_here.map(|&cell| CellId(cell)).collect());
+            self.missed.expel(gone, |cell| elsewhere.contains_key(&cell));
+            let not_here = elsewhere.keys().copied().chain(self.missed.expelled());
+            self.containing.learn_where(not_here.map(CellId).collect());
             self.group.learn_where(nodes_elsewhere(&elsewhere));
         }
         self.links.learn_where(elsewhere, present);
@@ -692,17 +694,10 @@ impl Supervisor {
     /// A cell of another host that neither its own channel nor its host's agent says anything of has failed, as far as this host can
     /// see. It may live all the same: who of the two sides goes on is the group's to decide.
     fn tell_of_lost_hosts(&mut self) {
-        let is_member =
-            |cell: &u32| self.group.view().is_some_and(|view| view.nodes().any(|node| node.0 == *cell));
-        let silent = |cell: &u32| self.links.channel(CellId(*cell)).is_none();
-        let lost: Vec<u32> = self
-            .unheard
-            .union(&self.expelled)
-            .copied()
-            .filter(|cell| silent(cell) && is_member(cell))
-            .collect();
-        for cell in lost {
-            let (node, kind) = (NodeId(cell), Kind::Buddies);
+        let has_no_channel = |life: &Member| self.links.channel(CellId(life.node.0)).is_none();
+        let lost: Vec<Member> = self.missed.lives().filter(has_no_channel).collect();
+        for Member { node, .. } in lost {
+            let kind = Kind::Buddies;
             self.group.told(Notice::Seen { node, kind, confidence: kind.usual_confidence() });
         }
     }

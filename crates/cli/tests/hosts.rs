@@ -120,12 +120,6 @@ fn a_host_that_is_cut_off_costs_its_own_cells_and_comes_back() {
     for host in [alpha, beta] {
         room.wait_for("gamma is lost", || (host.sees("gamma")?["condition"] == "lost").then_some(()));
     }
-    room.all_up(&[0, 1]);
-    for host in [alpha, beta] {
-        room.wait_for("the others have agreed on that", || {
-            host.log().contains("recovered from the end of cell 5, 6").then_some(())
-        });
-    }
     // The others agree on what happens among them: a cell's end, and its next life.
     alpha.ok(&["cell", "kill", "3"]);
     room.wait_for("another life of cell 3", || (alpha.lives()[&3] > before[&3]).then_some(()));
@@ -141,8 +135,7 @@ fn a_host_that_is_cut_off_costs_its_own_cells_and_comes_back() {
     });
     room.all_up(&[0, 1, 2]);
     let after = gamma.lives();
-    // Not yet of cell 4: when gamma comes back, the view that is made then leaves out a healthy cell of beta now and then, which comes in again.
-    assert_eq!([1, 2].map(|cell| after[&cell]), [1, 2].map(|cell| before[&cell]), "only its own");
+    assert_eq!([1, 2, 4].map(|cell| after[&cell]), [1, 2, 4].map(|cell| before[&cell]), "only its own");
 }
 
 #[test]

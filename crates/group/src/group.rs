@@ -273,6 +273,7 @@ impl Group {
             left: None,
             sent: 0,
         };
+        group.mesh.introduce(group.stack.me().incarnation);
         // Of a view that was configured no event tells.
         if let Some(view) = group.stack.view().cloned() {
             group.reach(&view);
@@ -385,11 +386,12 @@ impl Group {
                 self.broken.push_back(error);
             }
         }
-        for &End { node, ref cause, last_word } in self.arrivals.ended() {
+        for &End { node, ref cause, last_word, life } in self.arrivals.ended() {
             let input = match (last_word.map(from_word), cause) {
                 (Some((incarnation, agreed)), _) => {
                     Input::Ended { life: Member { node, incarnation }, agreed }
                 }
+                (None, _) if !is_of_member(&self.stack, node, life) => continue,
                 // It may live all the same: the detectors will say.
                 (None, Cause::Silent(_) | Cause::Breach(_)) => Input::Noticed(node, Kind::LinkDown),
                 (None, Cause::Exited(_) | Cause::Left(_)) => Input::Noticed(node, Kind::ProcessExit),
@@ -555,6 +557,14 @@ impl Group {
             }
         }
     }
+}
+
+/// Whether what has happened to a channel concerns the member. The life that it led to may be over, and the next one a member already: whoever
+/// blamed that for it would be alone with it, and be left out itself.
+fn is_of_member(stack: &Stack, node: NodeId, life: Option<Incarnation>) -> bool {
+    let member = stack.regroup().and_then(|regroup| regroup.view().member(node));
+    // A life may go on in the seat of one before.
+    member.zip(life).is_some_and(|(member, life)| member.incarnation <= life)
 }
 
 /// What a member leaves for those who outlive it: which life it was, and the epoch of the last view that it had agreed to.

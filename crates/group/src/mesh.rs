@@ -4,6 +4,9 @@
 //! A message may be lost: its receiver is not there, has ended, or reads so slowly that too much waits for it. Who uses this
 //! says again what matters. The end of a process is told by the kernel, so it is known within a millisecond and
 //! for certain; a node's silence is for others to judge.
+//!
+//! A channel leads to one life of a node, and the first that is said on it is to which. What its former life has opened may come later
+//! than what the next one opens: between hosts, a channel takes its time, and so does the news of its end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 use comb_net::{
     Agent, Cause, ChannelEnded, ChannelKey, Endpoint, EndpointOptions, Opening, PostError, RequestError,
 };
-use comb_types::NodeId;
+use comb_types::{Incarnation, NodeId};
 
 /// A peer that could not be reached is not asked for sooner: asking costs a round trip to the agent.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
@@ -28,6 +31,8 @@ const TURNS: usize = 4;
 const ENOUGH_BYTES: usize = 4 << 20;
 /// Of the messages, which are all of one kind.
 const KIND: u8 = 0;
+/// Of what a node says first on a channel: which life of it speaks there.
+const INTRODUCTION: u8 = 1;
 
 /// How nodes are found by name: `{process}{number}/{endpoint}`, on another host `{host}:{process}{number}/{endpoint}`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -84,6 +89,13 @@ struct Peer {
     failed_opening: Option<Instant>,
 }
 
+impl Peer {
+    /// Whether its channel has been there for so long that another one is none that was opened at the same time.
+    fn is_settled(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > LATE)
+    }
+}
+
 /// A node whose last channel has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct End {
@@ -93,13 +105,8 @@ pub struct End {
     pub cause: Cause,
     /// What its process left by [`Mesh::leave_word`], if that has ended.
     pub last_word: Option<u128>,
-}
-
-impl End {
-    fn of(node: NodeId, ended: ChannelEnded) -> Self {
-        let ChannelEnded { cause, last_word, .. } = ended;
-        Self { node, cause, last_word }
-    }
+    /// To which of its lives the channel led, if it has said so.
+    pub life: Option<Incarnation>,
 }
 
 /// What has come.
@@ -142,6 +149,9 @@ pub struct Mesh {
     names: Names,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<ChannelKey, NodeId>,
+    /// This node's, once it is known; and to which lives of others channels lead that have said so.
+    life: Option<Incarnation>,
+    lives: BTreeMap<ChannelKey, Incarnation>,
     /// Peers whose channel was asked for.
     opening: BTreeSet<NodeId>,
     /// Peers with something unsent for which there was no room.
@@ -173,6 +183,8 @@ impl Mesh {
             names,
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            life: None,
+            lives: BTreeMap::new(),
             opening: BTreeSet::new(),
             waiting: BTreeSet::new(),
             wanted: BTreeSet::new(),
@@ -189,6 +201,11 @@ impl Mesh {
     /// The endpoint, for event loops.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
+    }
+
+    /// From now on says on each channel, before anything else, which life of this node speaks.
+    pub fn introduce(&mut self, life: Incarnation) {
+        self.life = Some(life);
     }
 
     /// Leaves a word for the others: they find it in [`End`] when this process has ended.
@@ -269,8 +286,16 @@ impl Mesh {
         let mut turns = 0;
         while turns < TURNS && arrivals.bytes.len() < ENOUGH_BYTES {
             let (nodes, names) = (&mut self.nodes, &self.names);
-            let mut strangers = Vec::new();
+            let (mut strangers, mut introductions) = (Vec::new(), Vec::new());
             let polled = self.endpoint.poll(|delivery| {
+                if delivery.kind == INTRODUCTION {
+                    let mut life = [0; size_of::<u64>()];
+                    if delivery.payload.len() == life.len() {
+                        delivery.payload.copy_to(&mut life);
+                        introductions.push((delivery.channel, Incarnation(u64::from_le_bytes(life))));
+                    }
+                    return;
+                }
                 let start = arrivals.bytes.len();
                 arrivals.bytes.resize(start + delivery.payload.len(), 0);
                 delivery.payload.copy_to(&mut arrivals.bytes[start..]);
@@ -284,14 +309,13 @@ impl Mesh {
                 let node = self.endpoint.peer(channel).and_then(|address| names.node(address));
                 arrivals.messages.extend(node.map(|node| (node, range)));
             }
+            for (channel, life) in introductions {
+                self.introduced(channel, life);
+            }
             match polled {
                 Ok(0) => break,
                 Ok(_) => turns += 1,
-                Err(ended) => {
-                    if let Some(node) = self.forget(&ended) {
-                        arrivals.ended.push(End::of(node, ended));
-                    }
-                }
+                Err(ended) => arrivals.ended.extend(self.forget(ended)),
             }
         }
         self.send_waiting();
@@ -313,8 +337,7 @@ impl Mesh {
         let channels: Vec<_> =
             self.nodes.iter().filter(|(_, peer)| **peer == node).map(|(&channel, _)| channel).collect();
         for channel in channels {
-            self.endpoint.close(channel);
-            self.nodes.remove(&channel);
+            self.close(channel);
         }
         self.peers.remove(&node);
         self.opening.remove(&node);
@@ -331,29 +354,41 @@ impl Mesh {
                     self.give_up_former(node);
                     self.install(node, channel);
                 }
-                _ => self.endpoint.close(channel),
+                _ => self.close(channel),
             }
         }
     }
 
-    /// A peer has opened a channel. If there was one for long, that one led to a life of it that is over; by itself it would end
-    /// only when its silence has lasted long enough.
+    /// A peer has opened a channel. If there was one for long that has not said to which life it leads, it led to one that is over; by
+    /// itself it would end only when its silence has lasted long enough.
     fn give_up_former(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        let Some(former) = peer.channel.filter(|_| peer.since.is_some_and(|since| since.elapsed() > LATE))
-        else {
-            return;
-        };
+        let Some(peer) = self.peers.get(&node) else { return };
+        if let Some(former) =
+            peer.channel.filter(|former| peer.is_settled() && !self.lives.contains_key(former))
+        {
+            self.give_up(node, former);
+        }
+    }
+
+    /// What waits for the life that the channel of a node led to is lost.
+    fn give_up(&mut self, node: NodeId, former: ChannelKey) {
+        let peer = self.peers.entry(node).or_default();
         peer.channel = None;
         self.lost += peer.unsent.len() as u64;
         peer.unsent.clear();
-        self.nodes.remove(&former);
-        self.endpoint.close(former);
+        self.close(former);
+    }
+
+    fn close(&mut self, channel: ChannelKey) {
+        self.endpoint.close(channel);
+        self.nodes.remove(&channel);
+        self.lives.remove(&channel);
     }
 
     fn install(&mut self, node: NodeId, channel: ChannelKey) {
         self.nodes.insert(channel, node);
         self.wanted.remove(&node);
+        self.supersede(node, channel);
         let peer = self.peers.entry(node).or_default();
         // The first stays: messages of one sender are in order only within a channel.
         if peer.channel.is_none() {
@@ -361,6 +396,35 @@ impl Mesh {
         }
         if !peer.unsent.is_empty() {
             self.waiting.insert(node);
+        }
+        if let Some(Incarnation(life)) = self.life
+            && let Err(PostError::Ended(ended)) =
+                self.endpoint.send(channel, INTRODUCTION, &life.to_le_bytes())
+        {
+            let end = self.forget(ended);
+            self.ended.extend(end);
+        }
+    }
+
+    /// A channel says to which life of its node it leads. What is said later to another life is not believed.
+    fn introduced(&mut self, channel: ChannelKey, life: Incarnation) {
+        self.lives.entry(channel).or_insert(life);
+        if let Some(&node) = self.nodes.get(&channel) {
+            self.supersede(node, channel);
+        }
+    }
+
+    /// A life that is over is not spoken to any more when there is a channel to a later one; nor is the same life on a channel that was there
+    /// for long, which it has lost.
+    fn supersede(&mut self, node: NodeId, channel: ChannelKey) {
+        let Some(&life) = self.lives.get(&channel) else { return };
+        let Some(peer) = self.peers.get(&node) else { return };
+        let Some(former) = peer.channel.filter(|former| *former != channel) else { return };
+        let is_former = |before: &Incarnation| *before < life || *before == life && peer.is_settled();
+        if self.lives.get(&former).is_some_and(is_former) {
+            self.give_up(node, former);
+            let peer = self.peers.entry(node).or_default();
+            (peer.channel, peer.since) = (Some(channel), Some(Instant::now()));
         }
     }
 
@@ -423,8 +487,8 @@ impl Mesh {
             Err(error) => {
                 self.lost += 1;
                 if let PostError::Ended(ended) = error {
-                    let node = self.forget(&ended);
-                    self.ended.extend(node.map(|node| End::of(node, ended)));
+                    let end = self.forget(ended);
+                    self.ended.extend(end);
                 }
                 true
             }
@@ -450,10 +514,11 @@ impl Mesh {
         }
     }
 
-    /// A channel has ended. If it was the last to its node, says which. One that only gave the channel up may have done so for another that
+    /// A channel has ended. If it was the last to its node, says so. One that only gave the channel up may have done so for another that
     /// we have asked for: if that does not come either, its silence will tell.
-    fn forget(&mut self, ended: &ChannelEnded) -> Option<NodeId> {
-        let channel = ended.channel;
+    fn forget(&mut self, ended: ChannelEnded) -> Option<End> {
+        let ChannelEnded { channel, cause, last_word, .. } = ended;
+        let life = self.lives.remove(&channel);
         let node = self.nodes.remove(&channel)?;
         let other = self.nodes.iter().find(|(_, peer)| **peer == node).map(|(&channel, _)| channel);
         let peer = self.peers.get_mut(&node)?;
@@ -462,9 +527,9 @@ impl Mesh {
             peer.unsent.clear();
             (peer.channel, peer.since) = (other, Some(Instant::now()));
         }
-        let is_certain = matches!(ended.cause, Cause::Exited(_)) || ended.last_word.is_some();
+        let is_certain = matches!(cause, Cause::Exited(_)) || last_word.is_some();
         let may_come = peer.opening.is_some() && !is_certain;
-        (other.is_none() && !may_come).then_some(node)
+        (other.is_none() && !may_come).then_some(End { node, cause, last_word, life })
     }
 }
 
@@ -681,6 +746,49 @@ mod tests {
             assert!(Instant::now() < deadline, "no answer");
         }
         assert_eq!(answered, Some(channel));
+    }
+
+    /// A host that was cut off is back, and with it what its life before has asked for: a channel that leads to nobody any more, later than
+    /// the next life's.
+    #[test]
+    fn a_channel_of_a_life_that_is_over_takes_nobodys_place_however_late_it_comes() {
+        let agent = InProcess::start();
+        let mut own = mesh(&agent, 0);
+        own.introduce(Incarnation(7));
+        let other = agent.connect(&names().process(NodeId(1))).expect("an agent");
+        let mut other = other.endpoint("group").expect("an endpoint");
+        let mut open = |own: &mut Mesh, life: u64| {
+            let channel = other.open("member-0/group").expect("a channel");
+            other.send(channel, INTRODUCTION, &life.to_le_bytes()).expect("room");
+            let text = life.to_string();
+            other.send(channel, KIND, text.as_bytes()).expect("room");
+            until(own, |come| come.messages().any(|(_, bytes)| bytes == text.as_bytes()));
+            let (mut introduction, mut answered) = (None, None);
+            own.send(NodeId(1), &message("answer"));
+            let deadline = Instant::now() + SOON;
+            while introduction.is_none() || answered.is_none() {
+                // That a channel was closed is told here.
+                let _ = other.poll(|delivery| match delivery.kind {
+                    INTRODUCTION => introduction = Some((delivery.channel, delivery.payload.len())),
+                    _ => answered = Some(delivery.channel),
+                });
+                assert!(Instant::now() < deadline, "no answer");
+            }
+            assert_eq!(introduction, Some((channel, 8)), "on each channel it says who it is");
+            (channel, answered.expect("just seen"))
+        };
+        let (second, answered) = open(&mut own, 2);
+        assert_eq!(answered, second);
+        std::thread::sleep(LATE + Duration::from_millis(1));
+        let (_, answered) = open(&mut own, 1);
+        assert_eq!(answered, second);
+        let (third, answered) = open(&mut own, 3);
+        assert_eq!(answered, third, "at once, and not only when the one before is old");
+        let (_, answered) = open(&mut own, 3);
+        assert_eq!(answered, third, "both may have opened one at once");
+        std::thread::sleep(LATE + Duration::from_millis(1));
+        let (fifth, answered) = open(&mut own, 3);
+        assert_eq!(answered, fifth, "that life has lost the one before");
     }
 
     #[test]

@@ -259,6 +259,33 @@ fn of_many_broken_rules_the_last_few_are_kept_and_all_are_counted() {
     assert_eq!(std::iter::from_fn(|| groups[0].next_broken_rule()).count(), MOST_BROKEN);
 }
 
+/// The life before of a node closes its channel when it learns that it is out. That may be heard when the next life is a member already.
+#[test]
+fn the_end_of_a_channel_concerns_the_life_that_it_led_to() {
+    let condition_after_the_end_of = |life: Option<u64>| {
+        let agent = InProcess::start();
+        let mut groups = [configured(&agent, 0, 2)];
+        let names = options().names;
+        let other = agent.connect(&names.process(NodeId(1))).expect("an agent");
+        let mut other =
+            Mesh::join(&other, NodeId(1), names, EndpointOptions::default()).expect("an endpoint");
+        life.into_iter().for_each(|life| other.introduce(Incarnation(life)));
+        let mut arrivals = Arrivals::default();
+        until(&mut groups, |groups| {
+            other.send(NodeId(0), &b"no message".as_slice().into());
+            other.poll(&mut arrivals);
+            groups[0].stack().refused().count() > 0
+        });
+        other.drop_peer(NodeId(0));
+        other.poll(&mut arrivals);
+        until(&mut groups, |groups| !groups[0].mesh.reaches(NodeId(1)));
+        groups[0].stack().condition(Member { node: NodeId(1), incarnation: FIRST_LIFE })
+    };
+    use comb_membership::detect::Condition::{Alive, Failed};
+    let lives = [Some(FIRST_LIFE.0 - 1), Some(FIRST_LIFE.0), Some(FIRST_LIFE.0 + 1), None];
+    assert_eq!(lives.map(condition_after_the_end_of), [Alive, Failed, Failed, Alive]);
+}
+
 /// A device that is to be looked at soon.
 struct Due(Time);
 
