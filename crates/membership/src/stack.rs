@@ -736,6 +736,7 @@ impl Stack {
 
     fn watch(&mut self, now: Time, view: &View, grace: Duration) {
         let hub = Some(view.sequencer());
+        self.lookout.set_jurors(&view.members);
         self.tell_lookout(now, lookout::Input::Members { members: &view.members, hub, grace });
     }
 

@@ -200,6 +200,8 @@ pub struct State {
     alleged: Vec<News>,
     /// What one peer alone says, and is not believed alone.
     hearsay: Vec<Hearsay>,
+    /// Of these, only these are believed that one has failed: see [`State::set_jurors`].
+    jurors: Vec<NodeId>,
     /// Near nodes that we take for failed only because we hear nobody.
     concluded_alone: Vec<Member>,
     next_round: Time,
@@ -234,6 +236,7 @@ impl State {
             rumours: Vec::new(),
             alleged: Vec::new(),
             hearsay: Vec::new(),
+            jurors: Vec::new(),
             concluded_alone: Vec::new(),
             next_round: first_round,
             next_check: Time::MAX,
@@ -308,6 +311,13 @@ impl State {
     /// Takes a life of a node for failed because other detectors agree on it, and tells all nodes.
     pub fn fail(&mut self, now: Time, member: Member) {
         self.raise_life(now, member, Standing::failed);
+    }
+
+    /// The members of a group watch each other. What others say of their failures is not heard: who was cut off from them has taken
+    /// them all for failed, and says so to the first that it meets.
+    pub fn set_jurors(&mut self, members: &[Member]) {
+        self.jurors.clear();
+        self.jurors.extend(members.iter().map(|member| member.node));
     }
 
     /// A life of a node was ended for certain, and cannot come back. Tells all nodes.

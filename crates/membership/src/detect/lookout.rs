@@ -159,6 +159,11 @@ impl Lookout {
         self.state.write(now, key, value)
     }
 
+    /// Who belongs to this node's group: see [`State::set_jurors`].
+    pub fn set_jurors(&mut self, members: &[Member]) {
+        self.state.set_jurors(members);
+    }
+
     /// Those that this node pings.
     pub fn watched(&self) -> impl Iterator<Item = Member> {
         self.buddy.iter().flat_map(Buddy::watched)

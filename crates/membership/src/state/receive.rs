@@ -226,10 +226,17 @@ impl State {
     /// How a node stands, as a peer says.
     fn hear_news(&mut self, now: Time, from: NodeId, news: News) {
         match self.weigh(from, news) {
+            Some(news) if news.standing.is_failed() && self.is_for_jurors(from, news) => {}
             Some(news) if news.standing.is_failed() => self.hear_of_failure(now, news),
             Some(news) => self.raise(now, news.node, news.standing),
             None => {}
         }
+    }
+
+    /// Whether this is of one of a group that its sender does not belong to.
+    fn is_for_jurors(&self, from: NodeId, news: News) -> bool {
+        let is_one = |node| self.jurors.contains(&node);
+        is_one(news.node) && !is_one(from) && !news.standing.is_fenced()
     }
 
     fn take_summary(&mut self, now: Time, from: NodeId, summary: &Summary, reply: &mut Reply) {

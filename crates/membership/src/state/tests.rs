@@ -216,6 +216,33 @@ fn what_a_node_could_not_deny_is_believed_of_two_peers_or_of_itself() {
     }
 }
 
+/// Node 4 was cut off, took all others for failed, and is back. Who has stood still meanwhile has heard nobody for long either.
+#[test]
+fn of_a_group_only_its_members_are_believed_that_one_has_failed() {
+    for (from, is_believed) in [(NodeId(4), false), (NodeId(2), true)] {
+        let mut bench = Bench::new(0..5);
+        bench.run(20);
+        bench.node(0).set_jurors(&[0, 1, 2].map(first_life));
+        let now = bench.now;
+        for node in [1, 3] {
+            let news = News { node: NodeId(node), standing: Standing::FIRST.failed() };
+            let told = Message { kind: Kind::Push, news: alloc::vec![news], ..Message::default() };
+            let bytes = encode(Protocol::State, &told);
+            let state = bench.node(0);
+            // Not heard of for so long that what others say is believed at once.
+            let place = state.find(NodeId(node)).expect("it is known");
+            state.near[place].risen_at = Time::from_millis(20_000);
+            state.handle(now, Input::Message { from, bytes: &bytes }).expect("it could be so");
+        }
+        let is_dead = |state: &State, node| state.member(NodeId(node)).is_none();
+        let state = bench.node(0);
+        assert_eq!(is_dead(state, 1), is_believed, "{from:?} of a member");
+        assert!(is_dead(state, 3), "{from:?} of a stranger");
+        bench.run(20);
+        assert!(bench.nodes.values().all(|state| state.alive() == 5), "all is denied");
+    }
+}
+
 #[test]
 fn hearsay_takes_bounded_room() {
     let mut bench = Bench::new(0..4);
