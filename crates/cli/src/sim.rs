@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
 
 use clap::Args;
 use comb_membership::scenario::gossip;
-use comb_sim::scenario::{Options, Report, Scenario, Watch};
+use comb_sim::scenario::{self, Options, Report, Scenario, Watch};
 use comb_sim::{Failure as Broken, Line};
 use serde_json::json;
 
@@ -110,31 +108,11 @@ impl Sim {
         (0..self.seeds).map(move |more| first.wrapping_add(more))
     }
 
-    /// All runs, on as many threads as there are cores. A world stays in the thread that made it.
     fn run_all(&self, chosen: &[&'static Scenario], output: Output) -> Outcome {
         let runs: Vec<(&'static Scenario, u64)> =
             chosen.iter().flat_map(|&scenario| self.seeds().map(move |seed| (scenario, seed))).collect();
-        let next = AtomicUsize::new(0);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len());
-        let (done, ends) = mpsc::channel();
-        let mut ended = std::thread::scope(|scope| {
-            for _ in 0..threads {
-                let done = done.clone();
-                let (runs, next) = (&runs, &next);
-                scope.spawn(move || {
-                    while let Some(&(scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let _ = done.send(self.run_one(scenario, seed, None));
-                    }
-                });
-            }
-            drop(done);
-            let mut ended: Vec<Ended> = Vec::new();
-            for end in ends {
-                ended.push(end);
-                progress(ended.len(), runs.len());
-            }
-            ended
-        });
+        let run = |&(scenario, seed): &(&'static Scenario, u64)| self.run_one(scenario, seed, None);
+        let mut ended = scenario::on_all_cores(&runs, run, |done| progress(done, runs.len()));
         ended.sort_by_key(|end| (end.scenario, end.seed));
         self.finish(&ended, output)
     }

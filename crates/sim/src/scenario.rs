@@ -2,6 +2,8 @@
 //! the soak that runs ten thousand, and the student who watches one.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use comb_types::Time;
@@ -60,4 +62,53 @@ pub struct Scenario {
     pub nodes: RangeInclusive<u32>,
     /// Runs it.
     pub run: fn(Options, Watch) -> Result<Report, Failure>,
+}
+
+/// Many runs, on as many threads as there are cores: what came of each, as the runs are ordered. A world stays in the thread that made
+/// it. `progress` is told how many have ended.
+pub fn on_all_cores<R: Sync, E: Send>(
+    runs: &[R],
+    run: impl Fn(&R) -> E + Sync,
+    mut progress: impl FnMut(usize),
+) -> Vec<E> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len());
+    let (done, ends) = mpsc::channel();
+    let mut ended = std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let done = done.clone();
+            let (run, next) = (&run, &next);
+            scope.spawn(move || {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = runs.get(place) else { break };
+                    let _ = done.send((place, run(one)));
+                }
+            });
+        }
+        drop(done);
+        let mut ended = Vec::with_capacity(runs.len());
+        for end in ends {
+            ended.push(end);
+            progress(ended.len());
+        }
+        ended
+    });
+    ended.sort_by_key(|(place, _)| *place);
+    ended.into_iter().map(|(_, end)| end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_all_cores;
+
+    #[test]
+    fn many_runs_end_in_their_order() {
+        let runs: Vec<u32> = (0..100).collect();
+        let mut told = Vec::new();
+        let squares = on_all_cores(&runs, |run| run * run, |done| told.push(done));
+        assert_eq!(squares, runs.iter().map(|run| run * run).collect::<Vec<_>>());
+        assert_eq!(told, (1..=100).collect::<Vec<_>>());
+        assert_eq!(on_all_cores(&[] as &[u8], |_| (), |_| ()), []);
+    }
 }
