@@ -17,7 +17,6 @@ static void *live(void *argument)
     comb_life_begins(life);
     comb_enter_program(&life->stack);
     comb_look_what_is_present();
-    comb_spare_ours(&life->birth.blocked);
     pthread_sigmask(SIG_SETMASK, &life->birth.blocked, NULL);
     const struct comb_birth *birth = &life->birth;
     if (birth->is_c11)

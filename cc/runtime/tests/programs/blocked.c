@@ -56,6 +56,7 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* What the handler touches is elsewhere when it begins. */
 static void *send_to(void *argument)
 {
     touch(100000);
@@ -63,12 +64,18 @@ static void *send_to(void *argument)
     return NULL;
 }
 
+static pthread_t begin_sender(pthread_t *to)
+{
+    pthread_t sender;
+    pthread_create(&sender, NULL, send_to, to);
+    return sender;
+}
+
 int main(void)
 {
-    sigset_t all, before, none;
+    sigset_t all, before;
     struct sigaction action;
     sigfillset(&all);
-    sigemptyset(&none);
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
     action.sa_mask = all;
@@ -88,8 +95,7 @@ int main(void)
     /* A signal that waits is handled while its thread does, and its handler has all blocked. */
     sigset_t but_usr1 = all;
     sigdelset(&but_usr1, SIGUSR1);
-    pthread_t sender, self = pthread_self();
-    pthread_create(&sender, NULL, send_to, &self);
+    pthread_t self = pthread_self(), sender = begin_sender(&self);
     printf("%d, ", sigsuspend(&but_usr1));
     printf("%s, handled %d\n", errno == EINTR ? "interrupted" : "not interrupted", handled);
     pthread_join(sender, NULL);
@@ -100,15 +106,18 @@ int main(void)
         return 1;
     struct pollfd end = {.fd = ends[0], .events = POLLIN};
     struct timespec limit = {5, 0};
-    raise(SIGUSR1);
+    sender = begin_sender(&self);
     printf("ppoll %d, ", ppoll(&end, 1, &limit, &but_usr1));
     printf("handled %d\n", handled);
-    raise(SIGUSR1);
+    pthread_join(sender, NULL);
+    sender = begin_sender(&self);
     printf("pselect %d, ", pselect(0, NULL, NULL, NULL, &limit, &but_usr1));
     printf("handled %d\n", handled);
-    raise(SIGUSR1);
+    pthread_join(sender, NULL);
+    sender = begin_sender(&self);
     printf("epoll_pwait %d, ", epoll_pwait(set, &event, 1, 5000, &but_usr1));
     printf("handled %d\n", handled);
+    pthread_join(sender, NULL);
 
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     printf("before: %d, all in all %d\n", is_blocked(SIGUSR1), shared[words - 50]);

@@ -194,8 +194,7 @@ impl Room {
             let path = namespace.path();
             room.switches
                 .ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth", "netns", &path])?;
-            let side = if 2 * index < count { "left" } else { "right" };
-            room.switches.ip(&["link", "set", &cable, "master", side])?;
+            room.switches.ip(&["link", "set", &cable, "master", side(index, count)])?;
             room.switches.ip(&["link", "set", &cable, "up"])?;
             namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth"])?;
             namespace.ip(&["link", "set", "eth", "up"])?;
@@ -230,7 +229,7 @@ impl Room {
         let (near, far) = (format!("{cable}near"), format!("{cable}far"));
         for arguments in [
             &["link", "add", &near, "type", "veth", "peer", "name", &far][..],
-            &["link", "set", &near, "master", "left"],
+            &["link", "set", &near, "master", side(host, self.hosts.len())],
             &["link", "set", &near, "up"],
             &["link", "set", &far, "up"],
             &["link", "set", cable, "nomaster"],
@@ -283,6 +282,11 @@ impl Room {
             std::thread::sleep(BETWEEN_LOOKS);
         }
     }
+}
+
+/// The switch of one host of so many.
+fn side(host: usize, count: usize) -> &'static str {
+    if 2 * host < count { "left" } else { "right" }
 }
 
 impl Drop for Room {

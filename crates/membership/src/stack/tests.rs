@@ -120,6 +120,41 @@ fn whom_the_others_leave_out_is_told_so_and_does_nothing_more() {
 
 /// A member that had no processor for a while heard of the end of another's former life when the next was in the view already. It said that this had ended, and was left
 /// out by all others for that.
+/// It has taken the others for failed, and says so to the first that it meets again, who has heard nothing of them for a while either.
+#[test]
+fn whom_the_others_left_out_is_not_believed_that_one_of_them_has_failed() {
+    let mut group = Group::configured(4, &Config::default());
+    group.pass(Duration::from_secs(5));
+    let mut left = group.stacks.remove(&3).expect("it is there");
+    for node in 0..3 {
+        group.input(node, Input::Noticed(NodeId(3), Kind::ProcessExit));
+    }
+    assert_eq!(group.stacks[&0].view().map(|view| view.members.len()), Some(3));
+    let failed = Evidence::new(member(1), Kind::ProcessExit, DRIVER);
+    left.tell_lookout(group.now, lookout::Input::Evidence(failed));
+    let zero = group.stacks.get_mut(&0).expect("it is there");
+    let mut told = 0;
+    for _ in 0..100 {
+        group.now = group.now.saturating_add(Duration::from_millis(50));
+        zero.handle(group.now, Input::Timeout).expect("our own input");
+        left.handle(group.now, Input::Timeout).expect("our own input");
+        while let Some(cast) = left.poll_transmit(group.now) {
+            if wire::protocol(NodeId(3), &cast.bytes) == Ok(Protocol::State) {
+                let message = Input::Message { from: NodeId(3), bytes: &cast.bytes };
+                zero.handle(group.now, message).expect("it is honest");
+                told += 1;
+            }
+        }
+        while zero.poll_transmit(group.now).is_some() {}
+        while let Some(event) = zero.poll_event() {
+            let is_failure =
+                |change: &Change| change.subject == member(1) && change.condition >= Condition::Failed;
+            assert!(!matches!(&event, Event::Condition(change) if is_failure(change)), "{event:?}");
+        }
+    }
+    assert!(told > 0 && left.condition(member(1)) >= Condition::Failed, "it has said so");
+}
+
 #[test]
 fn the_end_of_a_former_life_says_nothing_of_the_next() {
     let life = |incarnation| Member { incarnation: Incarnation(incarnation), ..member(2) };
