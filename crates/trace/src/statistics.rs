@@ -1,0 +1,1 @@
+//! What may be said of a sample whose variance could be infinite. (Thesis §9.7)
