@@ -3,6 +3,24 @@
 //!
 //! | module | question |
 //! |---|---|
+//! | [`operation`], [`event`] | what can be seen to happen, and what is known of it? |
+//! | [`source`], [`kernel`] | who sees it, and how? |
+//! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
+//! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
+//! | [`file_type`] | what kind of file is it? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
+pub mod codec;
+pub mod event;
+pub mod file_type;
+pub mod kernel;
+pub mod machine;
+pub mod operation;
+pub mod privacy;
+pub mod recorder;
+pub mod source;
 pub mod statistics;
+pub mod trace_file;
+
+pub use event::{Event, Identity};
+pub use operation::{Class, Operation};

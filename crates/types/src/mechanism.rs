@@ -24,11 +24,15 @@ pub enum Mechanism {
     Landlock,
     /// A cgroup for each cell, which is killed as a whole. Without: by the mark that its processes have in their environment.
     Cgroups,
+    /// Programs of ours in the kernel, at its tracepoints. Without: a library that programs load.
+    Bpf,
+    /// Such programs may be told a pointer's type. Without: each field by a call.
+    BpfCast,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Membarrier,
         Self::AfXdp,
         Self::SocketPidfd,
@@ -36,6 +40,8 @@ impl Mechanism {
         Self::UserfaultfdContinueWp,
         Self::Landlock,
         Self::Cgroups,
+        Self::Bpf,
+        Self::BpfCast,
     ];
 
     /// Its name in `COMB_WITHOUT` and in `comb doctor`.
@@ -48,6 +54,8 @@ impl Mechanism {
             Self::UserfaultfdContinueWp => "userfaultfd_continue_wp",
             Self::Landlock => "landlock",
             Self::Cgroups => "cgroups",
+            Self::Bpf => "bpf",
+            Self::BpfCast => "bpf_cast",
         }
     }
 
@@ -61,6 +69,10 @@ impl Mechanism {
             Self::UserfaultfdContinueWp => "no userfaultfd, mprotect",
             Self::Landlock => "what runs in a cell may signal and debug what its user may",
             Self::Cgroups => "a cell's processes are found by COMB_CELL in their environment",
+            Self::Bpf => {
+                "comb trace sees programs through a library that they load, and not all that they do"
+            }
+            Self::BpfCast => "comb trace reads each field of the kernel's by a call, and costs a third more",
         }
     }
 

@@ -1,0 +1,373 @@
+//! A trace in a file, or on its way to another machine: frames, each with a checksum, so that one that was cut off is good up to the cut.
+//!
+//! The first frame says of what machine the trace is and how it was made; then come blocks of events (see [`crate::codec`]) and, every
+//! second or so, what the clocks showed and how much has been lost; the last one says that the recording ended as it should.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::codec::{CorruptBlock, Decoder};
+use crate::event::{Event, Identity};
+
+/// What a trace begins with. Its last character is the version of the format.
+const MAGIC: &[u8; 12] = b"comb trace\n1";
+
+/// In front of a frame: its kind, its length, its checksum.
+const FRAME_HEAD_BYTES: usize = 9;
+
+/// No frame of ours is longer; who claims one damaged the file.
+const MOST_FRAME_BYTES: usize = 512 << 20;
+
+/// What the clocks showed, and the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Moment {
+    /// The clock that is never set, which all events go by.
+    pub monotonic_ns: u64,
+    /// The clock on the wall: whoever sets it makes a step here, and nowhere else.
+    pub wall_ns: u64,
+    /// How many events have been recorded.
+    pub recorded: u64,
+    /// How many were lost because nobody fetched them in time, or the disk was full.
+    pub lost: u64,
+    /// How many calls of 32-bit programs were not understood.
+    pub foreign: u64,
+}
+
+/// A file system that is mounted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Mount {
+    /// As the kernel numbers it.
+    pub device: u32,
+    /// Its type: `ext4`, `nfs`.
+    pub kind: String,
+    /// Where it is mounted.
+    pub place: Vec<u8>,
+}
+
+/// A process that was there when the recording began.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub number: u32,
+    /// Who started it.
+    pub parent: u32,
+    /// Whose it is.
+    pub user: u32,
+    /// What it is called: bytes, for a program chooses them.
+    pub name: Vec<u8>,
+    /// The files that it has open: descriptor, file, path.
+    pub open: Vec<(i32, Identity, Vec<u8>)>,
+}
+
+/// Of what machine a trace is, and how it was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Head {
+    /// The machine's name.
+    pub machine: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// How calls were seen.
+    pub mechanism: String,
+    /// What that mechanism does not see here, in sentences; nothing if it sees all that this page promises.
+    pub lacks: Vec<String>,
+    /// Whether names are given as hashes.
+    pub are_names_hashed: bool,
+    /// What was recorded: a command with its arguments, or nothing where it was processes that were there.
+    pub command: Vec<Vec<u8>>,
+    /// Names of users.
+    pub users: Vec<(u32, String)>,
+    /// File systems.
+    pub mounts: Vec<Mount>,
+    /// Processes that were there.
+    pub processes: Vec<Process>,
+    /// When it began.
+    pub began: Moment,
+}
+
+/// A part of a trace.
+#[derive(Debug)]
+pub enum Frame {
+    /// The first one, and no other.
+    Head(Box<Head>),
+    /// A block of events, for [`Decoder::read`].
+    Events(Vec<u8>),
+    /// What clocks and counters showed in between.
+    Moment(Moment),
+    /// The recording ended here, by intention.
+    End(Moment),
+}
+
+/// Why a trace cannot be read, or not any further.
+#[derive(Debug, Error)]
+pub enum TraceFileError {
+    /// It is something else.
+    #[error("this is no trace of comb")]
+    Foreign,
+    /// It was written by another version.
+    #[error("this trace has format {0:?}, and this comb reads format '1'")]
+    OtherFormat(char),
+    /// It ends in the middle of a frame; what came before is good.
+    #[error("the trace was cut off after {good_bytes} bytes; what came before is good")]
+    Cut {
+        /// How much is good.
+        good_bytes: u64,
+    },
+    /// A frame is not as it was written; what came before is good.
+    #[error("the trace is damaged after {good_bytes} bytes ({what}); what came before is good")]
+    Damaged {
+        /// How much is good.
+        good_bytes: u64,
+        /// In what way.
+        what: String,
+    },
+    /// It could not be read at all.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl TraceFileError {
+    /// Whether what has been read so far counts all the same.
+    pub const fn leaves_good_part(&self) -> bool {
+        matches!(self, Self::Cut { .. } | Self::Damaged { .. })
+    }
+}
+
+/// What stands in front of every trace.
+pub fn write_magic(to: &mut impl Write) -> io::Result<u64> {
+    to.write_all(MAGIC)?;
+    Ok(MAGIC.len() as u64)
+}
+
+/// A frame as bytes.
+pub fn framed(frame: &Frame) -> Vec<u8> {
+    let mut bytes = vec![0; FRAME_HEAD_BYTES];
+    let kind = match frame {
+        Frame::Head(head) => {
+            bytes = postcard::to_extend(head, bytes).expect("a head can be encoded");
+            1
+        }
+        Frame::Events(block) => {
+            bytes.extend_from_slice(block);
+            2
+        }
+        Frame::Moment(moment) => {
+            bytes = postcard::to_extend(moment, bytes).expect("a moment can be encoded");
+            3
+        }
+        Frame::End(moment) => {
+            bytes = postcard::to_extend(moment, bytes).expect("a moment can be encoded");
+            4
+        }
+    };
+    let length = u32::try_from(bytes.len() - FRAME_HEAD_BYTES).expect("a frame is short");
+    let sum = crc32fast::hash(&bytes[FRAME_HEAD_BYTES..]);
+    bytes[0] = kind;
+    bytes[1..5].copy_from_slice(&length.to_le_bytes());
+    bytes[5..9].copy_from_slice(&(sum ^ u32::from(kind)).to_le_bytes());
+    bytes
+}
+
+/// Reads a trace frame by frame.
+pub struct TraceReader<R> {
+    from: R,
+    good_bytes: u64,
+    is_at_end: bool,
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Begins, if it is a trace.
+    pub fn new(mut from: R) -> Result<Self, TraceFileError> {
+        let mut magic = [0; MAGIC.len()];
+        if fill(&mut from, &mut magic)? < magic.len() {
+            return Err(TraceFileError::Foreign);
+        }
+        let last = MAGIC.len() - 1;
+        if magic[..last] != MAGIC[..last] {
+            return Err(TraceFileError::Foreign);
+        }
+        if magic[last] != MAGIC[last] {
+            return Err(TraceFileError::OtherFormat(magic[last].into()));
+        }
+        Ok(Self { from, good_bytes: MAGIC.len() as u64, is_at_end: false })
+    }
+
+    /// How many bytes were good so far.
+    pub const fn good_bytes(&self) -> u64 {
+        self.good_bytes
+    }
+
+    /// The next frame; `None` after the last. A trace that simply ends without an end was cut off.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, TraceFileError> {
+        if self.is_at_end {
+            return Ok(None);
+        }
+        let mut head = [0; FRAME_HEAD_BYTES];
+        if fill(&mut self.from, &mut head)? < head.len() {
+            return Err(TraceFileError::Cut { good_bytes: self.good_bytes });
+        }
+        let [kind, length @ .., _, _, _, _] = head;
+        let length = u32::from_le_bytes(length) as usize;
+        if !(1..=4).contains(&kind) || length > MOST_FRAME_BYTES {
+            return Err(self.damaged("no frame begins so"));
+        }
+        // As much as there is, and not as much as is claimed.
+        let mut body = Vec::new();
+        (&mut self.from).take(length as u64).read_to_end(&mut body)?;
+        if body.len() < length {
+            return Err(TraceFileError::Cut { good_bytes: self.good_bytes });
+        }
+        if (crc32fast::hash(&body) ^ u32::from(kind)).to_le_bytes() != head[5..] {
+            return Err(self.damaged("the checksum of a frame is wrong"));
+        }
+        let frame = match kind {
+            1 => postcard::from_bytes(&body).map(|head| Frame::Head(Box::new(head))),
+            2 => Ok(Frame::Events(body)),
+            3 => postcard::from_bytes(&body).map(Frame::Moment),
+            _ => postcard::from_bytes(&body).map(Frame::End),
+        };
+        let frame = frame.map_err(|_| self.damaged("a frame cannot be understood"))?;
+        self.is_at_end = kind == 4;
+        self.good_bytes += (FRAME_HEAD_BYTES + length) as u64;
+        Ok(Some(frame))
+    }
+
+    fn damaged(&self, what: &str) -> TraceFileError {
+        TraceFileError::Damaged { good_bytes: self.good_bytes, what: what.to_owned() }
+    }
+}
+
+/// As `read_exact`, but tells how much there was.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Whoever wants to know what a trace holds.
+pub trait Listener {
+    /// Comes first, once.
+    fn head(&mut self, head: &Head);
+    /// Each event with its texts, in the order in which they ended.
+    fn event(&mut self, event: &Event, texts: &[u8]);
+    /// What clocks and counters showed.
+    fn moment(&mut self, moment: &Moment);
+}
+
+/// Reads all of a trace. An error that [leaves a good part](TraceFileError::leaves_good_part) comes after that part has been handed over.
+pub fn read_trace(from: impl Read, listener: &mut impl Listener) -> Result<(), TraceFileError> {
+    let mut reader = TraceReader::new(from)?;
+    let mut decoder = Decoder::default();
+    let mut has_head = false;
+    loop {
+        let good_bytes = reader.good_bytes();
+        let damaged = |what: String| TraceFileError::Damaged { good_bytes, what };
+        match reader.next_frame()? {
+            None => return Ok(()),
+            Some(Frame::Head(head)) if !has_head => {
+                has_head = true;
+                listener.head(&head);
+            }
+            Some(_) if !has_head => return Err(damaged("it does not begin as a trace does".to_owned())),
+            Some(Frame::Head(_)) => return Err(damaged("it begins twice".to_owned())),
+            Some(Frame::Events(block)) => {
+                decoder
+                    .read(&block, |event, texts| listener.event(event, texts))
+                    .map_err(|error: CorruptBlock| damaged(format!("a block of events: {error}")))?
+            }
+            Some(Frame::Moment(moment) | Frame::End(moment)) => listener.moment(&moment),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Encoder;
+
+    #[derive(Default)]
+    struct Heard {
+        machine: String,
+        events: Vec<Event>,
+        moments: Vec<Moment>,
+    }
+
+    impl Listener for Heard {
+        fn head(&mut self, head: &Head) {
+            self.machine.clone_from(&head.machine);
+        }
+        fn event(&mut self, event: &Event, _texts: &[u8]) {
+            self.events.push(*event);
+        }
+        fn moment(&mut self, moment: &Moment) {
+            self.moments.push(*moment);
+        }
+    }
+
+    fn trace() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_magic(&mut bytes).unwrap();
+        bytes.extend(framed(&Frame::Head(Box::new(Head { machine: "one".to_owned(), ..Head::default() }))));
+        let mut encoder = Encoder::default();
+        for block in 0..2 {
+            for number in 0..10 {
+                encoder.add(&Event { operation: 3, start_ns: block * 10 + number, ..Event::default() }, &[]);
+            }
+            bytes.extend(framed(&Frame::Events(encoder.take().unwrap())));
+        }
+        bytes.extend(framed(&Frame::End(Moment { recorded: 20, ..Moment::default() })));
+        bytes
+    }
+
+    #[test]
+    fn a_trace_is_read_up_to_where_it_was_cut() {
+        let whole = trace();
+        let mut counts = Vec::new();
+        for length in 0..whole.len() {
+            let mut heard = Heard::default();
+            let error = read_trace(&whole[..length], &mut heard).unwrap_err();
+            match length {
+                0..12 => assert!(matches!(error, TraceFileError::Foreign), "{error}"),
+                _ => assert!(
+                    error.leaves_good_part() && error.to_string().contains("cut off"),
+                    "{length}: {error}"
+                ),
+            }
+            counts.push(heard.events.len());
+        }
+        counts.dedup();
+        assert_eq!(counts, [0, 10, 20]);
+        let mut heard = Heard::default();
+        read_trace(&whole[..], &mut heard).unwrap();
+        assert_eq!((heard.machine.as_str(), heard.events.len(), heard.moments[0].recorded), ("one", 20, 20));
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let whole = trace();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x41;
+            assert!(read_trace(&bytes[..], &mut Heard::default()).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_trace_and_what_is_of_another_time_are_told_apart() {
+        let of = |bytes: &[u8]| read_trace(bytes, &mut Heard::default()).unwrap_err().to_string();
+        assert_eq!(of(b"PAR1 and so on and on"), "this is no trace of comb");
+        assert_eq!(of(b""), "this is no trace of comb");
+        assert_eq!(
+            of(b"comb trace\n2 and so on"),
+            "this trace has format '2', and this comb reads format '1'"
+        );
+    }
+}
