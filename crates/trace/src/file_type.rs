@@ -1,6 +1,8 @@
 //! What kind of file it is, by its name and place; and of which category that kind is. (Thesis §9.4: a mailbox is a mail file, and that
 //! an application's file.)
 
+use std::sync::OnceLock;
+
 /// Kinds of files, and the endings of each.
 type Kinds = &'static [(&'static str, &'static [&'static str])];
 
@@ -101,6 +103,24 @@ pub struct FileType {
 impl FileType {
     /// Those of which nothing is known.
     pub const OTHER: Self = Self { category: "other", kind: "other" };
+    const DIRECTORY: Self = Self { category: "directory", kind: "directory" };
+    const LINK: Self = Self { category: "directory", kind: "link" };
+    const KERNEL: Self = Self { category: "kernel", kind: "kernel" };
+    const REPOSITORY: Self = Self { category: "data", kind: "repository" };
+
+    /// All that there are. Their numbers in tables are their places here.
+    pub fn all() -> &'static [Self] {
+        static ALL: OnceLock<Vec<FileType>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let by_ending = CATEGORIES
+                .iter()
+                .flat_map(|(category, kinds)| kinds.iter().map(|(kind, _)| Self { category, kind }));
+            [Self::OTHER, Self::DIRECTORY, Self::LINK, Self::KERNEL, Self::REPOSITORY]
+                .into_iter()
+                .chain(by_ending)
+                .collect()
+        })
+    }
 
     /// Of a file with this path on a file system of this type (nothing if that is not known), with this mode.
     pub fn of(path: &[u8], system: &str, mode: u32) -> Self {
@@ -108,8 +128,8 @@ impl FileType {
         const LINK: u32 = 0o120_000;
         const KIND: u32 = 0o170_000;
         match mode & KIND {
-            DIRECTORY => return Self { category: "directory", kind: "directory" },
-            LINK => return Self { category: "directory", kind: "link" },
+            DIRECTORY => return Self::DIRECTORY,
+            LINK => return Self::LINK,
             _ => {}
         }
         if matches!(
@@ -125,7 +145,7 @@ impl FileType {
                 | "securityfs"
                 | "bpf"
         ) {
-            return Self { category: "kernel", kind: "kernel" };
+            return Self::KERNEL;
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         if let Some(found) = known_ending(name).and_then(by_ending) {
@@ -136,10 +156,8 @@ impl FileType {
             b"Makefile" | b"makefile" | b"GNUmakefile" | b"configure" | b"CMakeLists.txt" => {
                 Self { category: "source", kind: "build" }
             }
-            b".gitignore" | b".gitattributes" | b"HEAD" | b"index" if stands_in(b".git") => {
-                Self { category: "data", kind: "repository" }
-            }
-            _ if stands_in(b".git") => Self { category: "data", kind: "repository" },
+            b".gitignore" | b".gitattributes" | b"HEAD" | b"index" if stands_in(b".git") => Self::REPOSITORY,
+            _ if stands_in(b".git") => Self::REPOSITORY,
             // A library's version stands behind its ending.
             _ if name.windows(4).any(|window| window == b".so.") => {
                 Self { category: "program", kind: "library" }
@@ -187,6 +205,14 @@ mod tests {
         assert_eq!(kind("/home/ann/.bashrc"), "other");
         assert_eq!(FileType::of(b"/proc/1/stat", "proc", 0o100_444).category, "kernel");
         assert_eq!(FileType::of(b"/usr/lib", "ext4", 0o040_755).kind, "directory");
+    }
+
+    #[test]
+    fn every_type_that_is_found_has_a_number() {
+        let places = ["/usr/bin/cat", "/etc/passwd", "/tmp/x", "/a/.git/HEAD", "/Makefile", "/a.so.1", "/x"];
+        for place in places {
+            assert!(FileType::all().contains(&FileType::of(place.as_bytes(), "", 0)), "{place}");
+        }
     }
 
     #[test]

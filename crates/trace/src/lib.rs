@@ -7,12 +7,14 @@
 //! | [`source`], [`kernel`] | who sees it, and how? |
 //! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
-//! | [`file_type`] | what kind of file is it? |
+//! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
+//! | [`store`] | in which tables can that be asked for by any engine? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
 pub mod codec;
 pub mod event;
 pub mod file_type;
+pub mod history;
 pub mod kernel;
 pub mod machine;
 pub mod operation;
@@ -20,6 +22,7 @@ pub mod privacy;
 pub mod recorder;
 pub mod source;
 pub mod statistics;
+pub mod store;
 pub mod trace_file;
 
 pub use event::{Event, Identity};

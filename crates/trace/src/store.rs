@@ -1,0 +1,126 @@
+//! Where traces are kept for analysis: tables that any engine reads.
+//!
+//! A star: two tables of facts, `trace` with an operation a row and `instance` with a session a row, whose numbers point into small tables
+//! that say what they mean: `operation`, `file`, `file_type`, `process`, `user`, `machine`, `time`. (Thesis §9.4) Each table is a folder of
+//! Parquet files, one for each recording, as engines for one machine and for many want it.
+
+mod loading;
+mod schema;
+mod table;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use self::loading::Loaded;
+pub use self::schema::{INSTANCE, Kind, TABLES, TRACE, TableSchema, named};
+pub use self::table::{TableReader, TableWriter};
+
+use crate::trace_file::TraceFileError;
+
+/// The folder of a trace's directory that has the tables.
+pub const TABLES_FOLDER: &str = "tables";
+
+/// The ending of a recording's file.
+pub const RECORDING_ENDING: &str = "trace";
+
+/// Why tables cannot be made or read.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// There is nothing to read.
+    #[error("{0}: no recording (*.trace) and no tables in it; comb trace record makes one")]
+    Nothing(PathBuf),
+    /// A recording cannot be read at all.
+    #[error("{path}: {error}")]
+    Recording {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: TraceFileError,
+    },
+    /// A table is not one of ours, or damaged.
+    #[error("{path}: {error}")]
+    Table {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// It could not be written or read.
+    #[error("{path}: {error}")]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The recordings in a directory, in the order of their names.
+pub fn recordings(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let failed = |error| StoreError::Io { path: directory.to_path_buf(), error };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == RECORDING_ENDING) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Makes the tables of all recordings in a directory, if they are not there or older than those. `progress` is told each recording
+/// before it is read. Returns what was found wrong with recordings of which a part is good.
+pub fn ensure_tables(
+    directory: &Path,
+    progress: &mut dyn FnMut(&Path),
+) -> Result<Vec<(PathBuf, TraceFileError)>, StoreError> {
+    let recordings = recordings(directory)?;
+    let tables = directory.join(TABLES_FOLDER);
+    let changed = |path: &Path| fs::metadata(path).and_then(|status| status.modified()).ok();
+    let made = changed(&tables.join(COMPLETE));
+    if recordings.is_empty() {
+        return if made.is_some() {
+            Ok(Vec::new())
+        } else {
+            Err(StoreError::Nothing(directory.to_path_buf()))
+        };
+    }
+    let newest = recordings.iter().filter_map(|path| changed(path)).max();
+    if made.is_some() && made >= newest {
+        return Ok(Vec::new());
+    }
+    make_tables(&recordings, &tables, progress)
+}
+
+/// Says that the tables are whole: it is written last.
+const COMPLETE: &str = "complete";
+
+fn make_tables(
+    recordings: &[PathBuf],
+    tables: &Path,
+    progress: &mut dyn FnMut(&Path),
+) -> Result<Vec<(PathBuf, TraceFileError)>, StoreError> {
+    let failed = |error| StoreError::Io { path: tables.to_path_buf(), error };
+    match fs::remove_dir_all(tables) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => fs::create_dir_all(tables).map_err(failed)?,
+    }
+    let mut loaded = Loaded::default();
+    let mut damaged = Vec::new();
+    for (number, path) in recordings.iter().enumerate() {
+        progress(path);
+        let file = File::open(path).map_err(|error| StoreError::Io { path: path.clone(), error })?;
+        match loading::load(BufReader::with_capacity(1 << 20, file), tables, number, &mut loaded)? {
+            Ok(()) => {}
+            Err(error) if error.leaves_good_part() => damaged.push((path.clone(), error)),
+            Err(error) => return Err(StoreError::Recording { path: path.clone(), error }),
+        }
+    }
+    loading::write_shared(tables)?;
+    File::create(tables.join(COMPLETE)).and_then(|file| file.sync_all()).map_err(failed)?;
+    Ok(damaged)
+}
