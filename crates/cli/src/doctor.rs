@@ -173,6 +173,8 @@ fn mechanism(mechanism: Mechanism) -> Finding {
 fn is_available(mechanism: Mechanism) -> bool {
     match mechanism {
         Mechanism::Landlock => comb_region::launch::can_confine(),
+        Mechanism::Bpf => comb_trace::kernel::is_permitted(),
+        Mechanism::BpfCast => comb_trace::kernel::has_cast(),
         _ => comb_memory::mechanism::is_available(mechanism).unwrap_or_else(|| mechanism.is_available()),
     }
 }

@@ -29,6 +29,7 @@ mod table;
 mod task;
 mod token;
 mod top;
+mod trace;
 mod up;
 mod version;
 mod wax;
@@ -119,6 +120,8 @@ enum Command {
     Config(config::Configuration),
     /// Say what this machine can do, and what to do about what it cannot
     Doctor(doctor::Doctor),
+    /// Record what programs do with files, and see what may be said of it
+    Trace(trace::Trace),
     /// Measure Comb beside its peers
     Bench(bench::Bench),
     /// Measure again what a paper claims, beside the classic way
@@ -174,6 +177,7 @@ impl Command {
             Self::DemoProgram(program) => program.run(),
             Self::Down(down) => down.run(output),
             Self::Doctor(doctor) => doctor.run(output),
+            Self::Trace(trace) => trace.run(output),
             Self::Bench(bench) => bench.run(output),
             Self::Reproduce(reproduce) => reproduce.run(output),
             Self::Sim(sim) => sim.run(output),

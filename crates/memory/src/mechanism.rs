@@ -15,7 +15,9 @@ pub fn is_available(mechanism: Mechanism) -> Option<bool> {
         | Mechanism::AfXdp
         | Mechanism::SocketPidfd
         | Mechanism::Landlock
-        | Mechanism::Cgroups => {
+        | Mechanism::Cgroups
+        | Mechanism::Bpf
+        | Mechanism::BpfCast => {
             return None;
         }
     };

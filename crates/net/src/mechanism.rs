@@ -25,7 +25,9 @@ fn kernel_has(mechanism: Mechanism) -> bool {
         Mechanism::Userfaultfd
         | Mechanism::UserfaultfdContinueWp
         | Mechanism::Landlock
-        | Mechanism::Cgroups => false,
+        | Mechanism::Cgroups
+        | Mechanism::Bpf
+        | Mechanism::BpfCast => false,
     }
 }
 

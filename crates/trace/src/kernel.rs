@@ -86,11 +86,7 @@ impl Kernel {
         }
         let types = Btf::from_sys_fs().map_err(|_| KernelError::NoTypes)?;
         let mut object = OBJECT.to_vec();
-        let cast = if Mechanism::BpfCast.is_switched_off() {
-            None
-        } else {
-            types.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok()
-        };
+        let cast = if Mechanism::BpfCast.is_switched_off() { None } else { cast_of(&types) };
         set_cast(&mut object, cast);
         let [everybody, has_cast] = [everybody, cast.is_some()].map(u32::from);
         let own_process = std::process::id();
@@ -128,6 +124,20 @@ impl Kernel {
     fn marks(&self) -> RawFd {
         self.threads.fd().as_fd().as_raw_fd()
     }
+}
+
+/// Whether the recorder can be attached here, by this user: tried, and taken away again.
+pub fn is_permitted() -> bool {
+    Kernel::attach(false).is_ok()
+}
+
+/// Whether this kernel lets programs tell a pointer's type.
+pub fn has_cast() -> bool {
+    Btf::from_sys_fs().is_ok_and(|types| cast_of(&types).is_some()) && is_permitted()
+}
+
+fn cast_of(types: &Btf) -> Option<u32> {
+    types.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok()
 }
 
 fn attach(programs: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -> Result<(), ProgramError> {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use self::loading::calendar;
 use self::loading::Loaded;
 pub use self::schema::{INSTANCE, Kind, TABLES, TRACE, TableSchema, named};
 pub use self::table::{TableReader, TableWriter};

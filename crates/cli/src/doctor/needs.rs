@@ -60,6 +60,18 @@ impl Needs {
                 remedy: "run Comb where cgroups are yours: as root, or in a unit with Delegate=yes \
                          (systemd-run --user --scope -p Delegate=yes comb up)",
             },
+            Mechanism::Bpf => Self {
+                kernel: (5, 11),
+                privilege: "CAP_BPF and CAP_PERFMON, or root",
+                lost: "comb trace records no process that runs already, no static program, no page fault and no write-back",
+                remedy: "root, or setcap cap_bpf,cap_perfmon+ep on the comb program; a kernel with CONFIG_DEBUG_INFO_BTF",
+            },
+            Mechanism::BpfCast => Self {
+                kernel: (6, 2),
+                privilege: "as bpf",
+                lost: "each recorded operation takes more processor time",
+                remedy: "a newer kernel",
+            },
         }
     }
 }

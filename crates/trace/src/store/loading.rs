@@ -298,13 +298,14 @@ fn write_dimensions(
 
     let mut table = TableWriter::create(tables, named("time"), number)?;
     for &second in &history.chronicler.seconds {
-        table.add(&time_row(second), &[])?;
+        table.add(&calendar(second), &[])?;
     }
     table.finish()
 }
 
-/// A second since 1970, taken apart: in universal time, for machines may stand anywhere.
-fn time_row(second: i64) -> [i64; 8] {
+/// A second since 1970, taken apart: itself, second, minute, hour, weekday from 1 for Monday, day, month, year. In universal time, for
+/// machines may stand anywhere.
+pub fn calendar(second: i64) -> [i64; 8] {
     const DAY: i64 = 86_400;
     let (days, in_day) = (second.div_euclid(DAY), second.rem_euclid(DAY));
     // Years that begin in March, in eras of 400 of them: then the day that some years have more is the last of a year.
@@ -344,9 +345,9 @@ mod tests {
 
     #[test]
     fn seconds_are_taken_apart() {
-        assert_eq!(time_row(0), [0, 0, 0, 0, 4, 1, 1, 1970]);
+        assert_eq!(calendar(0), [0, 0, 0, 0, 4, 1, 1, 1970]);
         // date -u -d @951868799: Tue Feb 29 23:59:59 2000
-        assert_eq!(time_row(951_868_799), [951_868_799, 59, 59, 23, 2, 29, 2, 2000]);
-        assert_eq!(time_row(-1), [-1, 59, 59, 23, 3, 31, 12, 1969]);
+        assert_eq!(calendar(951_868_799), [951_868_799, 59, 59, 23, 2, 29, 2, 2000]);
+        assert_eq!(calendar(-1), [-1, 59, 59, 23, 3, 31, 12, 1969]);
     }
 }

@@ -1,0 +1,47 @@
+//! `comb trace`: how files are really used.
+
+mod record;
+mod show;
+mod store;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Outcome;
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  comb trace record -- make -j8          record what make and all that it starts do with files
+  comb trace record -a --for 1h          record all processes of this machine for an hour
+  comb trace show comb-trace-…           read what happened, operation by operation
+  comb trace report comb-trace-…         tables and figures, with what may be said of them and what not
+
+Recording needs root (or CAP_BPF and CAP_PERFMON). Who is neither records a command through a library that programs load, which does not
+see all; the trace says so. comb doctor tells what this kernel can do.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Trace {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    /// Record what programs do with files
+    Record(record::Record),
+    /// Print a recording, operation by operation
+    Show(show::Show),
+    /// Make tables of recordings, which any SQL engine reads
+    Store(store::Store),
+}
+
+impl Trace {
+    pub(crate) fn run(self, output: Output) -> Outcome {
+        match self.command {
+            TraceCommand::Record(record) => record.run(output),
+            TraceCommand::Show(show) => show.run(output),
+            TraceCommand::Store(store) => store.run(output),
+        }
+    }
+}
