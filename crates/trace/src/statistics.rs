@@ -1,7 +1,17 @@
 //! What may be said of a sample whose variance could be infinite. (Thesis §9.7)
 //!
+//! Pure functions over slices; most take values in ascending order, which a [`Sample`](sample::Sample) has.
+//!
 //! | file | the one idea in it |
 //! |---|---|
+//! | [`sample`] | values sorted once, and their mean and standard deviation |
+//! | [`ecdf`] | the distribution of a sample, by count or by bytes |
+//! | [`histogram`] | the same of values that stream by, in bounded memory, to within 0.4 % |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
+//! | `ladder` | whole numbers evenly spaced on a logarithmic axis |
 
 pub mod distributions;
+pub mod ecdf;
+pub mod histogram;
+mod ladder;
+pub mod sample;
