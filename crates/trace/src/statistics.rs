@@ -7,6 +7,8 @@
 //! | [`sample`] | values sorted once, and their mean and standard deviation |
 //! | [`ecdf`] | the distribution of a sample, by count or by bytes |
 //! | [`histogram`] | the same of values that stream by, in bounded memory, to within 0.4 % |
+//! | [`qq`] | a sample beside a normal and a Pareto distribution |
+//! | [`llcd`] | the log-log complementary plot, and the line through its tail |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
 //! | `ladder` | whole numbers evenly spaced on a logarithmic axis |
 
@@ -14,4 +16,6 @@ pub mod distributions;
 pub mod ecdf;
 pub mod histogram;
 mod ladder;
+pub mod llcd;
+pub mod qq;
 pub mod sample;
