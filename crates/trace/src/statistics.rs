@@ -9,11 +9,15 @@
 //! | [`histogram`] | the same of values that stream by, in bounded memory, to within 0.4 % |
 //! | [`qq`] | a sample beside a normal and a Pareto distribution |
 //! | [`llcd`] | the log-log complementary plot, and the line through its tail |
+//! | [`hill`] | Hill's estimate of α, its plot, and an exact test of whether it drifts |
+//! | `bend` | how much the tail of a lognormal of so many values bends |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
 //! | `ladder` | whole numbers evenly spaced on a logarithmic axis |
 
+mod bend;
 pub mod distributions;
 pub mod ecdf;
+pub mod hill;
 pub mod histogram;
 mod ladder;
 pub mod llcd;
