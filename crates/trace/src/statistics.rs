@@ -11,7 +11,10 @@
 //! | [`llcd`] | the log-log complementary plot, and the line through its tail |
 //! | [`hill`] | Hill's estimate of α, its plot, and an exact test of whether it drifts |
 //! | `bend` | how much the tail of a lognormal of so many values bends |
+//! | [`powerlaw`] | the likeliest Pareto tail, and where it starts |
+//! | [`likelihood`] | whether a lognormal or an exponential is likelier |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
+//! | `kolmogorov` | the distance between a sample and a fit, without looking at every value |
 //! | `ladder` | whole numbers evenly spaced on a logarithmic axis |
 
 mod bend;
@@ -19,7 +22,10 @@ pub mod distributions;
 pub mod ecdf;
 pub mod hill;
 pub mod histogram;
+mod kolmogorov;
 mod ladder;
+pub mod likelihood;
 pub mod llcd;
+pub mod powerlaw;
 pub mod qq;
 pub mod sample;
