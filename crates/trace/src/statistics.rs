@@ -13,11 +13,14 @@
 //! | `bend` | how much the tail of a lognormal of so many values bends |
 //! | [`powerlaw`] | the likeliest Pareto tail, and where it starts |
 //! | [`likelihood`] | whether a lognormal or an exponential is likelier |
+//! | [`dispersion`] | whether arrivals are burstier than Poisson, at several time scales |
+//! | [`spearman`](mod@spearman) | whether one quantity grows with another |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
 //! | `kolmogorov` | the distance between a sample and a fit, without looking at every value |
 //! | `ladder` | whole numbers evenly spaced on a logarithmic axis |
 
 mod bend;
+pub mod dispersion;
 pub mod distributions;
 pub mod ecdf;
 pub mod hill;
@@ -29,3 +32,4 @@ pub mod llcd;
 pub mod powerlaw;
 pub mod qq;
 pub mod sample;
+pub mod spearman;
