@@ -14,6 +14,7 @@
 //! | [`powerlaw`] | the likeliest Pareto tail, and where it starts |
 //! | [`likelihood`] | whether a lognormal or an exponential is likelier |
 //! | [`dispersion`] | whether arrivals are burstier than Poisson, at several time scales |
+//! | [`verdict`] | whether a sample is heavy-tailed, with the reason and the evidence |
 //! | [`spearman`](mod@spearman) | whether one quantity grows with another |
 //! | [`distributions`] | the distributions' functions, and samples drawn from them |
 //! | `kolmogorov` | the distance between a sample and a fit, without looking at every value |
@@ -33,3 +34,4 @@ pub mod powerlaw;
 pub mod qq;
 pub mod sample;
 pub mod spearman;
+pub mod verdict;
