@@ -6,11 +6,16 @@
 //!
 //! The first argument is what is drawn (`lognormal`, `pareto`, `light`, `mixed`, `blocks`, `times`), then how many seeds, and of what sizes.
 
+use comb_trace::statistics::dispersion::Dispersion;
 use comb_trace::statistics::distributions::{
     Exponential, Lognormal, Pareto, Sampler, Weibull, normal_quantile, uniform,
 };
+use comb_trace::statistics::ecdf::Ecdf;
 use comb_trace::statistics::hill::HillPlot;
+use comb_trace::statistics::histogram::LogHistogram;
+use comb_trace::statistics::likelihood::Alternatives;
 use comb_trace::statistics::powerlaw::ParetoFit;
+use comb_trace::statistics::qq::QqPlot;
 use comb_trace::statistics::sample::Sample;
 use comb_trace::statistics::verdict::{Judgement, Verdict, judge};
 use comb_types::Dice;
@@ -176,6 +181,23 @@ fn times(count: usize) {
         took("closest Pareto");
         println!("{} points", HillPlot::of(sample.ascending(), 200).points.len());
         took("Hill plot");
+        println!("{} points", Ecdf::of(&sample).points(300).len());
+        took("distribution");
+        println!("{:?}", QqPlot::against_pareto(sample.positive(), 300).map(|plot| plot.straightness()));
+        took("QQ plot");
+        println!(
+            "{:?}",
+            Alternatives::of(sample.positive(), sample.positive()[0]).map(|fits| fits.lognormal)
+        );
+        took("lognormal and exponential fitted to all");
+        let times: Vec<u64> = sample.ascending().iter().map(|value| value.to_bits() >> 20).collect();
+        let mut histogram = LogHistogram::new();
+        times.iter().for_each(|time| histogram.record(*time, 1));
+        took("histogram");
+        let steady: Vec<u64> = (0..count as u64).map(|at| at * 10_000_000).collect();
+        took("made arrivals");
+        println!("{:?}", Dispersion::of(&steady, &mut Dice::new(1)).map(|arrivals| arrivals.burstiness));
+        took("dispersion");
     }
 }
 

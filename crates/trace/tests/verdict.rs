@@ -68,6 +68,18 @@ fn no_lognormal_is_heavy_tailed() {
     }
 }
 
+/// Half of these sizes are one block, and nearly all of the lower half of the tail is a few: their steps are not the tail's.
+#[test]
+fn a_lognormal_in_whole_blocks_is_no_straighter_than_it_was() {
+    for seed in 0..150 {
+        let sizes = drawn(&Lognormal { mu: 9.0, sigma: 4.0 }, 1000, seed);
+        let judgement = judged(sizes.iter().map(|size| (size / 4096.0).ceil() * 4096.0).collect());
+        assert_ne!(judgement.verdict, Verdict::HeavyTailed, "{seed}: {judgement}");
+        let margin = judgement.evidence.map_or(0.0, |evidence| evidence.lognormal_margin);
+        assert!(margin < LEAST_LOGNORMAL_MARGIN, "{seed}: {judgement}");
+    }
+}
+
 #[test]
 fn lighter_tails_are_not_heavy() {
     let normal = |dice: &mut Dice| 100.0 + 10.0 * normal_quantile(uniform(dice));

@@ -1,6 +1,6 @@
 //! A sample, sorted once: every question here is one about ranks.
 
-/// The values of a sample in ascending order. What is no number was left out.
+/// The values of a sample in ascending order. What is infinite or no number was left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     ascending: Vec<f64>,
@@ -9,7 +9,7 @@ pub struct Sample {
 impl Sample {
     /// Sorts the values where they are.
     pub fn new(mut values: Vec<f64>) -> Self {
-        values.retain(|value| !value.is_nan());
+        values.retain(|value| value.is_finite());
         values.sort_unstable_by(f64::total_cmp);
         Self { ascending: values }
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_sorted_and_knows_its_parts() {
-        let sample = Sample::new(vec![3.0, f64::NAN, 0.0, -1.0, 2.0, 3.0]);
+        let sample = Sample::new(vec![3.0, f64::NAN, 0.0, f64::INFINITY, -1.0, 2.0, 3.0]);
         assert_eq!(sample.ascending(), [-1.0, 0.0, 2.0, 3.0, 3.0]);
         assert_eq!(sample.positive(), [2.0, 3.0, 3.0]);
         assert_eq!(sample.at_least(3.0), [3.0, 3.0]);

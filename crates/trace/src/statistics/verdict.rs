@@ -124,8 +124,9 @@ pub const LEAST_LOGNORMAL_MARGIN: f64 = 5.0;
 /// The tail's outer quarter is straighter as well, by less: it has a quarter of the values.
 const OUTER_PART: usize = 4;
 
-/// Of samples of two lognormals at random, in which they meet somewhere in the tail, 11 % were heavy-tailed without this and with
-/// less strict limits on R² and on the distance, and 5 % are with them. More would cost too many of the true ones: of 10,000 Pareto values one sample in twenty thousand fails at 3.
+/// Of samples of two lognormals at random, in which they meet somewhere in the tail, 11 % were heavy-tailed without this and with less strict
+/// limits on R² and on the distance, and 5 % are with them. More would cost too many of the true ones: of 10,000 Pareto values one sample in
+/// twenty thousand fails at 3.
 const LEAST_OUTER_MARGIN: f64 = 3.0;
 
 /// Of a shorter tail the outer quarter is none.
