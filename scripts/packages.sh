@@ -35,6 +35,11 @@ then run this again."
     || fail "apt-get could not install $*; its message is above."
 }
 
+# Python's own way to keep packages in a folder; Debian's python3 comes without it.
+missing_for_python_peers() {
+  if ! have python3 || ! python3 -c 'import ensurepip, venv' 2>/dev/null; then echo python3-venv; fi
+}
+
 # combcc is clang with a pass, which is built against clang's own libraries.
 missing_for_combcc() {
   if ! have clang-19; then echo clang-19; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need beside a build: network namespaces' tool, and, where they can be had, a browser, an
-# interpreter that finds undefined behaviour and the other processor's standard library. Safe to run again.
+# interpreter that finds undefined behaviour, the other processor's standard library and Python's statistics. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -19,6 +19,7 @@ missing_for_tests() {
   if etcd_is_wanted; then echo etcd-server; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
+  missing_for_python_peers
   if browser_is_wanted; then echo chromium; fi
   if ! have node; then echo nodejs; fi
   if ! have npm; then echo npm; fi
@@ -29,7 +30,7 @@ missing_for_tests() {
   if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page and compile C and C++' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++ and compare with Python' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'
@@ -68,6 +69,28 @@ aarch64_is_here() { [ -d "$(rustc --print target-libdir --target $aarch64)" ]; }
 install_aarch64() { rustup --quiet target add --toolchain "$toolchain" $aarch64; }
 optional 'aarch64 standard library (the protocol crates must build there too)' aarch64_is_here install_aarch64 \
   '"cargo xtask check" will say that it skips this.'
+
+# Statistics and written files are compared with those of Python's packages, which are kept in a folder of their own; tests say that they did not
+# run where there is none.
+peers=crates/trace/tests/peers
+python_peers_are_here() { cmp -s $peers/requirements.txt $peers/.venv/requirements.txt; }
+install_python_peers() {
+  # Half a folder would make the tests fail, as they should if a whole one does not work.
+  rm -rf $peers/.venv
+  if python3 -m venv $peers/.venv \
+    && $peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r $peers/requirements.txt; then
+    cp $peers/requirements.txt $peers/.venv/
+  else
+    rm -rf $peers/.venv
+    return 1
+  fi
+}
+if python_peers_are_here; then
+  say "powerlaw, scipy, duckdb and pyarrow: present (tests compare with them)"
+else
+  say "powerlaw, scipy, duckdb and pyarrow: installing in $peers/.venv; optional"
+  install_python_peers || say 'powerlaw, scipy, duckdb and pyarrow: could not be installed. Tests that compare with them say that they did not run.'
+fi
 
 browser_driver_is_here() { (cd crates/dashboard/tests/browser && npm ls --silent >/dev/null 2>&1); }
 if ! browser_driver_is_here; then
