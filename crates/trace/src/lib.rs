@@ -9,6 +9,7 @@
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
 //! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
 //! | [`store`] | in which tables can that be asked for by any engine? |
+//! | [`report`] | what do they say, beside what was found of NT, Sprite and BSD? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
 pub mod codec;
@@ -20,6 +21,7 @@ pub mod machine;
 pub mod operation;
 pub mod privacy;
 pub mod recorder;
+pub mod report;
 pub mod source;
 pub mod statistics;
 pub mod store;
