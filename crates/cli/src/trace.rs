@@ -1,6 +1,7 @@
 //! `comb trace`: how files are really used.
 
 mod record;
+mod report;
 mod show;
 mod store;
 
@@ -32,6 +33,8 @@ enum TraceCommand {
     Record(record::Record),
     /// Print a recording, operation by operation
     Show(show::Show),
+    /// Write tables and figures, with what may be said of them
+    Report(report::Report),
     /// Make tables of recordings, which any SQL engine reads
     Store(store::Store),
 }
@@ -41,6 +44,7 @@ impl Trace {
         match self.command {
             TraceCommand::Record(record) => record.run(output),
             TraceCommand::Show(show) => show.run(output),
+            TraceCommand::Report(report) => report.run(output),
             TraceCommand::Store(store) => store.run(output),
         }
     }

@@ -79,6 +79,9 @@ pub(super) fn all(gathered: &Gathered) -> Vec<Figure> {
     figures.push(session_times(gathered));
     figures.push(service(gathered));
     figures.push(request_sizes(gathered));
+    for figure in &mut figures {
+        figure.series.retain(|series| !series.points.is_empty());
+    }
     figures
 }
 
@@ -159,7 +162,7 @@ fn lifetimes(gathered: &Gathered) -> Figure {
         ),
         x: log("lifetime (s)"),
         y: percent("files (%)"),
-        series: series.into_iter().filter(|series| !series.points.is_empty()).collect(),
+        series: series.into(),
     }
 }
 

@@ -15,7 +15,7 @@ h1{font-size:1.6rem}h2{margin-top:2.5rem;font-size:1.25rem}h3{font-size:1rem;mar
 p.note,figcaption,.dim{color:var(--dim);font-size:.875rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.875rem}
 th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--grid);vertical-align:top}
-td.number,th.number{text-align:right}
+td.number,th.number{text-align:right;white-space:nowrap}td.range{white-space:nowrap}
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(30rem,100%),1fr));gap:2rem}
 figure{margin:0}svg{width:100%;height:auto;font:11px system-ui,sans-serif;fill:var(--dim)}
 .grid{stroke:var(--grid)}.axis{fill:var(--ink);font-size:12px}.line{fill:none;stroke-width:2}
@@ -146,7 +146,7 @@ fn table(text: &mut String, table: &Table) {
         let known = |known: &Option<String>| escaped(known.as_deref().unwrap_or("–"));
         let _ = write!(
             text,
-            "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"dim\">{}</td></tr>",
+            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"range\">{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"dim\">{}</td></tr>",
             escaped(&row.what),
             shown(row.here.value),
             range(&row.here),
@@ -199,7 +199,7 @@ fn distributions(text: &mut String, distributions: &[Distribution]) {
         );
         let _ = write!(
             text,
-            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td><td><b>{}</b><br><span class=\"dim\">{}</span></td><td>{hill}</td><td class=\"number\">{}</td></tr>",
+            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td><td><b>{}</b><br><span class=\"dim\">{}</span></td><td class=\"range\">{hill}</td><td class=\"number\">{}</td></tr>",
             escaped(one.what),
             grouped_u64(one.values),
             number(one.mean),

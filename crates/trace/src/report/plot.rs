@@ -7,7 +7,7 @@ use super::{Axis, Figure, Scale, Series, Style};
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 20.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 
@@ -230,7 +230,7 @@ mod tests {
     fn drawings_have_their_points_and_no_foreign_markup() {
         let text = svg(&figure(vec![(1.0, 0.0), (10.0, 50.0), (1000.0, 100.0)], Scale::Log));
         assert!(text.contains("a &lt;title&gt;") && text.contains("a &amp; b"));
-        assert!(text.contains("M64.0 294.0H252.0V153.0H628.0V12.0"), "{text}");
+        assert!(text.contains("M64.0 294.0H249.3V153.0H620.0V12.0"), "{text}");
     }
 
     #[test]
