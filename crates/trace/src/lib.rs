@@ -4,7 +4,7 @@
 //! | module | question |
 //! |---|---|
 //! | [`operation`], [`event`] | what can be seen to happen, and what is known of it? |
-//! | [`source`], [`kernel`] | who sees it, and how? |
+//! | [`source`], [`kernel`], [`preload`] | who sees it, and how? |
 //! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
 //! | [`file_type`] | what kind of file is it? |
@@ -16,6 +16,7 @@ pub mod file_type;
 pub mod kernel;
 pub mod machine;
 pub mod operation;
+pub mod preload;
 pub mod privacy;
 pub mod recorder;
 pub mod source;
