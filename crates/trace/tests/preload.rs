@@ -119,6 +119,39 @@ fn what_finds_no_room_is_counted_to_the_last_record() {
     }
 }
 
+/// Records of several cells must not reach over the end of what is free into those that nobody has read.
+#[test]
+fn of_a_full_ring_the_first_records_are_left_as_they_are() {
+    let folder = Folder::new("names");
+    let program = folder.compiled("names");
+    for cells in [16, 64, 512] {
+        let Some(preload) = preload(cells) else { return };
+        let mut command = Command::new(&program);
+        command.arg("2000");
+        let seen = watch(preload, command, false);
+        assert!(seen.status().success());
+        let looks: Vec<_> =
+            seen.operations().filter(|(operation, ..)| *operation == Operation::Status).collect();
+        assert!(!looks.is_empty() && seen.counters.lost > 0);
+        let mut last = None;
+        for (_, event, texts) in looks {
+            let text = std::str::from_utf8(&texts[0]).unwrap();
+            let number: usize = text.split('/').nth(2).unwrap().parse().unwrap();
+            let end = text.rsplit('/').next().unwrap();
+            assert_eq!(end, "x".repeat(number * 37 % 700), "{number} of {cells}");
+            assert_eq!(event.result, -2);
+            assert!(last < Some(number));
+            last = Some(number);
+        }
+        // They came first, and lie where the next lap starts.
+        for first in [Operation::ProcessBegins, Operation::Name, Operation::Execute] {
+            assert_eq!(seen.count(first), 1, "{first} of {cells}");
+        }
+        // And there was an end.
+        assert_eq!(seen.counters.recorded + seen.counters.lost, 2000 + 4);
+    }
+}
+
 #[test]
 fn processes_that_are_killed_while_they_write_stop_nobody_else() {
     let Some(mut preload) = preload(1 << 10) else { return };

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use comb_trace::Operation;
+
 use super::LARGE_CELLS;
 use crate::watched::{Folder, preload, watch};
 
@@ -49,6 +51,15 @@ fn known_operations_are_seen_as_they_are_done() {
     assert!(seen.status().success(), "{:?}", seen.output);
     assert_eq!((seen.counters.lost, seen.counters.recorded), (0, seen.events.len() as u64));
     assert_eq!(seen.of_folder(&folder.0), BTreeMap::from(DONE));
+    // Whether by the one who opened it, by a child, by one that was lent the memory, or by the program that this one became.
+    let shared = seen.operations().filter(|(operation, event, _)| {
+        let is_used =
+            matches!(operation, Operation::Open | Operation::Write | Operation::Duplicate | Operation::Close);
+        is_used && seen.names.get(&event.file).is_some_and(|path| path.ends_with("/shared"))
+    });
+    let handles: Vec<u64> = shared.map(|(_, event, _)| event.handle).collect();
+    assert_eq!(handles.len(), 1 + 4 + 2 + 3);
+    assert!(handles.iter().all(|handle| *handle == handles[0]), "{handles:x?}");
 }
 
 #[test]
@@ -85,11 +96,8 @@ fn strace_sees_the_same() {
 fn of_strace(log: &str, folder: &Path) -> BTreeMap<&'static str, (u64, u64)> {
     let within = format!("<{}", folder.display());
     let mut counted = BTreeMap::<_, (u64, u64)>::new();
-    for line in log.lines() {
-        let Some((call, rest)) = line.split_once(' ').and_then(|(_, call)| call.trim().split_once('('))
-        else {
-            continue;
-        };
+    for line in whole_lines(log) {
+        let Some((call, rest)) = line.split_once('(') else { continue };
         let Some((arguments, result)) = rest.rsplit_once(" = ") else { continue };
         let names: Vec<&str> = arguments.split('"').skip(1).step_by(2).collect();
         let is_data = matches!(call, "read" | "write" | "pread64" | "pwrite64");
@@ -113,6 +121,24 @@ fn of_strace(log: &str, folder: &Path) -> BTreeMap<&'static str, (u64, u64)> {
         }
     }
     counted
+}
+
+/// What each process called, in one line: strace cuts a call in two if another process comes in between.
+fn whole_lines(log: &str) -> Vec<String> {
+    let mut cut = BTreeMap::new();
+    let mut whole = Vec::new();
+    for line in log.lines() {
+        let Some((process, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        if let Some((start, _)) = call.split_once(" <unfinished ...>") {
+            cut.insert(process, start.to_owned());
+        } else if let Some((_, end)) = call.split_once(" resumed>") {
+            whole.extend(cut.remove(process).map(|start| start + end));
+        } else {
+            whole.push(call.to_owned());
+        }
+    }
+    whole
 }
 
 /// The operation, and how many records it makes.
