@@ -117,7 +117,7 @@ void tell_name(const struct identity *file, u32 mode, int directory, const char 
 }
 
 // What kind it is stands there last: other threads that look meanwhile find that nothing is known, and learn it themselves.
-void learn(int descriptor, struct open_file *file) {
+void learn(int descriptor, struct open_file *file, int flags) {
   struct statx status;
   __atomic_store_n(&file->kind, KIND_UNKNOWN, __ATOMIC_RELEASE);
   if (!look(descriptor, "", AT_EMPTY_PATH, &status)) return;  // it is not open
@@ -131,9 +131,10 @@ void learn(int descriptor, struct open_file *file) {
     number_as_text(descriptor, link + 14);
     tell_name(&learnt.file, learnt.mode, AT_FDCWD, link);
     learnt.handle = descriptor < MOST_DESCRIPTORS ? new_handle() : 0;
-    u32 flags = ask(SYS_fcntl, descriptor, F_GETFL, 0, 0, 0);
+    // What has just been opened is at its start, unless a stream is to write on.
+    if (flags == FLAGS_UNKNOWN || flags & O_APPEND) learnt.position = position_of(descriptor);
+    if (flags == FLAGS_UNKNOWN) flags = ask(SYS_fcntl, descriptor, F_GETFL, 0, 0, 0);
     learnt.is_written = !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
-    learnt.position = position_of(descriptor);
   }
   *file = learnt;
   __atomic_store_n(&file->kind, kind, __ATOMIC_RELEASE);
@@ -143,7 +144,8 @@ void learn(int descriptor, struct open_file *file) {
 struct open_file *file_of(int descriptor) {
   if (descriptor < 0) return 0;
   struct open_file *file = slot_of(descriptor);
-  if (UNLIKELY(__atomic_load_n(&file->kind, __ATOMIC_ACQUIRE) == KIND_UNKNOWN)) learn(descriptor, file);
+  if (UNLIKELY(__atomic_load_n(&file->kind, __ATOMIC_ACQUIRE) == KIND_UNKNOWN))
+    learn(descriptor, file, FLAGS_UNKNOWN);
   return file->kind == KIND_FILE ? file : 0;
 }
 
@@ -225,7 +227,7 @@ void tell_open(u64 start, int result, int directory, const char *path, int flags
     return;
   }
   struct open_file *file = slot_of(result);
-  learn(result, file);
+  learn(result, file, flags);
   event.descriptor = result;
   if (is_created) event.flags |= FLAG_CREATED;
   if (file->kind == KIND_FILE) {

@@ -135,7 +135,8 @@ void end_process(void);
 
 struct open_file *slot_of(int descriptor);
 struct open_file *file_of(int descriptor);
-void learn(int descriptor, struct open_file *file);
+#define FLAGS_UNKNOWN (-1)
+void learn(int descriptor, struct open_file *file, int flags);
 void forget(int descriptor);
 void copy_descriptor(int from, int to);
 void describe(struct event *event, int descriptor, const struct open_file *file);

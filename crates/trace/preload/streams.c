@@ -68,16 +68,19 @@ static void has_read(u64 start, FILE *stream, struct buffer before) {
   if (start && (now.end != before.end || now.next < before.next)) account_read(start, stream);
 }
 
-static void tell_written(u64 start, FILE *stream, u64 bytes, s64 result, u64 still_to_come) {
+enum when { HAS_BEEN, WILL_BE };
+
+static void tell_written(u64 start, FILE *stream, u64 bytes, enum when when) {
   int descriptor = descriptor_of(stream);
   struct event event;
-  prepare(&event, OPERATION_WRITE, start, result);
+  prepare(&event, OPERATION_WRITE, start, bytes);
   struct open_file *file = file_of(descriptor);
   if (!file) return;
-  file->position = position_of(descriptor);
-  event.about.offset = file->position - (still_to_come ? 0 : bytes);
-  if (result > 0 && event.about.offset + bytes > file->size) file->size = event.about.offset + bytes;
-  u64 offset = event.about.offset;
+  u64 position = position_of(descriptor);
+  // What has been read ahead of the place where the program is, the C library takes back before it writes there.
+  u64 offset = when == HAS_BEEN ? position - bytes : position - (stream->_IO_read_end - stream->_IO_write_base);
+  file->position = offset + bytes;
+  if (file->position > file->size) file->size = file->position;
   describe(&event, descriptor, file);
   event.about.offset = offset;
   event.asked = bytes;
@@ -87,7 +90,7 @@ static void tell_written(u64 start, FILE *stream, u64 bytes, s64 result, u64 sti
 // Of so many bytes that were given, and those that were in the buffer before, some are not there any more.
 static void has_written(u64 start, FILE *stream, u64 before, u64 given) {
   u64 after = pending(stream);
-  if (before + given > after) tell_written(start, stream, before + given - after, before + given - after, 0);
+  if (before + given > after) tell_written(start, stream, before + given - after, HAS_BEEN);
   struct open_file *file = after ? file_of(descriptor_of(stream)) : 0;
   if (file && file->stream != stream) file->stream = stream;
 }
@@ -99,7 +102,7 @@ static void account_all(u64 start, FILE *stream) {
 
 static void end_stream(int descriptor, FILE *stream) {
   u64 left = descriptor_of(stream) == descriptor ? pending(stream) : 0;
-  if (left) tell_written(now_ns(), stream, left, left, 1);
+  if (left) tell_written(now_ns(), stream, left, WILL_BE);
 }
 
 void end_streams(void) { each_written_stream(end_stream); }
@@ -147,7 +150,7 @@ static u64 before_end(u64 start, FILE *stream, struct event *event) {
   int descriptor = descriptor_of(stream);
   u64 left = pending(stream);
   account_all(start, stream);
-  if (left) tell_written(start, stream, left, left, 1);
+  if (left) tell_written(start, stream, left, WILL_BE);
   before_close(event, descriptor);
   // What is in the buffer is part of the file when it is closed.
   event->about.offset += left;
@@ -337,23 +340,17 @@ static void after_seek(FILE *stream) {
 WRAP_FLUSH(fflush)
 WRAP_FLUSH(fflush_unlocked)
 
-static void has_sought(u64 start, FILE *stream, u64 before, int result);
+// Before a stream goes elsewhere. Returns whether it was written to: then nothing in its buffer is of any use there.
+static int before_seek(u64 start, FILE *stream) {
+  int was_writing = is_writing(stream);
+  u64 left = pending(stream);
+  account_all(start, stream);
+  if (left) tell_written(start, stream, left, WILL_BE);
+  return was_writing;
+}
 
-#define WRAP_SEEK(type, name, parameters, arguments)              \
-  SEEN type name parameters {                                     \
-    u64 start = begins();                                         \
-    if (!start) return REAL(name) arguments;                      \
-    u64 before = pending(stream);                                 \
-    account_all(start, stream);                                   \
-    type result = REAL(name) arguments;                           \
-    has_sought(start, stream, before, result);                    \
-    return result;                                                \
-  }
-
-static void has_sought(u64 start, FILE *stream, u64 before, int result) {
-  u64 after = pending(stream);
+static void has_sought(u64 start, FILE *stream, int was_writing, int result) {
   int descriptor = descriptor_of(stream);
-  if (before > after) tell_written(start, stream, before - after, before - after, 1);
   struct event event;
   prepare(&event, OPERATION_SEEK, start, outcome(result));
   struct open_file *file = file_of(descriptor);
@@ -361,7 +358,7 @@ static void has_sought(u64 start, FILE *stream, u64 before, int result) {
   u64 last = file->position;
   file->position = position_of(descriptor);
   // Within the buffer the file's position does not change, and no call was made.
-  if (last == file->position) return;
+  if (last == file->position && !was_writing) return;
   // Behind it, the C library goes to the start of a block, and reads that.
   u64 block = result == 0 && !is_writing(stream) ? stream->_IO_read_end - stream->_IO_read_base : 0;
   if (block > file->position) block = 0;
@@ -373,9 +370,20 @@ static void has_sought(u64 start, FILE *stream, u64 before, int result) {
   if (!block) return;
   event.operation = OPERATION_READ;
   event.result = block;
+  event.argument = 0;
   event.asked = stream->_IO_buf_end - stream->_IO_buf_base;
   put(&event, 0, 0);
 }
+
+#define WRAP_SEEK(type, name, parameters, arguments)              \
+  SEEN type name parameters {                                     \
+    u64 start = begins();                                         \
+    if (!start) return REAL(name) arguments;                      \
+    int was_writing = before_seek(start, stream);                 \
+    type result = REAL(name) arguments;                           \
+    has_sought(start, stream, was_writing, result);               \
+    return result;                                                \
+  }
 
 WRAP_SEEK(int, fseek, (FILE *stream, long offset, int whence), (stream, offset, whence))
 WRAP_SEEK(int, fseeko, (FILE *stream, off_t offset, int whence), (stream, offset, whence))
@@ -385,8 +393,7 @@ WRAP_SEEK(int, fsetpos64, (FILE *stream, const fpos64_t *place), (stream, place)
 
 SEEN void rewind(FILE *stream) {
   u64 start = begins();
-  u64 before = start ? pending(stream) : 0;
-  if (start) account_all(start, stream);
+  int was_writing = start ? before_seek(start, stream) : 0;
   REAL(rewind)(stream);
-  if (start) has_sought(start, stream, before, 0);
+  if (start) has_sought(start, stream, was_writing, 0);
 }

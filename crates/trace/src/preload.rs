@@ -48,7 +48,7 @@ const LACKS: [&str; 11] = [
     "when changed pages were written back",
     "the end of processes that were killed, and what they had left open",
     "how much of a directory each call read: it is told once, at its end",
-    "reads at the end of a stream that gave nothing; what several threads do to one stream at once may be told in wrong portions",
+    "of streams: looks at the end that gave nothing, and blocks that the C library reads on the way to beyond it; what several threads do to one at once may be told in wrong portions",
 ];
 
 /// Why programs cannot be seen by a library here.

@@ -81,6 +81,12 @@ int main(void) {
   must(fseek(stream, 10000, SEEK_SET) == 0 && fread(buffer, 1, 15000, stream) == 15000, "fread");
   must(fclose(stream) == 0 && unlink("stream") == 0, "fclose");
 
+  // One that is written, read and written by turns, as linkers do.
+  stream = fopen("turns", "w+");
+  must(fwrite(buffer, 1, 50, stream) == 50 && fseek(stream, 10, SEEK_SET) == 0, "fwrite");
+  must(fwrite(buffer, 1, 5, stream) == 5 && fseek(stream, 0, SEEK_SET) == 0, "fwrite");
+  must(fread(buffer, 1, 20, stream) == 20 && fclose(stream) == 0, "fread");
+
   // A child that goes on with what is open, and one that is lent the memory.
   file = open("shared", O_RDWR | O_CREAT | O_TRUNC, 0600);
   if (fork() == 0) _exit(write(file, buffer, 10) != 10);
