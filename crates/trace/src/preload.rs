@@ -37,11 +37,12 @@ const LOADED_FIRST: &str = "LD_PRELOAD";
 const VARIABLE: &str = "COMB_TRACE";
 
 /// What is not seen by this way, wherever it is used.
-const LACKS: [&str; 11] = [
+const LACKS: [&str; 12] = [
     "programs that are linked statically, or not with the GNU C library",
-    "programs that run with another user's rights (set-user-id), or in another root, and 32-bit programs",
+    "programs that run with another user's rights (set-user-id), in another root or with process numbers of their own (containers), and 32-bit programs",
     "programs that lock themselves into a sandbox (seccomp), from then on",
     "calls to the kernel past the C library: by syscall(), by io_uring, and from within the C library itself (scandir, glob, ftw, getpwnam, dlopen)",
+    "the parts of a call that the C library makes several of: the links that realpath follows, the places where execvp looks",
     "what the loader opens and maps before a program begins: its shared libraries",
     "which pages of mapped files were used, and which were missing",
     "whether what was read was in the page cache",

@@ -159,6 +159,7 @@ fn a_reservation_that_did_not_move_the_head_is_passed_over_too() {
     assert!(fetched(&mut ring).is_empty());
     assert!(put(&ring, 1, ""));
     assert_eq!(fetched(&mut ring).len(), 1);
+    assert_eq!(ring.counters().lost, 1, "and nothing else was");
 }
 
 #[test]
