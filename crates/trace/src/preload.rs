@@ -26,8 +26,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 /// Why it could not be built; empty if it was.
 const WHY_NOT_BUILT: &str = env!("COMB_TRACE_WITHOUT_PRELOAD");
 
-/// The ring holds a quarter of a million records without a path: as many as two busy cores make in a good tenth of a second.
-const RING_CELLS: usize = 1 << 18;
+/// The ring holds half a million records without a path, as the kernel's does: more than two busy cores make in a quarter of a second, and a
+/// recorder that shares these with them may have to wait for that long. Memory is taken as the first lap goes on.
+const RING_CELLS: usize = 1 << 19;
 
 /// What the loader loads before all else.
 const LOADED_FIRST: &str = "LD_PRELOAD";
