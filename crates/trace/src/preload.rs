@@ -1,6 +1,6 @@
 //! Seeing what programs do without privileges: a library that they load stands in front of the C library's functions.
 //!
-//! `preload/` has the library. It writes down what programs do into memory that all of them share with the recorder: [`ring`] reads it.
+//! `preload/` has the library. It writes down what programs do into memory that all of them share with the recorder: `ring` reads it.
 //! Programs are not to be believed: one that runs wild may write anything there, and then loses its records and others', and nothing else.
 
 mod memory;
