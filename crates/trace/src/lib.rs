@@ -4,7 +4,7 @@
 //! | module | question |
 //! |---|---|
 //! | [`operation`], [`event`] | what can be seen to happen, and what is known of it? |
-//! | [`source`], [`kernel`] | who sees it, and how? |
+//! | [`source`], [`kernel`], [`preload`] | who sees it, and how? |
 //! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
 //! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
@@ -19,6 +19,7 @@ pub mod history;
 pub mod kernel;
 pub mod machine;
 pub mod operation;
+pub mod preload;
 pub mod privacy;
 pub mod recorder;
 pub mod report;
