@@ -41,6 +41,7 @@ pub mod reproduce;
 mod room;
 pub mod side;
 mod socket_way;
+pub mod trace;
 mod transports;
 mod two_hosts;
 pub mod verdict;

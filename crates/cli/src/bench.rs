@@ -23,6 +23,8 @@ enum Name {
     Cell,
     /// The command and the page, as people wait for them
     Product,
+    /// Recording what programs do with files, beside strace and perf trace
+    Trace,
 }
 
 /// What of `cc` can be measured alone.
@@ -140,6 +142,10 @@ impl Bench {
             }
             Name::Product => {
                 comb_bench::product::run(self.full, output.is_json())
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Trace => {
+                comb_bench::trace::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {

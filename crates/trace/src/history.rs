@@ -307,7 +307,7 @@ impl<C: Chronicler> History<C> {
 
     fn operation(&mut self, event: &Event, operation: Operation, behind: &[u8]) {
         let program = self.processes.current(event.process, event.thread, event.start_ns);
-        let mut paths = texts(behind).map(|(base, text)| (base, text)).filter(|(_, text)| !text.is_empty());
+        let mut paths = texts(behind).filter(|(_, text)| !text.is_empty());
         let is_executed = operation == Operation::Execute && event.result >= 0;
         let [first, second] = if is_executed { [None, None] } else { [paths.next(), paths.next()] };
         let [first, second] =

@@ -17,7 +17,7 @@ use thiserror::Error;
 use self::loading::Loaded;
 pub use self::loading::calendar;
 pub use self::schema::{INSTANCE, Kind, TABLES, TRACE, TableSchema, named};
-pub use self::table::{TableReader, TableWriter};
+pub use self::table::{Sink, TableReader, TableWriter};
 
 use crate::trace_file::TraceFileError;
 

@@ -279,9 +279,8 @@ pub fn read_trace(from: impl Read, listener: &mut impl Listener) -> Result<(), T
             Some(_) if !has_head => return Err(damaged("it does not begin as a trace does".to_owned())),
             Some(Frame::Head(_)) => return Err(damaged("it begins twice".to_owned())),
             Some(Frame::Events(block)) => {
-                decoder
-                    .read(&block, |event, texts| listener.event(event, texts))
-                    .map_err(|error: CorruptBlock| damaged(format!("a block of events: {error}")))?
+                let read = decoder.read(&block, |event, texts| listener.event(event, texts));
+                read.map_err(|error: CorruptBlock| damaged(format!("a block of events: {error}")))?;
             }
             Some(Frame::Moment(moment) | Frame::End(moment)) => listener.moment(&moment),
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use comb_host::signals;
 use comb_trace::kernel::{Kernel, KernelError};
+use comb_trace::preload::Preload;
 use comb_trace::privacy::Privacy;
 use comb_trace::recorder::{RecordError, Recorder, Summary, TraceFile};
 use comb_trace::source::Source;
@@ -41,6 +42,8 @@ enum Mechanism {
     Auto,
     /// From within the kernel: complete; needs root
     Kernel,
+    /// By a library that programs load: needs no privileges, and does not see all
+    Preload,
 }
 
 #[derive(Debug, Args)]
@@ -155,15 +158,29 @@ impl Record {
     }
 
     fn source(&self, output: Output) -> Result<Box<dyn Source>, Failure> {
-        match Kernel::attach(self.all) {
-            Ok(kernel) => Ok(Box::new(kernel)),
-            Err(error) => {
-                let kind =
-                    if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
-                let _ = output;
-                Err(Failure::of(kind, format!("this kernel's tracepoints cannot be used: {error}")))
+        let has_command = !self.command.is_empty();
+        let refusal = if self.mechanism == Mechanism::Preload {
+            None
+        } else {
+            match Kernel::attach(self.all) {
+                Ok(kernel) => return Ok(Box::new(kernel)),
+                Err(error) if self.mechanism == Mechanism::Kernel || !has_command => {
+                    return Err(not_from_kernel(&error));
+                }
+                Err(error) => Some(error),
             }
+        };
+        if !has_command {
+            return Err(Failure::usage(
+                "programs load the library when they start: comb trace record --mechanism preload -- COMMAND",
+            ));
         }
+        let preload = Preload::new().map_err(|error| Failure::new(error.to_string()))?;
+        if let Some(error) = refusal {
+            let error = error.to_string();
+            output.warn(format!("not all can be seen ({error}): recording by a library that programs load; comb trace report says what it misses"));
+        }
+        Ok(Box::new(preload))
     }
 
     /// Records until there is nothing more to record. After an error the command goes on, unrecorded.
@@ -242,6 +259,11 @@ fn signal(child: &Child, signal: Signal) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(process, signal);
     }
+}
+
+fn not_from_kernel(error: &KernelError) -> Failure {
+    let kind = if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
+    Failure::of(kind, format!("nothing can be recorded from within the kernel: {error}"))
 }
 
 fn failed(error: RecordError) -> Failure {

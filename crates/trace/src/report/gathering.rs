@@ -476,7 +476,7 @@ impl Gathered {
         let mut columns_wanted = COLUMNS.to_vec();
         columns_wanted.extend(["missed_reads", "syncs"]);
         reader.read(&columns_wanted, &mut |columns, _| {
-            for row in 0..columns[0].len() {
+            for (row, _) in columns[0].iter().enumerate() {
                 let of = |column: usize| columns[column][row];
                 self.about.sessions += 1;
                 let (machine, user, kind) = (of(0), of(4), of(6));

@@ -44,7 +44,7 @@ impl Variable {
             return;
         }
         // Each of all so far is kept with the same chance.
-        let place = u128::from(self.dice.roll()) * u128::from(self.seen) >> 64;
+        let place = (u128::from(self.dice.roll()) * u128::from(self.seen)) >> 64;
         if let Some(slot) = usize::try_from(place).ok().and_then(|place| self.kept.get_mut(place)) {
             *slot = kept;
         }

@@ -180,6 +180,9 @@ fn properties(schema: &TableSchema) -> WriterPropertiesPtr {
     Arc::new(properties.build())
 }
 
+/// Whoever is handed batches of rows: for each wanted column of numbers its values, for each of texts as well.
+pub type Sink<'a> = dyn FnMut(&[Vec<i64>], &[Vec<String>]) + 'a;
+
 /// Reads a table, only the columns that are wanted, a batch of rows at a time.
 pub struct TableReader {
     files: Vec<PathBuf>,
@@ -200,23 +203,14 @@ impl TableReader {
     }
 
     /// Hands over batches: for each wanted column of numbers its values, for each of texts as well.
-    pub fn read(
-        &self,
-        wanted: &[&str],
-        sink: &mut dyn FnMut(&[Vec<i64>], &[Vec<String>]),
-    ) -> Result<(), StoreError> {
+    pub fn read(&self, wanted: &[&str], sink: &mut Sink<'_>) -> Result<(), StoreError> {
         for path in &self.files {
             self.read_file(path, wanted, sink)?;
         }
         Ok(())
     }
 
-    fn read_file(
-        &self,
-        path: &Path,
-        wanted: &[&str],
-        sink: &mut dyn FnMut(&[Vec<i64>], &[Vec<String>]),
-    ) -> Result<(), StoreError> {
+    fn read_file(&self, path: &Path, wanted: &[&str], sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let failed = |error: &ParquetError| table_error(path, error);
         let file = File::open(path).map_err(|error| StoreError::Io { path: path.to_path_buf(), error })?;
         let reader = SerializedFileReader::new(file).map_err(|error| failed(&error))?;

@@ -1,0 +1,448 @@
+//! `comb bench trace`: what it costs to be recorded, beside strace and perf trace; whether all is there; and how long a report takes.
+
+mod load;
+mod usage;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use comb_trace::event::Event;
+use comb_trace::trace_file::{Head, Listener, Moment, read_trace};
+use comb_trace::{Class, Operation, store};
+use comb_types::Dice;
+
+use self::load::{Load, Place, WRITER};
+use self::usage::children_seconds;
+use crate::net::median;
+use crate::report::{Goal, Row, print, shows_progress};
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const NOTES: &str = "\
+Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians. strace -f --seccomp-bpf and perf trace write what they \
+see to a file, as comb does; strace is asked for the same calls (trace=%file,%desc), perf trace for all calls, which is what it does. What comb takes to start (to be \
+loaded into the kernel and checked there) is a row of its own, and part of all others. Operations include page-ins, which the two others do not see. The writer is a \
+program that calls pread as fast as it can, or in bursts. The report is on events that are made up, of which none is like another. Not measured: other kernels and \
+processors, spinning disks, machines with more cores.";
+
+const ROUNDS: usize = 5;
+const FULL_ROUNDS: usize = 11;
+
+/// What a report is timed on.
+const REPORT_EVENTS: u64 = 10_000_000;
+const QUICK_REPORT_EVENTS: u64 = 2_000_000;
+
+/// Who records.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Who {
+    Nobody,
+    Comb,
+    Preload,
+    Strace,
+    Perf,
+}
+
+impl Who {
+    const ALL: [Self; 5] = [Self::Nobody, Self::Comb, Self::Preload, Self::Strace, Self::Perf];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "alone",
+            Self::Comb => "comb",
+            Self::Preload => "comb, by a library",
+            Self::Strace => "strace",
+            Self::Perf => "perf trace",
+        }
+    }
+
+    /// The command that runs another one and records it, into a folder.
+    fn command(self, to: &Path, load: &[String]) -> Command {
+        let mut command = match self {
+            Self::Nobody => Command::new(&load[0]),
+            Self::Comb | Self::Preload => Command::new("/proc/self/exe"),
+            Self::Strace => Command::new("strace"),
+            Self::Perf => Command::new("perf"),
+        };
+        let mechanism = if self == Self::Preload { "preload" } else { "kernel" };
+        match self {
+            Self::Nobody => return command.args(&load[1..]).take(),
+            Self::Comb | Self::Preload => {
+                command
+                    .args(["trace", "record", "--quiet", "--mechanism", mechanism, "--to"])
+                    .arg(to)
+                    .arg("--");
+            }
+            Self::Strace => {
+                command.args(["-f", "--seccomp-bpf", "-e", "trace=%file,%desc", "-o"]).arg(to.join("strace"));
+            }
+            Self::Perf => {
+                command.arg("trace").arg("-o").arg(to.join("perf"));
+            }
+        }
+        command.args(load).take()
+    }
+}
+
+/// A command by value, for chains of calls.
+trait Take {
+    fn take(&mut self) -> Command;
+}
+
+impl Take for Command {
+    fn take(&mut self) -> Command {
+        std::mem::replace(self, Self::new("true"))
+    }
+}
+
+fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Runs the benchmark and prints its rows.
+pub fn run(full: bool, json: bool) -> Outcome<()> {
+    let rounds = if full { FULL_ROUNDS } else { ROUNDS };
+    let say = |what: &str| {
+        if shows_progress(json) {
+            eprint!("\r{what:70}");
+        }
+    };
+    let place = Place::new()?;
+    let mut rows = Vec::new();
+    for load in [Load::compile(&place)?, Load::git(&place)?, Load::find()] {
+        let Some(load) = load else { continue };
+        rows.extend(costs(&place, &load, rounds, &say)?);
+    }
+    say("starting and stopping");
+    rows.push(start(&place, rounds)?);
+    say("a steady stream of calls");
+    rows.extend(steady(&place, rounds)?);
+    rows.extend(report_rows(&place, full, &say)?);
+    rows.extend(exponents());
+    say("");
+    print(&rows, json);
+    if !json {
+        println!("{NOTES}");
+    }
+    Ok(())
+}
+
+/// What one load costs with each who records it.
+fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
+    let mut seconds: BTreeMap<Who, Vec<f64>> = BTreeMap::new();
+    let mut counted = Counted::default();
+    let mut bytes = 0;
+    let here: Vec<Who> = Who::ALL
+        .into_iter()
+        .filter(|who| match who {
+            Who::Strace => is_here("strace"),
+            Who::Perf => is_here("perf"),
+            _ => true,
+        })
+        .collect();
+    for round in 0..=rounds {
+        for &who in &here {
+            say(&format!("{}: round {round} of {rounds}, {}", load.name, who.name()));
+            let to = place.fresh()?;
+            let before = children_seconds();
+            let status = who
+                .command(&to, &load.command)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()?;
+            let took = children_seconds() - before;
+            if !status.success() {
+                return Err(format!("{} of {}: {status}", who.name(), load.name).into());
+            }
+            // The first round warms the caches.
+            if round > 0 {
+                seconds.entry(who).or_default().push(took);
+            }
+            if who == Who::Comb {
+                (counted, bytes) = count(&to)?;
+            }
+            fs::remove_dir_all(&to)?;
+        }
+    }
+    let of = |who: Who| seconds.get(&who).and_then(|values| median(values));
+    let alone = of(Who::Nobody).unwrap_or(0.0);
+    let more = |who: Who| of(who).map(|with| with - alone);
+    let events = number(counted.events);
+    let rate = events / alone;
+    let name = load.name;
+    let mut rows = Vec::new();
+    let mut cost = row(
+        format!("{name}: more processor time, by comb"),
+        of(Who::Comb).map(|with| (with / alone - 1.0) * 100.0),
+        "%",
+    );
+    cost.note = format!("{events:.0} operations, {rate:.0} in a second of processor time");
+    if load.is_compile {
+        // The promise is for no more than so many.
+        (cost.peer, cost.theirs, cost.goal) = ("what it may be".to_owned(), Some(2.0), Goal::AtMost(1.0));
+        cost.ratio = cost.ours.map(|ours| ours / 2.0);
+    }
+    rows.push(cost);
+    rows.push(row(
+        format!("{name}: an operation, by comb"),
+        more(Who::Comb).map(|more| more / events * 1e6),
+        "µs",
+    ));
+    for (who, least) in [(Who::Strace, 5.0), (Who::Perf, 1.0)] {
+        let (ours, theirs) = (more(Who::Comb), more(who));
+        let ratio = theirs.zip(ours).map(|(theirs, ours)| theirs / ours);
+        rows.push(Row {
+            claim: format!("{name}: more processor time, beside {}", who.name()),
+            ours: ours.map(|ours| ours * 1e3),
+            unit: "ms",
+            peer: who.name().to_owned(),
+            theirs: theirs.map(|theirs| theirs * 1e3),
+            ratio,
+            goal: Goal::AtLeast(least),
+            note: if here.contains(&who) { String::new() } else { format!("{} is not here", who.name()) },
+        });
+    }
+    rows.push(row(
+        format!("{name}: more processor time, by a library that programs load"),
+        more(Who::Preload).map(|more| more * 1e3),
+        "ms",
+    ));
+    rows.push(limit(format!("{name}: an operation on disk"), Some(number(bytes) / events), "bytes", 10.0));
+    rows.push(limit_zero(format!("{name}: events lost"), counted.lost));
+    Ok(rows)
+}
+
+/// How long it takes to record nothing.
+fn start(place: &Place, rounds: usize) -> Outcome<Row> {
+    let mut values = Vec::new();
+    for _ in 0..rounds {
+        let to = place.fresh()?;
+        let before = children_seconds();
+        Who::Comb.command(&to, &["true".to_owned()]).status()?;
+        values.push((children_seconds() - before) * 1e3);
+        fs::remove_dir_all(&to)?;
+    }
+    Ok(row("to start and to stop".to_owned(), median(&values), "ms"))
+}
+
+/// A program that reads all the time, and one that does in bursts.
+fn steady(place: &Place, rounds: usize) -> Outcome<Vec<Row>> {
+    const SHORT: u64 = 200_000;
+    const LONG: u64 = 2_200_000;
+    let writer = place.compile("writer", WRITER)?;
+    // What it takes to start is in both.
+    let cost = |who: Who, calls: u64, to: &Path| -> Outcome<f64> {
+        let before = children_seconds();
+        let status =
+            who.command(to, &[writer.display().to_string(), calls.to_string(), "0".to_owned()]).status()?;
+        if status.success() {
+            Ok(children_seconds() - before)
+        } else {
+            Err(format!("the writer: {status}").into())
+        }
+    };
+    let mut each = Vec::new();
+    for _ in 0..rounds {
+        let mut more = [0.0; 2];
+        for (calls, more) in [SHORT, LONG].into_iter().zip(&mut more) {
+            let to = place.fresh()?;
+            *more = cost(Who::Comb, calls, &to)? - cost(Who::Nobody, calls, &to)?;
+            fs::remove_dir_all(&to)?;
+        }
+        each.push((more[1] - more[0]) / number(LONG - SHORT) * 1e6);
+    }
+    let mut rows = vec![limit("an event, of a program that only reads".to_owned(), median(&each), "µs", 0.6)];
+    // Two hundred thousand a second, for five seconds.
+    let to = place.fresh()?;
+    let calls = 1_000_000_u64;
+    let began = Instant::now();
+    let status = Who::Comb
+        .command(&to, &[writer.display().to_string(), calls.to_string(), "200000".to_owned()])
+        .status()?;
+    let rate = number(calls) / began.elapsed().as_secs_f64();
+    if !status.success() {
+        return Err(format!("the writer: {status}").into());
+    }
+    let (counted, _) = count(&to)?;
+    let mut lost = limit_zero("events lost at 200,000 calls in a second".to_owned(), counted.lost);
+    lost.note = format!("{rate:.0} in a second");
+    rows.push(lost);
+    let read = counted.by_operation.get("read").copied().unwrap_or(0);
+    rows.push(Row {
+        claim: "calls recorded, of those that it made".to_owned(),
+        ours: Some(number(read + counted.lost)),
+        unit: "",
+        peer: "its own count".to_owned(),
+        theirs: Some(number(calls)),
+        ratio: Some(number(read + counted.lost) / number(calls)),
+        goal: Goal::AtLeast(1.0),
+        note: String::new(),
+    });
+    fs::remove_dir_all(&to)?;
+    Ok(rows)
+}
+
+/// A report on many events.
+fn report_rows(place: &Place, full: bool, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
+    let events = if full { REPORT_EVENTS } else { QUICK_REPORT_EVENTS };
+    say("making up events");
+    let to = place.fresh()?;
+    let bytes = load::make_up(&to.join("made.trace"), events)?;
+    say("tables of them");
+    let began = Instant::now();
+    store::ensure_tables(&to, &mut |_| {})?;
+    let stored = began.elapsed().as_secs_f64();
+    let tables = folder_bytes(&to.join(store::TABLES_FOLDER).join(store::TRACE.name))?;
+    say("a report on them");
+    // In a process of its own, whose memory is its own.
+    let began = Instant::now();
+    let status = Command::new("/proc/self/exe")
+        .args(["trace", "report", "--json"])
+        .arg(&to)
+        .stdout(Stdio::null())
+        .status()?;
+    let took = began.elapsed().as_secs_f64();
+    if !status.success() {
+        return Err(format!("comb trace report: {status}").into());
+    }
+    let most = usage::largest_child_bytes();
+    fs::remove_dir_all(&to)?;
+    let scale = number(REPORT_EVENTS) / number(events);
+    let mut report = limit("a report on ten million events".to_owned(), Some(took * scale), "s", 10.0);
+    let mut memory = limit("the memory that it takes".to_owned(), Some(number(most) / 1e6), "MB", 500.0);
+    if !full {
+        report.note = format!("of {events}, times {scale:.0}; --full takes all");
+        memory.note = format!("of {events}, or of any other process of this run");
+    }
+    Ok(vec![
+        report,
+        memory,
+        row("tables of ten million events".to_owned(), Some(stored * scale), "s"),
+        limit(
+            "a made-up event on disk, as recorded".to_owned(),
+            Some(number(bytes) / number(events)),
+            "bytes",
+            10.0,
+        ),
+        limit(
+            "a made-up event on disk, as a row of a table".to_owned(),
+            Some(number(tables) / number(events)),
+            "bytes",
+            10.0,
+        ),
+    ])
+}
+
+fn folder_bytes(folder: &Path) -> Outcome<u64> {
+    let sizes = fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len()));
+    sizes.sum::<std::io::Result<u64>>().map_err(Into::into)
+}
+
+/// What the verdict says of samples whose distribution is known.
+fn exponents() -> Vec<Row> {
+    use comb_trace::statistics::distributions::{Lognormal, Pareto, Sampler};
+    use comb_trace::statistics::sample::Sample;
+    use comb_trace::statistics::verdict::{Verdict, judge};
+    const VALUES: usize = 10_000;
+    const SAMPLES: u64 = 20;
+    let mut worst = 0.0_f64;
+    for tenth in 12..=17 {
+        let alpha = f64::from(tenth) / 10.0;
+        for seed in 0..SAMPLES {
+            let values =
+                Pareto { alpha, x_min: 1.0, upper_bound: None }.draw_many(VALUES, &mut Dice::new(seed));
+            let found = judge(&Sample::new(values)).evidence.map_or(f64::NAN, |evidence| evidence.alpha);
+            worst = worst.max((found - alpha).abs());
+        }
+    }
+    let mut heavy = 0;
+    for sigma in [0.5, 1.0, 2.0, 3.0, 4.0] {
+        for seed in 0..SAMPLES {
+            let values = Lognormal { mu: 5.0, sigma }.draw_many(VALUES, &mut Dice::new(seed));
+            heavy += u64::from(judge(&Sample::new(values)).verdict == Verdict::HeavyTailed);
+        }
+    }
+    vec![
+        limit("α of Pareto samples of 1.2 to 1.7, off by at most".to_owned(), Some(worst), "", 0.1),
+        limit_zero("lognormal samples called heavy-tailed, of 100".to_owned(), heavy),
+    ]
+}
+
+/// What a recording holds.
+#[derive(Default)]
+struct Counted {
+    events: u64,
+    by_operation: BTreeMap<&'static str, u64>,
+    lost: u64,
+}
+
+impl Listener for Counted {
+    fn head(&mut self, _head: &Head) {}
+
+    fn event(&mut self, event: &Event, _texts: &[u8]) {
+        let Some(operation) =
+            Operation::of_number(event.operation).filter(|operation| operation.class() != Class::Note)
+        else {
+            return;
+        };
+        self.events += 1;
+        *self.by_operation.entry(operation.name()).or_default() += 1;
+    }
+
+    fn moment(&mut self, moment: &Moment) {
+        self.lost = moment.lost;
+    }
+}
+
+/// What is in the recording of a folder, and how long it is.
+fn count(folder: &Path) -> Outcome<(Counted, u64)> {
+    let found: Vec<PathBuf> = store::recordings(folder)?;
+    let path = found.first().ok_or("nothing was recorded")?;
+    let mut counted = Counted::default();
+    read_trace(std::io::BufReader::new(fs::File::open(path)?), &mut counted)?;
+    Ok((counted, fs::metadata(path)?.len()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+fn row(claim: String, ours: Option<f64>, unit: &'static str) -> Row {
+    Row {
+        claim,
+        ours,
+        unit,
+        peer: String::new(),
+        theirs: None,
+        ratio: None,
+        goal: Goal::None,
+        note: String::new(),
+    }
+}
+
+fn limit(claim: String, ours: Option<f64>, unit: &'static str, most: f64) -> Row {
+    Row {
+        peer: "what it may be".to_owned(),
+        theirs: Some(most),
+        ratio: ours.map(|ours| ours / most),
+        goal: Goal::AtMost(1.0),
+        ..row(claim, ours, unit)
+    }
+}
+
+/// What is not to happen at all.
+fn limit_zero(claim: String, count: u64) -> Row {
+    let ours = number(count);
+    Row {
+        peer: "none".to_owned(),
+        theirs: Some(0.0),
+        ratio: Some(ours),
+        goal: Goal::AtMost(0.0),
+        ..row(claim, Some(ours), "")
+    }
+}
