@@ -30,3 +30,7 @@ pub mod trace_file;
 
 pub use event::{Event, Identity};
 pub use operation::{Class, Operation};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
