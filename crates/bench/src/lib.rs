@@ -33,6 +33,7 @@ mod mscs_items;
 #[path = "../../net/tests/transports/namespaces.rs"]
 mod namespaces;
 pub mod net;
+mod nt_files;
 mod pending_items;
 pub mod product;
 mod program;

@@ -138,50 +138,6 @@ pub(crate) fn galaxy() -> Vec<Item> {
     rows
 }
 
-/// Chapter 9: traces of 45 systems in 1998.
-pub(crate) fn nt_files() -> Vec<Item> {
-    all(
-        "nt-files",
-        "nothing here traces files yet",
-        &[
-            ("Table 9.1, throughput of a user, over 10 minutes", Some(24.0), "KB/s", "Sprite: 8"),
-            ("Table 9.1, files open for less than 10 ms", Some(75.0), "%", "Sprite: 250 ms; Figure 9.5"),
-            ("Table 9.1, accessed files smaller than 26 KB", Some(80.0), "%", ""),
-            ("Table 9.1, accesses that are sequential", Some(60.0), "%", ""),
-            ("Table 9.1, files of 4 MB or more", Some(20.0), "%", ""),
-            ("Table 9.1, new files overwritten within 4 ms", Some(26.0), "%", ""),
-            ("Table 9.1, new files deleted within 5 s", Some(55.0), "%", ""),
-            ("Table 9.1, Hill estimator, least", Some(1.2), "", "below 2: infinite variance"),
-            ("Table 9.1, Hill estimator, most", Some(1.7), "", ""),
-            ("Table 9.1, opens for control or directory operations", Some(74.0), "%", ""),
-            ("Table 9.1, reads from the cache", Some(60.0), "%", ""),
-            ("Table 9.1, opens for reading with which one prefetch was enough", Some(92.0), "%", ""),
-            ("Table 9.1, reads by the short way (FastIO)", Some(59.0), "%", ""),
-            ("Table 9.1, writes by the short way (FastIO)", Some(96.0), "%", ""),
-            ("Table 9.1, changes of content in user profiles", Some(94.0), "%", ""),
-            ("Table 9.1, changes of a profile in the WWW cache, most", Some(90.0), "%", ""),
-            ("Table 9.2, activity of users", None, "", "its numbers are not in the text here"),
-            ("Table 9.3, patterns of access", None, "", "its numbers are not in the text here"),
-            ("§9.6.2, read-only accesses of whole files in sequence", Some(68.0), "%", "Sprite: 78"),
-            ("§9.6.2, read-only data moved in sequence", Some(58.0), "%", "Sprite: 89"),
-            ("§9.6.2, sequential runs, 80 % are shorter than", Some(11.0), "KB", "Figure 9.1"),
-            ("§9.6.2, all sessions that move data, 80 % are shorter than", Some(24.0), "KB", ""),
-            ("§9.6.2, operations to files of less than 2 KB", Some(40.0), "%", "Figure 9.3"),
-            ("§9.6.3, new files gone within 4 s", Some(80.0), "%", ""),
-            ("§9.6.3, deletes by truncation", Some(37.0), "%", ""),
-            ("§9.6.3, deletes by a control operation", Some(62.0), "%", ""),
-            ("§9.6.3, deletes by the attribute for temporary files", Some(1.0), "%", ""),
-            ("§9.8, opens within 1 ms of another", Some(40.0), "%", "Figure 9.11"),
-            ("§9.8, files closed within 1 ms", Some(40.0), "%", "Figure 9.13"),
-            ("§9.8.2, reads of 512 or 4096 B", Some(59.0), "%", "Figure 9.14"),
-            ("§9.8.4, opens that fail", Some(12.0), "%", ""),
-            ("§9.8.4, control operations that fail", Some(8.0), "%", ""),
-            ("§9.8.4, reads that fail", Some(0.2), "%", ""),
-            ("§9.3.2, load that the tracing adds, most", Some(0.5), "%", "a P6 of 200 MHz"),
-        ],
-    )
-}
-
 /// A kernel's service, its time in µs without the monitor, and how much slower it is on it.
 type Service = (&'static str, f64, f64);
 

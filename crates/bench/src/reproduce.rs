@@ -22,7 +22,7 @@ pub(crate) use self::item::{Item, PENDING, State};
 pub use self::paper::Paper;
 use crate::figure::{Drawing, FigureError};
 use crate::report::shows_progress;
-use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, memory, mscs_figures};
+use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, memory, mscs_figures, nt_files};
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +135,7 @@ impl Order<'_> {
             return Err(ReproduceError::Pending(paper.name()));
         }
         let started = Instant::now();
-        let found = measure(paper, shows_progress(self.json), injected)
+        let found = measure(paper, self.into, shows_progress(self.json), injected)
             .and_then(|found| Ok((self.draw(&found)?, found)));
         let (files, found) = match found {
             Ok(found) => found,
@@ -223,19 +223,22 @@ fn said(text: &str) -> Result<(), ReproduceError> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ReproduceError::Output)
 }
 
-fn measure(paper: Paper, talks: bool, injected: Option<&str>) -> Result<Reproduced, ReproduceError> {
+fn measure(
+    paper: Paper,
+    into: &Path,
+    talks: bool,
+    injected: Option<&str>,
+) -> Result<Reproduced, ReproduceError> {
     match paper {
         Paper::Unet => messages::unet(talks),
         Paper::Via => messages::via(talks),
         Paper::Mscs => mscs_figures::reproduce(talks),
         Paper::Blizzard => of_memory(talks),
         Paper::Hive => of_cells(talks, injected),
-        Paper::Giganet
-        | Paper::Quintet
-        | Paper::Galaxy
-        | Paper::NtFiles
-        | Paper::Disco
-        | Paper::CacheKernel => Err(ReproduceError::Pending(paper.name())),
+        Paper::NtFiles => nt_files::reproduce(into, talks),
+        Paper::Giganet | Paper::Quintet | Paper::Galaxy | Paper::Disco | Paper::CacheKernel => {
+            Err(ReproduceError::Pending(paper.name()))
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{Item, messages};
 use crate::cell::measured::Measured as OfCells;
-use crate::{blizzard_items, cc, hive_items, items, memory, mscs_figures, mscs_items, pending_items};
+use crate::{
+    blizzard_items, cc, hive_items, items, memory, mscs_figures, mscs_items, nt_files, pending_items,
+};
 
 /// Whose claims are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,12 +112,8 @@ impl Paper {
             Self::Mscs => 120,
             Self::Blizzard => 900,
             Self::Hive => 300,
-            Self::Giganet
-            | Self::Quintet
-            | Self::Galaxy
-            | Self::NtFiles
-            | Self::Disco
-            | Self::CacheKernel => return None,
+            Self::NtFiles => 90,
+            Self::Giganet | Self::Quintet | Self::Galaxy | Self::Disco | Self::CacheKernel => return None,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -135,7 +133,7 @@ impl Paper {
             Self::Giganet => pending_items::giganet(),
             Self::Quintet => pending_items::quintet(),
             Self::Galaxy => pending_items::galaxy(),
-            Self::NtFiles => pending_items::nt_files(),
+            Self::NtFiles => nt_files::items(None),
             Self::Disco => pending_items::disco(),
             Self::CacheKernel => pending_items::cache_kernel(),
         };

@@ -210,13 +210,13 @@ impl Open {
         let is_written = fact.operation == Operation::Write
             || (fact.operation == Operation::Transfer && fact.flags & flag::SECOND != 0);
         let instance = &mut self.instance;
-        instance.pages += u64::from(fact.pages);
+        instance.pages = instance.pages.saturating_add(u64::from(fact.pages));
         if is_written {
             instance.writes += 1;
-            instance.written_bytes += fact.moved;
+            instance.written_bytes = instance.written_bytes.saturating_add(fact.moved);
         } else {
             instance.reads += 1;
-            instance.read_bytes += fact.moved;
+            instance.read_bytes = instance.read_bytes.saturating_add(fact.moved);
             instance.missed_reads += u64::from(fact.flags & flag::MISS != 0);
         }
         // The read that finds the end moves nothing, and is no part of a pattern.
@@ -229,10 +229,10 @@ impl Open {
             self.next_offset = fact.offset;
         }
         if fact.offset == self.next_offset && instance.runs > 0 {
-            instance.sequential_bytes += fact.moved;
+            instance.sequential_bytes = instance.sequential_bytes.saturating_add(fact.moved);
         } else {
             if instance.runs == 0 {
-                instance.sequential_bytes += fact.moved;
+                instance.sequential_bytes = instance.sequential_bytes.saturating_add(fact.moved);
             }
             instance.runs += 1;
         }

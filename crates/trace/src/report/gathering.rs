@@ -70,6 +70,10 @@ pub(super) struct Gathered {
     pub(super) runs: [LogHistogram; 2],
     /// Sizes of opened files, by access.
     pub(super) sizes: [LogHistogram; 3],
+    /// Sizes of opened files, weighed by how often each was read and written.
+    pub(super) sizes_by_operations: LogHistogram,
+    /// Reads that ask for a page or a sector.
+    pub(super) reads_of_usual_size: u64,
     /// How long files were open: with data on local and on remote file systems, without, and by access.
     pub(super) open_local: LogHistogram,
     pub(super) open_remote: LogHistogram,
@@ -157,7 +161,7 @@ impl Gathered {
         let about = &mut self.about;
         TableReader::open(tables, named("machine"))?.read(&wanted, &mut |numbers, texts| {
             for row in 0..numbers[0].len() {
-                about.lost += unsigned(numbers[0][row]);
+                about.lost = about.lost.saturating_add(unsigned(numbers[0][row]));
                 about.machines.push(Machine {
                     name: texts[0][row].clone(),
                     kernel: texts[1][row].clone(),
@@ -404,13 +408,16 @@ impl Gathered {
         self.requested[way as usize].record(unsigned(fact.asked), 1);
         let moved = unsigned(fact.moved);
         let interval = fact.start_ns.div_euclid(SHORT_INTERVAL_NS);
-        *self.activity.entry((fact.machine, fact.user, interval)).or_default() += moved;
+        let active = self.activity.entry((fact.machine, fact.user, interval)).or_default();
+        *active = active.saturating_add(moved);
         let groups =
             [self.by_user.get_mut(&(fact.machine, fact.user)), key.and_then(|key| self.groups.get_mut(&key))];
         for group in groups.into_iter().flatten() {
-            *(if is_written { &mut group.written_bytes } else { &mut group.read_bytes }) += moved;
+            let sum = if is_written { &mut group.written_bytes } else { &mut group.read_bytes };
+            *sum = sum.saturating_add(moved);
         }
         let direction = if is_written { WRITE } else { READ };
+        self.reads_of_usual_size += u64::from(!is_written && matches!(fact.asked, 512 | 4096));
         let variable = if is_written { &mut self.samples.write_bytes } else { &mut self.samples.read_bytes };
         variable.add(unsigned(fact.asked));
         if fact.instance == 0 || moved == 0 {
@@ -429,7 +436,7 @@ impl Gathered {
             Some((run_direction, bytes))
                 if *run_direction == direction && session.next_offset == fact.offset =>
             {
-                *bytes += moved;
+                *bytes = bytes.saturating_add(moved);
                 None
             }
             run => run.replace((direction, moved)),
@@ -482,7 +489,7 @@ impl Gathered {
                 let (machine, user, kind) = (of(0), of(4), of(6));
                 let access = usize::try_from(of(10)).unwrap_or(0);
                 let pattern = usize::try_from(of(11)).unwrap_or(0);
-                let bytes = unsigned(of(15)) + unsigned(of(17));
+                let bytes = unsigned(of(15)).saturating_add(unsigned(of(17)));
                 // Of what was open before, or still is, nobody knows how long it is.
                 let open_ns = (of(8) == 1 && of(9) != 0).then(|| unsigned(of(2)));
                 let program = programs.get(&of(3)).copied().unwrap_or(-1);
@@ -499,10 +506,11 @@ impl Gathered {
                 if has_data {
                     self.data_sessions += 1;
                     let size = unsigned(of(12).max(of(13)));
+                    self.sizes_by_operations.record(size, unsigned(of(14)).saturating_add(unsigned(of(16))));
                     self.sizes[access.min(3) - 1].record(size, bytes);
                     self.samples.file_bytes.add(size);
                     self.samples.session_bytes.add(bytes);
-                    self.samples.session_operations.add(unsigned(of(14)) + unsigned(of(16)));
+                    self.samples.session_operations.add(unsigned(of(14)).saturating_add(unsigned(of(16))));
                     self.session_sizes.record(bytes, bytes);
                     if let Some(open_ns) = open_ns {
                         let place = if remote.contains(&of(5)) {
@@ -552,7 +560,7 @@ impl Gathered {
             if machine != same {
                 continue;
             }
-            let gap = unsigned(now_ns - before_ns);
+            let gap = unsigned(now_ns.saturating_sub(before_ns));
             self.samples.open_gap_ns.add(gap);
             (if has_data { &mut self.gap_data } else { &mut self.gap_control }).record(gap, 1);
         }

@@ -68,7 +68,7 @@ impl Gathering {
         self.sessions += 1;
         let moved = &mut self.moved[access.min(3)][pattern.min(3)];
         moved.sessions += 1;
-        moved.bytes += bytes;
+        moved.bytes = moved.bytes.saturating_add(bytes);
         if access != Access::None as usize {
             self.open_ns.get_or_insert_with(|| Box::new(LogHistogram::new())).record(open_ns, 1);
         }
@@ -84,7 +84,7 @@ impl Gathering {
                 {
                     let moved = self.moved[by_access as usize][by_pattern as usize];
                     sum.sessions += moved.sessions;
-                    sum.bytes += moved.bytes;
+                    sum.bytes = sum.bytes.saturating_add(moved.bytes);
                 }
             }
         }
@@ -96,12 +96,12 @@ impl Gathering {
         self.operations += other.operations;
         self.errors += other.errors;
         self.sessions += other.sessions;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
         for (row, others) in self.moved.iter_mut().zip(&other.moved) {
             for (moved, other) in row.iter_mut().zip(others) {
                 moved.sessions += other.sessions;
-                moved.bytes += other.bytes;
+                moved.bytes = moved.bytes.saturating_add(other.bytes);
             }
         }
         if let Some(other) = &other.open_ns {

@@ -38,6 +38,11 @@ fn ratio(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
+/// What part lies at or below a value.
+fn below(histogram: &LogHistogram, value: f64) -> Option<f64> {
+    (histogram.total(By::Count) > 0).then(|| histogram.fraction_at_or_below(By::Count, value))
+}
+
 fn merged(histograms: [&LogHistogram; 3]) -> LogHistogram {
     let mut sum = LogHistogram::new();
     histograms.into_iter().for_each(|histogram| sum.merge(histogram));
@@ -73,6 +78,7 @@ fn in_comparison(rows: &mut Rows, gathered: &Gathered) {
     let row =
         rows.add("three of four files with data moved are open for less", "ms", milliseconds, Some("10"));
     (row.sprite, row.bsd) = (Some("250".to_owned()), Some("500".to_owned()));
+    rows.percent("files with data moved that are open for less than 10 ms", below(&open, 10e6), Some("75"));
     let sizes = merged([&gathered.sizes[0], &gathered.sizes[1], &gathered.sizes[2]]);
     rows.add(
         "four of five opened files are smaller",
@@ -80,6 +86,18 @@ fn in_comparison(rows: &mut Rows, gathered: &Gathered) {
         sizes.quantile(By::Count, 0.8).map(|bytes| bytes / 1024.0),
         Some("26"),
     );
+    rows.percent("opened files of less than 26 KB", below(&sizes, 26.0 * 1024.0), Some("80"));
+    rows.percent(
+        "opened files of 4 MB or more",
+        below(&sizes, 4.0 * 1024.0 * 1024.0).map(|below| 1.0 - below),
+        Some("20"),
+    );
+    let by_operations = &gathered.sizes_by_operations;
+    let of_small =
+        (by_operations.total(By::Weight) > 0).then(|| by_operations.fraction_at_or_below(By::Weight, 2048.0));
+    rows.percent("reads and writes of files of less than 2 KB", of_small, Some("40"));
+    let session = gathered.session_sizes.quantile(By::Count, 0.8).map(|bytes| bytes / 1024.0);
+    rows.add("four of five sessions move less", "KB", session, Some("24"));
     let mut all = Gathering::default();
     gathered.by_user.values().for_each(|user| all.merge(user));
     let moved = all.moved(None, None).sessions;
@@ -97,9 +115,15 @@ fn in_comparison(rows: &mut Rows, gathered: &Gathered) {
     let made = usize::try_from(gathered.lifetimes.made).unwrap_or(usize::MAX);
     rows.percent("new files overwritten within 4 ms", ratio(overwritten, made), Some("26"));
     rows.percent("new files deleted within 5 s", ratio(deleted, made), Some("55"));
+    let within = ended.iter().filter(|file| file.lived_ns <= 4_000_000_000).count();
+    rows.percent("new files gone within 4 s", ratio(within, made), Some("80"));
     let within = ended.iter().filter(|file| file.lived_ns <= 30_000_000_000).count();
     rows.percent("new files gone within 30 s", ratio(within, made), None).sprite = Some("65–80".to_owned());
     let of_death = |death: Death| ended.iter().filter(move |file| file.death == death);
+    let part_of_deaths = |death: Death| ratio(of_death(death).count(), ended.len());
+    rows.percent("new files that ended: overwritten", part_of_deaths(Death::Overwritten), Some("37"));
+    rows.percent("new files that ended: deleted", part_of_deaths(Death::Deleted), Some("62"));
+    rows.percent("new files that ended: temporary by attribute", part_of_deaths(Death::Nameless), Some("1"));
     let by_maker = |death: Death| {
         ratio(of_death(death).filter(|file| file.by_its_maker).count(), of_death(death).count())
     };
@@ -171,6 +195,18 @@ fn of_operation(rows: &mut Rows, gathered: &Gathered) {
         "reads whose data came from the page cache",
         share(gathered.reads.times - gathered.missed_reads, gathered.reads.times),
         Some("60"),
+    );
+    let open = merged([&gathered.open_local, &gathered.open_remote, &gathered.open_control]);
+    rows.percent("files closed within 1 ms", below(&open, 1e6), Some("40"));
+    rows.percent(
+        "opens within 1 ms of another",
+        below(&gathered.samples.open_gap_ns.histogram, 1e6),
+        Some("40"),
+    );
+    rows.percent(
+        "reads of 512 or 4096 bytes",
+        share(gathered.reads_of_usual_size, gathered.reads.times),
+        Some("59"),
     );
     let prefetched = share(gathered.read_sessions_of_one_miss, gathered.read_sessions);
     let row =

@@ -64,8 +64,12 @@ pub(super) fn activity(gathered: &Gathered) -> Table {
         let users: Vec<f64> = bytes.values().map(|users| float(users.len() as u64)).collect();
         let each: Vec<f64> =
             bytes.values().flat_map(BTreeMap::values).map(|&bytes| kilobytes_per_second(bytes)).collect();
-        let whole: Vec<f64> =
-            bytes.values().map(|users| kilobytes_per_second(users.values().sum())).collect();
+        let whole: Vec<f64> = bytes
+            .values()
+            .map(|users| {
+                kilobytes_per_second(users.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
+            })
+            .collect();
         let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
         let (users_mean, users_deviation) = mean_and_deviation(&users);
         let (mean, deviation) = mean_and_deviation(&each);
