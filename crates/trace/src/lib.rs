@@ -13,6 +13,7 @@
 pub mod codec;
 pub mod event;
 pub mod file_type;
+mod framing;
 pub mod kernel;
 pub mod machine;
 pub mod operation;
@@ -21,6 +22,7 @@ pub mod recorder;
 pub mod source;
 pub mod statistics;
 pub mod trace_file;
+mod varint;
 
 pub use event::{Event, Identity};
 pub use operation::{Class, Operation};
