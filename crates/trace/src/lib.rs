@@ -8,6 +8,7 @@
 //! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
 //! | [`snapshot`] | what files are there, and what has changed in a day? |
+//! | [`replay`] | what would another system make of it? |
 //! | [`file_type`] | what kind of file is it? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
@@ -20,6 +21,7 @@ pub mod machine;
 pub mod operation;
 pub mod privacy;
 pub mod recorder;
+pub mod replay;
 pub mod snapshot;
 pub mod source;
 pub mod statistics;
