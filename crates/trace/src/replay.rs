@@ -8,6 +8,7 @@
 //! | [`order`] | what has to wait for what? |
 //! | [`sandbox`] | how does nothing get out? |
 //! | [`run`], [`perform`] | who does it, and does the same come of it? |
+//! | [`fio`] | how does `fio` do it? |
 //!
 //! A trace does not hold what was in files, where links led, which attributes were set, or what a control operation was; so what is written
 //! here are other bytes, a link leads to the directory that it is in, attributes are times that are set to now, and the rest is left out and
@@ -27,6 +28,7 @@
 //! ```
 
 mod descriptors;
+pub mod fio;
 mod namespace;
 mod order;
 mod perform;

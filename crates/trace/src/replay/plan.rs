@@ -129,6 +129,13 @@ impl Plan {
     pub(super) fn slot(&self, slot: SlotId) -> &Slot {
         &self.slots[slot.0 as usize]
     }
+
+    /// All that is done, in the order of the trace.
+    pub(super) fn in_order(&self) -> Vec<&Step> {
+        let mut all: Vec<&Step> = self.workers.iter().flatten().collect();
+        all.sort_by_key(|step| step.number);
+        all
+    }
 }
 
 /// Follows a trace.

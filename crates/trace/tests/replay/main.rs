@@ -1,5 +1,6 @@
 //! Traces that are made up, and one that is recorded, replayed in directories that are really there.
 
+mod fio;
 mod made_trace;
 mod recorded;
 #[path = "../../src/temporary_folder.rs"]
