@@ -34,6 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("  {operation}: {}, {} bytes", done.count, done.bytes);
     }
     println!("{} came out differently", summary.differences);
+    for ((operation, then, now), count) in &summary.differences_by_error {
+        println!("  {operation}: error {then:?} then, {now:?} now: {count}");
+    }
     for difference in &summary.first_differences {
         println!(
             "  {} of {}: {:?} then, {:?} now",

@@ -3,11 +3,11 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | [`namespace`], [`descriptors`] | which file was it, whatever it was called then? |
-//! | [`plan`], [`step`] | what is to be there before, and what is to be done? |
-//! | [`order`] | what has to wait for what? |
-//! | [`sandbox`] | how does nothing get out? |
-//! | [`run`], [`perform`] | who does it, and does the same come of it? |
+//! | `namespace`, `descriptors` | which file was it, whatever it was called then? |
+//! | `plan`, `step` | what is to be there before, and what is to be done? |
+//! | `order` | what has to wait for what? |
+//! | `sandbox` | how does nothing get out? |
+//! | `run`, `perform` | who does it, and does the same come of it? |
 //! | [`fio`] | how does `fio` do it? |
 //!
 //! A trace does not hold what was in files, where links led, which attributes were set, or what a control operation was; so what is written

@@ -51,6 +51,14 @@ impl Descriptors {
         (slot, closed)
     }
 
+    /// A file is found to be open that nobody was seen to open. Whoever did may hold it as well, so it stays open whoever closes it, until its
+    /// handle is another file's.
+    pub(super) fn adopt(&mut self, process: u32, descriptor: i32, handle: u64) -> (SlotId, Vec<SlotId>) {
+        let (slot, closed) = self.open(process, descriptor, handle, false);
+        self.slots[slot.0 as usize].0 += 1;
+        (slot, closed)
+    }
+
     /// An open file that no descriptor stands for.
     pub(super) fn reserve(&mut self) -> SlotId {
         let slot = SlotId(
@@ -202,6 +210,15 @@ mod tests {
         assert_eq!(all.execute(1), [marked]);
         assert_eq!(all.close_range(1, 3, u64::MAX), [kept]);
         assert!(all.end(1).is_empty());
+    }
+
+    #[test]
+    fn what_was_open_before_stays_open_until_its_handle_is_another_file_s() {
+        let mut all = Descriptors::default();
+        let (held, _) = all.adopt(1, 1, 0xa);
+        assert_eq!(all.close(1, 1), None);
+        assert_eq!(all.find(0xa), Some(held));
+        assert_eq!(all.open(1, 3, 0xa, false).1, [held]);
     }
 
     #[test]

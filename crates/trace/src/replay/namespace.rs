@@ -192,10 +192,21 @@ impl Namespace {
         above
     }
 
-    /// It was found not to be there.
+    /// It was found not to be there. What is above it is no file, then: of one it would have been said that it is no directory.
     pub(super) fn is_missing(&mut self, at: NodeId) {
         if self.node(at).state == State::Unknown {
             self.node_mut(at).state = State::Missing;
+        }
+        let mut above = at;
+        while above != ROOT {
+            above = self.parent(above);
+            let node = self.node(above);
+            if node.state == State::There {
+                if let Some(prior) = node.prior {
+                    self.priors[prior].kind.get_or_insert(Kind::Directory);
+                }
+                break;
+            }
         }
     }
 
@@ -385,6 +396,19 @@ mod tests {
         names.remove(made);
         assert_eq!(names.is_there(made, None, None), Origin::Unexplained);
         assert_eq!(priors(names), [("d".to_owned(), Some(Kind::Directory))]);
+    }
+
+    #[test]
+    fn what_lacks_something_is_a_directory() {
+        let mut names = Namespace::default();
+        let (a, b) = (at(&mut names, "/a"), at(&mut names, "/b"));
+        assert_eq!(
+            (names.is_there(a, None, None), names.is_there(b, None, None)),
+            (Origin::Known, Origin::Known)
+        );
+        let missing = at(&mut names, "/a/not/there");
+        names.is_missing(missing);
+        assert_eq!(priors(names), [("a".to_owned(), Some(Kind::Directory)), ("b".to_owned(), None)]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl<'a> Performer<'a> {
             Action::Read { slot, bytes, at } => return self.read(slot, bytes, at),
             Action::Touch { slot, bytes, offset } => return self.read(slot, bytes, Where::Given(offset)),
             Action::Write { slot, bytes, at } => return self.write(slot, bytes, at),
-            Action::Seek { slot, whence, offset } => return self.seek(slot, whence, offset),
+            Action::Seek { slot, whence, offset, from } => return self.seek(slot, whence, offset, from),
             Action::List { slot, bytes } => return self.list(slot, bytes),
             Action::Open { .. }
             | Action::Adopt { .. }
@@ -232,7 +232,7 @@ impl<'a> Performer<'a> {
         })
     }
 
-    fn seek(&self, slot: SlotId, whence: u8, offset: i64) -> Result<u64, Errno> {
+    fn seek(&self, slot: SlotId, whence: u8, offset: i64, from: Option<u64>) -> Result<u64, Errno> {
         let unsigned = u64::try_from(offset).map_err(|_| Errno::INVAL);
         let to = match whence {
             0 => SeekFrom::Start(unsigned?),
@@ -243,6 +243,9 @@ impl<'a> Performer<'a> {
             _ => return Err(Errno::INVAL),
         };
         self.open.with(slot, |open| {
+            if let Some(from) = from {
+                put_position(open, from)?;
+            }
             let position = rustix::fs::seek(&open.file, to)?;
             open.position.store(position, Ordering::Relaxed);
             Ok(position)
@@ -268,8 +271,17 @@ impl<'a> Performer<'a> {
     }
 }
 
-/// Moves so many bytes, in as few calls as it takes; fewer if there are no more. At the file's position, which is put where the trace had it
-/// if it is elsewhere: an operation that could not be done again is not to shift all that follow.
+/// Sees to it that a file's position is where the trace had it: an operation that could not be done again is not to shift all that follow.
+fn put_position(open: &Open, position: u64) -> Result<(), Errno> {
+    // What is no position is not known.
+    if i64::try_from(position).is_ok() && open.position.load(Ordering::Relaxed) != position {
+        rustix::fs::seek(&open.file, SeekFrom::Start(position))?;
+        open.position.store(position, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Moves so many bytes, in as few calls as it takes; fewer if there are no more.
 fn moved(
     open: &Open,
     bytes: u64,
@@ -278,9 +290,8 @@ fn moved(
 ) -> Result<u64, Errno> {
     let is_given = matches!(at, Where::Given(_));
     let start = at.offset();
-    if !is_given && i64::try_from(start).is_ok() && open.position.load(Ordering::Relaxed) != start {
-        rustix::fs::seek(&open.file, SeekFrom::Start(start))?;
-        open.position.store(start, Ordering::Relaxed);
+    if !is_given {
+        put_position(open, start)?;
     }
     let mut done = 0;
     loop {

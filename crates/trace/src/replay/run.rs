@@ -80,6 +80,9 @@ pub struct Summary {
     pub latest: Duration,
     /// How many operations came out differently.
     pub differences: u64,
+    /// By operation, by the error that it failed with then, and by the one that it failed with here: without an error it came out with other
+    /// bytes.
+    pub differences_by_error: BTreeMap<(Operation, Option<i32>, Option<i32>), u64>,
     /// The first of them, in the order of the trace.
     pub first_differences: Vec<Difference>,
 }
@@ -95,6 +98,9 @@ impl Summary {
         self.written_bytes += other.written_bytes;
         self.latest = self.latest.max(other.latest);
         self.differences += other.differences;
+        for (kind, count) in other.differences_by_error {
+            *self.differences_by_error.entry(kind).or_default() += count;
+        }
         self.first_differences.extend(other.first_differences);
         self.first_differences.sort_by_key(|difference| difference.number);
         self.first_differences.truncate(MOST_NAMED);
@@ -241,6 +247,8 @@ impl Worker<'_> {
         };
         if !is_same {
             summary.differences += 1;
+            let errors = (step.operation, recorded.err(), replayed.err());
+            *summary.differences_by_error.entry(errors).or_default() += 1;
             if summary.first_differences.len() < MOST_NAMED {
                 let path = step.action.path().or_else(|| Some(self.plan.slot(step.action.slot()?).path));
                 let path = path.map_or_else(Vec::new, |path| self.plan.path(path).to_vec());

@@ -1,7 +1,7 @@
 //! The directory in which a trace is replayed, and out of which no path leads.
 //!
 //! A trace's paths are those of another machine, and whoever wrote the trace chose them. Each is taken apart and put together again without
-//! `..` when the trace is read (see [`super::namespace`]); and what is left is resolved by the kernel with the order to stay below the
+//! `..` when the trace is read (see `namespace`); and what is left is resolved by the kernel with the order to stay below the
 //! sandbox, to follow no link, wherever it leads and whoever put it there, and to cross no mount.
 
 use std::collections::BTreeSet;

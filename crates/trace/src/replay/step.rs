@@ -70,10 +70,12 @@ pub(super) enum Action {
         bytes: u64,
         offset: u64,
     },
+    /// From where it was then, if that matters.
     Seek {
         slot: SlotId,
         whence: u8,
         offset: i64,
+        from: Option<u64>,
     },
     List {
         slot: SlotId,

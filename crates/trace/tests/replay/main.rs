@@ -299,7 +299,19 @@ fn a_file_that_was_open_before_is_opened_before_its_first_use() {
     let event = Event { offset: 100, asked: 50, result: 50, size: 400, flags: flag::POSITIONAL, ..none() };
     trace.on(Operation::Write, log, event);
     trace.read(log, 350, 100, 400);
+    // Where it was by then, a program asks.
+    trace.on(
+        Operation::Seek,
+        log,
+        Event { argument: 0, asked: 1, result: 400, offset: 400, size: 400, ..none() },
+    );
     trace.close(log);
+    // Somebody else still holds it.
+    trace.on(
+        Operation::Seek,
+        log,
+        Event { argument: 5, asked: 1, result: 17, offset: 17, size: 400, ..none() },
+    );
     // And one that nobody named.
     let unnamed = made.open(file(2), 6, READ_WRITE, 70, false);
     trace.read(unnamed, 0, 100, 70);

@@ -16,6 +16,9 @@ const MOST_TOUCHED_BYTES: u64 = 16 << 20;
 /// `unlinkat` is to remove a directory.
 const REMOVE_DIRECTORY: u64 = 0x200;
 
+/// A seek from where the position is.
+const RELATIVE: u8 = 1;
+
 const TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 
@@ -85,7 +88,7 @@ impl Planner {
         let at = self.names.place(file);
         let kind = kind_of(event);
         self.is_there(event, at, Some(kind), Some(event.size));
-        let (slot, closed) = self.descriptors.open(event.process, event.descriptor, event.handle, false);
+        let (slot, closed) = self.descriptors.adopt(event.process, event.descriptor, event.handle);
         self.close(event, closed);
         let path = self.path(at);
         self.add_slot(slot, path, file);
@@ -428,8 +431,10 @@ impl Planner {
         let (action, uses) = match operation {
             Operation::Seek => {
                 let whence = u8::try_from(event.asked).map_err(|_| Left::NotRecorded)?;
+                let before = u64::try_from(event.result.wrapping_sub(event.argument as i64)).ok();
+                let from = before.filter(|_| whence == RELATIVE && event.result >= 0);
                 (
-                    Action::Seek { slot, whence, offset: event.argument as i64 },
+                    Action::Seek { slot, whence, offset: event.argument as i64, from },
                     [(open, true), (content, false)],
                 )
             }
