@@ -20,7 +20,7 @@ use crate::Operation;
 const MOST_NAMED: usize = 16;
 
 /// As often somebody looks whether who they wait for is done, before they sleep: most waits are for one call.
-const LOOKS_BEFORE_SLEEP: u32 = 200;
+const LOOKS_BEFORE_SLEEP: u32 = 20;
 
 /// How fast a trace is replayed.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -137,13 +137,27 @@ pub fn replay(plan: &Plan, sandbox: &Sandbox, pace: Pace) -> Summary {
     summary
 }
 
-/// How many steps a worker has done, and who sleeps until it is more.
-#[derive(Default)]
+/// How many steps a worker has done, and from which on somebody is to be woken.
 struct Progress {
     done: AtomicU32,
-    sleepers: AtomicU32,
+    /// The first step of all that are slept for: who gets done with an earlier one wakes nobody.
+    wanted: AtomicU32,
     lock: Mutex<()>,
     more: Condvar,
+}
+
+/// Nobody sleeps.
+const NONE: u32 = u32::MAX;
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            done: AtomicU32::new(0),
+            wanted: AtomicU32::new(NONE),
+            lock: Mutex::default(),
+            more: Condvar::new(),
+        }
+    }
 }
 
 impl Progress {
@@ -159,18 +173,22 @@ impl Progress {
             thread::yield_now();
         }
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Said before the last look: whoever gets done after it sees that somebody sleeps.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !self.is_past(position) {
+        loop {
+            // Said before the last look: whoever gets done after it sees that somebody sleeps.
+            self.wanted.fetch_min(position, Ordering::SeqCst);
+            if self.is_past(position) {
+                return;
+            }
             lock = self.more.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn set(&self, done: u32) {
         self.done.store(done, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        if self.wanted.load(Ordering::SeqCst) < done {
             let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            // All are woken, and who has to sleep on says so again.
+            self.wanted.store(NONE, Ordering::SeqCst);
             self.more.notify_all();
         }
     }

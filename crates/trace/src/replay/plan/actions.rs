@@ -48,9 +48,8 @@ impl Planner {
             (Operation::Close, _) => self.closed(event),
             (Operation::Read | Operation::Write | Operation::Transfer, _) => self.data(event, operation),
             (Operation::Map, _) => self.map(event),
-            (Operation::PageIn, _) => {
-                self.page_in(event, operation, u64::try_from(event.result).unwrap_or(0))
-            }
+            // One page was touched. What was mapped around it was in memory then, and is read ahead here if the kernel wants that.
+            (Operation::PageIn, _) => self.page_in(event, operation, event.asked),
             (Operation::Execute, _) if event.result >= 0 => self.page_in(event, operation, 256),
             (Operation::Rename, [from, to]) => self.rename(event, *from, *to),
             (Operation::Link, [from, to]) => self.link(event, *from, *to),
