@@ -10,6 +10,9 @@ topic=setup-test
 # etcd is one of two quorum resources; its test says that it did not run where there is none.
 etcd_is_wanted() { ! have etcd && have apt-cache && apt-cache show etcd-server >/dev/null 2>&1; }
 
+# A trace is exported for fio; the tests say that they did not run where there is none.
+fio_is_wanted() { ! have fio && have apt-cache && apt-cache show fio >/dev/null 2>&1; }
+
 # The dashboard's page is tested in a browser, which node drives; the tests say that they did not run where there is none.
 browser_is_wanted() { [ ! -x /usr/bin/chromium ] && have apt-cache && apt-cache show chromium >/dev/null 2>&1; }
 
@@ -17,6 +20,7 @@ browser_is_wanted() { [ ! -x /usr/bin/chromium ] && have apt-cache && apt-cache 
 missing_for_tests() {
   if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi
   if etcd_is_wanted; then echo etcd-server; fi
+  if fio_is_wanted; then echo fio; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
   missing_for_python_peers
@@ -30,7 +34,7 @@ missing_for_tests() {
   if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++ and compare with Python' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio and compare with Python' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'

@@ -132,19 +132,7 @@ impl FileType {
             LINK => return Self::LINK,
             _ => {}
         }
-        if matches!(
-            system,
-            "proc"
-                | "sysfs"
-                | "devtmpfs"
-                | "debugfs"
-                | "tracefs"
-                | "cgroup"
-                | "cgroup2"
-                | "devpts"
-                | "securityfs"
-                | "bpf"
-        ) {
+        if is_of_kernel(system) {
             return Self::KERNEL;
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -172,6 +160,32 @@ impl FileType {
             _ => Self::OTHER,
         }
     }
+}
+
+/// Whether what a file system of this type shows is made up by the kernel when somebody looks, and nothing of it is kept anywhere.
+pub fn is_of_kernel(system: &str) -> bool {
+    matches!(
+        system,
+        "proc"
+            | "sysfs"
+            | "devtmpfs"
+            | "debugfs"
+            | "tracefs"
+            | "cgroup"
+            | "cgroup2"
+            | "devpts"
+            | "securityfs"
+            | "bpf"
+            | "binfmt_misc"
+            | "configfs"
+            | "efivarfs"
+            | "fusectl"
+            | "mqueue"
+            | "nsfs"
+            | "pstore"
+            | "rpc_pipefs"
+            | "selinuxfs"
+    )
 }
 
 fn by_ending(ending: &[u8]) -> Option<FileType> {

@@ -10,11 +10,14 @@
 //! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
 //! | [`store`] | in which tables can that be asked for by any engine? |
 //! | [`report`] | what do they say, beside what was found of NT, Sprite and BSD? |
+//! | [`snapshot`] | what files are there, and what has changed in a day? |
+//! | [`replay`] | what would another system make of it? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
 pub mod codec;
 pub mod event;
 pub mod file_type;
+mod framing;
 pub mod history;
 pub mod kernel;
 pub mod machine;
@@ -22,11 +25,16 @@ pub mod operation;
 pub mod preload;
 pub mod privacy;
 pub mod recorder;
+pub mod replay;
 pub mod report;
+pub mod snapshot;
 pub mod source;
 pub mod statistics;
 pub mod store;
+#[cfg(test)]
+mod temporary_folder;
 pub mod trace_file;
+mod varint;
 
 pub use event::{Event, Identity};
 pub use operation::{Class, Operation};

@@ -47,7 +47,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
 }
 
 /// The kernel's own number of a device.
-const fn kernel_device(major: u32, minor: u32) -> u32 {
+pub(crate) const fn kernel_device(major: u32, minor: u32) -> u32 {
     major << 20 | minor
 }
 

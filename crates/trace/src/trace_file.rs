@@ -10,15 +10,10 @@ use thiserror::Error;
 
 use crate::codec::{CorruptBlock, Decoder};
 use crate::event::{Event, Identity};
+use crate::framing::{self, Format, FrameReader, FramingFault};
 
-/// What a trace begins with. Its last character is the version of the format.
-const MAGIC: &[u8; 12] = b"comb trace\n1";
-
-/// In front of a frame: its kind, its length, its checksum.
-const FRAME_HEAD_BYTES: usize = 9;
-
-/// No frame of ours is longer; who claims one damaged the file.
-const MOST_FRAME_BYTES: usize = 512 << 20;
+/// A trace: its head, its blocks of events, moments in between, and its end.
+const FORMAT: Format = Format { magic: b"comb trace\n1", last_kind: 4 };
 
 /// What the clocks showed, and the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -136,120 +131,65 @@ impl TraceFileError {
 
 /// What stands in front of every trace.
 pub fn write_magic(to: &mut impl Write) -> io::Result<u64> {
-    to.write_all(MAGIC)?;
-    Ok(MAGIC.len() as u64)
+    to.write_all(FORMAT.magic)?;
+    Ok(FORMAT.magic.len() as u64)
 }
 
 /// A frame as bytes.
 pub fn framed(frame: &Frame) -> Vec<u8> {
-    let mut bytes = vec![0; FRAME_HEAD_BYTES];
-    let kind = match frame {
+    let moment =
+        |moment: &Moment, bytes| postcard::to_extend(moment, bytes).expect("a moment can be encoded");
+    match frame {
         Frame::Head(head) => {
-            bytes = postcard::to_extend(head, bytes).expect("a head can be encoded");
-            1
+            framing::framed(1, |bytes| postcard::to_extend(head, bytes).expect("a head can be encoded"))
         }
-        Frame::Events(block) => {
-            bytes.extend_from_slice(block);
-            2
-        }
-        Frame::Moment(moment) => {
-            bytes = postcard::to_extend(moment, bytes).expect("a moment can be encoded");
-            3
-        }
-        Frame::End(moment) => {
-            bytes = postcard::to_extend(moment, bytes).expect("a moment can be encoded");
-            4
-        }
-    };
-    let length = u32::try_from(bytes.len() - FRAME_HEAD_BYTES).expect("a frame is short");
-    let sum = crc32fast::hash(&bytes[FRAME_HEAD_BYTES..]);
-    bytes[0] = kind;
-    bytes[1..5].copy_from_slice(&length.to_le_bytes());
-    bytes[5..9].copy_from_slice(&(sum ^ u32::from(kind)).to_le_bytes());
-    bytes
+        Frame::Events(block) => framing::framed(2, |bytes| [bytes.as_slice(), block].concat()),
+        Frame::Moment(shown) => framing::framed(3, |bytes| moment(shown, bytes)),
+        Frame::End(shown) => framing::framed(4, |bytes| moment(shown, bytes)),
+    }
 }
 
 /// Reads a trace frame by frame.
-pub struct TraceReader<R> {
-    from: R,
-    good_bytes: u64,
-    is_at_end: bool,
-}
+pub struct TraceReader<R>(FrameReader<R>);
 
 impl<R: Read> TraceReader<R> {
     /// Begins, if it is a trace.
-    pub fn new(mut from: R) -> Result<Self, TraceFileError> {
-        let mut magic = [0; MAGIC.len()];
-        if fill(&mut from, &mut magic)? < magic.len() {
-            return Err(TraceFileError::Foreign);
-        }
-        let last = MAGIC.len() - 1;
-        if magic[..last] != MAGIC[..last] {
-            return Err(TraceFileError::Foreign);
-        }
-        if magic[last] != MAGIC[last] {
-            return Err(TraceFileError::OtherFormat(magic[last].into()));
-        }
-        Ok(Self { from, good_bytes: MAGIC.len() as u64, is_at_end: false })
+    pub fn new(from: R) -> Result<Self, TraceFileError> {
+        Ok(Self(FrameReader::new(from, FORMAT)?))
     }
 
     /// How many bytes were good so far.
     pub const fn good_bytes(&self) -> u64 {
-        self.good_bytes
+        self.0.good_bytes()
     }
 
     /// The next frame; `None` after the last. A trace that simply ends without an end was cut off.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, TraceFileError> {
-        if self.is_at_end {
-            return Ok(None);
-        }
-        let mut head = [0; FRAME_HEAD_BYTES];
-        if fill(&mut self.from, &mut head)? < head.len() {
-            return Err(TraceFileError::Cut { good_bytes: self.good_bytes });
-        }
-        let [kind, length @ .., _, _, _, _] = head;
-        let length = u32::from_le_bytes(length) as usize;
-        if !(1..=4).contains(&kind) || length > MOST_FRAME_BYTES {
-            return Err(self.damaged("no frame begins so"));
-        }
-        // As much as there is, and not as much as is claimed.
-        let mut body = Vec::new();
-        (&mut self.from).take(length as u64).read_to_end(&mut body)?;
-        if body.len() < length {
-            return Err(TraceFileError::Cut { good_bytes: self.good_bytes });
-        }
-        if (crc32fast::hash(&body) ^ u32::from(kind)).to_le_bytes() != head[5..] {
-            return Err(self.damaged("the checksum of a frame is wrong"));
-        }
+        let good_bytes = self.good_bytes();
+        let Some((kind, body)) = self.0.next_frame()? else { return Ok(None) };
         let frame = match kind {
             1 => postcard::from_bytes(&body).map(|head| Frame::Head(Box::new(head))),
             2 => Ok(Frame::Events(body)),
             3 => postcard::from_bytes(&body).map(Frame::Moment),
             _ => postcard::from_bytes(&body).map(Frame::End),
         };
-        let frame = frame.map_err(|_| self.damaged("a frame cannot be understood"))?;
-        self.is_at_end = kind == 4;
-        self.good_bytes += (FRAME_HEAD_BYTES + length) as u64;
-        Ok(Some(frame))
-    }
-
-    fn damaged(&self, what: &str) -> TraceFileError {
-        TraceFileError::Damaged { good_bytes: self.good_bytes, what: what.to_owned() }
+        frame.map(Some).map_err(|_| TraceFileError::Damaged {
+            good_bytes,
+            what: "a frame cannot be understood".to_owned(),
+        })
     }
 }
 
-/// As `read_exact`, but tells how much there was.
-fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(bytes) => filled += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+impl From<FramingFault> for TraceFileError {
+    fn from(fault: FramingFault) -> Self {
+        match fault {
+            FramingFault::Foreign => Self::Foreign,
+            FramingFault::OtherFormat(version) => Self::OtherFormat(version),
+            FramingFault::Cut { good_bytes } => Self::Cut { good_bytes },
+            FramingFault::Damaged { good_bytes, what } => Self::Damaged { good_bytes, what },
+            FramingFault::Io(error) => Self::Io(error),
         }
     }
-    Ok(filled)
 }
 
 /// Whoever wants to know what a trace holds.

@@ -7,41 +7,15 @@ use foldhash::fast::RandomState;
 use super::CorruptBlock;
 use super::memory::{COLUMNS, Field, Side, Whole};
 use crate::event::{Identity, MOST_TEXT_BYTES, append_text};
+use crate::varint::{NumberFault, folded, read_number, unfolded, write_number};
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
-fn write_number(column: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        column.push(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
-    }
-    column.push(value.to_le_bytes()[0]);
-}
-
-fn read_number(column: &mut &[u8]) -> Result<u64, CorruptBlock> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = column.split_first().ok_or(CorruptBlock::Length)?;
-        *column = rest;
-        let bits = u64::from(byte & 0x7f);
-        if shift == 63 && bits > 1 {
-            return Err(CorruptBlock::Range);
-        }
-        value |= bits << shift;
-        if byte < 0x80 {
-            return Ok(value);
+impl From<NumberFault> for CorruptBlock {
+    fn from(fault: NumberFault) -> Self {
+        match fault {
+            NumberFault::Length => Self::Length,
+            NumberFault::Range => Self::Range,
         }
     }
-    Err(CorruptBlock::Range)
-}
-
-/// Small differences either way become small numbers.
-const fn folded(difference: u64) -> u64 {
-    let signed = difference as i64;
-    ((signed << 1) ^ (signed >> 63)) as u64
-}
-
-const fn unfolded(number: u64) -> u64 {
-    (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
 /// Writes down what it is handed.
