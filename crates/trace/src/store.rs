@@ -9,7 +9,7 @@ mod schema;
 mod table;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -97,8 +97,71 @@ pub fn ensure_tables(
     make_tables(&recordings, &tables, progress)
 }
 
-/// Says that the tables are whole: it is written last.
+/// Says which files the tables are, each with its length and checksum: it is written last. Who reads a table looks there first, for the library
+/// that reads Parquet takes it amiss if a file is damaged.
 const COMPLETE: &str = "complete";
+
+/// A line of it: checksum, length, and the file's name within the folder of all tables.
+fn line_of(tables: &Path, name: &str) -> Result<String, StoreError> {
+    let path = tables.join(name);
+    let failed = |error| StoreError::Io { path: path.clone(), error };
+    let mut file = File::open(&path).map_err(failed)?;
+    let (mut sum, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece).map_err(failed)? {
+            0 => break,
+            read => {
+                sum.update(&piece[..read]);
+                bytes += read as u64;
+            }
+        }
+    }
+    Ok(format!("{:08x} {bytes} {name}\n", sum.finalize()))
+}
+
+fn write_complete(tables: &Path) -> Result<(), StoreError> {
+    let mut lines = String::new();
+    for table in TABLES {
+        let folder = tables.join(table.name);
+        let failed = |error| StoreError::Io { path: folder.clone(), error };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        for name in names {
+            lines.push_str(&line_of(tables, &format!("{}/{name}", table.name))?);
+        }
+    }
+    let path = tables.join(COMPLETE);
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(lines.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| StoreError::Io { path, error })
+}
+
+/// The files of a table, each as it was written.
+fn files_of(tables: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+    let path = tables.join(COMPLETE);
+    let lines = fs::read_to_string(&path).map_err(|error| StoreError::Io { path: path.clone(), error })?;
+    let mut files = Vec::new();
+    for line in lines.lines() {
+        let name = line.splitn(3, ' ').nth(2).unwrap_or_default();
+        let is_ours =
+            name.split_once('/').is_some_and(|(folder, file)| folder == table && !file.contains('/'));
+        if !is_ours {
+            continue;
+        }
+        if line_of(tables, name)?.trim_end() != line {
+            let error = "it is not as it was written; remove the folder of tables, and comb trace store makes them again".to_owned();
+            return Err(StoreError::Table { path: tables.join(name), error });
+        }
+        files.push(tables.join(name));
+    }
+    Ok(files)
+}
 
 fn make_tables(
     recordings: &[PathBuf],
@@ -122,6 +185,6 @@ fn make_tables(
         }
     }
     loading::write_shared(tables)?;
-    File::create(tables.join(COMPLETE)).and_then(|file| file.sync_all()).map_err(failed)?;
+    write_complete(tables)?;
     Ok(damaged)
 }

@@ -190,15 +190,9 @@ pub struct TableReader {
 }
 
 impl TableReader {
-    /// All files of the table.
+    /// All files of the table. One that was changed or damaged is an error.
     pub fn open(tables: &Path, schema: TableSchema) -> Result<Self, StoreError> {
-        let folder = tables.join(schema.name);
-        let entries =
-            fs::read_dir(&folder).map_err(|error| StoreError::Io { path: folder.clone(), error })?;
-        let files = entries.flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> =
-            files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
-        files.sort();
+        let files = super::files_of(tables, schema.name)?;
         Ok(Self { files, schema })
     }
 
