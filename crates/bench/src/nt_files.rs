@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use comb_trace::report::{self, Content, Report};
+use comb_trace::snapshot::{Options, take};
 use comb_trace::store;
 
 use crate::items::{NO_NUMBER, item};
@@ -206,6 +207,12 @@ fn repository() -> Option<PathBuf> {
     found.map(Path::to_path_buf)
 }
 
+fn snapshot(trees: &[PathBuf], to: &Path) -> Result<(), ReproduceError> {
+    let mut file = std::io::BufWriter::new(fs::File::create_new(to).map_err(failed)?);
+    take(trees, &Options::default(), &mut file).map_err(failed)?;
+    std::io::Write::flush(&mut file).map_err(failed)
+}
+
 fn record_and_report(
     root: &Path,
     scratch: &Path,
@@ -225,11 +232,16 @@ fn record_and_report(
         "cargo test --quiet {packages} && git status >/dev/null && find . -name '*.rs' -size +8k >/dev/null && grep -rl unsafe crates >/dev/null"
     );
     let recording = scratch.join("recording");
+    let [before, after] = ["before", "after"].map(|name| scratch.join(name).with_extension("snapshot"));
+    let target = scratch.join("target");
+    fs::create_dir(&target).map_err(failed)?;
+    let trees = [root.to_path_buf(), target.clone()];
+    snapshot(&trees, &before)?;
     let status = Command::new("/proc/self/exe")
         .args(["trace", "record", "--quiet", "--mechanism", "kernel", "--to"])
         .arg(&recording)
         .args(["--", "sh", "-c", &script])
-        .env("CARGO_TARGET_DIR", scratch.join("target"))
+        .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTC_WRAPPER")
         .current_dir(root)
         .stdin(Stdio::null())
@@ -239,8 +251,10 @@ fn record_and_report(
     if !status.success() {
         return Err(failed(format!("the recorded build: {status}")));
     }
+    snapshot(&trees, &after)?;
+    let content = Content::of(Some(&before), Some(&after)).map_err(failed)?;
     store::ensure_tables(&recording, &mut |_| {}).map_err(failed)?;
-    let report = report::make(&recording, Some(report::By::Process), &Content::default()).map_err(failed)?;
+    let report = report::make(&recording, Some(report::By::Process), &content).map_err(failed)?;
     let folder = into.join("nt-files");
     report::write(&report, &folder).map_err(failed)?;
     Ok((report, folder))

@@ -1,8 +1,10 @@
 //! `comb trace`: how files are really used.
 
 mod record;
+mod replay;
 mod report;
 mod show;
+mod snapshot;
 mod store;
 
 use clap::{Args, Subcommand};
@@ -37,6 +39,15 @@ enum TraceCommand {
     Report(report::Report),
     /// Make tables of recordings, which any SQL engine reads
     Store(store::Store),
+    /// Take down which files there are
+    Snapshot(snapshot::Snapshot),
+    /// Compare two snapshots
+    #[command(visible_alias = "diff")]
+    Difference(snapshot::Difference),
+    /// Do again what was recorded, in a directory
+    Replay(replay::Replay),
+    /// Write what was recorded down for fio
+    Fio(replay::Fio),
 }
 
 impl Trace {
@@ -46,6 +57,10 @@ impl Trace {
             TraceCommand::Show(show) => show.run(output),
             TraceCommand::Report(report) => report.run(output),
             TraceCommand::Store(store) => store.run(output),
+            TraceCommand::Snapshot(snapshot) => snapshot.run(output),
+            TraceCommand::Difference(difference) => difference.run(output),
+            TraceCommand::Replay(replay) => replay.run(output),
+            TraceCommand::Fio(fio) => fio.run(output),
         }
     }
 }

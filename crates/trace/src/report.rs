@@ -3,6 +3,7 @@
 //! One pass over the table of operations and one over that of sessions gather all that is needed; tables, figures, observations and
 //! verdicts are made of that, and written as a page, as JSON and as CSV. Where Linux differs from NT, the figure's note says how.
 
+mod content;
 mod csv;
 mod figures;
 mod gathering;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+pub use self::content::{Content, ContentError};
 pub use self::groups::By;
 
 use self::gathering::Gathered;
@@ -238,17 +240,6 @@ pub struct Report {
     pub by: Option<&'static str>,
     /// The groups, the busiest first.
     pub groups: Vec<Group>,
-}
-
-/// What file trees say: the thesis' observations on content need two snapshots.
-#[derive(Clone, Debug, Default)]
-pub struct Content {
-    /// What share of bytes is in programs, libraries and fonts.
-    pub program_share: Option<f64>,
-    /// Where most changes are, and what share.
-    pub changes: Option<(String, f64)>,
-    /// The share of files whose last change is after their last access.
-    pub unreliable_share: Option<f64>,
 }
 
 /// Makes the report of a trace's directory, whose tables are there.

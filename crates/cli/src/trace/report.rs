@@ -60,13 +60,20 @@ pub(crate) struct Report {
     /// Break it down
     #[arg(long, value_enum)]
     by: Option<By>,
+    /// Snapshots of the files (comb trace snapshot), before and after: what the thesis observes of content is in the report then
+    #[arg(long, value_name = "SNAPSHOT")]
+    before: Option<PathBuf>,
+    /// See there
+    #[arg(long, value_name = "SNAPSHOT")]
+    after: Option<PathBuf>,
 }
 
 impl Report {
     pub(crate) fn run(self, output: Output) -> Outcome {
+        let content = Content::of(self.before.as_deref(), self.after.as_deref())?;
         tables(output, &self.directory)?;
         let progress = Progress::begin(output, "reading the tables");
-        let made = report::make(&self.directory, self.by.map(Into::into), &Content::default())?;
+        let made = report::make(&self.directory, self.by.map(Into::into), &content)?;
         drop(progress);
         let folder = self.to.unwrap_or_else(|| self.directory.join("report"));
         report::write(&made, &folder)
