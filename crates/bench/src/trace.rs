@@ -28,8 +28,8 @@ loaded into the kernel and checked there) is a row of its own, and part of all o
 program that calls pread as fast as it can, or in bursts. The report is on events that are made up, of which none is like another. Not measured: other kernels and \
 processors, spinning disks, machines with more cores.";
 
-const ROUNDS: usize = 5;
-const FULL_ROUNDS: usize = 11;
+const ROUNDS: usize = 3;
+const FULL_ROUNDS: usize = 9;
 
 /// What a report is timed on.
 const REPORT_EVENTS: u64 = 10_000_000;

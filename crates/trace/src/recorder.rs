@@ -130,6 +130,13 @@ impl<O: Output> Recorder<O> {
         head.are_names_hashed = privacy.hides();
         head.users = if privacy.hides() { Vec::new() } else { machine::users() };
         head.mounts = machine::mounts();
+        if privacy.hides() {
+            // A program's name stays; what it was given may name anything.
+            head.command.truncate(1);
+            for word in &mut head.command {
+                *word = word.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+            }
+        }
         for mount in &mut head.mounts {
             mount.place = privacy.path(&mount.place).into_owned();
         }

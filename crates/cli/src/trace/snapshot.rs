@@ -99,8 +99,8 @@ fn open(path: &Path) -> Result<BufReader<File>, Failure> {
         .map_err(|error| Failure::not_found(format!("{}: {error}", path.display())))
 }
 
-/// Where half of the changes are, or more.
-const MOST_OF_THEM: f64 = 0.5;
+/// Places are named that so much of the changes is in, or more.
+const MOST_OF_THEM: f64 = 0.75;
 
 impl Difference {
     pub(crate) fn run(self, output: Output) -> Outcome {

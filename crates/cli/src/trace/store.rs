@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use comb_trace::store::{TABLES_FOLDER, ensure_tables};
+use comb_trace::store::{StoreError, TABLES_FOLDER, ensure_tables};
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
@@ -39,10 +39,21 @@ impl Store {
 /// Makes the tables of a directory, if need be, and says what is wrong with its recordings.
 pub(super) fn tables(output: Output, directory: &std::path::Path) -> Result<(), Failure> {
     let progress = Progress::begin(output, format!("making tables of {}", directory.display()));
-    let damaged = ensure_tables(directory, &mut |_| {})?;
+    let damaged = ensure_tables(directory, &mut |_| {}).map_err(failed)?;
     drop(progress);
     for (path, error) in damaged {
         output.warn(format!("{}: {error}", path.display()));
     }
     Ok(())
+}
+
+/// A directory without a recording is not found.
+pub(super) fn failed(error: StoreError) -> Failure {
+    match error {
+        StoreError::Nothing(_) => Failure::not_found(error.to_string()),
+        StoreError::Io { error: ref cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+            Failure::not_found(error.to_string())
+        }
+        _ => error.into(),
+    }
 }

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use crate::snapshot::{Totals, difference};
 
-/// Half of the changes are where they say, or more.
-const MOST_CHANGES: f64 = 0.5;
+/// So much of the changes is in the place that they name, or more.
+const MOST_CHANGES: f64 = 0.75;
 
 /// What two snapshots say of content. The thesis' observations on it need them.
 #[derive(Clone, Debug, Default)]
