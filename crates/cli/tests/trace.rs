@@ -113,7 +113,8 @@ fn a_command_is_recorded_shown_and_reported_on() {
             (Some("open"), Some(2)),
             "{failed:?}"
         );
-        for (operation, path) in [("rename", "new"), ("delete", "newer")] {
+        // A rename is of what it is called afterwards.
+        for (operation, path) in [("rename", "newer"), ("delete", "newer")] {
             let done =
                 place.operations(&[&folder, "--operations", operation, "--path", &format!("{here}/{path}")]);
             assert_eq!(done.len(), 1, "{mechanism}, {operation}: {done:?}");

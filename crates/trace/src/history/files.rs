@@ -13,7 +13,7 @@ pub struct FileId(pub u32);
 /// What is known of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct File {
-    /// Where it was when it was first seen; empty if nobody said.
+    /// Where it is, or was last; empty if nobody said.
     pub path: Vec<u8>,
     /// Which it is, if somebody opened it.
     pub identity: Option<Identity>,
@@ -175,6 +175,7 @@ impl Files {
         let moved = self.of_path(from);
         self.by_path.remove(from);
         let replaced = self.by_path.insert(to.into(), moved).filter(|&replaced| replaced != moved);
+        self.files[moved.0 as usize].path = to.to_vec();
         if let Some(replaced) = replaced {
             let file = &mut self.files[replaced.0 as usize];
             file.names = file.names.saturating_sub(1);
@@ -192,7 +193,9 @@ impl Files {
             self.by_path.keys().filter(|path| path.starts_with(&prefix)).cloned().collect();
         for path in inside {
             if let Some(id) = self.by_path.remove(&path) {
-                self.by_path.insert([to, b"/", &path[prefix.len()..]].concat().into(), id);
+                let moved = [to, b"/", &path[prefix.len()..]].concat();
+                self.files[id.0 as usize].path.clone_from(&moved);
+                self.by_path.insert(moved.into(), id);
             }
         }
     }
@@ -241,6 +244,7 @@ mod tests {
         let (old, new) = (files.of_path(b"/a"), files.of_path(b"/a.tmp"));
         assert_eq!(files.rename(b"/a.tmp", b"/a"), Some(old));
         assert_eq!((files.of_path(b"/a"), files.names(old), files.names(new)), (new, 0, 1));
+        assert_eq!(files.files()[new.0 as usize].path, b"/a");
         let linked = files.link(b"/a", b"/b");
         assert_eq!((linked, files.names(new)), (new, 2));
     }

@@ -32,12 +32,12 @@ pub struct ContentError {
     pub reason: String,
 }
 
-fn failed(path: &Path, reason: impl ToString) -> ContentError {
+fn failed(path: &Path, reason: &impl ToString) -> ContentError {
     ContentError { path: path.to_path_buf(), reason: reason.to_string() }
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, ContentError> {
-    File::open(path).map(BufReader::new).map_err(|error| failed(path, error))
+    File::open(path).map(BufReader::new).map_err(|error| failed(path, &error))
 }
 
 impl Content {
@@ -45,7 +45,7 @@ impl Content {
     pub fn of(before: Option<&Path>, after: Option<&Path>) -> Result<Self, ContentError> {
         let mut content = Self::default();
         if let Some(path) = after.or(before) {
-            let (totals, _) = Totals::read(open(path)?).map_err(|error| failed(path, error))?;
+            let (totals, _) = Totals::read(open(path)?).map_err(|error| failed(path, &error))?;
             let programs =
                 totals.by_type.iter().filter(|(kind, _)| kind.category == "program" || kind.kind == "font");
             let bytes = programs.fold(0_u64, |sum, (_, amount)| sum.saturating_add(amount.bytes));
@@ -54,7 +54,7 @@ impl Content {
         }
         if let (Some(before), Some(after)) = (before, after) {
             let found =
-                difference(open(before)?, open(after)?, |_| {}).map_err(|error| failed(after, error))?;
+                difference(open(before)?, open(after)?, |_| {}).map_err(|error| failed(after, &error))?;
             let last = found.by_place.down_to(MOST_CHANGES).last().cloned();
             content.changes = last.map(|step| (String::from_utf8_lossy(&step.path).into_owned(), step.share));
         }
