@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-pub use self::loading::calendar;
 use self::loading::Loaded;
+pub use self::loading::calendar;
 pub use self::schema::{INSTANCE, Kind, TABLES, TRACE, TableSchema, named};
 pub use self::table::{TableReader, TableWriter};
 

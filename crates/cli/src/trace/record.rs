@@ -82,14 +82,22 @@ fn duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         _ => 0,
     };
-    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)).filter(|&seconds| seconds > 0);
-    number.map(Duration::from_secs).ok_or_else(|| "a time is a number of s, m, h or d, such as 10m".to_owned())
+    let number = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(seconds))
+        .filter(|&seconds| seconds > 0);
+    number
+        .map(Duration::from_secs)
+        .ok_or_else(|| "a time is a number of s, m, h or d, such as 10m".to_owned())
 }
 
 impl Record {
     pub(crate) fn run(self, output: Output) -> Outcome {
         if !self.all && self.process.is_none() && self.command.is_empty() {
-            return Err(Failure::usage("whose files? comb trace record -- COMMAND, or -p PID, or -a for all processes"));
+            return Err(Failure::usage(
+                "whose files? comb trace record -- COMMAND, or -p PID, or -a for all processes",
+            ));
         }
         let mut source = self.source(output)?;
         let directory = self.to.clone().unwrap_or_else(|| format!("comb-trace-{}", date_and_time()).into());
@@ -150,7 +158,8 @@ impl Record {
         match Kernel::attach(self.all) {
             Ok(kernel) => Ok(Box::new(kernel)),
             Err(error) => {
-                let kind = if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
+                let kind =
+                    if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
                 let _ = output;
                 Err(Failure::of(kind, format!("this kernel's tracepoints cannot be used: {error}")))
             }
@@ -256,9 +265,12 @@ fn new_recording(directory: &Path) -> Result<PathBuf, Failure> {
     let (machine, _) = machine::names();
     let machine: String = machine.chars().map(|letter| if letter == '/' { '_' } else { letter }).collect();
     let time = date_and_time();
-    let names = std::iter::once(format!("{machine}-{time}")).chain((2..1000).map(|number| format!("{machine}-{time}-{number}")));
+    let names = std::iter::once(format!("{machine}-{time}"))
+        .chain((2..1000).map(|number| format!("{machine}-{time}-{number}")));
     let mut paths = names.map(|name| directory.join(name).with_extension(RECORDING_ENDING));
-    paths.find(|path| !path.exists()).ok_or_else(|| Failure::new(format!("{}: too many recordings", directory.display())))
+    paths
+        .find(|path| !path.exists())
+        .ok_or_else(|| Failure::new(format!("{}: too many recordings", directory.display())))
 }
 
 #[cfg(test)]

@@ -46,10 +46,14 @@ impl Show {
     pub(crate) fn run(self, output: Output) -> Outcome {
         let found = if self.place.is_dir() { recordings(&self.place)? } else { vec![self.place.clone()] };
         if found.is_empty() {
-            return Err(Failure::not_found(format!("{}: no recording (*.trace) in it", self.place.display())));
+            return Err(Failure::not_found(format!(
+                "{}: no recording (*.trace) in it",
+                self.place.display()
+            )));
         }
         for path in found {
-            let file = File::open(&path).map_err(|error| Failure::not_found(format!("{}: {error}", path.display())))?;
+            let file = File::open(&path)
+                .map_err(|error| Failure::not_found(format!("{}: {error}", path.display())))?;
             let out = BufWriter::new(std::io::stdout().lock());
             let printer = Printer { out, show: &self, is_json: output.is_json(), result: Ok(()) };
             let mut history = History::new(printer);
@@ -103,7 +107,8 @@ impl<W: Write> Chronicler for Printer<'_, W> {
             let second = wall_ns / 1_000_000_000 % 86_400;
             let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
             let micros = wall_ns / 1000 % 1_000_000;
-            let head = format!("{hour:02}:{minute:02}:{second:02}.{micros:06} {process}[{}]", program.process);
+            let head =
+                format!("{hour:02}:{minute:02}:{second:02}.{micros:06} {process}[{}]", program.process);
             let took = format!("{}.{:03} µs", fact.duration_ns / 1000, fact.duration_ns % 1000);
             writeln!(self.out, "{head} {} {path}{} {took}", fact.operation.name(), details(fact, error))
         };
