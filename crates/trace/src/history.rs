@@ -45,6 +45,9 @@ const CLEAR_CLOSE_ON_EXECUTE: u64 = 0x5450;
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 const CLOSE_RANGE_ON_EXECUTE: u64 = 4;
 
+/// `renameat2` that has two files change places.
+const RENAME_EXCHANGE: u64 = 2;
+
 /// What stands for the outermost parts of a name that is longer than any path may be.
 const CUT: &[u8] = "/…".as_bytes();
 
@@ -343,7 +346,7 @@ impl<C: Chronicler> History<C> {
 
     fn operation(&mut self, event: &Event, operation: Operation, behind: &[u8]) {
         let program = self.processes.current(event.process, event.thread, event.start_ns);
-        let mut paths = texts(behind).map(|(base, text)| (base, text)).filter(|(_, text)| !text.is_empty());
+        let mut paths = texts(behind).filter(|(_, text)| !text.is_empty());
         let is_executed = operation == Operation::Execute && event.result >= 0;
         let [first, second] = if is_executed { [None, None] } else { [paths.next(), paths.next()] };
         let [first, second] =
@@ -388,6 +391,9 @@ impl<C: Chronicler> History<C> {
             self.follow_descriptors(event, operation, &mut fact);
             match (operation, first.as_deref(), second.as_deref()) {
                 (Operation::Delete | Operation::RemoveDirectory, Some(path), _) => self.files.delete(path),
+                (Operation::Rename, Some(from), Some(to)) if event.argument & RENAME_EXCHANGE != 0 => {
+                    fact.other_file = Some(self.files.exchange(from, to));
+                }
                 (Operation::Rename, Some(from), Some(to)) => fact.other_file = self.files.rename(from, to),
                 (Operation::Link, Some(from), Some(to)) => fact.other_file = Some(self.files.link(from, to)),
                 _ => {}

@@ -298,3 +298,6 @@ impl Source for Kernel {
         Counters { lost: sum(0), foreign: sum(1), recorded: sum(2) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -281,7 +281,7 @@ pub fn read_trace(from: impl Read, listener: &mut impl Listener) -> Result<(), T
             Some(Frame::Events(block)) => {
                 decoder
                     .read(&block, |event, texts| listener.event(event, texts))
-                    .map_err(|error: CorruptBlock| damaged(format!("a block of events: {error}")))?
+                    .map_err(|error: CorruptBlock| damaged(format!("a block of events: {error}")))?;
             }
             Some(Frame::Moment(moment) | Frame::End(moment)) => listener.moment(&moment),
         }

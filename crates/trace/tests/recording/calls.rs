@@ -6,7 +6,7 @@ use comb_trace::Operation;
 use comb_trace::event::flag;
 use comb_trace::kernel::Options;
 
-use crate::scene::{Scene, Seen, attach, run};
+use crate::scene::{Scene, Seen, attach, command, run};
 
 /// A path in a line: bytes that would end it, or are none of a text, stand as `%20`.
 fn unescaped(text: &str) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn check() {
     let scene = Scene::new();
     let program = scene.compile("calls.c");
     let place = scene.place("place");
-    let (recording, lines) = run(&mut kernel, Command::new(program).arg(&place));
+    let (recording, lines) = run(&mut kernel, command(program, &[&place]));
     assert!(lines.lines().count() > 4000);
     compare(&lines, &recording.between_marks());
     assert_eq!((recording.counters.lost, recording.counters.foreign), (0, 0));

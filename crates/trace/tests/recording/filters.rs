@@ -11,7 +11,7 @@ use comb_trace::kernel::{Kernel, KernelError, Options};
 use comb_trace::source::Source;
 
 use crate::loss::{Told, command};
-use crate::scene::{Recording, Scene, attach, record, run};
+use crate::scene::{self, Recording, Scene, attach, record, run};
 
 fn asks_for(recording: &Recording, path: &str) -> usize {
     recording.count(|seen| seen.path == path.as_bytes())
@@ -24,7 +24,7 @@ fn only_the_program_that_was_started_and_its_descendants_are_seen() {
     let mut others = Command::new("sh");
     let mut others = others.args(["-c", "while :; do test -e /comb-other; done"]).spawn().unwrap();
     let _ = fs::metadata("/comb-own");
-    let (recording, _) = run(&mut kernel, Command::new("sh").args(["-c", script]));
+    let (recording, _) = run(&mut kernel, scene::command("sh", &[&"-c", &script]));
     others.kill().unwrap();
     others.wait().unwrap();
     for path in ["/comb-first", "/comb-second", "/comb-third"] {

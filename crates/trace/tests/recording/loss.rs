@@ -107,7 +107,7 @@ fn what_is_lost_is_counted_and_names_that_were_lost_are_told_again() {
 
     let before = recording.seen.len();
     recording.fetch(&mut kernel);
-    assert_eq!(recording.seen.len() - before, recorded as usize + 100);
+    assert_eq!((recording.seen.len() - before) as u64, recorded + 100);
     let before = recording.seen.len();
     told.tell("o ../lost");
     told.tell("a inside");

@@ -1,19 +1,17 @@
 //! What is asked of io_uring, against what the program itself says of it.
 
-use std::process::Command;
-
 use comb_trace::event::flag;
 use comb_trace::kernel::Options;
 
 use crate::calls::compare;
-use crate::scene::{Scene, attach, run};
+use crate::scene::{Scene, attach, command, run};
 
 fn check(way: &str) {
     let Some(mut kernel) = attach(Options::default()) else { return };
     let scene = Scene::new();
     let program = scene.compile("rings.c");
     let place = scene.place("place");
-    let (recording, lines) = run(&mut kernel, Command::new(program).arg(way).arg(&place));
+    let (recording, lines) = run(&mut kernel, command(program, &[&way, &place]));
     if lines.starts_with("no io_uring") {
         println!("did not run: {lines}");
         return;

@@ -1,6 +1,7 @@
 //! A directory, programs to run in it, and what the recorder saw of them.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -200,20 +201,18 @@ pub(crate) fn record(kernel: &mut Kernel, mut child: Child) -> (Recording, Outpu
 }
 
 /// Records a program from its first instruction to the end of the last of its descendants that it waits for.
-pub(crate) fn run(kernel: &mut Kernel, command: &mut Command) -> (Recording, String) {
-    let mut owned = Command::new(command.get_program());
-    owned.args(command.get_args()).stdout(Stdio::piped()).stdin(Stdio::null());
-    if let Some(directory) = command.get_current_dir() {
-        owned.current_dir(directory);
-    }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => owned.env(name, value),
-            None => owned.env_remove(name),
-        };
-    }
-    let child = kernel.start(owned).unwrap();
+pub(crate) fn run(kernel: &mut Kernel, mut command: Command) -> (Recording, String) {
+    let told = format!("{command:?}");
+    command.stdout(Stdio::piped()).stdin(Stdio::null());
+    let child = kernel.start(command).unwrap();
     let (recording, output) = record(kernel, child);
-    assert!(output.status.success(), "{command:?}: {}", output.status);
+    assert!(output.status.success(), "{told}: {}", output.status);
     (recording, String::from_utf8(output.stdout).unwrap())
+}
+
+/// A program with its arguments.
+pub(crate) fn command(program: impl AsRef<OsStr>, arguments: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments.iter().map(|argument| argument.as_ref()));
+    command
 }

@@ -83,7 +83,7 @@ static int foreign(void) {
   asm volatile("int $0x80" : "=a"(is) : "a"(20) : "memory", "r8", "r9", "r10", "r11");                    // getpid
   asm volatile("int $0x80" : "=a"(is) : "a"(33), "b"(path), "c"(0) : "memory", "r8", "r9", "r10", "r11"); // access
   asm volatile("int $0x80" : "=a"(is) : "a"(5), "b"(path), "c"(0) : "memory", "r8", "r9", "r10", "r11");  // open
-  asm volatile("int $0x80" : "=a"(is) : "a"(3), "b"(0), "c"(path), "d"(1) : "memory", "r8", "r9", "r10", "r11");  // read
+  asm volatile("int $0x80" : "=a"(is) : "a"(3), "b"(-1), "c"(path), "d"(1) : "memory", "r8", "r9", "r10", "r11");  // read
   END();
   return 0;
 }
