@@ -3,6 +3,7 @@
 //! Needs root, and a kernel that takes the recorder; elsewhere each test says that it did not run. Whatever else keeps the recorder from
 //! being attached is a failure.
 
+mod cache;
 mod calls;
 mod filters;
 mod loss;
