@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
-use comb_trace::Operation;
 use comb_trace::history::Ending;
 use comb_trace::kernel::{Kernel, KernelError, Options};
 use comb_trace::source::Source;
+use comb_trace::trace_file::{Head, Listener};
+use comb_trace::{Operation, machine};
 
 use crate::loss::{Told, command};
 use crate::scene::{self, Recording, Scene, attach, record, run};
@@ -51,10 +52,13 @@ fn whoever_is_followed_is_seen_with_all_threads_and_later_children() {
     let place = scene.place("place");
     let mut told = Told::new(command(&program, "threads", &place).spawn().unwrap());
     let process = told.number();
+    let mut recording = Recording::new();
+    recording
+        .history
+        .head(&Head { processes: machine::process(process).into_iter().collect(), ..Head::default() });
     kernel.follow(process).unwrap();
     told.say("");
     told.end();
-    let mut recording = Recording::new();
     recording.fetch(&mut kernel);
     for path in [
         "/comb-thread-0",
