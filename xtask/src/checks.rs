@@ -15,6 +15,7 @@ pub(crate) fn check(report: &mut Report) {
     documentation.env("RUSTDOCFLAGS", "-D warnings");
     report.run("documentation", documentation);
     other_processor(report);
+    kernel_recorder(report);
     tidy(report);
 }
 
@@ -50,6 +51,24 @@ fn other_processor(report: &mut Report) {
             }
             Ok(_) => run(cargo(["check", "--target", OTHER_TARGET].into_iter().chain(protocol_packages()))),
         }
+    });
+}
+
+/// The compiler that made the recorder's program for the kernel: another one makes other bytes of the same source.
+const KERNEL_COMPILER: &str = "clang-19";
+
+/// Compiles the program that is loaded into the kernel anew: it stands in the repository as an object, which nobody reads.
+fn kernel_recorder(report: &mut Report) {
+    report.step("recorder for the kernel", || {
+        let mut version = command(KERNEL_COMPILER);
+        if version.arg("--version").output().is_err() {
+            return Outcome::Skipped(format!(
+                "no {KERNEL_COMPILER} here, which is what it was compiled with"
+            ));
+        }
+        let mut check = command("make");
+        check.args(["--no-print-directory", "-C", "crates/trace/bpf", "check"]);
+        run(check)
     });
 }
 

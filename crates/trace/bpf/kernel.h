@@ -26,6 +26,7 @@ struct super_block {
 } KERNEL;
 struct inode {
   u16 i_mode;
+  u32 i_flags;
   struct super_block *i_sb;
   unsigned long i_ino;
   s64 i_size;
@@ -68,8 +69,20 @@ struct files_struct {
 struct fs_struct {
   struct path pwd;
 } KERNEL;
+struct thread_info {
+  u32 status;
+} KERNEL;
+typedef struct {
+  s32 counter;
+} atomic_t;
+struct signal_struct {
+  atomic_t live;
+} KERNEL;
 struct task_struct {
+  struct thread_info thread_info;
   s32 pid, tgid;
+  struct task_struct *group_leader;
+  struct signal_struct *signal;
   u32 flags;
   char comm[16];
   const struct cred *cred;
@@ -83,10 +96,10 @@ struct linux_binprm {
 struct address_space {
   struct inode *host;
 } KERNEL;
+// Of a page's flags, which are the first word of `struct folio`, the one that says that it is the first of several.
+enum pageflags { PG_head = 0 };
 struct folio {
-  unsigned long flags;
   struct address_space *mapping;
-  unsigned long index;
   unsigned long _flags_1;
 } KERNEL;
 struct writeback_control {
@@ -94,18 +107,84 @@ struct writeback_control {
 } KERNEL;
 
 struct kiocb {
+  struct file *ki_filp;
   s64 ki_pos;
 } KERNEL;
-struct io_rw {
-  struct kiocb kiocb;
-  u32 len;
+
+struct io_cqe {
+  s32 fd;
 } KERNEL;
 struct io_kiocb {
   struct file *file;
   u8 opcode;
+  u64 flags;
+  struct io_cqe cqe;
 } KERNEL;
 struct io_uring_cqe {
   s32 res;
+} KERNEL;
+// What is asked of a ring stands where the request begins.
+struct filename {
+  const char *name;
+} KERNEL;
+struct io_rw {
+  struct kiocb kiocb;
+  u64 addr;
+  u32 len;
+} KERNEL;
+struct open_how {
+  u64 flags;
+} KERNEL;
+struct io_open {
+  s32 dfd;
+  struct filename *filename;
+  struct open_how how;
+} KERNEL;
+struct io_close {
+  s32 fd;
+  u32 file_slot;
+} KERNEL;
+struct io_statx {
+  s32 dfd;
+  u32 flags;
+  struct filename *filename;
+} KERNEL;
+struct io_sync {
+  s64 len, off;
+  s32 flags, mode;
+} KERNEL;
+struct io_fadvise {
+  u64 offset;
+  u64 len;
+  u32 advice;
+} KERNEL;
+struct io_ftrunc {
+  s64 len;
+} KERNEL;
+struct io_rename {
+  s32 old_dfd, new_dfd;
+  struct filename *oldpath, *newpath;
+  s32 flags;
+} KERNEL;
+struct io_unlink {
+  s32 dfd, flags;
+  struct filename *filename;
+} KERNEL;
+struct io_mkdir {
+  s32 dfd;
+  u16 mode;
+  struct filename *filename;
+} KERNEL;
+struct io_link {
+  s32 old_dfd, new_dfd;
+  struct filename *oldpath, *newpath;
+  s32 flags;
+} KERNEL;
+struct io_splice {
+  s64 off_out, off_in;
+  u64 len;
+  s32 splice_fd_in;
+  u32 flags;
 } KERNEL;
 
 static void *(*lookup)(void *map, const void *key) = (void *)1;

@@ -49,7 +49,8 @@ enum operation {
 };
 
 enum flag {
-  // Pages had to be read for it: what it wanted was not, or not all, in the page cache.
+  // Of what reads: pages had to be read for it, and what it wanted was not, or not all, in the page cache. What writes brings pages into
+  // the cache as well, and nothing of these was missed.
   FLAG_MISS = 1,
   // The open made the file.
   FLAG_CREATED = 2,
@@ -58,7 +59,7 @@ enum flag {
   FLAG_IO_URING = 8,
   // The second record of one call: a transfer's output.
   FLAG_SECOND = 16,
-  // What was opened is a pipe, a socket or a device, of which nothing more is recorded.
+  // What was opened is a pipe, a socket or a device, of which nothing more is recorded; or such a thing took a file's descriptor.
   FLAG_NO_FILE = 32,
   // A new thread shares its maker's descriptors.
   FLAG_SHARES = 64,

@@ -42,6 +42,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let pause = recorder.step()?;
         thread::sleep(pause);
     }
+    for lack in recorder.source().lacks() {
+        println!("it does not see {lack}");
+    }
     let summary = recorder.finish()?;
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let mut counted = Counted::default();

@@ -58,17 +58,18 @@ pub struct Event {
     pub start_ns: u64,
     /// How long it took.
     pub duration_ns: u64,
-    /// What it returned: bytes, a descriptor, or a negative error number.
+    /// What it returned: bytes, a descriptor, or a negative error number. Of a mapping, nothing; of a name, an error if it is cut in front.
     pub result: i64,
     /// How much was asked for.
     pub asked: u64,
-    /// Flags of an open, the command of a control operation, the length of a truncation and so on.
+    /// Flags of an open, the command of a control operation, the number that a duplicate was to have (its flags are in `asked`), and so on; of a
+    /// thread's end, how many threads its process has left, and one more. An address is nowhere.
     pub argument: u64,
     /// Tells open files apart while they are open. 0 for none.
     pub handle: u64,
     /// The file, if it is known which.
     pub file: Identity,
-    /// Where in the file.
+    /// Where in the file it began; of a seek, where that led; of a directory, where its reading is afterwards, in its own count.
     pub offset: u64,
     /// How long it is afterwards.
     pub size: u64,
@@ -92,7 +93,8 @@ pub struct TextHead {
 
 /// What an [`Event`]'s flags say.
 pub mod flag {
-    /// Pages were missing in the page cache: of a read, what it wanted was not all there.
+    /// Of what reads: pages were missing in the page cache, so that what it wanted was not all there. What writes brings new pages into the
+    /// cache, and misses none.
     pub const MISS: u8 = 1;
     /// The open made the file.
     pub const CREATED: u8 = 2;
@@ -102,7 +104,8 @@ pub mod flag {
     pub const IO_URING: u8 = 8;
     /// The second record of one call: a transfer's output.
     pub const SECOND: u8 = 16;
-    /// What was opened is a pipe, a socket or a device, of which nothing more is recorded.
+    /// What was opened is a pipe, a socket or a device, of which nothing more is recorded; or a duplicate of such a thing took the descriptor of
+    /// a file.
     pub const NO_FILE: u8 = 32;
     /// A new thread shares its maker's descriptors.
     pub const SHARES: u8 = 64;

@@ -15,7 +15,7 @@ pub use self::files::{File, FileId, Files};
 pub use self::instances::{Access, Ending, Instance, Pattern};
 pub use self::processes::{Processes, Program, ProgramId};
 
-use self::descriptors::Descriptors;
+use self::descriptors::{Change, Descriptors};
 use self::instances::Open;
 use crate::event::{Event, flag, texts};
 use crate::trace_file::{Head, Listener, Moment};
@@ -37,11 +37,19 @@ pub mod open_flag {
     pub const DIRECT: u64 = 0o40_000;
 }
 
-/// `fcntl` that sets whether a descriptor survives an execution, and that makes another one that does not.
+/// `fcntl` that sets whether a descriptor survives an execution, and `ioctl`s that do the same.
 const SET_DESCRIPTOR_FLAGS: u64 = 2;
-const DUPLICATE_CLOSE_ON_EXECUTE: u64 = 1030;
-/// `close_range` that closes at the next execution.
+const SET_CLOSE_ON_EXECUTE: u64 = 0x5451;
+const CLEAR_CLOSE_ON_EXECUTE: u64 = 0x5450;
+/// `close_range` of a table that is not shared any more, and that closes at the next execution.
+const CLOSE_RANGE_UNSHARE: u64 = 2;
 const CLOSE_RANGE_ON_EXECUTE: u64 = 4;
+
+/// `renameat2` that has two files change places.
+const RENAME_EXCHANGE: u64 = 2;
+
+/// What stands for the outermost parts of a name that is longer than any path may be.
+const CUT: &[u8] = "/…".as_bytes();
 
 /// A row of the table of operations.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -204,18 +212,36 @@ impl<C: Chronicler> History<C> {
         }
     }
 
-    /// The session that an event belongs to: that of its handle, or a new one, if it was open before anything was recorded.
-    fn instance_of(&mut self, event: &Event, file: Option<FileId>, program: ProgramId) -> u64 {
-        if let Some(&id) = self.handles.get(&event.handle) {
-            return id;
+    fn change_descriptors(&mut self, change: &Change, now_ns: u64, ending: Ending) {
+        for id in &change.gained {
+            if let Some(open) = self.open.get_mut(id) {
+                open.add_descriptor();
+            }
         }
-        let id = self.begin_instance(event, file, program, false);
-        self.hold(event.process, event.descriptor, id, false, event.start_ns);
+        self.drop_descriptors(&change.dropped, now_ns, ending);
+    }
+
+    /// The session that an event belongs to: that of its handle, or a new one, if it was open before anything was recorded. A descriptor
+    /// that came from another process in a message is seen here first, by its use.
+    fn instance_of(&mut self, event: &Event, file: Option<FileId>, program: ProgramId) -> u64 {
+        let known = self.handles.get(&event.handle).copied();
+        let id = known.unwrap_or_else(|| self.begin_instance(event, file, program, false));
+        if event.descriptor >= 0 && self.descriptors.get(event.process, event.descriptor) != Some(id) {
+            self.hold(event.process, event.descriptor, id, false, event.start_ns, Ending::Unseen);
+        }
         id
     }
 
-    /// A descriptor stands for a session from now on.
-    fn hold(&mut self, process: u32, descriptor: i32, id: u64, closes_on_execute: bool, now_ns: u64) {
+    /// A descriptor stands for a session from now on. What it stood for before ends so, if this was its last one.
+    fn hold(
+        &mut self,
+        process: u32,
+        descriptor: i32,
+        id: u64,
+        closes_on_execute: bool,
+        now_ns: u64,
+        ending: Ending,
+    ) {
         if descriptor < 0 {
             return;
         }
@@ -223,7 +249,7 @@ impl<C: Chronicler> History<C> {
             open.add_descriptor();
         }
         if let Some(replaced) = self.descriptors.set(process, descriptor, id, closes_on_execute) {
-            self.drop_descriptors(&[replaced], now_ns, Ending::Close);
+            self.drop_descriptors(&[replaced], now_ns, ending);
         }
     }
 
@@ -233,17 +259,17 @@ impl<C: Chronicler> History<C> {
         let user = u32::try_from(event.asked).unwrap_or(u32::MAX);
         self.processes.begin(event.process, event.thread, parent, user, name, event.start_ns);
         if event.thread == event.process {
-            let inherited = self.descriptors.fork(parent, event.process, event.flags & flag::SHARES != 0);
-            for id in inherited {
-                if let Some(open) = self.open.get_mut(&id) {
-                    open.add_descriptor();
-                }
-            }
+            // One of this number whose end was not seen.
+            let left = self.descriptors.end(event.process);
+            self.drop_descriptors(&left, event.start_ns, Ending::Unseen);
+            let change = self.descriptors.fork(parent, event.process, event.flags & flag::SHARES != 0);
+            self.change_descriptors(&change, event.start_ns, Ending::Unseen);
         }
     }
 
     fn process_ends(&mut self, event: &Event) {
-        if self.processes.end(event.process, event.thread, event.start_ns) {
+        let left = event.argument.checked_sub(1);
+        if self.processes.end(event.process, event.thread, left, event.start_ns) {
             let dropped = self.descriptors.end(event.process);
             self.drop_descriptors(&dropped, event.start_ns, Ending::Exit);
         }
@@ -263,6 +289,7 @@ impl<C: Chronicler> History<C> {
                     id,
                     event.argument & open_flag::CLOSE_ON_EXECUTE != 0,
                     now_ns,
+                    Ending::Unseen,
                 );
             }
             Operation::Open => {
@@ -279,6 +306,10 @@ impl<C: Chronicler> History<C> {
             }
             Operation::Close => {
                 let range = event.descriptor..=i32::try_from(event.argument).unwrap_or(i32::MAX);
+                if event.asked & CLOSE_RANGE_UNSHARE != 0 {
+                    let change = self.descriptors.unshare(process);
+                    self.change_descriptors(&change, now_ns, Ending::Close);
+                }
                 if event.asked & CLOSE_RANGE_ON_EXECUTE == 0 {
                     let dropped = self.descriptors.remove_range(process, range);
                     self.drop_descriptors(&dropped, now_ns, Ending::Close);
@@ -287,19 +318,27 @@ impl<C: Chronicler> History<C> {
                 }
             }
             Operation::Duplicate => {
-                let closes = event.argument == DUPLICATE_CLOSE_ON_EXECUTE
-                    || event.asked & open_flag::CLOSE_ON_EXECUTE != 0;
+                let closes = event.asked & open_flag::CLOSE_ON_EXECUTE != 0;
                 let descriptor = i32::try_from(event.result).unwrap_or(-1);
-                if descriptor != event.descriptor {
-                    self.hold(process, descriptor, fact.instance, closes, now_ns);
+                if event.flags & flag::NO_FILE != 0 {
+                    let replaced = self.descriptors.remove(process, descriptor);
+                    self.drop_descriptors(replaced.as_slice(), now_ns, Ending::Close);
+                } else if descriptor != event.descriptor {
+                    self.hold(process, descriptor, fact.instance, closes, now_ns, Ending::Close);
                 }
+            }
+            Operation::Control if event.argument == SET_CLOSE_ON_EXECUTE => {
+                self.descriptors.close_on_execute(process, event.descriptor, true);
+            }
+            Operation::Control if event.argument == CLEAR_CLOSE_ON_EXECUTE => {
+                self.descriptors.close_on_execute(process, event.descriptor, false);
             }
             Operation::Control if event.argument == SET_DESCRIPTOR_FLAGS => {
                 self.descriptors.close_on_execute(process, event.descriptor, event.asked & 1 != 0);
             }
             Operation::Execute => {
-                let dropped = self.descriptors.execute(process);
-                self.drop_descriptors(&dropped, now_ns, Ending::Execute);
+                let change = self.descriptors.execute(process);
+                self.change_descriptors(&change, now_ns, Ending::Execute);
             }
             _ => {}
         }
@@ -352,6 +391,9 @@ impl<C: Chronicler> History<C> {
             self.follow_descriptors(event, operation, &mut fact);
             match (operation, first.as_deref(), second.as_deref()) {
                 (Operation::Delete | Operation::RemoveDirectory, Some(path), _) => self.files.delete(path),
+                (Operation::Rename, Some(from), Some(to)) if event.argument & RENAME_EXCHANGE != 0 => {
+                    fact.other_file = Some(self.files.exchange(from, to));
+                }
                 (Operation::Rename, Some(from), Some(to)) => fact.other_file = self.files.rename(from, to),
                 (Operation::Link, Some(from), Some(to)) => fact.other_file = Some(self.files.link(from, to)),
                 _ => {}
@@ -392,7 +434,11 @@ impl<C: Chronicler> Listener for History<C> {
         match operation {
             Operation::Name => {
                 if let Some((_, parts)) = texts(behind).next() {
-                    self.files.name(event.file, files::path_of_parts(parts), event.mode);
+                    let mut path = files::path_of_parts(parts);
+                    if event.result < 0 {
+                        path.splice(..0, CUT.iter().copied());
+                    }
+                    self.files.name(event.file, path, event.mode);
                 }
             }
             Operation::ProcessBegins => self.process_begins(event, behind),

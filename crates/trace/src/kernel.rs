@@ -30,18 +30,57 @@ const CAST: u32 = 0x434f_4d42;
 /// A function that every kernel has: it stands where the other one is never called.
 const HARMLESS: u32 = 5;
 
-/// What is attached where, and what is not seen if it cannot be. Without a word the rest is worth nothing.
-const ATTACHMENTS: &[(&str, &str, Option<&str>)] = &[
-    ("call_begins", "sys_enter", None),
-    ("call_ends", "sys_exit", None),
-    ("process_begins", "sched_process_fork", None),
-    ("process_ends", "sched_process_exit", None),
-    ("program_begins", "sched_process_exec", None),
-    ("page_comes", "mm_filemap_add_to_page_cache", Some("whether what was read was in the page cache")),
-    ("page_faults", "mm_filemap_fault", Some("which pages of mapped files were missing")),
-    ("pages_are_mapped", "mm_filemap_map_pages", Some("which pages of mapped files were used")),
-    ("inode_written", "writeback_single_inode", Some("when changed pages were written back")),
+/// A program, the tracepoint that it hangs on, and what is not seen if it cannot be attached. Without a word the rest is worth nothing.
+struct Attachment {
+    /// Of several, the first that this kernel takes: what a tracepoint hands over is not the same in all of them.
+    programs: &'static [&'static str],
+    tracepoint: &'static str,
+    what_is_missed: Option<&'static str>,
+}
+
+const fn needed(program: &'static [&'static str], tracepoint: &'static str) -> Attachment {
+    Attachment { programs: program, tracepoint, what_is_missed: None }
+}
+
+const fn useful(
+    programs: &'static [&'static str],
+    tracepoint: &'static str,
+    what_is_missed: &'static str,
+) -> Attachment {
+    Attachment { programs, tracepoint, what_is_missed: Some(what_is_missed) }
+}
+
+const ATTACHMENTS: &[Attachment] = &[
+    needed(&["call_begins"], "sys_enter"),
+    needed(&["call_ends"], "sys_exit"),
+    needed(&["process_begins"], "sched_process_fork"),
+    needed(&["process_ends"], "sched_process_exit"),
+    needed(&["program_begins"], "sched_process_exec"),
+    useful(&["page_comes"], "mm_filemap_add_to_page_cache", "whether what was read was in the page cache"),
+    useful(&["page_faults"], "mm_filemap_fault", "which pages of mapped files were missing"),
+    useful(&["pages_are_mapped"], "mm_filemap_map_pages", "which pages of mapped files were used"),
+    useful(&["inode_written"], "writeback_single_inode", "when changed pages were written back"),
+    useful(&["request_begins"], "io_uring_submit_req", "what was asked of io_uring"),
+    useful(&["request_ends", "request_ends_in_numbers"], "io_uring_complete", "what was done by io_uring"),
 ];
+
+/// How much waits in memory to be fetched, unless something else is wanted: half a million events.
+const RING_BYTES: u32 = 64 << 20;
+
+/// Whom the recorder looks at, and how much it keeps until somebody fetches it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Everybody but this process; otherwise those that it is told.
+    pub everybody: bool,
+    /// What is more than this is lost. A power of two, and at least a page.
+    pub ring_bytes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { everybody: false, ring_bytes: RING_BYTES }
+    }
+}
 
 /// Why nothing can be seen from within the kernel here.
 #[derive(Debug, Error)]
@@ -81,6 +120,15 @@ pub struct Kernel {
 impl Kernel {
     /// Attaches the recorder. It looks at `everybody` but this process, or at those that it is told.
     pub fn attach(everybody: bool) -> Result<Self, KernelError> {
+        Self::attach_with(Options { everybody, ..Options::default() })
+    }
+
+    /// Attaches the recorder in the way that is wanted.
+    pub fn attach_with(options: Options) -> Result<Self, KernelError> {
+        Self::attach_to(options, ATTACHMENTS)
+    }
+
+    fn attach_to(options: Options, attachments: &[Attachment]) -> Result<Self, KernelError> {
         if Mechanism::Bpf.is_switched_off() {
             return Err(KernelError::SwitchedOff);
         }
@@ -88,25 +136,25 @@ impl Kernel {
         let mut object = OBJECT.to_vec();
         let cast = if Mechanism::BpfCast.is_switched_off() { None } else { cast_of(&types) };
         set_cast(&mut object, cast);
-        let [everybody, has_cast] = [everybody, cast.is_some()].map(u32::from);
+        let [everybody, has_cast] = [options.everybody, cast.is_some()].map(u32::from);
         let own_process = std::process::id();
         let mut programs = EbpfLoader::new()
             .btf(Some(&types))
             .allow_unsupported_maps()
+            .map_max_entries("ring", options.ring_bytes)
             .override_global("everybody", &everybody, true)
             .override_global("has_cast", &has_cast, true)
             .override_global("own_process", &own_process, true)
             .load(&object)
             .map_err(refused)?;
         let mut lacks = Vec::new();
-        for &(program, tracepoint, what_is_missed) in ATTACHMENTS {
-            match attach(&mut programs, program, tracepoint, &types) {
-                Ok(()) => {}
-                Err(error) => match what_is_missed {
-                    Some(what) => lacks.push(format!("{what} (this kernel has no tracepoint {tracepoint})")),
-                    None if is_not_permitted(&error) => return Err(KernelError::NotPermitted),
-                    None => return Err(KernelError::NoTracepoint { tracepoint, reason: told(&error) }),
-                },
+        for attachment in attachments {
+            let tracepoint = attachment.tracepoint;
+            let Err(error) = attach_first(&mut programs, attachment, &types) else { continue };
+            match attachment.what_is_missed {
+                Some(what) => lacks.push(format!("{what} (this kernel has no tracepoint {tracepoint})")),
+                None if is_not_permitted(&error) => return Err(KernelError::NotPermitted),
+                None => return Err(KernelError::NoTracepoint { tracepoint, reason: told(&error) }),
             }
         }
         let mut map = |name: &str| programs.take_map(name).expect("the recorder has this map");
@@ -138,6 +186,16 @@ pub fn has_cast() -> bool {
 
 fn cast_of(types: &Btf) -> Option<u32> {
     types.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok()
+}
+
+/// Attaches the first of its programs that the kernel takes. The error is that of the last.
+fn attach_first(programs: &mut Ebpf, attachment: &Attachment, types: &Btf) -> Result<(), ProgramError> {
+    let (last, others) = attachment.programs.split_last().expect("an attachment has a program");
+    let is_taken = |program: &str| attach(programs, program, attachment.tracepoint, types).is_ok();
+    if others.iter().copied().any(is_taken) {
+        return Ok(());
+    }
+    attach(programs, last, attachment.tracepoint, types)
 }
 
 fn attach(programs: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -> Result<(), ProgramError> {
@@ -240,3 +298,6 @@ impl Source for Kernel {
         Counters { lost: sum(0), foreign: sum(1), recorded: sum(2) }
     }
 }
+
+#[cfg(test)]
+mod tests;

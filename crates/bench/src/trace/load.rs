@@ -96,10 +96,10 @@ impl Load {
         for file in 0..FILES {
             let mut text = "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n".to_owned();
             for function in 0..FUNCTIONS {
-                let _ = write!(
+                let _ = writeln!(
                     text,
                     "double f{function}(double *a, int n) {{ double s = 0; for (int i = 0; i < n; i++) {{ a[i] = sin(a[i] * {function}) + a[(i + {file}) % n]; \
-                     if (a[i] > 1) s += a[i] / (i + 1); else s -= sqrt(fabs(a[i])); }} char b[64]; snprintf(b, sizeof b, \"%f\", s); return s + strlen(b); }}\n"
+                     if (a[i] > 1) s += a[i] / (i + 1); else s -= sqrt(fabs(a[i])); }} char b[64]; snprintf(b, sizeof b, \"%f\", s); return s + strlen(b); }}"
                 );
             }
             fs::write(folder.join(format!("part{file}.c")), text)?;
@@ -192,7 +192,7 @@ pub(super) fn make_up(path: &Path, events: u64) -> Outcome<u64> {
             Identity::default(),
             format!("file-{number}.txt\0{}\0srv\0", number % 100).as_bytes(),
         );
-        if session % 4 == 0 {
+        if session.is_multiple_of(4) {
             add(
                 Operation::Name,
                 &|event| (event.handle, event.descriptor) = (0, -1),

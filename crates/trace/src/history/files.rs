@@ -187,6 +187,19 @@ impl Files {
         replaced
     }
 
+    /// Two files change their names; the one that had the second. What is in directories moves along.
+    pub(super) fn exchange(&mut self, one: &[u8], other: &[u8]) -> FileId {
+        let [first, second] = [one, other].map(|path| self.of_path(path));
+        self.by_path.insert(other.into(), first);
+        self.by_path.insert(one.into(), second);
+        // By way of a name that no file has.
+        let nowhere = [one, b"/\0".as_slice()].concat();
+        self.move_children(one, &nowhere);
+        self.move_children(other, one);
+        self.move_children(&nowhere, other);
+        second
+    }
+
     fn move_children(&mut self, from: &[u8], to: &[u8]) {
         let prefix = [from, b"/"].concat();
         let inside: Vec<Box<[u8]>> =
@@ -236,6 +249,17 @@ mod tests {
         files.name(identity(2, 0), b"/a".to_vec(), 0o040_755);
         assert_eq!(files.path(identity(2, 0), b"../b/y"), b"/b/y");
         assert_eq!(files.path(identity(2, 0), b"/b/y"), b"/b/y");
+    }
+
+    #[test]
+    fn files_that_change_places_take_along_what_is_in_them() {
+        let mut files = Files::default();
+        let [a, b] = [b"/a", b"/b"].map(|path| files.of_path(path));
+        let [in_a, in_b] = [b"/a/x", b"/b/y"].map(|path| files.of_path(path));
+        assert_eq!(files.exchange(b"/a", b"/b"), b);
+        assert_eq!([b"/b", b"/a"].map(|path| files.of_path(path)), [a, b]);
+        assert_eq!([b"/b/x", b"/a/y"].map(|path| files.of_path(path)), [in_a, in_b]);
+        assert_eq!([a, b, in_a, in_b].map(|file| files.names(file)), [1; 4]);
     }
 
     #[test]

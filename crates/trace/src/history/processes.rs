@@ -102,7 +102,8 @@ impl Processes {
             return id;
         }
         self.threads.entry(process).or_default().insert(thread);
-        let name = b"?".to_vec();
+        // What no process asked for, the kernel does.
+        let name = if process == 0 { b"kernel".to_vec() } else { b"?".to_vec() };
         self.add(Program {
             process,
             parent: None,
@@ -142,12 +143,14 @@ impl Processes {
         })
     }
 
-    /// A thread ends; whether its process does.
-    pub(super) fn end(&mut self, process: u32, thread: u32, now_ns: u64) -> bool {
-        let is_last = self.threads.get_mut(&process).is_none_or(|threads| {
+    /// A thread ends; whether its process does. How many are left of it says `left`, if somebody counted: those that
+    /// were there before the recording are not known here.
+    pub(super) fn end(&mut self, process: u32, thread: u32, left: Option<u64>, now_ns: u64) -> bool {
+        let is_last_known = self.threads.get_mut(&process).is_none_or(|threads| {
             threads.remove(&thread);
             threads.is_empty()
         });
+        let is_last = left.map_or(is_last_known, |left| left == 0);
         if is_last {
             self.threads.remove(&process);
             self.end_program(process, now_ns);
