@@ -8,6 +8,7 @@ mod loading;
 mod schema;
 mod table;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -173,12 +174,13 @@ fn make_tables(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => fs::create_dir_all(tables).map_err(failed)?,
     }
-    let mut loaded = Loaded::default();
+    let (mut loaded, mut seconds) = (Loaded::default(), BTreeSet::new());
     let mut damaged = Vec::new();
     for (number, path) in recordings.iter().enumerate() {
         progress(path);
         let file = File::open(path).map_err(|error| StoreError::Io { path: path.clone(), error })?;
-        match loading::load(BufReader::with_capacity(1 << 20, file), tables, number, &mut loaded)? {
+        let recording = BufReader::with_capacity(1 << 20, file);
+        match loading::load(recording, tables, number, &mut loaded, &mut seconds)? {
             Ok(()) => {}
             Err(error) if error.leaves_good_part() => damaged.push((path.clone(), error)),
             Err(error) => return Err(StoreError::Recording { path: path.clone(), error }),

@@ -178,12 +178,15 @@ impl Chronicler for Loader {
     }
 }
 
-/// Loads one recording. The inner error is the recording's; all that came before it has been loaded.
+/// Loads one recording. The inner error is the recording's; all that came before it has been loaded. `told` are the seconds that stand in the
+/// table of times: recordings of several machines have many in common, and one that stood there twice would double the facts that are joined
+/// with it.
 pub(super) fn load(
     recording: impl Read,
     tables: &Path,
     number: usize,
     loaded: &mut Loaded,
+    told: &mut BTreeSet<i64>,
 ) -> Result<Result<(), TraceFileError>, StoreError> {
     let mut history = History::new(Loader {
         trace: TableWriter::create(tables, TRACE, number)?,
@@ -197,7 +200,14 @@ pub(super) fn load(
     });
     let read = read_trace(recording, &mut history);
     history.finish();
-    write_dimensions(&history, tables, number, signed(number), *loaded)?;
+    write_dimensions(&history, tables, number, *loaded)?;
+    let mut times = TableWriter::create(tables, named("time"), number)?;
+    for &second in &history.chronicler.seconds {
+        if told.insert(second) {
+            times.add(&calendar(second), &[])?;
+        }
+    }
+    times.finish()?;
     loaded.files += signed(history.files.files().len());
     loaded.programs += signed(history.processes.programs().len());
     let loader = history.chronicler;
@@ -212,9 +222,9 @@ fn write_dimensions(
     history: &History<Loader>,
     tables: &Path,
     number: usize,
-    machine: i64,
     base: Loaded,
 ) -> Result<(), StoreError> {
+    let machine = history.chronicler.machine;
     let known = history.known();
     let head = &history.head;
 
@@ -293,12 +303,6 @@ fn write_dimensions(
             file.mode.into(),
         ];
         table.add(&numbers, &[&file.path, known.files.system(id).as_bytes()])?;
-    }
-    table.finish()?;
-
-    let mut table = TableWriter::create(tables, named("time"), number)?;
-    for &second in &history.chronicler.seconds {
-        table.add(&calendar(second), &[])?;
     }
     table.finish()
 }
