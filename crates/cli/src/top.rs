@@ -26,17 +26,17 @@ pub(crate) struct Top {
     looks: Option<u64>,
 }
 
-const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+pub(crate) const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
 const END: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The terminal, as it was before, when this is dropped.
-struct Screen {
+pub(crate) struct Screen {
     before: Option<Termios>,
 }
 
 impl Screen {
-    fn begin() -> std::io::Result<Self> {
+    pub(crate) fn begin() -> std::io::Result<Self> {
         let stdin = std::io::stdin();
         let before = rustix::termios::tcgetattr(&stdin).ok();
         if let Some(before) = &before {
@@ -94,7 +94,7 @@ impl Top {
 }
 
 /// Waits; `false`: somebody has typed q.
-fn wait(delay: Duration, listens: bool) -> std::io::Result<bool> {
+pub(crate) fn wait(delay: Duration, listens: bool) -> std::io::Result<bool> {
     if !listens {
         std::thread::sleep(delay);
         return Ok(true);

@@ -6,6 +6,7 @@ mod report;
 mod show;
 mod snapshot;
 mod store;
+mod top;
 
 use clap::{Args, Subcommand};
 
@@ -35,6 +36,8 @@ enum TraceCommand {
     Record(record::Record),
     /// Print a recording, operation by operation
     Show(show::Show),
+    /// Show who does what with which files, as it happens
+    Top(top::Top),
     /// Write tables and figures, with what may be said of them
     Report(report::Report),
     /// Make tables of recordings, which any SQL engine reads
@@ -55,6 +58,7 @@ impl Trace {
         match self.command {
             TraceCommand::Record(record) => record.run(output),
             TraceCommand::Show(show) => show.run(output),
+            TraceCommand::Top(top) => top.run(output),
             TraceCommand::Report(report) => report.run(output),
             TraceCommand::Store(store) => store.run(output),
             TraceCommand::Snapshot(snapshot) => snapshot.run(output),

@@ -280,6 +280,26 @@ fn wrong_words_and_missing_privileges_are_said() {
 }
 
 #[test]
+fn who_does_what_is_shown_as_it_happens() {
+    let place = Place::new("top");
+    if !mechanisms().contains(&"kernel") {
+        return;
+    }
+    fs::write(place.path("busy"), "x").unwrap();
+    let mut reader = Command::new("sh");
+    reader.args(["-c", "while :; do cat busy >/dev/null; done"]).current_dir(&place.0).process_group(0);
+    let mut reader = reader.spawn().unwrap();
+    let said = place.ok(&["top", "-p", &reader.id().to_string(), "-n", "2", "-d", "1", "--json"]);
+    let group = rustix::process::Pid::from_raw(i32::try_from(reader.id()).unwrap()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    reader.wait().unwrap();
+    let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert!(last["processes"].as_array().unwrap().iter().any(|one| one["process"] == "cat"), "{last}");
+    assert!(last["files"].as_array().unwrap().iter().any(|one| one["path"] == place.path("busy")), "{last}");
+    assert!(place.ok(&["top", "-p", &std::process::id().to_string(), "-n", "1"]).contains("OPERATIONS/S"));
+}
+
+#[test]
 fn snapshots_are_taken_and_compared_and_recordings_are_done_again() {
     let place = Place::new("trees");
     fs::create_dir_all(place.path("tree/home")).unwrap();

@@ -261,7 +261,7 @@ fn signal(child: &Child, signal: Signal) {
     }
 }
 
-fn not_from_kernel(error: &KernelError) -> Failure {
+pub(super) fn not_from_kernel(error: &KernelError) -> Failure {
     let kind = if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
     Failure::of(kind, format!("nothing can be recorded from within the kernel: {error}"))
 }
