@@ -2,6 +2,10 @@
 //!
 //! The program is compiled once and for all; where fields are in this kernel's structures, the loader learns from the kernel's own type
 //! information, and where a tracepoint is missing, all but what it tells is recorded, and the trace says so.
+//!
+//! What no kernel shows in this way: reads and writes by `io_submit`, and `msync`; of io_uring, requests that are refused when they are
+//! asked or that were made to end silently, paths of 512 bytes and more, and which of a worker's reads were in the page cache; a thread that
+//! leaves its process's descriptors by `unshare`; and paths that programs in another root directory give from the root: they are as given.
 
 mod marking;
 
