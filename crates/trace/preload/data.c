@@ -234,28 +234,31 @@ static void forget_all(unsigned first, unsigned last) {
   for (unsigned each = first; each <= last && each <= highest; each++) forget(each);
 }
 
-static void tell_duplicate(u64 start, int from, int to, int result, u64 argument) {
+static void tell_duplicate(u64 start, int from, int to, int result, u64 wanted, u64 flags) {
   struct event event;
   prepare(&event, OPERATION_DUPLICATE, start, outcome(result));
   struct open_file *file = file_of(from);
   if (result >= 0) copy_descriptor(from, to);
   if (!file) return;
   describe(&event, from, file);
-  event.argument = argument;
+  event.argument = wanted;
+  event.asked = flags;
   event.about.offset = file->position;
   put(&event, 0, 0);
 }
 
-WRAP(int, dup, (int descriptor), (descriptor), tell_duplicate(start, descriptor, result, result, 0))
+WRAP(int, dup, (int descriptor), (descriptor), tell_duplicate(start, descriptor, result, result, 0, 0))
 WRAP(int, dup2, (int descriptor, int wanted), (descriptor, wanted),
-     tell_duplicate(start, descriptor, wanted, result, wanted))
+     tell_duplicate(start, descriptor, wanted, result, wanted, 0))
 WRAP(int, dup3, (int descriptor, int wanted, int flags), (descriptor, wanted, flags),
-     tell_duplicate(start, descriptor, wanted, result, wanted))
+     tell_duplicate(start, descriptor, wanted, result, wanted, flags))
 
 static void tell_control(u64 start, int descriptor, int command, u64 argument, int result) {
   switch (command) {
   case F_DUPFD:
-  case F_DUPFD_CLOEXEC: tell_duplicate(start, descriptor, result, result, command); break;
+  case F_DUPFD_CLOEXEC:
+    tell_duplicate(start, descriptor, result, result, argument, command == F_DUPFD_CLOEXEC ? O_CLOEXEC : 0);
+    break;
   case F_GETLK:
   case F_SETLK:
   case F_SETLKW:

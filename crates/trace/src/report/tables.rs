@@ -151,7 +151,7 @@ pub(super) fn patterns(gathered: &Gathered) -> Table {
         let in_order = |user: &Gathering| {
             let moved = |pattern| user.moved(Some(access), Some(pattern)).bytes;
             share(
-                moved(Pattern::WholeFile) + moved(Pattern::Sequential),
+                moved(Pattern::WholeFile).saturating_add(moved(Pattern::Sequential)),
                 user.moved(Some(access), None).bytes,
             )
         };
