@@ -6,7 +6,8 @@ set -eu
 
 network_packages="ucx-utils libucx-dev libfabric-bin libfabric-dev openmpi-bin libopenmpi-dev"
 membership_packages="corosync libcpg-dev etcd-server serf iproute2"
-packages="$network_packages $membership_packages"
+trace_packages="strace linux-perf"
+packages="$network_packages $membership_packages $trace_packages"
 
 # package:service
 services="corosync:corosync etcd-server:etcd serf:serf"

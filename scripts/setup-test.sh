@@ -21,6 +21,7 @@ missing_for_tests() {
   if [ ! -x /sbin/ip ] && ! have ip; then echo iproute2; fi
   if etcd_is_wanted; then echo etcd-server; fi
   if fio_is_wanted; then echo fio; fi
+  if ! have strace; then echo strace; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
   missing_for_python_peers
@@ -34,7 +35,7 @@ missing_for_tests() {
   if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio and compare with Python' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio and compare them with strace and Python' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'
