@@ -50,6 +50,33 @@ pub enum CorruptBlock {
     Range,
 }
 
+/// What stands in front of a block. It is what the block claims, and within the limits of ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockHead {
+    plain_bytes: usize,
+    pub(crate) events: u32,
+    /// How many blocks before it have to be known.
+    pub(crate) place: u32,
+}
+
+impl BlockHead {
+    /// Takes it off the front of a block.
+    pub(crate) fn split(block: &[u8]) -> Result<(Self, &[u8]), CorruptBlock> {
+        let (head, packed) = block.split_at_checked(HEAD_BYTES).ok_or(CorruptBlock::Length)?;
+        let number = |range| u32::from_le_bytes(<[u8; 4]>::try_from(&head[range]).expect("four bytes"));
+        let bytes = u64::from_le_bytes(<[u8; 8]>::try_from(&head[..8]).expect("eight bytes"));
+        let plain_bytes = usize::try_from(bytes)
+            .ok()
+            .filter(|&bytes| bytes <= MOST_BLOCK_BYTES)
+            .ok_or(CorruptBlock::Packing)?;
+        let (events, place) = (number(8..12), number(12..16));
+        if events as usize > MOST_EVENTS {
+            return Err(CorruptBlock::Range);
+        }
+        Ok((Self { plain_bytes, events, place }, packed))
+    }
+}
+
 /// Turns events into blocks.
 #[derive(Default)]
 pub struct Encoder {
@@ -120,17 +147,7 @@ pub struct Decoder {
 impl Decoder {
     /// Hands the events of the next block over, each with the texts behind it. After an error nothing more can be read.
     pub fn read(&mut self, block: &[u8], mut sink: impl FnMut(&Event, &[u8])) -> Result<(), CorruptBlock> {
-        let (head, packed) = block.split_at_checked(HEAD_BYTES).ok_or(CorruptBlock::Length)?;
-        let number = |range| u32::from_le_bytes(<[u8; 4]>::try_from(&head[range]).expect("four bytes"));
-        let bytes = u64::from_le_bytes(<[u8; 8]>::try_from(&head[..8]).expect("eight bytes"));
-        let bytes = usize::try_from(bytes)
-            .ok()
-            .filter(|&bytes| bytes <= MOST_BLOCK_BYTES)
-            .ok_or(CorruptBlock::Packing)?;
-        let (events, place) = (number(8..12), number(12..16));
-        if events as usize > MOST_EVENTS {
-            return Err(CorruptBlock::Range);
-        }
+        let (BlockHead { plain_bytes: bytes, events, place }, packed) = BlockHead::split(block)?;
         if place == 0 {
             *self = Self::default();
         } else if place != self.place {

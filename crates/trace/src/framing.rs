@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 
 /// In front of a frame: its kind, its length, its checksum.
-const HEAD_BYTES: usize = 9;
+pub(crate) const HEAD_BYTES: usize = 9;
 
 /// No frame of ours is longer; who claims one damaged the file.
 const MOST_FRAME_BYTES: usize = 512 << 20;
@@ -38,11 +38,30 @@ impl From<io::Error> for FramingFault {
 pub(crate) fn framed(kind: u8, put: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
     let mut bytes = put(vec![0; HEAD_BYTES]);
     let length = u32::try_from(bytes.len() - HEAD_BYTES).expect("a frame is short");
-    let sum = crc32fast::hash(&bytes[HEAD_BYTES..]);
+    let sum = sum_of(kind, &bytes[HEAD_BYTES..]);
     bytes[0] = kind;
     bytes[1..5].copy_from_slice(&length.to_le_bytes());
-    bytes[5..9].copy_from_slice(&(sum ^ u32::from(kind)).to_le_bytes());
+    bytes[5..9].copy_from_slice(&sum);
     bytes
+}
+
+/// The kind of a frame and the length of what is in it, as the bytes at its beginning claim; nothing if they are too few.
+pub(crate) fn claimed(bytes: &[u8]) -> Option<(u8, usize)> {
+    let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    let [kind, length @ .., _, _, _, _] = *head;
+    Some((kind, u32::from_le_bytes(length) as usize))
+}
+
+/// The kind of a frame, and what is in it, if these bytes are one frame as it was written.
+pub(crate) fn unframed(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (kind, length) = claimed(bytes)?;
+    let (head, body) = bytes.split_at(HEAD_BYTES);
+    let is_whole = body.len() == length && head[5..] == sum_of(kind, body);
+    is_whole.then_some((kind, body))
+}
+
+fn sum_of(kind: u8, body: &[u8]) -> [u8; 4] {
+    (crc32fast::hash(body) ^ u32::from(kind)).to_le_bytes()
 }
 
 /// Reads a file frame by frame.
@@ -81,8 +100,7 @@ impl<R: Read> FrameReader<R> {
         if fill(&mut self.from, &mut head)? < head.len() {
             return Err(FramingFault::Cut { good_bytes: self.good_bytes });
         }
-        let [kind, length @ .., _, _, _, _] = head;
-        let length = u32::from_le_bytes(length) as usize;
+        let (kind, length) = claimed(&head).expect("a head was read");
         if !(1..=self.format.last_kind).contains(&kind) || length > MOST_FRAME_BYTES {
             return Err(self.damaged("no frame begins so"));
         }
@@ -92,7 +110,7 @@ impl<R: Read> FrameReader<R> {
         if body.len() < length {
             return Err(FramingFault::Cut { good_bytes: self.good_bytes });
         }
-        if (crc32fast::hash(&body) ^ u32::from(kind)).to_le_bytes() != head[5..] {
+        if sum_of(kind, &body) != head[5..] {
             return Err(self.damaged("the checksum of a frame is wrong"));
         }
         self.is_at_end = kind == self.format.last_kind;

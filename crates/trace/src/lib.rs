@@ -7,6 +7,7 @@
 //! | [`source`], [`kernel`], [`preload`] | who sees it, and how? |
 //! | [`codec`], [`trace_file`] | how does that become few bytes, and what of these is good after a fault? |
 //! | [`recorder`], [`machine`], [`privacy`] | how does it get there; what is there when it begins; and what is nobody's business? |
+//! | [`collect`] | and from many machines to one? |
 //! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
 //! | [`store`] | in which tables can that be asked for by any engine? |
 //! | [`report`] | what do they say, beside what was found of NT, Sprite and BSD? |
@@ -15,6 +16,7 @@
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
 pub mod codec;
+pub mod collect;
 pub mod event;
 pub mod file_type;
 mod framing;

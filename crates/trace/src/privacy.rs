@@ -10,7 +10,8 @@ use crate::Operation;
 use crate::event::{append_text, texts};
 use crate::file_type;
 
-/// Whether and how names are hidden.
+/// Whether and how names are hidden. A clone has the same key.
+#[derive(Clone)]
 pub struct Privacy(Option<RandomState>);
 
 impl Privacy {

@@ -42,6 +42,9 @@ pub enum RecordError {
         /// Why.
         error: io::Error,
     },
+    /// Whoever takes it elsewhere has as much waiting as may wait.
+    #[error("what is recorded is not taken away as fast as it comes")]
+    Behind,
 }
 
 /// How a recording went, or how it is going.
@@ -144,6 +147,14 @@ impl<O: Output> Recorder<O> {
             *path = privacy.path(path).into_owned();
         }
         head.began = machine::now();
+        if let Some(suspension) = &head.suspension {
+            let silent_ns = head.began.wall_ns.saturating_sub(suspension.from.wall_ns);
+            head.lacks.push(format!(
+                "what happened in the {:.1} s before it began, for recording was suspended: {}",
+                Duration::from_nanos(silent_ns).as_secs_f64(),
+                suspension.cause
+            ));
+        }
         output.put(&framed(&Frame::Head(Box::new(head))))?;
         Ok(Self {
             source,
@@ -195,6 +206,11 @@ impl<O: Output> Recorder<O> {
 
     /// Writes all that has been seen, and that the recording ends here.
     pub fn finish(mut self) -> Result<Summary, RecordError> {
+        self.end()
+    }
+
+    /// As [`Self::finish`]. Nothing more may be recorded, but if it failed, the summary can still be had.
+    pub(crate) fn end(&mut self) -> Result<Summary, RecordError> {
         self.step()?;
         self.write_block()?;
         let moment = self.moment();

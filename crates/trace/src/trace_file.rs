@@ -13,7 +13,15 @@ use crate::event::{Event, Identity};
 use crate::framing::{self, Format, FrameReader, FramingFault};
 
 /// A trace: its head, its blocks of events, moments in between, and its end.
-const FORMAT: Format = Format { magic: b"comb trace\n1", last_kind: 4 };
+pub(crate) const FORMAT: Format = Format { magic: b"comb trace\n1", last_kind: kind::END };
+
+/// What frames of a trace are called in the file.
+pub(crate) mod kind {
+    pub(crate) const HEAD: u8 = 1;
+    pub(crate) const EVENTS: u8 = 2;
+    pub(crate) const MOMENT: u8 = 3;
+    pub(crate) const END: u8 = 4;
+}
 
 /// What the clocks showed, and the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -56,6 +64,36 @@ pub struct Process {
     pub open: Vec<(i32, Identity, Vec<u8>)>,
 }
 
+/// Why nothing was recorded on a machine for a while, though its agent was there. (Thesis §9.3)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
+pub enum SuspensionCause {
+    /// No collector was there, or it did not answer.
+    #[error("the collector could not be reached")]
+    Unreachable,
+    /// It took less than what was recorded.
+    #[error("the collector was too slow")]
+    Slow,
+    /// It had no room on its disk.
+    #[error("the collector had no room")]
+    Full,
+    /// It had not what it had acknowledged, or took offence at what was sent.
+    #[error("the collector did not go on with the recording before")]
+    Refused,
+}
+
+/// That this recording goes on after another one of the same agent, and what lies between them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Suspension {
+    /// When the recording before ended. This one began when its head says.
+    pub from: Moment,
+    /// Why.
+    pub cause: SuspensionCause,
+    /// The number in the name of the recording before.
+    pub after: u64,
+    /// How many events of that recording may never have reached the collector.
+    pub undelivered: u64,
+}
+
 /// Of what machine a trace is, and how it was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Head {
@@ -79,6 +117,9 @@ pub struct Head {
     pub processes: Vec<Process>,
     /// When it began.
     pub began: Moment,
+    /// If it goes on after a suspension: which. It stands behind all else, and only if there is one: traces of before are read as ever.
+    #[serde(skip)]
+    pub suspension: Option<Suspension>,
 }
 
 /// A part of a trace.
@@ -140,13 +181,28 @@ pub fn framed(frame: &Frame) -> Vec<u8> {
     let moment =
         |moment: &Moment, bytes| postcard::to_extend(moment, bytes).expect("a moment can be encoded");
     match frame {
-        Frame::Head(head) => {
-            framing::framed(1, |bytes| postcard::to_extend(head, bytes).expect("a head can be encoded"))
-        }
-        Frame::Events(block) => framing::framed(2, |bytes| [bytes.as_slice(), block].concat()),
-        Frame::Moment(shown) => framing::framed(3, |bytes| moment(shown, bytes)),
-        Frame::End(shown) => framing::framed(4, |bytes| moment(shown, bytes)),
+        Frame::Head(head) => framing::framed(kind::HEAD, |bytes| {
+            let bytes = postcard::to_extend(head, bytes).expect("a head can be encoded");
+            match &head.suspension {
+                None => bytes,
+                Some(suspension) => {
+                    postcard::to_extend(suspension, bytes).expect("a suspension can be encoded")
+                }
+            }
+        }),
+        Frame::Events(block) => framing::framed(kind::EVENTS, |bytes| [bytes.as_slice(), block].concat()),
+        Frame::Moment(shown) => framing::framed(kind::MOMENT, |bytes| moment(shown, bytes)),
+        Frame::End(shown) => framing::framed(kind::END, |bytes| moment(shown, bytes)),
     }
+}
+
+/// The head of a trace, as [`framed`] wrote it.
+fn head(body: &[u8]) -> postcard::Result<Head> {
+    let (mut head, behind) = postcard::take_from_bytes::<Head>(body)?;
+    if !behind.is_empty() {
+        head.suspension = Some(postcard::from_bytes(behind)?);
+    }
+    Ok(head)
 }
 
 /// Reads a trace frame by frame.
@@ -168,9 +224,9 @@ impl<R: Read> TraceReader<R> {
         let good_bytes = self.good_bytes();
         let Some((kind, body)) = self.0.next_frame()? else { return Ok(None) };
         let frame = match kind {
-            1 => postcard::from_bytes(&body).map(|head| Frame::Head(Box::new(head))),
-            2 => Ok(Frame::Events(body)),
-            3 => postcard::from_bytes(&body).map(Frame::Moment),
+            kind::HEAD => head(&body).map(|head| Frame::Head(Box::new(head))),
+            kind::EVENTS => Ok(Frame::Events(body)),
+            kind::MOMENT => postcard::from_bytes(&body).map(Frame::Moment),
             _ => postcard::from_bytes(&body).map(Frame::End),
         };
         frame.map(Some).map_err(|_| TraceFileError::Damaged {
@@ -287,6 +343,17 @@ mod tests {
         let mut heard = Heard::default();
         read_trace(&whole[..], &mut heard).unwrap();
         assert_eq!((heard.machine.as_str(), heard.events.len(), heard.moments[0].recorded), ("one", 20, 20));
+    }
+
+    #[test]
+    fn a_head_is_read_with_and_without_a_suspension() {
+        let suspension =
+            Suspension { from: Moment::default(), cause: SuspensionCause::Slow, after: 7, undelivered: 9 };
+        for suspension in [None, Some(suspension)] {
+            let written = Head { machine: "one".to_owned(), suspension, ..Head::default() };
+            let frame = framed(&Frame::Head(Box::new(written.clone())));
+            assert_eq!(head(&frame[framing::HEAD_BYTES..]).unwrap(), written);
+        }
     }
 
     #[test]
