@@ -5,6 +5,8 @@
 mod hostile;
 #[path = "collect/known.rs"]
 mod known;
+#[path = "collect/scripted.rs"]
+mod scripted;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

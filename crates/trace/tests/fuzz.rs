@@ -1,13 +1,19 @@
 //! Mutates what is read from files and tables, for a bounded time: traces with bits turned over, cut off, spliced, their checksums made
 //! right again so that what lies behind is reached, blocks unpacked, changed and packed again, and tables. Whatever comes: no panic, no
-//! memory beyond what is there to be read, and what came before the damage is handed over.
+//! memory beyond what is there to be read, and what came before the damage is handed over. What agents send to a collector is treated in the same
+//! way: whatever it writes down of that can be read.
 //!
 //! `COMB_FUZZ_SECONDS` is the time of each test (1), `COMB_FUZZ_SEED` replays one. A failure prints its seed.
 
+#[path = "collect/scripted.rs"]
+mod scripted;
+
 use std::fs;
+use std::io::Cursor;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_trace::codec::{Decoder, Encoder};
+use comb_trace::collect::{Collector, Limits};
 use comb_trace::event::{Event, Identity, append_text};
 use comb_trace::history::{Chronicler, Fact, History, Instance, Known};
 use comb_trace::report::{self, By, Content};
@@ -265,6 +271,55 @@ fn fuzz_tables() {
         fs::write(&path, bytes).unwrap();
         let _ = report::make(&folder, Some(By::Process), &Content::default());
         fs::write(&path, whole).unwrap();
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn fuzz_what_an_agent_sends() {
+    let mut fuzz = Fuzz::start("what an agent sends");
+    let folder = std::env::temp_dir().join(format!("comb-trace-fuzz-agent-{}", std::process::id()));
+    let blocks = blocks(&mut fuzz.dice);
+    let mut parts = vec![scripted::hello("one"), scripted::open(1)];
+    let frames = [scripted::head()]
+        .into_iter()
+        .chain(blocks.into_iter().map(Frame::Events))
+        .chain([Frame::End(Default::default())]);
+    parts.extend(frames.enumerate().map(|(number, frame)| scripted::frame(number as u64, &frame)));
+    while fuzz.goes_on() {
+        let _ = fs::remove_dir_all(&folder);
+        let collector = Collector::new(&folder, Limits::default()).unwrap();
+        let mut parts = parts.clone();
+        let at = 1 + fuzz.dice.index(parts.len() - 1);
+        match fuzz.dice.below(4) {
+            0 => fuzz.mutate(&mut parts[at]),
+            1 => {
+                let other = fuzz.dice.index(parts.len());
+                parts.swap(at, other);
+            }
+            // Behind a checksum that is right; and once more behind that of the frame in it.
+            layers => {
+                let mut body = parts[at].split_off(FRAME_HEAD_BYTES);
+                if layers == 3 && body.len() > 17 {
+                    let mut inner = body.split_off(17);
+                    fuzz.mutate(&mut inner);
+                    let inner = scripted::message(body[8], &inner);
+                    body.truncate(8);
+                    body.extend(inner);
+                } else {
+                    fuzz.mutate(&mut body);
+                }
+                parts[at] = scripted::message(parts[at][0], &body);
+            }
+        }
+        let stream = scripted::Scripted::new(Cursor::new(parts.concat()));
+        let _ = collector.serve(stream, "somebody");
+        drop(collector);
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(path.parent(), Some(folder.as_path()));
+            read(&fs::read(path).unwrap());
+        }
     }
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -364,3 +364,6 @@ impl Agent {
         self.buffer.as_ref().map_or(0, Buffer::events)
     }
 }
+
+#[cfg(test)]
+mod tests;

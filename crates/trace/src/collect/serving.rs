@@ -240,6 +240,12 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
+    /// The file that is written to.
+    #[cfg(test)]
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.path.as_path())
+    }
+
     fn finish(self) -> Served {
         // Nobody waits for it, but there is no reason to leave it to chance.
         let _ = self.file.as_ref().map(RecordingFile::sync);
