@@ -97,6 +97,16 @@ impl Shared {
     }
 }
 
+/// Ends the other thread, also if this one panics: it is waited for.
+struct Over<'a>(&'a Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+        self.0.changed.notify_all();
+    }
+}
+
 /// Takes a recorder's frames to the buffer.
 struct Frames<'a> {
     shared: &'a Shared,
@@ -154,10 +164,8 @@ pub fn run_agent<S: Stream>(
             suspended: None,
             farewell: Farewell::default(),
         };
-        let result = recording.run(limits, stop);
-        shared.is_over.store(true, Ordering::Relaxed);
-        shared.changed.notify_all();
-        result
+        let _over = Over(&shared);
+        recording.run(limits, stop)
     })
 }
 

@@ -50,6 +50,18 @@ fn who_does_not_keep_to_the_protocol_is_told_in_what() {
 }
 
 #[test]
+fn a_frame_that_comes_twice_is_there_once() {
+    let folder = Folder::new();
+    let collector = Collector::new(folder.path(), Limits::default()).unwrap();
+    let moment = || frame(1, &Frame::Moment(Moment::default()));
+    let sent = [hello("one"), open(1), frame(0, &head()), moment(), frame(0, &head()), moment()].concat();
+    let sent = [sent, frame(2, &Frame::End(Moment::default()))].concat();
+    assert_eq!(served(&collector, &sent).unwrap(), 3);
+    let read = read_all(folder.path());
+    assert!(read.len() == 1 && read[0].fault.is_none(), "{:?}", read[0].fault);
+}
+
+#[test]
 fn a_version_of_another_time_is_told_ours() {
     let folder = Folder::new();
     let collector = Collector::new(folder.path(), Limits::default()).unwrap();

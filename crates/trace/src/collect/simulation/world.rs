@@ -260,9 +260,12 @@ impl World {
             let (Message::Acknowledged { frames } | Message::Opened { frames }) = message else { continue };
             let path = connection.desk.path().expect("of a recording that is open");
             let recording = self.recordings.get_mut(&number_of(path)).expect("one that was begun");
-            assert!(frames >= recording.synced || recording.is_removed);
-            self.fate.resumed += u32::from(matches!(message, Message::Opened { .. }) && frames > 0);
-            recording.synced = frames;
+            if let Message::Opened { .. } = message {
+                assert!(frames >= recording.synced || recording.is_removed);
+                self.fate.resumed += u32::from(frames > 0);
+            }
+            // A session that others have taken over from may still say less, and the truth.
+            recording.synced = recording.synced.max(frames);
         }
     }
 
@@ -388,7 +391,7 @@ impl World {
             self.fate.torn += u32::from(lost > 0);
             if self.dice.below(3) == 0 {
                 let garbage: Vec<u8> =
-                    (0..self.dice.below(50)).map(|_| self.dice.roll().to_le_bytes()[0]).collect();
+                    (0..self.dice.below(3000)).map(|_| self.dice.roll().to_le_bytes()[0]).collect();
                 (&file).write_all(&garbage).unwrap();
             }
         }
