@@ -216,6 +216,13 @@ impl RecordingFile<'_> {
     }
 }
 
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Not by the close alone: a process that another thread is about to start has the descriptor, too, until it executes its program.
+        let _ = self.lock.unlock();
+    }
+}
+
 impl Drop for RecordingFile<'_> {
     fn drop(&mut self) {
         self.folder.release(self.recording, &self.holder);
