@@ -12,6 +12,7 @@
 //! | [`store`] | in which tables can that be asked for by any engine? |
 //! | [`report`] | what do they say, beside what was found of NT, Sprite and BSD? |
 //! | [`snapshot`] | what files are there, and what has changed in a day? |
+//! | [`synthesis`] | what would more of it be like, or what nobody recorded? |
 //! | [`replay`] | what would another system make of it? |
 //! | [`statistics`] | what may be said of a sample whose variance could be infinite? |
 
@@ -33,6 +34,7 @@ pub mod snapshot;
 pub mod source;
 pub mod statistics;
 pub mod store;
+pub mod synthesis;
 #[cfg(test)]
 mod temporary_folder;
 pub mod trace_file;
