@@ -105,7 +105,7 @@ impl Record {
         let mut source = self.source(output)?;
         let directory = self.to.clone().unwrap_or_else(|| format!("comb-trace-{}", date_and_time()).into());
         let path = new_recording(&directory)?;
-        let file = TraceFile::create(&path).map_err(failed)?;
+        let file = TraceFile::create(&path)?;
         if let Some(process) = self.process {
             source.follow(process).map_err(|error| match error.raw_os_error() {
                 Some(code) if code == rustix::io::Errno::SRCH.raw_os_error() => {
@@ -127,7 +127,7 @@ impl Record {
             ..Head::default()
         };
         let privacy = if self.hash_names { Privacy::hashed() } else { Privacy::none() };
-        let mut recorder = Recorder::new(source, file, privacy, head).map_err(failed)?;
+        let mut recorder = Recorder::new(source, file, privacy, head)?;
         let told = signals::catch()?;
         let child = match self.command.split_first() {
             None => None,
@@ -264,10 +264,6 @@ fn signal(child: &Child, signal: Signal) {
 pub(super) fn not_from_kernel(error: &KernelError) -> Failure {
     let kind = if matches!(error, KernelError::NotPermitted) { Kind::Refused } else { Kind::Failed };
     Failure::of(kind, format!("nothing can be recorded from within the kernel: {error}"))
-}
-
-fn failed(error: RecordError) -> Failure {
-    Failure::new(error.to_string())
 }
 
 /// What shells make of it.
