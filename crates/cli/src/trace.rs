@@ -6,6 +6,7 @@ mod report;
 mod show;
 mod snapshot;
 mod store;
+mod synth;
 mod top;
 
 use clap::{Args, Subcommand};
@@ -49,6 +50,8 @@ enum TraceCommand {
     Difference(snapshot::Difference),
     /// Do again what was recorded, in a directory
     Replay(replay::Replay),
+    /// Make a workload up, with the heavy tails and the pauses of a recorded one
+    Synth(synth::Synth),
     /// Write what was recorded down for fio
     Fio(replay::Fio),
 }
@@ -64,6 +67,7 @@ impl Trace {
             TraceCommand::Snapshot(snapshot) => snapshot.run(output),
             TraceCommand::Difference(difference) => difference.run(output),
             TraceCommand::Replay(replay) => replay.run(output),
+            TraceCommand::Synth(synth) => synth.run(output),
             TraceCommand::Fio(fio) => fio.run(output),
         }
     }

@@ -329,4 +329,21 @@ fn snapshots_are_taken_and_compared_and_recordings_are_done_again() {
     let (code, said) = place.fails(&["replay", "recorded", "sandbox"]);
     assert!(code == 1 && said.contains("sandbox"), "it is not empty: {code} {said}");
     assert!(place.ok(&["fio", "recorded", "--to", "jobs"]).contains("jobs.fio"));
+    place.ok(&[
+        "synth",
+        "thesis",
+        "--to",
+        "made",
+        "--sessions",
+        "300",
+        "--users",
+        "2",
+        "--model",
+        "model.json",
+    ]);
+    assert!(place.ok(&["report", "made"]).contains("operations in 300 sessions"));
+    place.ok(&["synth", "model.json", "--to", "again", "--sessions", "300"]);
+    let same =
+        ["made", "again"].map(|folder| fs::read(place.path(&format!("{folder}/synth-1.trace"))).unwrap());
+    assert!(same[0] == same[1], "the same model and seed");
 }
