@@ -196,11 +196,8 @@ static long (*read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
 static long (*read_user_text)(void *to, u32 bytes, const void *from) = (void *)114;
 static long (*read_kernel_text)(void *to, u32 bytes, const void *from) = (void *)115;
 static long (*output)(void *ring, void *from, u64 bytes, u64 flags) = (void *)130;
-static void *(*reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
-static void (*submit)(void *record, u64 flags) = (void *)132;
 static void *(*storage)(void *map, void *task, void *value, u64 flags) = (void *)156;
 static void *(*current_task)(void) = (void *)158;  // with its type
-
 static long (*repeat)(u32 times, void *step, void *context, u64 flags) = (void *)181;
 
 #define ANY 0
@@ -227,6 +224,6 @@ static void *(*cast)(const void *pointer, u32 type) = (void *)CAST;
 // Maps, in the form that tells their types.
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) type *name
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_RING = 27, MAP_TASK = 29 };
+enum { MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_RING = 27, MAP_TASK = 29 };
 
 #endif

@@ -212,8 +212,8 @@ mod tests {
         let kind = |path: &str| FileType::of(path.as_bytes(), "ext4", 0o100_644).kind;
         assert_eq!(kind("/usr/lib/libc.so.6"), "library");
         assert_eq!(kind("/usr/bin/cat"), "executable");
-        assert_eq!(kind("/work/src/main.rs"), "rust");
-        assert_eq!(kind("/work/.git/objects/12/34"), "repository");
+        assert_eq!(kind("/home/ann/src/main.rs"), "rust");
+        assert_eq!(kind("/home/ann/.git/objects/12/34"), "repository");
         assert_eq!(kind("/tmp/cc1234"), "temporary");
         assert_eq!(kind("/etc/passwd"), "configuration");
         assert_eq!(kind("/home/ann/.bashrc"), "other");

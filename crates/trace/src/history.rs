@@ -275,7 +275,7 @@ impl<C: Chronicler> History<C> {
         }
     }
 
-    /// What becomes of descriptors by an operation that succeeded. Returns the session that a close or an open is about.
+    /// What becomes of descriptors by an operation that succeeded. The fact is told the session that an open or a close is about.
     fn follow_descriptors(&mut self, event: &Event, operation: Operation, fact: &mut Fact) {
         let now_ns = event.start_ns.saturating_add(event.duration_ns);
         let process = event.process;

@@ -7,6 +7,7 @@
 //! | [`sample`] | values sorted once, and their mean and standard deviation |
 //! | [`ecdf`] | the distribution of a sample, by count or by bytes |
 //! | [`histogram`] | the same of values that stream by, in bounded memory, to within 0.4 % |
+//! | [`reservoir`] | a random part of values that stream by, for questions that need values |
 //! | [`qq`] | a sample beside a normal and a Pareto distribution |
 //! | [`llcd`] | the log-log complementary plot, and the line through its tail |
 //! | [`hill`] | Hill's estimate of α, its plot, and an exact test of whether it drifts |
@@ -32,6 +33,7 @@ pub mod likelihood;
 pub mod llcd;
 pub mod powerlaw;
 pub mod qq;
+pub mod reservoir;
 pub mod sample;
 pub mod spearman;
 pub mod verdict;

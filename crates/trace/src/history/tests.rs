@@ -172,7 +172,7 @@ fn paths_are_put_together_from_the_directory_that_was_named() {
     let mut history = history();
     let base = Identity { inode: 2, device: 1, generation: 9 };
     let mut name = Vec::new();
-    append_text(&mut name, Identity::default(), b"work\0home\0");
+    append_text(&mut name, Identity::default(), b"ann\0home\0");
     history.event(
         &Event { operation: Operation::Name as u8, file: base, mode: 0o040_755, ..Event::default() },
         &name,
@@ -184,5 +184,5 @@ fn paths_are_put_together_from_the_directory_that_was_named() {
     history.event(&failed, &path);
     let fact = history.chronicler.facts[0];
     assert_eq!((fact.error, fact.result), (2, 0));
-    assert_eq!(history.files.files()[fact.file.unwrap().0 as usize].path, b"/home/work/a.rs");
+    assert_eq!(history.files.files()[fact.file.unwrap().0 as usize].path, b"/home/ann/a.rs");
 }

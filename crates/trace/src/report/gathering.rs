@@ -1,4 +1,7 @@
-//! One pass over each table of facts.
+//! One pass over each table of facts: `operations.rs` sees the one, `sessions.rs` the other.
+
+mod operations;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,15 +9,13 @@ use std::path::Path;
 use foldhash::HashMap;
 
 use super::groups::{By, Gathering};
-use super::lifetimes::{Done, Lifetimes};
+use super::lifetimes::Lifetimes;
 use super::samples::Samples;
 use super::{About, Group, Machine};
-use crate::event::flag;
+use crate::Operation;
 use crate::file_type::FileType;
-use crate::history::open_flag;
 use crate::statistics::histogram::LogHistogram;
-use crate::store::{INSTANCE, StoreError, TRACE, TableReader, named};
-use crate::{Class, Operation};
+use crate::store::{StoreError, TableReader, named};
 
 /// The two lengths of interval that the older studies take averages over. (Thesis §9.6.1)
 pub(super) const SHORT_INTERVAL_NS: i64 = 10_000_000_000;
@@ -121,20 +122,16 @@ pub(super) struct Reuse {
     pub(super) opens: HashMap<i64, [u32; 3]>,
 }
 
-/// What is going on in a session.
-#[derive(Default)]
-struct Going {
-    next_offset: i64,
-    run: Option<(usize, u64)>,
-    read_end_ns: i64,
-    write_end_ns: i64,
-}
-
-/// What a program has done.
-#[derive(Default)]
-struct ProgramUse {
-    opens: u64,
-    libraries: u64,
+/// What operations and sessions have in common, and what a drill-down may go by.
+#[derive(Clone, Copy)]
+struct Common {
+    machine: i64,
+    start_ns: i64,
+    operation: i64,
+    /// The number of the program's name.
+    program: i64,
+    user: i64,
+    kind: i64,
 }
 
 fn unsigned(value: i64) -> u64 {
@@ -230,23 +227,15 @@ impl Gathered {
         name.unwrap_or_else(|| "?".to_owned())
     }
 
-    fn key(
-        &self,
-        machine: i64,
-        start_ns: i64,
-        operation: i64,
-        program: i64,
-        user: i64,
-        kind: i64,
-    ) -> Option<i64> {
+    fn key(&self, of: Common) -> Option<i64> {
         Some(match self.by? {
-            By::Category => first_of_category(kind),
-            By::Type => kind,
-            By::Process => program,
-            By::User => user,
-            By::Machine => machine,
-            By::Hour => start_ns.div_euclid(3_600_000_000_000),
-            By::Operation => operation,
+            By::Category => first_of_category(of.kind),
+            By::Type => of.kind,
+            By::Process => of.program,
+            By::User => of.user,
+            By::Machine => of.machine,
+            By::Hour => of.start_ns.div_euclid(3_600_000_000_000),
+            By::Operation => of.operation,
         })
     }
 
@@ -257,318 +246,7 @@ impl Gathered {
         groups.sort_by(|one, other| other.operations.cmp(&one.operations).then(one.name.cmp(&other.name)));
         groups
     }
-
-    fn read_trace(&mut self, tables: &Path, programs: &HashMap<i64, i64>) -> Result<(), StoreError> {
-        const COLUMNS: [&str; 17] = [
-            "machine_id",
-            "start",
-            "duration_ns",
-            "operation_id",
-            "process_id",
-            "user_id",
-            "file_id",
-            "type_id",
-            "other_file_id",
-            "instance_id",
-            "error",
-            "offset",
-            "asked_bytes",
-            "moved_bytes",
-            "argument",
-            "size_bytes",
-            "flags",
-        ];
-        let mut going: HashMap<i64, Going> = HashMap::default();
-        let mut uses: HashMap<i64, ProgramUse> = HashMap::default();
-        let mut span = (i64::MAX, i64::MIN);
-        TableReader::open(tables, TRACE)?.read(&COLUMNS, &mut |columns, _| {
-            for row in 0..columns[0].len() {
-                let fact = Fact::of(columns, row);
-                span =
-                    (span.0.min(fact.start_ns), span.1.max(fact.start_ns.saturating_add(fact.duration_ns)));
-                self.see(&fact, programs, &mut going, &mut uses);
-            }
-        })?;
-        for going in going.into_values() {
-            self.end_run(going.run);
-        }
-        for program in uses.into_values() {
-            self.samples.program_opens.add(program.opens);
-            if program.libraries > 0 {
-                self.samples.program_libraries.add(program.libraries);
-            }
-        }
-        #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let seconds = span.1.saturating_sub(span.0).max(0) as f64 / 1e9;
-        self.about.seconds = if self.about.operations == 0 { 0.0 } else { seconds };
-        Ok(())
-    }
-
-    fn see(
-        &mut self,
-        fact: &Fact,
-        programs: &HashMap<i64, i64>,
-        going: &mut HashMap<i64, Going>,
-        uses: &mut HashMap<i64, ProgramUse>,
-    ) {
-        let Some(operation) = u8::try_from(fact.operation).ok().and_then(Operation::of_number) else {
-            return;
-        };
-        self.about.operations += 1;
-        *self.seconds.entry(fact.start_ns.div_euclid(1_000_000_000)).or_default() += 1;
-        let program = programs.get(&fact.program).copied().unwrap_or(-1);
-        let user = self.by_user.entry((fact.machine, fact.user)).or_default();
-        user.operations += 1;
-        user.errors += u64::from(fact.error != 0);
-        let key = self.key(fact.machine, fact.start_ns, fact.operation, program, fact.user, fact.kind);
-        if let Some(key) = key {
-            let group = self.groups.entry(key).or_default();
-            group.operations += 1;
-            group.errors += u64::from(fact.error != 0);
-        }
-        match operation.class() {
-            Class::Data => self.see_data(fact, operation, going, key),
-            Class::Control | Class::Directory => self.controls.add(fact.error),
-            _ => {}
-        }
-        match operation {
-            Operation::Open => {
-                self.opens.add(fact.error);
-                if fact.error == 0 {
-                    self.opens_ns.push(unsigned(fact.start_ns));
-                    self.seconds_with_opens
-                        .insert((fact.machine, fact.start_ns.div_euclid(1_000_000_000)), ());
-                    uses.entry(fact.program).or_default().opens += 1;
-                    let access = usize::try_from(fact.argument & open_flag::ACCESS).unwrap_or(0).min(2);
-                    if fact.file >= 0 {
-                        self.reused.opens.entry(fact.file).or_default()[access] += 1;
-                    }
-                }
-            }
-            Operation::Close => {
-                if let Some(going) = going.remove(&fact.instance) {
-                    self.end_run(going.run);
-                }
-            }
-            Operation::Map if fact.error == 0 && fact.offset == 0 => {
-                let is_library = usize::try_from(fact.kind)
-                    .ok()
-                    .and_then(|at| FileType::all().get(at))
-                    .is_some_and(|kind| kind.kind == "library");
-                uses.entry(fact.program).or_default().libraries += u64::from(is_library);
-            }
-            Operation::PageIn => {
-                self.page_ins += 1;
-                self.missed_page_ins += u64::from(fact.flags & flag::MISS != 0);
-                self.requested[Way::PageIn as usize].record(unsigned(fact.moved), 1);
-            }
-            Operation::Advise if fact.argument == SEQUENTIAL_ADVICE => self.sequential_advice += 1,
-            _ => {}
-        }
-        if fact.error == 0 {
-            self.lifetimes.see(&Done {
-                operation,
-                end_ns: unsigned(fact.start_ns.saturating_add(fact.duration_ns)),
-                process: fact.program,
-                file: fact.file,
-                other_file: fact.other_file,
-                argument: fact.argument,
-                size: unsigned(fact.size),
-                flags: fact.flags,
-            });
-        }
-    }
-
-    fn see_data(
-        &mut self,
-        fact: &Fact,
-        operation: Operation,
-        going: &mut HashMap<i64, Going>,
-        key: Option<i64>,
-    ) {
-        let is_written = operation == Operation::Write
-            || (operation == Operation::Transfer && fact.flags & flag::SECOND != 0);
-        let is_missed = fact.flags & flag::MISS != 0;
-        if is_written {
-            self.writes.add(fact.error);
-            self.missed_writes += u64::from(is_missed);
-        } else {
-            self.reads.add(fact.error);
-            self.missed_reads += u64::from(is_missed);
-        }
-        if fact.error != 0 {
-            return;
-        }
-        let way = match (is_written, is_missed) {
-            (true, _) => Way::Write,
-            (false, false) => Way::CachedRead,
-            (false, true) => Way::MissedRead,
-        };
-        self.service[way as usize].record(unsigned(fact.duration_ns), 1);
-        self.requested[way as usize].record(unsigned(fact.asked), 1);
-        let moved = unsigned(fact.moved);
-        let interval = fact.start_ns.div_euclid(SHORT_INTERVAL_NS);
-        let active = self.activity.entry((fact.machine, fact.user, interval)).or_default();
-        *active = active.saturating_add(moved);
-        let groups =
-            [self.by_user.get_mut(&(fact.machine, fact.user)), key.and_then(|key| self.groups.get_mut(&key))];
-        for group in groups.into_iter().flatten() {
-            let sum = if is_written { &mut group.written_bytes } else { &mut group.read_bytes };
-            *sum = sum.saturating_add(moved);
-        }
-        let direction = if is_written { WRITE } else { READ };
-        self.reads_of_usual_size += u64::from(!is_written && matches!(fact.asked, 512 | 4096));
-        let variable = if is_written { &mut self.samples.write_bytes } else { &mut self.samples.read_bytes };
-        variable.add(unsigned(fact.asked));
-        if fact.instance == 0 || moved == 0 {
-            return;
-        }
-        let session = going.entry(fact.instance).or_default();
-        let end_ns = fact.start_ns.saturating_add(fact.duration_ns);
-        let last_ns = if is_written { &mut session.write_end_ns } else { &mut session.read_end_ns };
-        if *last_ns != 0 {
-            let gap = unsigned(fact.start_ns.saturating_sub(*last_ns));
-            (if is_written { &mut self.samples.write_gap_ns } else { &mut self.samples.read_gap_ns })
-                .add(gap);
-        }
-        *last_ns = end_ns;
-        let ended = match &mut session.run {
-            Some((run_direction, bytes))
-                if *run_direction == direction && session.next_offset == fact.offset =>
-            {
-                *bytes = bytes.saturating_add(moved);
-                None
-            }
-            run => run.replace((direction, moved)),
-        };
-        session.next_offset = fact.offset.saturating_add(fact.moved);
-        self.end_run(ended);
-    }
-
-    fn end_run(&mut self, run: Option<(usize, u64)>) {
-        if let Some((direction, bytes)) = run {
-            self.runs[direction].record(bytes, bytes);
-            self.samples.run_bytes.add(bytes);
-        }
-    }
-
-    fn read_instances(
-        &mut self,
-        tables: &Path,
-        programs: &HashMap<i64, i64>,
-        remote: &foldhash::HashSet<i64>,
-    ) -> Result<(), StoreError> {
-        const COLUMNS: [&str; 18] = [
-            "machine_id",
-            "opened",
-            "open_ns",
-            "process_id",
-            "user_id",
-            "file_id",
-            "type_id",
-            "open_flags",
-            "seen_from_its_open",
-            "ending",
-            "access",
-            "pattern",
-            "opened_size_bytes",
-            "closed_size_bytes",
-            "reads",
-            "read_bytes",
-            "writes",
-            "written_bytes",
-        ];
-        let mut opened: Vec<(i64, i64, bool)> = Vec::new();
-        let reader = TableReader::open(tables, INSTANCE)?;
-        let mut columns_wanted = COLUMNS.to_vec();
-        columns_wanted.extend(["missed_reads", "syncs"]);
-        reader.read(&columns_wanted, &mut |columns, _| {
-            for (row, _) in columns[0].iter().enumerate() {
-                let of = |column: usize| columns[column][row];
-                self.about.sessions += 1;
-                let (machine, user, kind) = (of(0), of(4), of(6));
-                let access = usize::try_from(of(10)).unwrap_or(0);
-                let pattern = usize::try_from(of(11)).unwrap_or(0);
-                let bytes = unsigned(of(15)).saturating_add(unsigned(of(17)));
-                // Of what was open before, or still is, nobody knows how long it is.
-                let open_ns = (of(8) == 1 && of(9) != 0).then(|| unsigned(of(2)));
-                let program = programs.get(&of(3)).copied().unwrap_or(-1);
-                let key = self.key(machine, of(1), (Operation::Open as u8).into(), program, user, kind);
-                let user_group = Some(self.by_user.entry((machine, user)).or_default());
-                let key_group = key.map(|key| self.groups.entry(key).or_default());
-                for group in [user_group, key_group].into_iter().flatten() {
-                    group.add_session(access, pattern, bytes, open_ns.unwrap_or(0));
-                }
-                let has_data = access != 0;
-                if of(8) == 1 {
-                    opened.push((machine, of(1), has_data));
-                }
-                if has_data {
-                    self.data_sessions += 1;
-                    let size = unsigned(of(12).max(of(13)));
-                    self.sizes_by_operations.record(size, unsigned(of(14)).saturating_add(unsigned(of(16))));
-                    self.sizes[access.min(3) - 1].record(size, bytes);
-                    self.samples.file_bytes.add(size);
-                    self.samples.session_bytes.add(bytes);
-                    self.samples.session_operations.add(unsigned(of(14)).saturating_add(unsigned(of(16))));
-                    self.session_sizes.record(bytes, bytes);
-                    if let Some(open_ns) = open_ns {
-                        let place = if remote.contains(&of(5)) {
-                            &mut self.open_remote
-                        } else {
-                            &mut self.open_local
-                        };
-                        place.record(open_ns, 1);
-                        self.open_by_access[access.min(3) - 1].record(open_ns, 1);
-                        self.samples.data_session_ns.add(open_ns);
-                    }
-                    if of(14) > 0 {
-                        self.read_sessions += 1;
-                        self.read_sessions_of_one_miss += u64::from(of(18) <= 1);
-                        self.single_read_sessions += u64::from(of(14) == 1);
-                    }
-                    if of(16) > 0 {
-                        self.write_sessions += 1;
-                        self.synced_write_sessions += u64::from(of(19) > 0);
-                        let flags = of(7).cast_unsigned();
-                        self.write_through_sessions +=
-                            u64::from(flags & (open_flag::SYNCHRONOUS | open_flag::DIRECT) != 0);
-                        self.temporary_sessions +=
-                            u64::from(flags & open_flag::TEMPORARY == open_flag::TEMPORARY);
-                    }
-                } else {
-                    self.control_sessions += 1;
-                    if let Some(open_ns) = open_ns {
-                        self.open_control.record(open_ns, 1);
-                        self.samples.control_session_ns.add(open_ns);
-                    }
-                }
-            }
-        })?;
-        self.see_gaps(opened);
-        for lifetime in std::mem::take(&mut self.lifetimes.ended) {
-            self.samples.lifetime_ns.add(lifetime.lived_ns);
-            self.lifetimes.ended.push(lifetime);
-        }
-        Ok(())
-    }
-
-    fn see_gaps(&mut self, mut opened: Vec<(i64, i64, bool)>) {
-        opened.sort_unstable();
-        for pair in opened.windows(2) {
-            let [(machine, before_ns, _), (same, now_ns, has_data)] = *pair else { continue };
-            if machine != same {
-                continue;
-            }
-            let gap = unsigned(now_ns.saturating_sub(before_ns));
-            self.samples.open_gap_ns.add(gap);
-            (if has_data { &mut self.gap_data } else { &mut self.gap_control }).record(gap, 1);
-        }
-    }
 }
-
-/// `POSIX_FADV_SEQUENTIAL`.
-const SEQUENTIAL_ADVICE: u64 = 2;
 
 /// Kinds of a category share the number of its first.
 fn first_of_category(kind: i64) -> i64 {
@@ -585,50 +263,4 @@ fn remote_files(tables: &Path) -> Result<foldhash::HashSet<i64>, StoreError> {
         remote.extend(rows.filter(|(_, system)| REMOTE.contains(&system.as_str())).map(|(file, _)| *file));
     })?;
     Ok(remote)
-}
-
-/// A row of the table of operations, as far as it is needed here.
-struct Fact {
-    machine: i64,
-    start_ns: i64,
-    duration_ns: i64,
-    operation: i64,
-    program: i64,
-    user: i64,
-    file: i64,
-    kind: i64,
-    other_file: i64,
-    instance: i64,
-    error: i64,
-    offset: i64,
-    asked: i64,
-    moved: i64,
-    argument: u64,
-    size: i64,
-    flags: u8,
-}
-
-impl Fact {
-    fn of(columns: &[Vec<i64>], row: usize) -> Self {
-        let of = |column: usize| columns[column][row];
-        Self {
-            machine: of(0),
-            start_ns: of(1),
-            duration_ns: of(2),
-            operation: of(3),
-            program: of(4),
-            user: of(5),
-            file: of(6),
-            kind: of(7),
-            other_file: of(8),
-            instance: of(9),
-            error: of(10),
-            offset: of(11),
-            asked: of(12),
-            moved: of(13),
-            argument: of(14).cast_unsigned(),
-            size: of(15),
-            flags: u8::try_from(of(16)).unwrap_or(0),
-        }
-    }
 }

@@ -1,18 +1,13 @@
 //! Variables of which it is to be said how they are distributed.
 
-use comb_types::Dice;
-
 use super::Distribution;
 use crate::statistics::hill::HillPlot;
 use crate::statistics::histogram::{By, LogHistogram};
 use crate::statistics::llcd::Llcd;
 use crate::statistics::qq::QqPlot;
+use crate::statistics::reservoir::Reservoir;
 use crate::statistics::sample::Sample;
 use crate::statistics::verdict::{Verdict, judge};
-
-/// Of more values a random part is judged: the memory of a report does not grow with the recording, and a million values say what more
-/// would.
-const MOST_JUDGED: usize = 1 << 20;
 
 /// So many points make a plot.
 const POINTS: usize = 200;
@@ -23,36 +18,24 @@ pub(super) struct Variable {
     unit: &'static str,
     /// How they are distributed, to half a percent.
     pub(super) histogram: LogHistogram,
-    kept: Vec<f64>,
-    seen: u64,
-    dice: Dice,
+    kept: Reservoir,
 }
 
 impl Variable {
     fn new(what: &'static str, unit: &'static str) -> Self {
-        Self { what, unit, histogram: LogHistogram::new(), kept: Vec::new(), seen: 0, dice: Dice::new(1) }
+        Self { what, unit, histogram: LogHistogram::new(), kept: Reservoir::default() }
     }
 
     /// One more.
     pub(super) fn add(&mut self, value: u64) {
         self.histogram.record(value, 1);
-        self.seen += 1;
         #[expect(clippy::cast_precision_loss, reason = "a measurement")]
-        let kept = value as f64;
-        if self.kept.len() < MOST_JUDGED {
-            self.kept.push(kept);
-            return;
-        }
-        // Each of all so far is kept with the same chance.
-        let place = (u128::from(self.dice.roll()) * u128::from(self.seen)) >> 64;
-        if let Some(slot) = usize::try_from(place).ok().and_then(|place| self.kept.get_mut(place)) {
-            *slot = kept;
-        }
+        self.kept.add(value as f64);
     }
 
     /// What is kept, sorted.
     pub(super) fn sample(&self) -> Sample {
-        Sample::new(self.kept.clone())
+        Sample::new(self.kept.kept().to_vec())
     }
 
     fn distribution(&self) -> Option<Distribution> {
@@ -67,8 +50,8 @@ impl Variable {
         Some(Distribution {
             what: self.what,
             unit: self.unit,
-            values: self.seen,
-            judged: self.kept.len() as u64,
+            values: self.kept.seen(),
+            judged: self.kept.kept().len() as u64,
             mean: descriptors.mean,
             percentile_50: percentile(0.5),
             percentile_90: percentile(0.9),

@@ -7,16 +7,15 @@ mod rows;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use comb_types::Dice;
 use foldhash::{HashMap, HashSet};
 
 use self::births::{Done, Lives};
 use self::rows::{Fact, Session};
 use super::model::{Births, Directories, Format, Kinds, Model};
-use super::session::below;
 use super::variable::Variable;
 use crate::event::flag;
 use crate::history::{Access, Pattern};
+use crate::statistics::reservoir::Reservoir;
 use crate::statistics::sample::Sample;
 use crate::store::{INSTANCE, StoreError, TRACE, TableReader, named};
 use crate::{Class, Operation};
@@ -25,9 +24,6 @@ use crate::{Class, Operation};
 /// milliseconds, and nine of ten opens came within thirty of another (Thesis §9.8.1); what pauses three times as long waits for a clock, for
 /// another machine, or for somebody who thinks.
 const SILENCE_NS: u64 = 100_000_000;
-
-/// Of more values a random part is looked at.
-const MOST_KEPT: usize = 1 << 20;
 
 /// Where tails end. No call moves more than the first; a disk of the second's size is large; no user waits for longer than the third; and of a
 /// year's recording nothing is made up that takes longer than the fourth.
@@ -44,33 +40,20 @@ const TYPE: i64 = 0o170_000;
 const REGULAR: i64 = 0o100_000;
 
 /// Values as they come by, or a random part of them.
-struct Values {
-    kept: Vec<f64>,
-    seen: u64,
-    dice: Dice,
-}
-
-impl Default for Values {
-    fn default() -> Self {
-        Self { kept: Vec::new(), seen: 0, dice: Dice::new(1) }
-    }
-}
+#[derive(Default)]
+struct Values(Reservoir);
 
 impl Values {
     fn add(&mut self, value: i64) {
-        self.seen += 1;
-        let value = value.max(0) as f64;
-        if self.kept.len() < MOST_KEPT {
-            self.kept.push(value);
-        } else if let Ok(place) = usize::try_from(below(&mut self.dice, self.seen))
-            && let Some(slot) = self.kept.get_mut(place)
-        {
-            *slot = value;
-        }
+        self.0.add(value.max(0) as f64);
+    }
+
+    fn seen(&self) -> u64 {
+        self.0.seen()
     }
 
     fn variable(self, most: u64) -> Variable {
-        Variable::of(&Sample::new(self.kept), most)
+        Variable::of(&Sample::new(self.0.into_kept()), most)
     }
 }
 
@@ -289,7 +272,7 @@ impl Measured {
             active.add(opens);
         }
         // Where nobody was ever silent, a silence is as short as one can be.
-        if silences.seen == 0 {
+        if silences.seen() == 0 {
             silences.add(i64::try_from(SILENCE_NS + 1).unwrap_or(i64::MAX));
         }
         [active.variable(MOST_OPENS), gaps.variable(SILENCE_NS), silences.variable(YEAR_NS)]
@@ -349,8 +332,8 @@ impl Measured {
                 truncating: share(self.truncating, self.whole_writes),
                 bytes: self.new_file_bytes.variable(MOST_FILE_BYTES),
                 operations: self.new_file_operations.variable(MOST_OPERATIONS),
-                overwritten: share(self.lives.overwritten_ns.seen, made),
-                deleted: share(self.lives.deleted_ns.seen, made),
+                overwritten: share(self.lives.overwritten_ns.seen(), made),
+                deleted: share(self.lives.deleted_ns.seen(), made),
                 overwritten_ns: self.lives.overwritten_ns.variable(YEAR_NS),
                 deleted_ns: self.lives.deleted_ns.variable(YEAR_NS),
             },

@@ -56,7 +56,7 @@ pub(super) struct Lives {
 impl Lives {
     /// How many there were.
     pub(super) fn made(&self) -> u64 {
-        self.alive.len() as u64 + self.overwritten_ns.seen + self.deleted_ns.seen
+        self.alive.len() as u64 + self.overwritten_ns.seen() + self.deleted_ns.seen()
     }
 
     /// Whether that was an open that emptied a new file.
