@@ -113,6 +113,8 @@ pub(super) struct Gathered {
     groups: BTreeMap<i64, Gathering>,
     by: Option<By>,
     names: HashMap<i64, String>,
+    /// Of a drill-down by user: its number, by machine and user.
+    users: HashMap<(i64, i64), i64>,
 }
 
 /// How often the same file is opened again. (Thesis §9.8.1)
@@ -144,7 +146,7 @@ impl Gathered {
         let mut gathered = Self { by, ..Self::default() };
         gathered.read_machines(tables)?;
         let programs = gathered.read_programs(tables)?;
-        gathered.read_names(tables)?;
+        gathered.read_users(tables)?;
         let remote = remote_files(tables)?;
         gathered.read_trace(tables, &programs)?;
         gathered.read_instances(tables, &programs, &remote)?;
@@ -193,16 +195,25 @@ impl Gathered {
         Ok(of_program)
     }
 
-    fn read_names(&mut self, tables: &Path) -> Result<(), StoreError> {
-        match self.by {
-            Some(By::User) => {
-                let names = &mut self.names;
-                TableReader::open(tables, named("user"))?.read(&["user_id", "user"], &mut |numbers, texts| {
-                    names.extend(numbers[0].iter().copied().zip(texts[0].iter().cloned()));
-                })
-            }
-            _ => Ok(()),
+    /// The numbers of users, for the same number is somebody else on another machine.
+    fn read_users(&mut self, tables: &Path) -> Result<(), StoreError> {
+        if self.by != Some(By::User) {
+            return Ok(());
         }
+        let (users, names, machines) = (&mut self.users, &mut self.names, &self.about.machines);
+        let wanted = ["user_id", "machine_id", "user"];
+        TableReader::open(tables, named("user"))?.read(&wanted, &mut |numbers, texts| {
+            for ((&user, &machine), name) in numbers[0].iter().zip(&numbers[1]).zip(&texts[0]) {
+                let number = i64::try_from(users.len()).unwrap_or(i64::MAX);
+                users.insert((machine, user), number);
+                let place = usize::try_from(machine).ok().and_then(|place| machines.get(place));
+                let name = match place {
+                    Some(place) if machines.len() > 1 => format!("{name} on {}", place.name),
+                    _ => name.clone(),
+                };
+                names.insert(number, name);
+            }
+        })
     }
 
     fn name_of(&self, key: i64) -> String {
@@ -232,7 +243,7 @@ impl Gathered {
             By::Category => first_of_category(of.kind),
             By::Type => of.kind,
             By::Process => of.program,
-            By::User => of.user,
+            By::User => self.users.get(&(of.machine, of.user)).copied().unwrap_or(-1),
             By::Machine => of.machine,
             By::Hour => of.start_ns.div_euclid(3_600_000_000_000),
             By::Operation => of.operation,

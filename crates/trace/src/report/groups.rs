@@ -63,13 +63,15 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// A session.
-    pub(super) fn add_session(&mut self, access: usize, pattern: usize, bytes: u64, open_ns: u64) {
+    /// A session, and how long it was open, if that is known.
+    pub(super) fn add_session(&mut self, access: usize, pattern: usize, bytes: u64, open_ns: Option<u64>) {
         self.sessions += 1;
         let moved = &mut self.moved[access.min(3)][pattern.min(3)];
         moved.sessions += 1;
         moved.bytes = moved.bytes.saturating_add(bytes);
-        if access != Access::None as usize {
+        if access != Access::None as usize
+            && let Some(open_ns) = open_ns
+        {
             self.open_ns.get_or_insert_with(|| Box::new(LogHistogram::new())).record(open_ns, 1);
         }
     }

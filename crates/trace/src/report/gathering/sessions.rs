@@ -62,7 +62,7 @@ impl Gathered {
                 let user_group = Some(self.by_user.entry((machine, user)).or_default());
                 let key_group = key.map(|key| self.groups.entry(key).or_default());
                 for group in [user_group, key_group].into_iter().flatten() {
-                    group.add_session(access, pattern, bytes, open_ns.unwrap_or(0));
+                    group.add_session(access, pattern, bytes, open_ns);
                 }
                 let has_data = access != 0;
                 if of(8) == 1 {
