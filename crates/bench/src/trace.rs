@@ -15,7 +15,7 @@ use comb_trace::{Class, Operation, store};
 use comb_types::Dice;
 
 use self::load::{Load, Place, WRITER};
-use self::usage::children_seconds;
+use self::usage::{adopt, children_seconds, wait_for_adopted};
 use crate::net::median;
 use crate::report::{Goal, Row, print, shows_progress};
 
@@ -110,6 +110,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
             eprint!("\r{what:70}");
         }
     };
+    adopt()?;
     let place = Place::new()?;
     let mut rows = Vec::new();
     for load in [Load::compile(&place)?, Load::git(&place)?, Load::find()] {
@@ -154,6 +155,7 @@ fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outco
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status()?;
+            wait_for_adopted()?;
             let took = children_seconds() - before;
             if !status.success() {
                 return Err(format!("{} of {}: {status}", who.name(), load.name).into());

@@ -1,6 +1,26 @@
 //! What processes that have ended took.
 #![expect(unsafe_code, reason = "a call that no crate wraps")]
 
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
+
+/// From now on this process is the parent of all whose own has ended: perf trace ends without waiting for what it has started, and what nobody
+/// waits for is in nobody's account.
+pub(super) fn adopt() -> std::io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Waits for all of those.
+pub(super) fn wait_for_adopted() -> std::io::Result<()> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 fn children() -> libc::rusage {
     // SAFETY: all zeros are a valid `rusage`, and the call fills it.
     unsafe {
