@@ -46,9 +46,10 @@ INLINE int same(const struct identity *one, const struct identity *other) {
 
 // The file behind a descriptor of the running thread, or nothing.
 INLINE struct file *file_of(struct task_struct *task, s32 descriptor) {
-  struct fdtable *table = task->files->fdt;
-  if (descriptor < 0 || (u32)descriptor >= table->max_fds) return 0;
-  struct file **place = table->fd + descriptor;
+  struct files_struct *files = NEXT(task, files);
+  struct fdtable *table = FAST(files, fdt);
+  if (descriptor < 0 || (u32)descriptor >= FAST(table, max_fds)) return 0;
+  struct file **place = FAST(table, fd) + descriptor;
   // What the checker is told is not what it is, only what it begins with: a pointer to a file.
   if (has_cast) return ((struct kiocb *)cast(place, __builtin_btf_type_id(*(struct kiocb *)0, 1)))->ki_filp;
   struct file *file = 0;
@@ -74,11 +75,10 @@ INLINE int describe(struct subject *about, struct file *open) {
 struct walk {
   struct vfsmount *mounted;
   struct dentry *entry;
-  u32 bytes;   // that have been written
-  u32 is_cut;  // there was more
 };
 
-// Writes down one part of a name, or crosses a mount; one when there is nothing above.
+// Writes down one part of a name, or crosses a mount; one when there is nothing above. How much has been written stands in the draft: of
+// what is there the kernel's checker knows nothing, and so is sooner done than if it followed how that grows.
 static long step_up(u32 number, struct walk *walk) {
   (void)number;
   struct vfsmount *mounted = TYPED(walk->mounted);
@@ -93,14 +93,16 @@ static long step_up(u32 number, struct walk *walk) {
   }
   struct dentry *parent = FAST(entry, d_parent);
   if (parent == walk->entry || !parent) return 1;
-  u32 at = walk->bytes;
   struct draft *name = draft(DRAFT_NAME);
-  walk->is_cut = 1;
-  if (!name || at > MOST_TEXT_BYTES) return 1;
-  long bytes = read_kernel_text(name->text + sizeof(struct text) + at, MOST_NAME_BYTES, FAST(entry, d_name.name));
-  if (bytes <= 0 || at + bytes > MOST_TEXT_BYTES) return 1;
-  walk->is_cut = 0;
-  walk->bytes = at + bytes;
+  if (!name) return 1;
+  u32 at = name->event.text_bytes;
+  name->event.result = -NAME_TOO_LONG;
+  const long most = sizeof(struct text) + MOST_TEXT_BYTES;
+  if (at > most) return 1;
+  long bytes = read_kernel_text(name->text + at, MOST_NAME_BYTES, FAST(entry, d_name.name));
+  if (bytes <= 0 || at + bytes > most) return 1;
+  name->event.result = 0;
+  name->event.text_bytes = at + bytes;
   walk->entry = parent;
   return 0;
 }
@@ -116,13 +118,10 @@ FUNCTION int tell_name(const struct identity *file, u64 mounted, u64 entry, u32 
   draft_->event.about.mode = mode;
   struct text *text = (void *)draft_->text;
   __builtin_memset(text, 0, sizeof *text);
-  struct walk walk = {(void *)mounted, (void *)entry, 0, 0};
+  draft_->event.text_bytes = sizeof *text;
+  struct walk walk = {(void *)mounted, (void *)entry};
   repeat(MOST_STEPS, step_up, &walk, 0);
-  u32 bytes = walk.bytes;
-  if (bytes > MOST_TEXT_BYTES) return 0;
-  text->bytes = bytes;
-  draft_->event.text_bytes = sizeof *text + bytes;
-  if (walk.is_cut) draft_->event.result = -NAME_TOO_LONG;
+  text->bytes = draft_->event.text_bytes - sizeof *text;
   u8 yes = 1;
   if (!tell(draft_)) return 0;
   update(&named, file, &yes, ANY);
@@ -141,13 +140,19 @@ INLINE int is_told_of(struct subject *about, struct file *file, int is_new) {
   return tell_name(&about->file, (u64)FIELD(file, f_path.mnt), (u64)FIELD(file, f_path.dentry), about->mode);
 }
 
+INLINE struct dentry *working_directory(struct task_struct *task) {
+  struct fs_struct *places = NEXT(task, fs);
+  return FAST(places, pwd.dentry);
+}
+
 INLINE int tell_working_directory(struct task_struct *task, struct identity *identity) {
   if (lookup(&named, identity)) return 1;
-  return tell_name(identity, (u64)FIELD(task->fs, pwd.mnt), (u64)FIELD(task->fs, pwd.dentry), TYPE_DIRECTORY);
+  struct fs_struct *places = NEXT(task, fs);
+  return tell_name(identity, (u64)FIELD(places, pwd.mnt), (u64)FIELD(places, pwd.dentry), TYPE_DIRECTORY);
 }
 
 INLINE void describe_working_directory(struct subject *about, struct task_struct *task) {
-  struct dentry *entry = task->fs->pwd.dentry;
+  struct dentry *entry = working_directory(task);
   struct inode *inode = FAST(entry, d_inode);
   about->mode = FAST(inode, i_mode);
   about->size = FAST(inode, i_size);
@@ -157,7 +162,7 @@ INLINE void describe_working_directory(struct subject *about, struct task_struct
 // The directory that a path starts from; its name is told first.
 INLINE void base_of(struct task_struct *task, struct thread *thread, s32 directory, struct identity *base) {
   if (directory == WORKING_DIRECTORY) {
-    struct dentry *entry = task->fs->pwd.dentry;
+    struct dentry *entry = working_directory(task);
     identify(FAST(entry, d_inode), base);
     if (!same(&thread->base, base) && tell_working_directory(task, base)) thread->base = *base;
     return;

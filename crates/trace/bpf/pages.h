@@ -11,8 +11,8 @@
 INLINE void begin_page_in(struct event *event, struct task_struct *task, struct inode *inode, u64 page) {
   begin(event, task, OPERATION_PAGE_IN);
   identify(inode, &event->about.file);
-  event->about.mode = inode->i_mode;
-  event->about.size = inode->i_size;
+  event->about.mode = FAST(inode, i_mode);
+  event->about.size = FAST(inode, i_size);
   event->about.offset = page * PAGE_BYTES;
   event->asked = PAGE_BYTES;
   event->result = PAGE_BYTES;
@@ -27,7 +27,7 @@ SECTION("tp_btf/mm_filemap_fault") int page_faults(u64 *context) {
   // In a call it is that call's, such as a write from mapped memory.
   if (!thread || thread->start_ns) return 0;
   settle(thread);
-  begin_page_in(&thread->fault, task, mapping->host, context[1]);
+  begin_page_in(&thread->fault, task, NEXT(mapping, host), context[1]);
   thread->pages = 0;
   return 0;
 }
@@ -42,7 +42,7 @@ SECTION("tp_btf/mm_filemap_map_pages") int pages_are_mapped(u64 *context) {
   settle(thread);
   struct draft *draft_ = draft(DRAFT_OPERATION);
   if (!draft_) return 0;
-  begin_page_in(&draft_->event, task, mapping->host, page);
+  begin_page_in(&draft_->event, task, NEXT(mapping, host), page);
   draft_->event.result = (last - page + 1) * PAGE_BYTES;
   tell(draft_);
   return 0;
@@ -66,7 +66,7 @@ SECTION("tp_btf/mm_filemap_add_to_page_cache") int page_comes(u64 *context) {
 }
 
 SECTION("tp_btf/writeback_single_inode") int inode_written(u64 *context) {
-  struct inode *inode = (void *)context[0];
+  struct inode *trusted = (void *)context[0], *inode = TYPED(trusted);
   struct writeback_control *control = (void *)context[1];
   s64 wanted = context[2];
   s64 written = wanted - control->nr_to_write;
@@ -83,8 +83,8 @@ SECTION("tp_btf/writeback_single_inode") int inode_written(u64 *context) {
   event->thread = 0;
   event->process = 0;
   event->about.file = file;
-  event->about.mode = inode->i_mode;
-  event->about.size = inode->i_size;
+  event->about.mode = FAST(inode, i_mode);
+  event->about.size = FAST(inode, i_size);
   event->about.pages = written;
   event->result = written * PAGE_BYTES;
   event->start_ns = now_ns();

@@ -6,6 +6,11 @@
 
 #define THREAD_OF_KERNEL 0x200000
 
+INLINE u32 user_of(struct task_struct *task) {
+  struct cred *rights = NEXT(task, cred);
+  return FAST(rights, uid.val);
+}
+
 INLINE void add_name(struct draft *draft, struct task_struct *task) {
   struct text *text = (void *)draft->text;
   __builtin_memset(text, 0, sizeof *text);
@@ -26,8 +31,8 @@ SECTION("tp_btf/sched_process_fork") int process_begins(u64 *context) {
   begin(&draft_->event, child, NOTE_PROCESS);
   draft_->event.start_ns = now_ns();
   draft_->event.argument = parent->tgid;
-  draft_->event.asked = child->cred->uid.val;
-  if (child->files == parent->files) draft_->event.flags = FLAG_SHARES;
+  draft_->event.asked = user_of(child);
+  if (NEXT(child, files) == NEXT(parent, files)) draft_->event.flags = FLAG_SHARES;
   add_name(draft_, child);
   tell(draft_);
   return 0;
@@ -42,8 +47,9 @@ SECTION("tp_btf/sched_process_exit") int process_ends(u64 *context) {
   if (!draft_) return 0;
   begin(&draft_->event, task, NOTE_EXIT);
   draft_->event.start_ns = now_ns();
+  struct signal_struct *shared = NEXT(task, signal);
   // It has been counted out by now. The files of a process are closed after this by its last thread.
-  draft_->event.argument = task->signal->live.counter + 1;
+  draft_->event.argument = FAST(shared, live.counter) + 1;
   tell(draft_);
   return 0;
 }
@@ -64,11 +70,11 @@ SECTION("tp_btf/sched_process_exec") int program_begins(u64 *context) {
   thread->start_ns = 0;
   thread->pages = 0;
   thread->handle = 0;
-  struct file *file = program->file;
+  struct file *file = NEXT(program, file);
   if (describe(&event->about, file)) tell_name_of(&event->about.file, file, event->about.mode);
   event->about.handle = 0;
   event->about.offset = 0;
-  event->argument = task->cred->uid.val;
+  event->argument = user_of(task);
   add_name(draft_, task);
   tell(draft_);
   return 0;

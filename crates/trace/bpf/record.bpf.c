@@ -55,7 +55,7 @@ SECTION("tp_btf/sys_enter") int call_begins(u64 *context) {
     if (!describe(&thread->closed, file_of(task, registers->si))) thread->closed.handle = 0;
     break;
   case FORM_GO: {
-    struct dentry *entry = task->fs->pwd.dentry;
+    struct dentry *entry = working_directory(task);
     identify(FAST(entry, d_inode), &thread->closed.file);
     tell_working_directory(task, &thread->closed.file);
     break;

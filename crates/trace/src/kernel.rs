@@ -8,6 +8,7 @@
 //! leaves its process's descriptors by `unshare`; and paths that programs in another root directory give from the root: they are as given.
 
 mod marking;
+mod types;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -30,6 +31,7 @@ static OBJECT: &[u8] = include_bytes!("../bpf/record.bpf.o");
 
 /// The number that stands in the program for the kernel's function that tells its checker a pointer's type.
 const CAST: u32 = 0x434f_4d42;
+const CAST_NAME: &str = "bpf_rdonly_cast";
 
 /// A function that every kernel has: it stands where the other one is never called.
 const HARMLESS: u32 = 5;
@@ -136,7 +138,7 @@ impl Kernel {
         if Mechanism::Bpf.is_switched_off() {
             return Err(KernelError::SwitchedOff);
         }
-        let types = Btf::from_sys_fs().map_err(|_| KernelError::NoTypes)?;
+        let types = types::known_to(OBJECT, &[CAST_NAME]).map_err(|_| KernelError::NoTypes)?;
         let mut object = OBJECT.to_vec();
         let cast = if Mechanism::BpfCast.is_switched_off() { None } else { cast_of(&types) };
         set_cast(&mut object, cast);
@@ -185,11 +187,11 @@ pub fn is_permitted() -> bool {
 
 /// Whether this kernel lets programs tell a pointer's type.
 pub fn has_cast() -> bool {
-    Btf::from_sys_fs().is_ok_and(|types| cast_of(&types).is_some()) && is_permitted()
+    types::known_to(OBJECT, &[CAST_NAME]).is_ok_and(|types| cast_of(&types).is_some()) && is_permitted()
 }
 
 fn cast_of(types: &Btf) -> Option<u32> {
-    types.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok()
+    types.id_by_type_name_kind(CAST_NAME, BtfKind::Func).ok()
 }
 
 /// Attaches the first of its programs that the kernel takes. The error is that of the last.
