@@ -22,7 +22,7 @@ use crate::report::{Goal, Row, print, shows_progress};
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const NOTES: &str = "\
-Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians. strace -f --seccomp-bpf and perf trace write what they \
+Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians of the differences in each round. strace -f --seccomp-bpf and perf trace write what they \
 see to a file, as comb does; strace is asked for the same calls (trace=%file,%desc), perf trace for all calls, which is what it does. What comb takes to start (to be \
 loaded into the kernel and checked there) is a row of its own, and part of all others. Operations include page-ins, which the two others do not see. The writer is a \
 program that calls pread as fast as it can, or in bursts. The report is on events that are made up, of which none is like another. Not measured: other kernels and \
@@ -170,16 +170,20 @@ fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outco
             fs::remove_dir_all(&to)?;
         }
     }
-    let of = |who: Who| seconds.get(&who).and_then(|values| median(values));
-    let alone = of(Who::Nobody).unwrap_or(0.0);
-    let more = |who: Who| of(who).map(|with| with - alone);
+    let rounds_alone = &seconds[&Who::Nobody];
+    let alone = median(rounds_alone).unwrap_or(0.0);
+    // Of each round: what the machine does to all of a round is in both.
+    let more = |who: Who| {
+        let with = seconds.get(&who)?;
+        median(&with.iter().zip(rounds_alone).map(|(with, alone)| with - alone).collect::<Vec<_>>())
+    };
     let events = number(counted.events);
     let rate = events / alone;
     let name = load.name;
     let mut rows = Vec::new();
     let mut cost = row(
         format!("{name}: more processor time, by comb"),
-        of(Who::Comb).map(|with| (with / alone - 1.0) * 100.0),
+        more(Who::Comb).map(|more| more / alone * 100.0),
         "%",
     );
     cost.note = format!("{events:.0} operations, {rate:.0} in a second of processor time");

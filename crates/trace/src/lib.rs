@@ -10,6 +10,7 @@
 //! | [`collect`] | and from many machines to one? |
 //! | [`history`], [`file_type`] | whose was each operation, on which file, in which session; and what kind of file is it? |
 //! | [`store`] | in which tables can that be asked for by any engine? |
+//! | `lifetimes` | how long do new files live? |
 //! | [`report`] | what do they say, beside what was found of NT, Sprite and BSD? |
 //! | [`snapshot`] | what files are there, and what has changed in a day? |
 //! | [`synthesis`] | what would more of it be like, or what nobody recorded? |
@@ -23,6 +24,7 @@ pub mod file_type;
 mod framing;
 pub mod history;
 pub mod kernel;
+mod lifetimes;
 pub mod machine;
 pub mod operation;
 pub mod preload;

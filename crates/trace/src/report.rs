@@ -8,7 +8,6 @@ mod csv;
 mod figures;
 mod gathering;
 mod groups;
-mod lifetimes;
 mod observations;
 mod page;
 mod plot;

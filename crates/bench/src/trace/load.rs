@@ -90,7 +90,7 @@ impl Load {
 
     /// Some C files with functions that take a compiler some time, and the usual headers.
     pub(super) fn compile(place: &Place) -> Outcome<Option<Self>> {
-        const FILES: usize = 8;
+        const FILES: usize = 24;
         const FUNCTIONS: usize = 60;
         let folder = place.fresh()?;
         for file in 0..FILES {

@@ -3,8 +3,8 @@
 use comb_types::Dice;
 
 use super::gathering::{Gathered, READ, WRITE, Way};
-use super::lifetimes::Death;
 use super::{Axis, Figure, Scale, Series, Style};
+use crate::lifetimes::Death;
 use crate::statistics::dispersion::Dispersion;
 use crate::statistics::ecdf::Ecdf;
 use crate::statistics::histogram::{By, LogHistogram};
@@ -145,7 +145,7 @@ fn open_times(gathered: &Gathered) -> Figure {
 #[expect(clippy::cast_precision_loss, reason = "for a plot")]
 fn lifetimes(gathered: &Gathered) -> Figure {
     let of = |death: Death| {
-        let ended = gathered.lifetimes.ended.iter().filter(|ended| ended.death == death);
+        let ended = gathered.ended.iter().filter(|ended| ended.death == death);
         ended.map(|ended| ended.lived_ns as f64 / 1e9).collect::<Vec<_>>()
     };
     let names =
@@ -168,12 +168,8 @@ fn lifetimes(gathered: &Gathered) -> Figure {
 
 #[expect(clippy::cast_precision_loss, reason = "for a plot")]
 fn lifetimes_and_sizes(gathered: &Gathered) -> Figure {
-    let pairs: Vec<(f64, f64)> = gathered
-        .lifetimes
-        .ended
-        .iter()
-        .map(|ended| (ended.bytes as f64, ended.lived_ns as f64 / 1e9))
-        .collect();
+    let pairs: Vec<(f64, f64)> =
+        gathered.ended.iter().map(|ended| (ended.bytes as f64, ended.lived_ns as f64 / 1e9)).collect();
     let correlation = spearman(&pairs);
     let step = pairs.len().div_ceil(MOST_CLOUD_POINTS).max(1);
     // A size of nothing has a place on the logarithmic axis, too: left of one byte.

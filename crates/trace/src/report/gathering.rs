@@ -9,11 +9,11 @@ use std::path::Path;
 use foldhash::HashMap;
 
 use super::groups::{By, Gathering};
-use super::lifetimes::Lifetimes;
 use super::samples::Samples;
 use super::{About, Group, Machine};
 use crate::Operation;
 use crate::file_type::FileType;
+use crate::lifetimes::{Lifetime, Lifetimes};
 use crate::statistics::histogram::LogHistogram;
 use crate::store::{StoreError, TableReader, named};
 
@@ -63,6 +63,8 @@ pub(super) struct Gathered {
     pub(super) about: About,
     pub(super) samples: Samples,
     pub(super) lifetimes: Lifetimes,
+    /// New files that are no more.
+    pub(super) ended: Vec<Lifetime>,
     /// By machine and user.
     pub(super) by_user: BTreeMap<(i64, i64), Gathering>,
     /// Bytes of each machine and user in each short interval.

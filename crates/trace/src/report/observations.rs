@@ -2,10 +2,10 @@
 
 use super::gathering::Gathered;
 use super::groups::{Gathering, share};
-use super::lifetimes::Death;
 use super::tables::activity;
 use super::{Content, Distribution, Row, Table, Value};
 use crate::history::Pattern;
+use crate::lifetimes::Death;
 use crate::statistics::histogram::{By, LogHistogram};
 
 /// "No such file", "file exists".
@@ -107,7 +107,7 @@ fn in_comparison(rows: &mut Rows, gathered: &Gathered) {
     let large = sizes.quantile(By::Count, 0.8);
     let in_large = large.map(|large| 1.0 - sizes.fraction_at_or_below(By::Weight, large));
     rows.percent("bytes moved in the largest fifth of the files", in_large, Some("most"));
-    let ended = &gathered.lifetimes.ended;
+    let ended = &gathered.ended;
     let overwritten =
         ended.iter().filter(|file| file.death == Death::Overwritten && file.lived_ns <= 4_000_000).count();
     let deleted =

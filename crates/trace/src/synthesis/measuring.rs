@@ -1,6 +1,5 @@
 //! A model of what was recorded: one pass over each table of facts.
 
-mod births;
 mod reuse;
 mod rows;
 
@@ -9,12 +8,12 @@ use std::path::Path;
 
 use foldhash::{HashMap, HashSet};
 
-use self::births::{Done, Lives};
 use self::rows::{Fact, Session};
 use super::model::{Births, Directories, Format, Kinds, Model};
 use super::variable::Variable;
 use crate::event::flag;
 use crate::history::{Access, Pattern};
+use crate::lifetimes::{Death, Done, Lifetimes};
 use crate::statistics::reservoir::Reservoir;
 use crate::statistics::sample::Sample;
 use crate::store::{INSTANCE, StoreError, TRACE, TableReader, named};
@@ -75,7 +74,9 @@ struct Measured {
     of_ends: HashSet<i64>,
     whole_reads: u64,
     end_reads: u64,
-    lives: Lives,
+    lifetimes: Lifetimes,
+    overwritten_ns: Values,
+    deleted_ns: Values,
     /// Of a session that goes on: which way its last request went, and when that ended.
     going: HashMap<i64, (usize, i64)>,
     kinds: BTreeMap<(i64, i64), u64>,
@@ -138,20 +139,33 @@ impl Measured {
                 self.path_questions += 1;
             }
             Operation::Rename | Operation::Delete | Operation::Link if !fact.has_failed => {
-                self.lives.see(&Done::of(fact));
+                self.see_end(&fact.done());
             }
             _ => {}
         }
     }
 
+    /// An operation that may end a new file; whether it did.
+    fn see_end(&mut self, done: &Done) -> bool {
+        let Some(ended) = self.lifetimes.see(done) else { return false };
+        let lived_ns = i64::try_from(ended.lived_ns).unwrap_or(i64::MAX);
+        match ended.death {
+            Death::Overwritten => self.overwritten_ns.add(lived_ns),
+            Death::Deleted => self.deleted_ns.add(lived_ns),
+            Death::Nameless => {}
+        }
+        true
+    }
+
     fn see_open(&mut self, fact: &Fact) {
-        if self.lives.see(&Done::of(fact)) {
+        let done = fact.done();
+        if self.see_end(&done) {
             self.of_births.insert(fact.instance);
             return;
         }
         self.opens += 1;
         self.opened_ns.entry((fact.machine, fact.user)).or_default().push(fact.start_ns);
-        if !births::is_birth(fact) {
+        if !done.is_birth() {
             *self.reused.entry(fact.file).or_default() += 1;
         }
     }
@@ -301,7 +315,7 @@ impl Measured {
             both_sequential: kind(Access::ReadWrite, Pattern::Sequential),
             both_random: kind(Access::ReadWrite, Pattern::Random),
         };
-        let made = self.lives.made();
+        let made = self.lifetimes.made;
         Model {
             format: Format,
             about: format!("measured of {} opens", self.opens),
@@ -332,10 +346,10 @@ impl Measured {
                 truncating: share(self.truncating, self.whole_writes),
                 bytes: self.new_file_bytes.variable(MOST_FILE_BYTES),
                 operations: self.new_file_operations.variable(MOST_OPERATIONS),
-                overwritten: share(self.lives.overwritten_ns.seen(), made),
-                deleted: share(self.lives.deleted_ns.seen(), made),
-                overwritten_ns: self.lives.overwritten_ns.variable(YEAR_NS),
-                deleted_ns: self.lives.deleted_ns.variable(YEAR_NS),
+                overwritten: share(self.overwritten_ns.seen(), made),
+                deleted: share(self.deleted_ns.seen(), made),
+                overwritten_ns: self.overwritten_ns.variable(YEAR_NS),
+                deleted_ns: self.deleted_ns.variable(YEAR_NS),
             },
             directories: Directories { files, depth },
         }

@@ -8,12 +8,15 @@ use super::{Common, Gathered, READ, SHORT_INTERVAL_NS, WRITE, Way, unsigned};
 use crate::event::flag;
 use crate::file_type::FileType;
 use crate::history::open_flag;
-use crate::report::lifetimes::Done;
+use crate::lifetimes::Done;
 use crate::store::{StoreError, TRACE, TableReader};
 use crate::{Class, Operation};
 
 /// `POSIX_FADV_SEQUENTIAL`.
 const SEQUENTIAL_ADVICE: u64 = 2;
+
+/// So many new files that are no more are kept for figures; of more, the rest counts as made alone.
+const MOST_ENDED: usize = 1 << 21;
 
 /// What is going on in a session.
 #[derive(Default)]
@@ -145,7 +148,7 @@ impl Gathered {
             _ => {}
         }
         if fact.error == 0 {
-            self.lifetimes.see(&Done {
+            let ended = self.lifetimes.see(&Done {
                 operation,
                 end_ns: unsigned(fact.start_ns.saturating_add(fact.duration_ns)),
                 process: fact.program,
@@ -155,6 +158,12 @@ impl Gathered {
                 size: unsigned(fact.size),
                 flags: fact.flags,
             });
+            if let Some(ended) = ended {
+                self.samples.lifetime_ns.add(ended.lived_ns);
+                if self.ended.len() < MOST_ENDED {
+                    self.ended.push(ended);
+                }
+            }
         }
     }
 

@@ -111,10 +111,6 @@ impl Gathered {
             }
         })?;
         self.see_gaps(opened);
-        for lifetime in std::mem::take(&mut self.lifetimes.ended) {
-            self.samples.lifetime_ns.add(lifetime.lived_ns);
-            self.lifetimes.ended.push(lifetime);
-        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Rows of the tables of facts, as far as they are needed here.
 
 use crate::Operation;
+use crate::lifetimes::Done;
 
 /// Of operations.
 pub(super) struct Fact {
@@ -57,6 +58,20 @@ impl Fact {
 
     pub(super) const fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    /// What of it makes files or ends them.
+    pub(super) fn done(&self) -> Done {
+        Done {
+            operation: self.operation,
+            end_ns: self.end_ns().cast_unsigned(),
+            process: 0,
+            file: self.file,
+            other_file: self.other_file,
+            argument: self.argument.cast_unsigned(),
+            size: 0,
+            flags: u8::try_from(self.flags).unwrap_or(0),
+        }
     }
 
     pub(super) const fn has_flag(&self, flag: u8) -> bool {

@@ -8,7 +8,7 @@ use crate::history::open_flag;
 
 /// How a new file ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Death {
+pub(crate) enum Death {
     /// It was emptied by an open, or another file took its name. NT has the former alone.
     Overwritten,
     /// Its last name was deleted.
@@ -19,16 +19,16 @@ pub(super) enum Death {
 
 /// A new file that is no more.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Lifetime {
-    pub(super) death: Death,
-    pub(super) lived_ns: u64,
+pub(crate) struct Lifetime {
+    pub(crate) death: Death,
+    pub(crate) lived_ns: u64,
     /// Since it was last closed; nothing if it was open.
-    pub(super) since_close_ns: Option<u64>,
-    pub(super) bytes: u64,
+    pub(crate) since_close_ns: Option<u64>,
+    pub(crate) bytes: u64,
     /// Whether the process that made it ended it.
-    pub(super) by_its_maker: bool,
+    pub(crate) by_its_maker: bool,
     /// How often it was opened in between.
-    pub(super) opens: u32,
+    pub(crate) opens: u32,
 }
 
 struct Alive {
@@ -42,39 +42,50 @@ struct Alive {
 
 /// Files that were made and are still there.
 #[derive(Default)]
-pub(super) struct Lifetimes {
+pub(crate) struct Lifetimes {
     alive: HashMap<i64, Alive>,
-    /// Those that are no more.
-    pub(super) ended: Vec<Lifetime>,
     /// How many were made.
-    pub(super) made: u64,
+    pub(crate) made: u64,
 }
 
 /// What of an operation matters here.
-pub(super) struct Done {
-    pub(super) operation: Operation,
-    pub(super) end_ns: u64,
-    pub(super) process: i64,
-    pub(super) file: i64,
-    pub(super) other_file: i64,
-    pub(super) argument: u64,
-    pub(super) size: u64,
-    pub(super) flags: u8,
+pub(crate) struct Done {
+    pub(crate) operation: Operation,
+    pub(crate) end_ns: u64,
+    pub(crate) process: i64,
+    pub(crate) file: i64,
+    pub(crate) other_file: i64,
+    pub(crate) argument: u64,
+    pub(crate) size: u64,
+    pub(crate) flags: u8,
 }
 
-/// So many lifetimes are kept; of more, the rest only counts as made.
-const MOST_ENDED: usize = 1 << 21;
+impl Done {
+    /// Whether an open empties a file that was there.
+    const fn empties(&self) -> bool {
+        self.flags & flag::CREATED == 0 && self.argument & open_flag::TRUNCATE != 0
+    }
+
+    const fn is_nameless(&self) -> bool {
+        self.argument & open_flag::TEMPORARY == open_flag::TEMPORARY
+    }
+
+    /// Whether an open makes a file, or an old one anew.
+    pub(crate) const fn is_birth(&self) -> bool {
+        self.flags & flag::CREATED != 0 || self.empties() || self.is_nameless()
+    }
+}
 
 impl Lifetimes {
     /// How many new files were there at the end: their lifetimes are not known.
-    pub(super) fn still_alive(&self) -> usize {
+    pub(crate) fn still_alive(&self) -> usize {
         self.alive.len()
     }
 
-    /// An operation that succeeded.
-    pub(super) fn see(&mut self, done: &Done) {
+    /// An operation that succeeded, and what it ended.
+    pub(crate) fn see(&mut self, done: &Done) -> Option<Lifetime> {
         match done.operation {
-            Operation::Open => self.open(done),
+            Operation::Open => return self.open(done),
             Operation::Close => {
                 if let Some(alive) = self.alive.get_mut(&done.file) {
                     alive.closed_ns = Some(done.end_ns);
@@ -91,35 +102,33 @@ impl Lifetimes {
                     alive.names += 1;
                 }
             }
-            Operation::Rename if done.other_file >= 0 => self.end(done.other_file, done, Death::Overwritten),
+            Operation::Rename if done.other_file >= 0 => {
+                return self.end(done.other_file, done, Death::Overwritten);
+            }
             Operation::Delete => {
                 let is_last = self.alive.get_mut(&done.file).is_some_and(|alive| {
                     alive.names = alive.names.saturating_sub(1);
                     alive.names == 0
                 });
                 if is_last {
-                    self.end(done.file, done, Death::Deleted);
+                    return self.end(done.file, done, Death::Deleted);
                 }
             }
             _ => {}
         }
+        None
     }
 
-    fn open(&mut self, done: &Done) {
-        let is_nameless = done.argument & open_flag::TEMPORARY == open_flag::TEMPORARY;
-        let is_made = done.flags & flag::CREATED != 0;
-        let is_emptied = !is_made && done.argument & open_flag::TRUNCATE != 0;
-        if is_emptied {
-            self.end(done.file, done, Death::Overwritten);
-        }
-        if is_made || is_emptied || is_nameless {
+    fn open(&mut self, done: &Done) -> Option<Lifetime> {
+        let ended = if done.empties() { self.end(done.file, done, Death::Overwritten) } else { None };
+        if done.is_birth() {
             self.made += 1;
             let alive = Alive {
                 born_ns: done.end_ns,
                 closed_ns: None,
                 maker: done.process,
                 bytes: 0,
-                names: u32::from(!is_nameless),
+                names: u32::from(!done.is_nameless()),
                 opens: 0,
             };
             self.alive.insert(done.file, alive);
@@ -127,21 +136,19 @@ impl Lifetimes {
             alive.opens += 1;
             alive.closed_ns = None;
         }
+        ended
     }
 
-    fn end(&mut self, file: i64, done: &Done, death: Death) {
-        let Some(alive) = self.alive.remove(&file) else { return };
-        if self.ended.len() >= MOST_ENDED {
-            return;
-        }
-        self.ended.push(Lifetime {
+    fn end(&mut self, file: i64, done: &Done, death: Death) -> Option<Lifetime> {
+        let alive = self.alive.remove(&file)?;
+        Some(Lifetime {
             death: if alive.names == 0 && death == Death::Overwritten { Death::Nameless } else { death },
             lived_ns: done.end_ns.saturating_sub(alive.born_ns),
             since_close_ns: alive.closed_ns.map(|closed_ns| done.end_ns.saturating_sub(closed_ns)),
             bytes: alive.bytes,
             by_its_maker: alive.maker == done.process,
             opens: alive.opens,
-        });
+        })
     }
 }
 
@@ -160,12 +167,15 @@ mod tests {
     #[test]
     fn a_file_is_deleted_with_its_last_name() {
         let mut lifetimes = Lifetimes::default();
-        lifetimes.see(&made(100, 7));
-        lifetimes.see(&done(Operation::Close, 150, 7));
-        lifetimes.see(&done(Operation::Link, 160, 7));
-        lifetimes.see(&done(Operation::Delete, 170, 7));
-        assert!(lifetimes.ended.is_empty(), "it has another name");
-        lifetimes.see(&Done { process: 2, ..done(Operation::Delete, 180, 7) });
+        for done in [
+            made(100, 7),
+            done(Operation::Close, 150, 7),
+            done(Operation::Link, 160, 7),
+            done(Operation::Delete, 170, 7),
+        ] {
+            assert_eq!(lifetimes.see(&done), None, "it has another name");
+        }
+        let ended = lifetimes.see(&Done { process: 2, ..done(Operation::Delete, 180, 7) });
         let expected = Lifetime {
             death: Death::Deleted,
             lived_ns: 80,
@@ -174,18 +184,21 @@ mod tests {
             by_its_maker: false,
             opens: 0,
         };
-        assert_eq!(lifetimes.ended, [expected]);
+        assert_eq!(ended, Some(expected));
         assert_eq!((lifetimes.made, lifetimes.still_alive()), (1, 0));
     }
 
     #[test]
     fn a_file_is_overwritten_by_being_emptied_and_by_losing_its_name() {
         let mut lifetimes = Lifetimes::default();
-        lifetimes.see(&made(100, 7));
-        lifetimes.see(&Done { argument: open_flag::TRUNCATE, ..done(Operation::Open, 104, 7) });
-        lifetimes.see(&made(110, 8));
-        lifetimes.see(&Done { other_file: 7, ..done(Operation::Rename, 120, 8) });
-        let lived: Vec<_> = lifetimes.ended.iter().map(|ended| (ended.death, ended.lived_ns)).collect();
+        let all = [
+            made(100, 7),
+            Done { argument: open_flag::TRUNCATE, ..done(Operation::Open, 104, 7) },
+            made(110, 8),
+            Done { other_file: 7, ..done(Operation::Rename, 120, 8) },
+        ];
+        let ended = all.iter().filter_map(|done| lifetimes.see(done));
+        let lived: Vec<_> = ended.map(|ended| (ended.death, ended.lived_ns)).collect();
         assert_eq!(lived, [(Death::Overwritten, 4), (Death::Overwritten, 16)]);
         assert_eq!(lifetimes.still_alive(), 1);
     }
@@ -193,8 +206,7 @@ mod tests {
     #[test]
     fn old_files_have_no_lifetime() {
         let mut lifetimes = Lifetimes::default();
-        lifetimes.see(&done(Operation::Open, 100, 7));
-        lifetimes.see(&done(Operation::Delete, 110, 7));
-        assert!(lifetimes.ended.is_empty());
+        assert_eq!(lifetimes.see(&done(Operation::Open, 100, 7)), None);
+        assert_eq!(lifetimes.see(&done(Operation::Delete, 110, 7)), None);
     }
 }
