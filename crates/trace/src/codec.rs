@@ -1,10 +1,10 @@
 //! Events in few bytes: what is as it was to be expected is not written down.
 //!
 //! Most of an event follows from those before it: a read goes on where the last one ended, of a file whose length is known, through the
-//! descriptor that it was opened with. [`Memory`] is what the one who writes and the one who reads both know at any time; of an event only
+//! descriptor that it was opened with. `Memory` is what the one who writes and the one who reads both know at any time; of an event only
 //! what differs from the guess is written, each field to a column of its own, so that a compressor finds like beside like.
 //!
-//! There is one description of that, [`Memory::pass`], which both sides walk: it cannot be written in one way and read in another.
+//! There is one description of that, `Memory::pass`, which both sides walk: it cannot be written in one way and read in another.
 
 mod memory;
 mod sides;

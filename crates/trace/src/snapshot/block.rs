@@ -1,6 +1,6 @@
 //! Records in few bytes: what is as it was in the record before, or follows from the rest, becomes a zero in a column of zeros.
 //!
-//! There is one description of that, [`pass`], which both sides walk: it cannot be written in one way and read in another. Most of what is
+//! There is one description of that, `pass`, which both sides walk: it cannot be written in one way and read in another. Most of what is
 //! left is fractions of seconds, which nobody can guess.
 
 use thiserror::Error;
@@ -85,7 +85,7 @@ enum Column {
 
 const COLUMNS: usize = Column::Inside as usize + 1;
 
-/// Who walks along [`pass`]: writing what it is handed, or handing over what it reads.
+/// Who walks along `pass`: writing what it is handed, or handing over what it reads.
 trait Side {
     fn number(&mut self, column: Column, value: &mut u64, guess: u64) -> Result<(), CorruptBlock>;
     fn name(&mut self, name: &mut Vec<u8>, previous: &[u8]) -> Result<(), CorruptBlock>;
