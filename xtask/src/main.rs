@@ -56,7 +56,6 @@ fn main() -> ExitCode {
         ["test"] => {
             checks::check(&mut report);
             suites::workspace_tests(&mut report);
-            suites::features(&mut report);
             suites::fallbacks(&mut report);
             suites::least_features(&mut report);
             suites::page(&mut report);

@@ -15,19 +15,14 @@ const SIMULATION: &str = "--profile=simulation";
 /// The variable by which a fuzz test learns its time.
 const FUZZ_SECONDS_VARIABLE: &str = "COMB_FUZZ_SECONDS";
 
-/// Every crate's unit, integration and documentation tests.
+/// What is behind features that no other crate asks for.
+const OPTIONAL: &str = "comb-group/etcd,comb-group/redb,comb-group/tokio,comb-dashboard/otlp,comb-cli/otlp";
+
+/// Every crate's unit, integration and documentation tests, with all that can be left out.
 pub(crate) fn workspace_tests(report: &mut Report) {
-    let mut tests = cargo(["test", "--workspace", "--no-fail-fast"]);
+    let mut tests = cargo(["test", "--workspace", "--no-fail-fast", "--features", OPTIONAL]);
     tests.env(FUZZ_SECONDS_VARIABLE, FUZZ_SECONDS_AMONG_TESTS.to_string());
     report.run("tests", tests);
-}
-
-/// What is behind a feature that no other crate asks for.
-pub(crate) fn features(report: &mut Report) {
-    let tests = cargo(["test", "-p", "comb-group", "--all-features", "--no-fail-fast"]);
-    report.run("comb-group with all features", tests);
-    let tests = cargo(["test", "-p", "comb-dashboard", "--all-features", "--lib", "--no-fail-fast"]);
-    report.run("comb-dashboard with all features", tests);
 }
 
 /// comb-net's tests once more, on the ways that older kernels leave it.
