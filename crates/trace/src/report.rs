@@ -15,6 +15,7 @@ mod plot;
 mod samples;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -42,6 +43,29 @@ pub struct About {
     pub seconds: f64,
 }
 
+impl About {
+    /// That recording was suspended meanwhile: how often and for how long in all, in a sentence; nothing if it was not.
+    pub fn suspended(&self) -> Option<String> {
+        let mut machines = BTreeSet::new();
+        let (mut times, mut seconds, mut undelivered) = (0, 0.0, 0);
+        for machine in &self.machines {
+            let Some(suspension) = &machine.suspension else { continue };
+            machines.insert(machine.name.as_str());
+            times += 1;
+            seconds += suspension.seconds;
+            undelivered += suspension.undelivered;
+        }
+        let machines = Vec::from_iter(machines).join(", ");
+        let mut text = format!(
+            "recording was suspended {times} times, for {seconds:.1} s in all, on {machines}: what happened then is in no count"
+        );
+        if undelivered > 0 {
+            text.push_str(&format!("; {undelivered} events before may never have arrived"));
+        }
+        (times > 0).then_some(text)
+    }
+}
+
 /// One machine of a report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
@@ -57,6 +81,19 @@ pub struct Machine {
     pub command: String,
     /// By how much the clock on the wall was set meanwhile.
     pub clock_step_ns: i64,
+    /// If it is a recording that goes on after another one of the same agent: what is between the two.
+    pub suspension: Option<Suspension>,
+}
+
+/// A time in which nothing was recorded on a machine. (Thesis §9.3)
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Suspension {
+    /// How long it was.
+    pub seconds: f64,
+    /// Why.
+    pub cause: String,
+    /// How many events before it may never have reached the collector.
+    pub undelivered: u64,
 }
 
 /// A value in a table: what was found over all, and the least and the most of single machines and users.
