@@ -44,25 +44,25 @@ pub struct About {
 }
 
 impl About {
-    /// That recording was suspended meanwhile: how often and for how long in all, in a sentence; nothing if it was not.
+    /// That recording was suspended meanwhile, where, and for how long in all, in a sentence; nothing if it was not.
     pub fn suspended(&self) -> Option<String> {
         let mut machines = BTreeSet::new();
-        let (mut times, mut seconds, mut undelivered) = (0, 0.0, 0);
-        for machine in &self.machines {
-            let Some(suspension) = &machine.suspension else { continue };
+        let (mut seconds, mut undelivered) = (0.0, 0);
+        for (machine, suspension) in
+            self.machines.iter().filter_map(|machine| Some((machine, machine.suspension.as_ref()?)))
+        {
             machines.insert(machine.name.as_str());
-            times += 1;
             seconds += suspension.seconds;
             undelivered += suspension.undelivered;
         }
-        let machines = Vec::from_iter(machines).join(", ");
+        let on = machines.iter().copied().collect::<Vec<_>>().join(", ");
         let mut text = format!(
-            "recording was suspended {times} times, for {seconds:.1} s in all, on {machines}: what happened then is in no count"
+            "recording was suspended for {seconds:.1} s in all, on {on}: what happened then is in no count"
         );
         if undelivered > 0 {
             text.push_str(&format!("; {undelivered} events before may never have arrived"));
         }
-        (times > 0).then_some(text)
+        (!machines.is_empty()).then_some(text)
     }
 }
 

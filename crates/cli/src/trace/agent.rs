@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::collecting::{DEFAULT_PORT, Line, Teller};
+use super::collecting::{DEFAULT_PORT, Line, Teller, counted};
 use super::record::{duration, not_from_kernel, recorded};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
@@ -59,7 +59,7 @@ pub(crate) struct Agent {
     #[arg(long)]
     hash_names: bool,
     /// What is kept until it is on the collector's disk
-    #[arg(long, value_name = "BYTES", value_parser = region::bytes, default_value = "64M")]
+    #[arg(long, value_name = "BYTES", value_parser = buffer, default_value = "64M")]
     buffer: u64,
     /// How long recording goes on without a collector
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
@@ -67,6 +67,13 @@ pub(crate) struct Agent {
     /// Say nothing but what goes wrong
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// A few blocks of events, of which each may be a megabyte.
+const LEAST_BUFFER: u64 = 4 << 20;
+
+fn buffer(text: &str) -> Result<u64, &'static str> {
+    region::bytes(text).and_then(|bytes| if bytes < LEAST_BUFFER { Err("at least 4M") } else { Ok(bytes) })
 }
 
 /// Where a collector is.
@@ -157,6 +164,7 @@ struct Story<'a> {
     patience: Duration,
     teller: Teller,
     is_connected: bool,
+    is_recording: bool,
     has_recorded: bool,
     /// Troubles that were told since there was a connection: what is tried again and again need not be said each time.
     told: BTreeSet<String>,
@@ -164,7 +172,15 @@ struct Story<'a> {
 
 impl<'a> Story<'a> {
     fn new(host: &'a str, patience: Duration, teller: Teller) -> Self {
-        Self { host, patience, teller, is_connected: false, has_recorded: false, told: BTreeSet::new() }
+        Self {
+            host,
+            patience,
+            teller,
+            is_connected: false,
+            is_recording: false,
+            has_recorded: false,
+            told: BTreeSet::new(),
+        }
     }
 
     fn happened(&mut self, event: &AgentEvent) {
@@ -177,11 +193,12 @@ impl<'a> Story<'a> {
             }
             AgentEvent::Recording => {
                 let text = if self.has_recorded { "recording again" } else { "recording" };
-                self.has_recorded = true;
+                (self.has_recorded, self.is_recording) = (true, true);
                 self.tell("recording", text.to_owned());
             }
             AgentEvent::Delivered => self.tell("delivered", format!("a recording is on {host}'s disk")),
             AgentEvent::Suspended(cause) => {
+                self.is_recording = false;
                 self.trouble("suspended", &cause.to_string(), &format!("recording is suspended: {cause}"));
             }
             AgentEvent::Refused(refusal) => {
@@ -193,10 +210,10 @@ impl<'a> Story<'a> {
             AgentEvent::Disconnected(fault) => {
                 if std::mem::take(&mut self.is_connected) {
                     let why = fault.map_or_else(|| "it hung up".to_owned(), |fault| fault.to_string());
-                    let text = format!(
-                        "the collector on {host} is gone ({why}); recording goes on for {:?} at most",
-                        self.patience
-                    );
+                    let mut text = format!("the collector on {host} is gone: {why}");
+                    if self.is_recording {
+                        text += &format!("; recording goes on for {:?} at most", self.patience);
+                    }
                     self.trouble("disconnected", &why, &text);
                 }
             }
@@ -218,10 +235,11 @@ impl<'a> Story<'a> {
         let Farewell { delivered, undelivered } = farewell;
         let object =
             json!({ "event": "ended", "host": host, "delivered": delivered, "undelivered": undelivered });
-        teller.tell(&object, format!("{delivered} recordings were delivered to {host}"));
+        teller.tell(&object, format!("{} on {host}'s disk, to the end", counted(delivered, "recording")));
         if undelivered > 0 {
             return Err(Failure::new(format!(
-                "{undelivered} events were recorded, and may not be on {host}'s disk"
+                "{} of what was recorded may not be on {host}'s disk",
+                counted(undelivered, "event")
             )));
         }
         if !has_recorded {

@@ -18,7 +18,7 @@ use comb_trace::collect::{Collector, Limits, OpenFolderError, Refusal, ServeErro
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
-use super::collecting::{DEFAULT_PORT, Line, Teller};
+use super::collecting::{DEFAULT_PORT, Line, Teller, counted};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
 use crate::{region, table, token};
@@ -224,13 +224,16 @@ impl Desk {
     fn sum_up(&self, directory: &Path) {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: u64 = tally.recordings.iter().map(|path| length(path)).sum();
-        let (hosts, recordings, whole) = (tally.hosts.len(), tally.recordings.len(), tally.whole.len());
+        let [hosts, recordings, whole] =
+            [tally.hosts.len(), tally.recordings.len(), tally.whole.len()].map(|count| count as u64);
         let object = json!({
             "event": "ended", "directory": directory, "hosts": hosts, "recordings": recordings, "whole": whole, "bytes": bytes,
         });
         let (place, bytes) = (directory.display(), table::bytes(bytes));
         let text = format!(
-            "{recordings} recordings of {hosts} hosts in {bytes}, {whole} of them to their end: {place} (comb trace report {place})"
+            "{} of {} in {bytes}, {whole} of them to the end: {place} (comb trace report {place})",
+            counted(recordings, "recording"),
+            counted(hosts, "host")
         );
         self.teller.tell(&object, text);
     }

@@ -47,6 +47,11 @@ impl Stream for Line {
     }
 }
 
+/// So many of them, in words.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Says what happens, a line each.
 #[derive(Clone, Copy)]
 pub(super) struct Teller {
