@@ -474,12 +474,12 @@ fn only_hosts_that_are_known_get_in() {
 #[test]
 fn a_collector_takes_no_more_than_it_may() {
     let Some(room) = Room::of("full", &["alpha", "beta"]) else { return };
-    let (mut collector, port) = room.collector(0, &["--most-bytes", "8K"]);
+    let (collector, port) = room.collector(0, &["--most-bytes", "8K"]);
     let mut worker = room.worker("beta");
     let mut agent = room.agent("beta", port, &worker, &[]);
     agent.until("recording", |_| true);
     let no_room = |event: &Value| event["why"] == "the collector has no room";
-    // Numbers that are as good as random need bytes.
+    // Until it has had enough.
     let mut last = 0;
     while collector.events.try_recv().map_or(true, |event| event["event"] != "refused" || !no_room(&event)) {
         assert!(last < 1_000_000, "it takes all");

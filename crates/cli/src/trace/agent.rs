@@ -52,7 +52,7 @@ pub(crate) struct Agent {
     /// Record only this process, and its children
     #[arg(short, long, value_name = "PID")]
     process: Option<u32>,
-    /// End after this time, such as 90s, 10m or 2h
+    /// End after this time, such as 90s, 10m or 2h, also if there was no collector
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
     /// Write names of files as hashes, by a key that is thrown away

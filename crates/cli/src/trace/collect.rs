@@ -32,7 +32,8 @@ Examples:
   comb trace agent alpha                             on each host that is to be recorded, as root
   comb trace report week --by machine                what all of them did";
 
-/// Connections at the same time whose ends have not proved yet who they are.
+/// Connections at the same time whose ends have not proved yet who they are; and of known hosts beyond the agents that there may be, which are told
+/// so.
 const MOST_STRANGERS: usize = 64;
 
 /// When there are no descriptors for another connection.
@@ -69,6 +70,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 struct Desk {
     files: StateDirectory,
     collector: Collector,
+    most_agents: usize,
     teller: Teller,
     strangers: AtomicUsize,
     tally: Mutex<Tally>,
@@ -103,7 +105,14 @@ impl Collect {
         let place = self.directory.display();
         let object = json!({ "event": "listening", "address": address, "directory": self.directory });
         teller.tell(&object, format!("listening on {address} for agents, into {place}"));
-        let desk = Desk { files, collector, teller, strangers: AtomicUsize::new(0), tally: Mutex::default() };
+        let desk = Desk {
+            files,
+            collector,
+            most_agents: limits.most_agents,
+            teller,
+            strangers: AtomicUsize::new(0),
+            tally: Mutex::default(),
+        };
         desk.serve_all(&listener, told)?;
         desk.sum_up(&self.directory);
         Ok(ExitCode::SUCCESS)
@@ -134,10 +143,12 @@ impl Desk {
                 }
                 match listener.accept() {
                     Ok((socket, from)) => {
-                        if self.strangers.fetch_add(1, Ordering::Relaxed) >= MOST_STRANGERS {
-                            self.strangers.fetch_sub(1, Ordering::Relaxed);
+                        let is_crowded = self.strangers.load(Ordering::Relaxed) >= MOST_STRANGERS
+                            || self.collector.agents() >= self.most_agents + MOST_STRANGERS;
+                        if is_crowded {
                             continue;
                         }
+                        self.strangers.fetch_add(1, Ordering::Relaxed);
                         let serve = move || self.serve(socket, from);
                         if thread::Builder::new().spawn_scoped(scope, serve).is_err() {
                             self.strangers.fetch_sub(1, Ordering::Relaxed);
