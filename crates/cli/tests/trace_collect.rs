@@ -303,7 +303,7 @@ fn what_three_hosts_record_comes_together() {
     }
     let mut recordings = BTreeSet::new();
     for ((agent, worker), host) in agents.into_iter().zip(&workers).zip(hosts) {
-        assert_eq!(agent.ends_well(Signal::INT)["delivered"], 1);
+        assert_eq!(agent.ends_well(Signal::TERM)["delivered"], 1);
         let delivered = collector.until("delivered", |event| event["host"] == host);
         let recording = delivered["recording"].as_str().unwrap().to_owned();
         assert_eq!(room.arrived(&recording, worker), (once(0..50), String::new()), "{host}");
@@ -343,8 +343,8 @@ fn a_collector_that_is_killed_costs_no_event() {
         collector = room.collector(port, &[]).0;
         collector.until("connected", |event| event["host"] == "beta");
     }
-    agent.ends_well(Signal::INT);
-    let last = collector.ends_well(Signal::INT);
+    agent.ends_well(Signal::TERM);
+    let last = collector.ends_well(Signal::TERM);
     assert_eq!([&last["recordings"], &last["whole"]], [1, 1].map(Value::from).each_ref());
     assert_eq!(room.arrived("week", &worker), (once(0..90), String::new()));
     let warned = room.report();
@@ -389,7 +389,7 @@ fn without_a_collector_recording_is_suspended_and_the_gap_is_told() {
     agent.until("delivered", |_| true);
     agent.until("recording", |_| true);
     worker.makes(20..30);
-    let last = agent.ends_well(Signal::INT);
+    let last = agent.ends_well(Signal::TERM);
     assert_eq!([&last["delivered"], &last["undelivered"]], [2, 0].map(Value::from).each_ref());
     collector.ends_well(Signal::TERM);
 
@@ -450,12 +450,12 @@ fn only_hosts_that_are_known_get_in() {
     let others = room.worker("beta");
     let mut beta = room.agent("beta", port, &others, &[]);
     beta.until("recording", |_| true);
-    beta.ends_well(Signal::INT);
+    beta.ends_well(Signal::TERM);
     // And who is known from now on comes in without anybody being started again.
     room.knows("alpha", &["alpha", "beta", "gamma"]);
     agent.until("recording", |_| true);
     worker.makes(0..10);
-    agent.ends_well(Signal::INT);
+    agent.ends_well(Signal::TERM);
     assert_eq!(room.arrived("week", &worker).0, once(0..10));
 
     // The other way round: somebody else than alpha is where alpha is to be.
@@ -464,7 +464,7 @@ fn only_hosts_that_are_known_get_in() {
     let mut agent = room.agent("gamma", port, &worker, &[]);
     let another = |event: &Value| event["why"].as_str().unwrap().contains("is another host than alpha");
     agent.until("unreachable", another);
-    agent.signal(Signal::INT);
+    agent.signal(Signal::TERM);
     let (status, said) = agent.ended();
     assert!(status == Some(6) && said.contains("nothing was recorded"), "{status:?} {said}");
     drop(silent);
@@ -523,5 +523,5 @@ fn wrong_words_are_said() {
     assert!(status == 5 && said.contains("another collector writes there"), "{status} {said}");
     let (status, said) = room.fails("alpha", &["collect", "other", "--listen", &format!("127.0.0.1:{port}")]);
     assert!(status == 1 && said.contains("somebody else listens there"), "{status} {said}");
-    collector.ends_well(Signal::INT);
+    collector.ends_well(Signal::TERM);
 }
