@@ -140,7 +140,7 @@ struct Create {
     migratory: bool,
 }
 
-fn bytes(text: &str) -> Result<u64, &'static str> {
+pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
     let said = "say a number of bytes, at least 1, such as 512M, 4G or 1T";
     if let Some(terabytes) = text.strip_suffix(['T', 't']) {
         let terabytes = terabytes.parse::<u64>().ok().filter(|&terabytes| terabytes > 0);

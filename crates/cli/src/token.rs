@@ -49,10 +49,15 @@ fn span(text: &str) -> Result<Duration, String> {
     count.checked_mul(seconds).filter(|&span| span > 0).map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// Where to listen: with the usual port if none is said.
+/// Where an agent is to listen: with the usual port if none is said.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
+    address(text, comb_host::federation::DEFAULT_PORT)
+}
+
+/// An address, with this port if none is said.
+pub(crate) fn address(text: &str, usual_port: u16) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>().ok();
-    let usual = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, comb_host::federation::DEFAULT_PORT));
+    let usual = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, usual_port));
     with_port.or_else(usual).ok_or_else(|| format!("{text:?} is no address: say ADDRESS or ADDRESS:PORT"))
 }
 

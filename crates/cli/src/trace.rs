@@ -1,5 +1,8 @@
 //! `comb trace`: how files are really used.
 
+mod agent;
+mod collect;
+mod collecting;
 mod record;
 mod replay;
 mod report;
@@ -18,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   comb trace record -- make -j8          record what make and all that it starts do with files
   comb trace record -a --for 1h          record all processes of this machine for an hour
+  comb trace agent alpha                 record it for a collector on host alpha, which runs comb trace collect DIR
   comb trace show comb-trace-…           read what happened, operation by operation
   comb trace report comb-trace-…         tables and figures, with what may be said of them and what not
 
@@ -35,6 +39,10 @@ pub(crate) struct Trace {
 enum TraceCommand {
     /// Record what programs do with files
     Record(record::Record),
+    /// Record on this machine and send it to a collector on another host
+    Agent(agent::Agent),
+    /// Take what agents on other hosts record into a directory
+    Collect(collect::Collect),
     /// Print a recording, operation by operation
     Show(show::Show),
     /// Show who does what with which files, as it happens
@@ -60,6 +68,8 @@ impl Trace {
     pub(crate) fn run(self, output: Output) -> Outcome {
         match self.command {
             TraceCommand::Record(record) => record.run(output),
+            TraceCommand::Agent(agent) => agent.run(output),
+            TraceCommand::Collect(collect) => collect.run(output),
             TraceCommand::Show(show) => show.run(output),
             TraceCommand::Top(top) => top.run(output),
             TraceCommand::Report(report) => report.run(output),

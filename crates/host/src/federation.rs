@@ -13,6 +13,7 @@
 //! queued for the agent's loop. What is said by others is bounded and looked at; see [`words`].
 
 pub mod access;
+mod book;
 mod comb;
 mod door;
 mod line;
@@ -43,6 +44,7 @@ use members::{Key, Member, Roster, Saved};
 use token::{Token, Tokens};
 use words::{CellWord, Join, Word};
 
+pub use book::Book;
 pub(crate) use comb::Comb;
 pub(crate) use door::Knock;
 pub(crate) use line::How;

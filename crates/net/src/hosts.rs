@@ -13,7 +13,9 @@
 //!
 //! A [`SecureStream`] carries messages between agents: set-up, not data. What data needs, keys for each
 //! channel, is derived from the session (RFC 5705) without another exchange: [`SecureStream::channel_keys`].
+//! Two programs that have more to say than messages make a [`ByteStream`] of it.
 
+mod byte_stream;
 mod handshake;
 mod host_key;
 mod known_hosts;
@@ -22,6 +24,7 @@ mod secure_stream;
 #[cfg(test)]
 mod tests;
 
+pub use byte_stream::ByteStream;
 pub use handshake::{ConnectError, Terms};
 pub use host_key::{BadKey, HostKey, KeyFileError, PublicKey};
 pub use known_hosts::{KnownHosts, KnownHostsError, Problem};

@@ -42,7 +42,7 @@ use thiserror::Error;
 
 pub use self::refusal::{PeerFault, Refusal};
 pub use self::running::{AgentError, AgentEvent, Beginning, Farewell, run_agent};
-pub use self::serving::{Collector, ServeError, Served};
+pub use self::serving::{Collector, ServeError, ServeEvent, Served};
 pub use self::stream::Stream;
 
 /// The version of the protocol. Both sides say which ones they speak.

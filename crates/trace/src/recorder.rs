@@ -148,10 +148,9 @@ impl<O: Output> Recorder<O> {
         }
         head.began = machine::now();
         if let Some(suspension) = &head.suspension {
-            let silent_ns = head.began.wall_ns.saturating_sub(suspension.from.wall_ns);
             head.lacks.push(format!(
                 "what happened in the {:.1} s before it began, for recording was suspended: {}",
-                Duration::from_nanos(silent_ns).as_secs_f64(),
+                suspension.silence(&head.began).as_secs_f64(),
                 suspension.cause
             ));
         }

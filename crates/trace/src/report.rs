@@ -14,6 +14,7 @@ mod plot;
 mod samples;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -41,6 +42,29 @@ pub struct About {
     pub seconds: f64,
 }
 
+impl About {
+    /// That recording was suspended meanwhile, where, and for how long in all, in a sentence; nothing if it was not.
+    pub fn suspended(&self) -> Option<String> {
+        let mut machines = BTreeSet::new();
+        let (mut seconds, mut undelivered) = (0.0, 0);
+        for (machine, suspension) in
+            self.machines.iter().filter_map(|machine| Some((machine, machine.suspension.as_ref()?)))
+        {
+            machines.insert(machine.name.as_str());
+            seconds += suspension.seconds;
+            undelivered += suspension.undelivered;
+        }
+        let on = machines.iter().copied().collect::<Vec<_>>().join(", ");
+        let mut text = format!(
+            "recording was suspended for {seconds:.1} s in all, on {on}: what happened then is in no count"
+        );
+        if undelivered > 0 {
+            text.push_str(&format!("; {undelivered} events before may never have arrived"));
+        }
+        (!machines.is_empty()).then_some(text)
+    }
+}
+
 /// One machine of a report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
@@ -56,6 +80,19 @@ pub struct Machine {
     pub command: String,
     /// By how much the clock on the wall was set meanwhile.
     pub clock_step_ns: i64,
+    /// If it is a recording that goes on after another one of the same agent: what is between the two.
+    pub suspension: Option<Suspension>,
+}
+
+/// A time in which nothing was recorded on a machine. (Thesis §9.3)
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Suspension {
+    /// How long it was.
+    pub seconds: f64,
+    /// Why.
+    pub cause: String,
+    /// How many events before it may never have reached the collector.
+    pub undelivered: u64,
 }
 
 /// A value in a table: what was found over all, and the least and the most of single machines and users.

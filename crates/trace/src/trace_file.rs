@@ -4,6 +4,7 @@
 //! second or so, what the clocks showed and how much has been lost; the last one says that the recording ended as it should.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -92,6 +93,13 @@ pub struct Suspension {
     pub after: u64,
     /// How many events of that recording may never have reached the collector.
     pub undelivered: u64,
+}
+
+impl Suspension {
+    /// How long nothing was recorded, before a recording that began then.
+    pub const fn silence(&self, began: &Moment) -> Duration {
+        Duration::from_nanos(began.monotonic_ns.saturating_sub(self.from.monotonic_ns))
+    }
 }
 
 /// Of what machine a trace is, and how it was made.

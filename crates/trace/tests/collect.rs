@@ -108,7 +108,7 @@ fn several_agents_send_to_one_collector() {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let collector = Arc::clone(&serving);
-            std::thread::spawn(move || collector.serve(stream.unwrap(), "one of them").unwrap());
+            std::thread::spawn(move || collector.serve(stream.unwrap(), "one of them", |_| {}).unwrap());
         }
     });
     assert!(Collector::new(folder.path(), Limits::default()).is_err(), "two in one directory");
@@ -150,7 +150,7 @@ fn process_of_a_collector() {
     let listener = UnixListener::bind(socket(&folder)).unwrap();
     std::thread::scope(|scope| {
         for stream in listener.incoming() {
-            scope.spawn(|| collector.serve(stream.unwrap(), "the agent"));
+            scope.spawn(|| collector.serve(stream.unwrap(), "the agent", |_| {}));
         }
     });
 }

@@ -327,7 +327,7 @@ fn fuzz_what_an_agent_sends() {
             }
         }
         let stream = scripted::Scripted::new(Cursor::new(parts.concat()));
-        let _ = collector.serve(stream, "somebody");
+        let _ = collector.serve(stream, "somebody", |_| {});
         drop(collector);
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

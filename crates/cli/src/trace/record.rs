@@ -15,7 +15,7 @@ use comb_trace::privacy::Privacy;
 use comb_trace::recorder::{RecordError, Recorder, Summary, TraceFile};
 use comb_trace::source::Source;
 use comb_trace::store::RECORDING_ENDING;
-use comb_trace::trace_file::Head;
+use comb_trace::trace_file::{Head, Process};
 use comb_trace::{machine, store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -75,7 +75,7 @@ pub(crate) struct Record {
     command: Vec<OsString>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let seconds = match unit {
@@ -116,14 +116,7 @@ impl Record {
         }
         let head = Head {
             command: self.command.iter().cloned().map(OsString::into_vec).collect(),
-            processes: match self.process {
-                Some(process) => {
-                    let wanted = machine::descendants(process);
-                    machine::processes(|process| wanted.contains(&process))
-                }
-                None if self.all => machine::processes(|process| process != std::process::id()),
-                None => Vec::new(),
-            },
+            processes: if self.command.is_empty() { recorded(self.process) } else { Vec::new() },
             ..Head::default()
         };
         let privacy = if self.hash_names { Privacy::hashed() } else { Privacy::none() };
@@ -252,6 +245,17 @@ impl Record {
             eprintln!("comb: {events} events in {bytes}, {lost} lost: {place} (comb trace report {place})");
         }
         Ok(())
+    }
+}
+
+/// Who is there of those that are recorded: a process and its descendants, or all but this one.
+pub(super) fn recorded(process: Option<u32>) -> Vec<Process> {
+    match process {
+        Some(process) => {
+            let wanted = machine::descendants(process);
+            machine::processes(|process| wanted.contains(&process))
+        }
+        None => machine::processes(|process| process != std::process::id()),
     }
 }
 

@@ -84,6 +84,9 @@ impl Report {
                 made.about.lost
             ));
         }
+        if let Some(suspended) = made.about.suspended() {
+            output.warn(suspended);
+        }
         let page = folder.join("index.html");
         let object =
             json!({ "page": page, "operations": made.about.operations, "sessions": made.about.sessions });

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use comb_trace::event::flag;
 use comb_trace::history::{Chronicler, Fact, History, Instance, Known};
-use comb_trace::store::recordings;
-use comb_trace::trace_file::read_trace;
+use comb_trace::store::{calendar, recordings};
+use comb_trace::trace_file::{Moment, Suspension, read_trace};
 use comb_trace::{Class, Operation};
 use rustix::io::Errno;
 use serde_json::json;
@@ -59,9 +59,14 @@ impl Show {
             let mut history = History::new(printer);
             let read = read_trace(BufReader::new(file), &mut history);
             history.finish();
+            let began = history.head.began;
+            let suspension = history.head.suspension;
             let mut printer = history.chronicler;
             printer.result?;
             printer.out.flush()?;
+            if let Some(suspension) = suspension {
+                output.warn(format!("{}: {}", path.display(), gap(&suspension, &began)));
+            }
             match read {
                 Ok(()) => {}
                 Err(error) if error.leaves_good_part() => output.warn(format!("{}: {error}", path.display())),
@@ -70,6 +75,21 @@ impl Show {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What is between the recording before and this one.
+fn gap(suspension: &Suspension, began: &Moment) -> String {
+    let Suspension { from, cause, undelivered, .. } = suspension;
+    let second = i64::try_from(from.wall_ns / 1_000_000_000).unwrap_or(0);
+    let [_, second, minute, hour, _, day, month, year] = calendar(second);
+    let mut text = format!(
+        "from {year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC on nothing was recorded for {:.1} s: {cause}",
+        suspension.silence(began).as_secs_f64()
+    );
+    if *undelivered > 0 {
+        text.push_str(&format!("; {undelivered} events before may never have arrived"));
+    }
+    text
 }
 
 struct Printer<'a, W> {

@@ -8,19 +8,18 @@
 //! It is no shell: an agent starts the part of a task and nothing else, as its own user, for that user of another host.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use comb_net::hosts::{HostKey, KnownHosts, SecureStream, StreamError, Terms};
+use comb_net::hosts::{SecureStream, StreamError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 
-use super::members::Key;
+use super::Book;
 use super::words::{self, Greeting, Reception};
 use crate::state_directory::StateDirectory;
 
@@ -28,7 +27,6 @@ use crate::state_directory::StateDirectory;
 pub const PART: &str = "run-part";
 /// So much goes over at once.
 const MOST_BYTES: usize = 16 << 10;
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// What a part that was told to end, by the end of its input, needs for that.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -183,23 +181,13 @@ fn forward<R: Read>(
 /// Has a part started on a host of this comb, and passes on what this process reads and what that writes: its status. A sentence if there is
 /// no such thing.
 pub fn run(files: &StateDirectory, host: &str) -> Result<i32, String> {
-    let saved =
-        super::saved(files)?.ok_or("this host belongs to no comb with others: `comb token`, `comb join`")?;
-    let member = saved.members.iter().find(|member| member.name == host);
-    let member =
-        member.ok_or_else(|| format!("there is no host {host} in this comb: `comb host ls` shows them"))?;
-    if member.name == saved.own {
+    let book = Book::open(files)?;
+    if book.member(host)?.name == book.own() {
         // It is here.
         let error = Command::new("/proc/self/exe").arg0("comb").arg(PART).exec();
         return Err(format!("the part cannot be started: {error}"));
     }
-    let key = HostKey::load(&files.key_file()).map_err(|error| error.to_string())?;
-    let keys = [Some(member.key), member.next_key].into_iter().flatten();
-    let known = KnownHosts::of(Path::new(&files.hosts_file()), keys.map(|Key(key)| (host, key)));
-    let socket = TcpStream::connect_timeout(&member.address, CONNECT_LIMIT)
-        .map_err(|error| format!("host {host} does not answer on {}: {error}", member.address))?;
-    let mut stream = SecureStream::connect(socket, &key, &known, host, Terms::default())
-        .map_err(|error| format!("host {host}: {error}"))?;
+    let mut stream = book.connect(host, None)?;
     let text = |error: StreamError| format!("host {host}: {error}");
     let uid = rustix::process::getuid().as_raw();
     stream.send(&words::opening(&Greeting::Shell(Shell { uid }))).map_err(text)?;

@@ -288,6 +288,75 @@ fn messages_go_both_ways() {
     assert_eq!(beta.receive(PATIENCE).unwrap(), None);
 }
 
+/// As a write that ran into its patience is tried again: what was taken is not.
+fn write_patiently(to: &mut ByteStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut),
+        }
+    }
+    while let Err(error) = to.flush() {
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    }
+}
+
+#[test]
+fn bytes_go_both_ways_and_an_end_is_told_from_a_cut() {
+    let [alpha, beta] = Room::new().link();
+    let short = Duration::from_millis(5);
+    let mut alpha = ByteStream::new(alpha, short).unwrap();
+    let mut beta = ByteStream::new(beta, short).unwrap();
+    assert_eq!(beta.read(&mut [0; 8]).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    // More than the sockets hold, to one who does not read before alpha has had to wait.
+    let bytes: Vec<u8> = (0..16_u32 << 20).map(|number| (number % 251) as u8).collect();
+    let has_waited = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_waited.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            beta.set_patience(PATIENCE.unwrap()).unwrap();
+            let mut read = vec![0; bytes.len()];
+            beta.read_exact(&mut read).unwrap();
+            assert!(read == bytes, "other bytes than were sent");
+            beta.write_all(b"all of it").unwrap();
+        });
+        let mut sent = 0;
+        while !has_waited.load(Ordering::Acquire) {
+            match alpha.write(&bytes[sent..]) {
+                Ok(taken) => sent += taken,
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+                    has_waited.store(true, Ordering::Release);
+                }
+            }
+        }
+        write_patiently(&mut alpha, &bytes[sent..]);
+    });
+    alpha.set_patience(PATIENCE.unwrap()).unwrap();
+    let mut answer = [0; 9];
+    alpha.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"all of it");
+    drop(beta);
+    assert_eq!(alpha.read(&mut answer).unwrap(), 0, "a farewell");
+
+    let room = Room::new();
+    let current = Version::CURRENT.0;
+    let (_, accepted) = room.with_raw_alpha(|mut alpha| {
+        alpha.write_all(&hello(current, 1)).unwrap();
+        alpha.write_all(b"wo").unwrap();
+    });
+    let mut beta = ByteStream::new(accepted.unwrap(), PATIENCE.unwrap()).unwrap();
+    let mut word = [0; 4];
+    assert_eq!(beta.read(&mut word).unwrap(), 2, "what followed the greeting");
+    let cut = beta.read(&mut word).unwrap_err();
+    assert_eq!(
+        (cut.kind(), &*cut.to_string()),
+        (std::io::ErrorKind::UnexpectedEof, "the stream was cut off")
+    );
+}
+
 #[test]
 fn a_host_that_is_not_in_the_file_is_refused() {
     let mut room = Room::new();

@@ -141,7 +141,8 @@ impl Agent {
     }
 
     fn hang_up(&mut self, now: Duration, fault: Option<PeerFault>) {
-        if self.link != Link::Connecting {
+        // Who has nothing left to say hangs up of its own accord.
+        if self.link != Link::Connecting && !self.is_done() {
             self.events.push_back(Event::Disconnected(fault));
         }
         // Twice as long each time; the same for all who lost the same collector would bring them back at the same time.

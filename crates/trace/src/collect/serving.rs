@@ -12,6 +12,7 @@ use super::refusal::{PeerFault, Refusal};
 use super::session::{Action, Session};
 use super::stream::{Outgoing, read};
 use super::{Limits, OpenFolderError, Stream};
+use crate::trace_file::kind;
 
 /// So long a read or write waits, at most. Between two, the time is looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -29,6 +30,20 @@ pub struct Collector {
     limits: Limits,
     agents: AtomicUsize,
     is_stopping: AtomicBool,
+}
+
+/// What a collector may tell of a connection while there is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServeEvent<'a> {
+    /// The agent was taken.
+    Connected {
+        /// The machine's name, as its agent says.
+        machine: &'a str,
+    },
+    /// This file is written to from now on.
+    Opened(&'a Path),
+    /// A recording is on the disk, from its head to its end.
+    Delivered(&'a Path),
 }
 
 /// What came through one connection.
@@ -90,7 +105,12 @@ impl Collector {
 
     /// Takes what comes through one connection until it ends. To be called by as many threads as there are connections: who comes when
     /// the limit is reached is told so. `peer` is who is at the other end, as far as that was proven: it is in errors, and what it may send is counted by it.
-    pub fn serve(&self, mut stream: impl Stream, peer: &str) -> Result<Served, ServeError> {
+    pub fn serve(
+        &self,
+        mut stream: impl Stream,
+        peer: &str,
+        mut report: impl FnMut(ServeEvent<'_>),
+    ) -> Result<Served, ServeError> {
         let broken = |error| ServeError::Stream { peer: peer.to_owned(), error };
         stream.set_patience(PATIENCE).map_err(broken)?;
         let agents = Place::take(&self.agents);
@@ -104,12 +124,17 @@ impl Collector {
         let mut desk = Desk::new(&self.folder, peer);
         let mut outgoing = Outgoing::default();
         let mut piece = vec![0; PIECE_BYTES];
+        let mut is_connected = false;
         let ended = loop {
             let now = began.elapsed();
             if self.is_stopping.load(Ordering::Relaxed) {
                 break Err((session.refuse(Refusal::Stopping), None));
             }
-            if let Err(refusal) = desk.work(&mut session, now) {
+            if !is_connected && session.is_admitted() {
+                is_connected = true;
+                report(ServeEvent::Connected { machine: session.machine() });
+            }
+            if let Err(refusal) = desk.work(&mut session, now, &mut report) {
                 break Err(refusal);
             }
             if let Err(error) = outgoing.write(&mut stream, &mut || session.poll_transmit(now), 16) {
@@ -192,6 +217,8 @@ pub(super) struct Desk<'a> {
     folder: &'a Folder,
     peer: &'a str,
     file: Option<RecordingFile<'a>>,
+    /// The last frame of all was written, and may not be on the disk.
+    is_ended: bool,
     served: Served,
 }
 
@@ -199,11 +226,16 @@ type Denied = (Refusal, Option<io::Error>);
 
 impl<'a> Desk<'a> {
     pub(super) fn new(folder: &'a Folder, peer: &'a str) -> Self {
-        Self { folder, peer, file: None, served: Served::default() }
+        Self { folder, peer, file: None, is_ended: false, served: Served::default() }
     }
 
     /// All that is to be done now. After an error the session has said why to the agent.
-    pub(super) fn work(&mut self, session: &mut Session, now: Duration) -> Result<(), Denied> {
+    pub(super) fn work(
+        &mut self,
+        session: &mut Session,
+        now: Duration,
+        report: &mut dyn FnMut(ServeEvent<'_>),
+    ) -> Result<(), Denied> {
         session.tick(now).map_err(|refusal| (refusal, None))?;
         while let Some(action) = session.poll_action() {
             match action {
@@ -213,6 +245,10 @@ impl<'a> Desk<'a> {
                         Ok((file, order)) => {
                             if self.served.recordings.last() != Some(&file.path) {
                                 self.served.recordings.push(file.path.clone());
+                            }
+                            report(ServeEvent::Opened(&file.path));
+                            if order.is_ended() {
+                                report(ServeEvent::Delivered(&file.path));
                             }
                             self.file = Some(file);
                             session.opened(now, Ok(order)).map_err(|refusal| (refusal, None))?;
@@ -228,10 +264,14 @@ impl<'a> Desk<'a> {
                     file.write(&frame).map_err(|(refusal, error)| (session.refuse(refusal), error))?;
                     self.served.frames += 1;
                     self.served.bytes += frame.len() as u64;
+                    self.is_ended = frame[0] == kind::END;
                 }
                 Action::Sync => {
                     if let Some(file) = &self.file {
                         file.sync().map_err(|(refusal, error)| (session.refuse(refusal), error))?;
+                        if std::mem::take(&mut self.is_ended) {
+                            report(ServeEvent::Delivered(&file.path));
+                        }
                     }
                     session.synced();
                 }

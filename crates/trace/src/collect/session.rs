@@ -69,6 +69,11 @@ impl Session {
         }
     }
 
+    /// Whether the agent was taken, and not sent away since.
+    pub(super) fn is_admitted(&self) -> bool {
+        !matches!(self.state, State::Greeting | State::Ended)
+    }
+
     /// The name that the agent gave its machine.
     pub(super) fn machine(&self) -> &str {
         &self.machine

@@ -10,7 +10,7 @@ use foldhash::HashMap;
 
 use super::groups::{By, Gathering};
 use super::samples::Samples;
-use super::{About, Group, Machine};
+use super::{About, Group, Machine, Suspension};
 use crate::Operation;
 use crate::file_type::FileType;
 use crate::lifetimes::{Lifetime, Lifetimes};
@@ -158,7 +158,9 @@ impl Gathered {
     }
 
     fn read_machines(&mut self, tables: &Path) -> Result<(), StoreError> {
-        let wanted = ["lost", "clock_step_ns", "machine", "kernel", "mechanism", "lacks", "command"];
+        let numbers = ["lost", "clock_step_ns", "suspended_ns", "undelivered"];
+        let texts = ["machine", "kernel", "mechanism", "lacks", "command", "suspension"];
+        let wanted = [&numbers[..], &texts].concat();
         let about = &mut self.about;
         TableReader::open(tables, named("machine"))?.read(&wanted, &mut |numbers, texts| {
             for row in 0..numbers[0].len() {
@@ -170,6 +172,12 @@ impl Gathered {
                     lacks: texts[3][row].clone(),
                     command: texts[4][row].clone(),
                     clock_step_ns: numbers[1][row],
+                    suspension: (numbers[2][row] >= 0).then(|| Suspension {
+                        #[expect(clippy::cast_precision_loss, reason = "for people")]
+                        seconds: numbers[2][row] as f64 / 1e9,
+                        cause: texts[5][row].clone(),
+                        undelivered: unsigned(numbers[3][row]),
+                    }),
                 });
             }
         })

@@ -87,6 +87,9 @@ pub(super) fn page(report: &Report) -> String {
     if about.lost > 0 {
         text.push_str("<p><b>Events were lost:</b> counts are too low, and some sessions seem longer than they were.</p>");
     }
+    if let Some(suspended) = about.suspended() {
+        let _ = write!(text, "<p><b>There are gaps:</b> {}.</p>", escaped(&suspended));
+    }
     text.push_str("<ul>");
     for machine in &about.machines {
         let _ = write!(

@@ -232,6 +232,7 @@ fn write_dimensions(
     let began = large(head.began.wall_ns);
     let ended = large(known.wall_ns(history.last.monotonic_ns.max(head.began.monotonic_ns)));
     let last = history.last;
+    let suspension = head.suspension;
     let numbers = [
         machine,
         began,
@@ -240,15 +241,19 @@ fn write_dimensions(
         large(last.lost),
         large(last.foreign),
         history.clock_step_ns,
+        suspension.map_or(-1, |it| i64::try_from(it.silence(&head.began).as_nanos()).unwrap_or(i64::MAX)),
+        suspension.map_or(-1, |it| large(it.undelivered)),
     ];
     let lacks = head.lacks.join("; ");
     let command = head.command.join(&b' ');
+    let cause = suspension.map_or_else(String::new, |suspension| suspension.cause.to_string());
     let texts = [
         head.machine.as_bytes(),
         head.kernel.as_bytes(),
         head.mechanism.as_bytes(),
         lacks.as_bytes(),
         &command,
+        cause.as_bytes(),
     ];
     table.add(&numbers, &texts)?;
     table.finish()?;

@@ -113,11 +113,14 @@ const MACHINE: TableSchema = TableSchema {
         ("lost", Kind::Large),
         ("foreign_calls", Kind::Large),
         ("clock_step_ns", Kind::Large),
+        ("suspended_ns", Kind::Large),
+        ("undelivered", Kind::Large),
         ("machine", Kind::Text),
         ("kernel", Kind::Text),
         ("mechanism", Kind::Text),
         ("lacks", Kind::Text),
         ("command", Kind::Text),
+        ("suspension", Kind::Text),
     ],
 };
 

@@ -13,7 +13,7 @@ use super::scripted::{FRAME, HELLO, MAGIC, Scripted, frame, head, hello, message
 
 fn served(collector: &Collector, script: &[u8]) -> Result<u64, ServeError> {
     let stream = Scripted::new(Cursor::new(script));
-    collector.serve(stream, "somebody").map(|served| served.frames)
+    collector.serve(stream, "somebody", |_| {}).map(|served| served.frames)
 }
 
 fn fault(collector: &Collector, script: &[u8]) -> PeerFault {
@@ -115,7 +115,7 @@ fn who_sends_without_end_is_refused_when_the_room_is_used_up() {
     let sent_by = |recording, peer| {
         let begin = [hello("one"), open(recording), frame(0, &head())].concat();
         let endless = Endless { ready: Cursor::new(begin), sequence: 1, encoder: Encoder::default() };
-        collector.serve(Scripted::new(endless.take(4 << 20)), peer)
+        collector.serve(Scripted::new(endless.take(4 << 20)), peer, |_| {})
     };
     let is_full = |sent| matches!(sent, Err(ServeError::Refused { refusal: Refusal::Full, .. }));
     assert!(is_full(sent_by(1, "one")));

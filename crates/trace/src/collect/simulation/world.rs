@@ -220,7 +220,10 @@ impl World {
                 _ => connection.session.received(self.now, &bytes),
             };
             let worked = received.and_then(|()| {
-                connection.desk.work(&mut connection.session, self.now).map_err(|denied| denied.0)
+                connection
+                    .desk
+                    .work(&mut connection.session, self.now, &mut |_| {})
+                    .map_err(|denied| denied.0)
             });
             if let Err(refusal) = worked {
                 // An honest agent is never at fault, but for having been cut off.
