@@ -77,7 +77,9 @@ impl From<DataFusionError> for Failure {
                 Self::new(Kind::Failed, cause.to_string())
             }
             DataFusionError::SQL(cause, _) => Self::new(Kind::Usage, one_line(&cause.to_string())),
-            DataFusionError::Plan(text) => Self::new(Kind::Usage, one_line(text)),
+            DataFusionError::Plan(text) | DataFusionError::Configuration(text) => {
+                Self::new(Kind::Usage, one_line(text))
+            }
             root @ (DataFusionError::SchemaError(..) | DataFusionError::NotImplemented(_)) => {
                 Self::new(Kind::Usage, one_line(&root.message()))
             }

@@ -46,26 +46,22 @@ fn question(arguments: &[OsString]) -> Result<Question, Failure> {
     Ok(Question { tables: PathBuf::from(tables), text: text.to_owned(), is_json, memory_bytes })
 }
 
-/// Ends with the query, or when a signal says so: what did not fit in memory lies in files, which are removed before.
 fn answer(question: &Question) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let engine = Engine::new(question)?;
-    let outcome = runtime.block_on(async {
-        tokio::select! {
-            outcome = engine.answer(question) => outcome.map(|()| ExitCode::SUCCESS),
-            number = ending() => {
-                engine.remove_files();
-                Ok(ExitCode::from(128 + number))
-            }
-        }
+    let files = engine.temporary_files();
+    // Apart from the query, which may look at a large table for long without a pause.
+    runtime.spawn(async move {
+        let number = ending().await;
+        files.remove();
+        std::process::exit(128 + number);
     });
-    // What computes is not waited for.
-    runtime.shutdown_background();
-    outcome
+    runtime.block_on(engine.answer(question))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The number of the first signal that ends a program.
-async fn ending() -> u8 {
+async fn ending() -> i32 {
     let ways = [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15), (SignalKind::hangup(), 1)];
     let ways = ways.map(|(kind, number)| {
         Box::pin(async move {

@@ -74,10 +74,19 @@ impl Engine {
         rows.finish()
     }
 
-    /// Removes what did not fit in memory, if the query is not going to.
-    pub(crate) fn remove_files(&self) {
-        for folder in self.runtime.disk_manager.temp_dir_paths() {
-            // The system clears its own folder of temporary files if we cannot.
+    pub(crate) fn temporary_files(&self) -> TemporaryFiles {
+        TemporaryFiles(Arc::clone(&self.runtime))
+    }
+}
+
+/// What did not fit in memory. It goes with the query, if that ends by itself.
+pub(crate) struct TemporaryFiles(Arc<RuntimeEnv>);
+
+impl TemporaryFiles {
+    /// The query cannot go on.
+    pub(crate) fn remove(&self) {
+        for folder in self.0.disk_manager.temp_dir_paths() {
+            // If we cannot, whoever clears the system's folder of temporary files will.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

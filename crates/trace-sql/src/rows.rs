@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::WriterBuilder;
