@@ -77,7 +77,7 @@ install-combcc-files:
 	install -m 644 cc/build/comb/openmp/* $(DESTDIR)$(PREFIX)/lib/comb/openmp
 
 # An engine for SQL takes longer to build than all of Comb, and is not of its workspace.
-trace-sql: setup ## what answers comb trace sql, into target/release: ten minutes on two cores
+trace-sql: setup ## what answers comb trace sql, into target/release: ten minutes to an hour on two cores, by what else they do
 	cargo build --release -p comb-cli --bin comb
 	cargo build --release --locked --manifest-path crates/trace-sql/Cargo.toml --target-dir $(target)
 
