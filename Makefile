@@ -8,7 +8,7 @@ endif
 
 target := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test soak setup setup-cc setup-test setup-bench setup-dist bench combcc install install-files install-combcc install-combcc-files dist deb clean
+.PHONY: help demo test soak setup setup-cc setup-test setup-bench setup-dist bench combcc install install-files install-combcc install-combcc-files trace-sql install-trace-sql dist deb clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,14 @@ install-combcc-files:
 	install -d $(DESTDIR)$(PREFIX)/lib/comb/openmp
 	install -m 644 cc/build/comb/*.* $(DESTDIR)$(PREFIX)/lib/comb
 	install -m 644 cc/build/comb/openmp/* $(DESTDIR)$(PREFIX)/lib/comb/openmp
+
+# An engine for SQL takes longer to build than all of Comb, and is not of its workspace.
+trace-sql: setup ## what answers comb trace sql, into target/release: ten minutes to an hour on two cores, by what else they do
+	cargo build --release -p comb-cli --bin comb
+	cargo build --release --locked --manifest-path crates/trace-sql/Cargo.toml --target-dir $(target)
+
+install-trace-sql: trace-sql install ## comb-trace-sql as well
+	install -m 755 $(target)/release/comb-trace-sql $(DESTDIR)$(PREFIX)/bin/comb-trace-sql
 
 setup-dist: ## install what packages are made with
 	@scripts/setup-dist.sh

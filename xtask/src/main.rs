@@ -21,6 +21,7 @@ Usage: cargo xtask TASK
                                stress, thousands of simulated storms, model checks, loom, fuzz and the shell scripts
   page                         the dashboard's page in a browser
   compiled                     combcc: the pass, its run-time, the wrapped library, programs compiled for cells
+  sql                          comb-trace-sql, whose engine takes ten minutes to an hour to build; no other task does
   packages                     sqlite3, zlib, zstd, lua, redis and fmt by combcc: ten minutes, sources from the network
   packaging                    the static archive and the Debian package, made for release, checked, installed and used in a
                                system of their own: needs root, and a network the first time
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         }
         ["compiled"] => suites::compiled(&mut report),
         ["page"] => suites::page(&mut report),
+        ["sql"] => suites::sql(&mut report),
         ["packages"] => suites::packages(&mut report),
         ["packaging"] => suites::packaging(&mut report),
         ["sim"] => suites::simulations(&mut report),

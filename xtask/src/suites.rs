@@ -87,6 +87,26 @@ pub(crate) fn page(report: &mut Report) {
     });
 }
 
+/// What answers `comb trace sql`, which is no member of the workspace: its engine takes longer to build than all of it, once, for release. Beside a
+/// comb's build: they share the folder, and so a user's.
+pub(crate) fn sql(report: &mut Report) {
+    let task = |words: &[&str]| {
+        let mut task = cargo(words.iter().copied());
+        task.args(["--manifest-path", "crates/trace-sql/Cargo.toml"]);
+        task
+    };
+    let built = |words: &[&str]| {
+        let mut task = task(words);
+        task.args(["--release", "--locked", "--target-dir"]).arg(target_directory());
+        task
+    };
+    report.run("format of comb-trace-sql", task(&["fmt", "--check"]));
+    report.run("comb-trace-sql", built(&["test", "--no-fail-fast"]));
+    let mut lints = built(&["clippy", "--all-targets"]);
+    lints.args(["--", "-D", "warnings"]);
+    report.run("lints of comb-trace-sql", lints);
+}
+
 /// sqlite3, zlib and others by the compiler: ten minutes, and a network.
 pub(crate) fn packages(report: &mut Report) {
     let mut build = command("make");

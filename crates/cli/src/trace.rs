@@ -8,6 +8,7 @@ mod replay;
 mod report;
 mod show;
 mod snapshot;
+mod sql;
 mod store;
 mod synth;
 mod top;
@@ -51,6 +52,8 @@ enum TraceCommand {
     Report(report::Report),
     /// Make tables of recordings, which any SQL engine reads
     Store(store::Store),
+    /// Ask the tables in SQL
+    Sql(sql::Sql),
     /// Take down which files there are
     Snapshot(snapshot::Snapshot),
     /// Compare two snapshots
@@ -74,6 +77,7 @@ impl Trace {
             TraceCommand::Top(top) => top.run(output),
             TraceCommand::Report(report) => report.run(output),
             TraceCommand::Store(store) => store.run(output),
+            TraceCommand::Sql(sql) => sql.run(output),
             TraceCommand::Snapshot(snapshot) => snapshot.run(output),
             TraceCommand::Difference(difference) => difference.run(output),
             TraceCommand::Replay(replay) => replay.run(output),

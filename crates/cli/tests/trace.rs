@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -346,4 +347,46 @@ fn snapshots_are_taken_and_compared_and_recordings_are_done_again() {
     let same =
         ["made", "again"].map(|folder| fs::read(place.path(&format!("{folder}/synth-1.trace"))).unwrap());
     assert!(same[0] == same[1], "the same model and seed");
+}
+
+/// A comb of its own in a folder of its own, and what is beside it there.
+#[test]
+fn sql_is_answered_by_a_program_beside_comb_or_in_the_path() {
+    let place = Place::new("sql");
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let comb = place.path("bin/comb");
+    let built = env!("CARGO_BIN_EXE_comb");
+    fs::hard_link(built, &comb).or_else(|_| fs::copy(built, &comb).map(drop)).unwrap();
+    place.ok(&["synth", "thesis", "--to", "made", "--sessions", "50"]);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&comb);
+        command.args(["trace", "sql"]).args(arguments).current_dir(&place.0).env("COMB_CONFIG", "/dev/null");
+        let output = command.env("PATH", place.path("elsewhere")).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, _, said) = run(&["SELECT 1", "made"]);
+    assert!(code == Some(1) && said.contains("make trace-sql"), "{code:?} {said}");
+    assert!(!Path::new(&place.path("made/tables")).exists(), "for nobody");
+    let (code, listed, _) = run(&["--tables"]);
+    assert!(code == Some(0) && listed.contains("\ntrace      duration_ns         number\n"), "{listed}");
+
+    let stand_in = |folder: &str| {
+        let path = place.path(&format!("{folder}/comb-trace-sql"));
+        fs::write(&path, format!("#!/bin/sh\nprintf '%s\\n' {folder} \"$@\"\nexit 7\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    stand_in("elsewhere");
+    let given = run(&["SELECT 1", "made"]);
+    assert_eq!(given, (Some(7), "elsewhere\nmade/tables\nSELECT 1\n".to_owned(), String::new()));
+    assert!(Path::new(&place.path("made/tables/complete")).exists());
+    stand_in("bin");
+    let given = run(&["SELECT 2", "made", "--memory", "2M", "-o", "json"]);
+    let expected = "bin\n--json\n--memory\n2097152\nmade/tables\nSELECT 2\n";
+    assert_eq!((given.0, given.1.as_str()), (Some(7), expected));
+    let (code, _, said) = run(&["SELECT 1"]);
+    assert!(code == Some(4) && said.contains("comb trace record makes one"), "{code:?} {said}");
+    let (code, _, said) = run(&[]);
+    assert!(code == Some(2) && said.contains("QUERY"), "{code:?} {said}");
 }

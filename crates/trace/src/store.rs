@@ -143,8 +143,8 @@ fn write_complete(tables: &Path) -> Result<(), StoreError> {
     written.map_err(|error| StoreError::Io { path, error })
 }
 
-/// The files of a table, each as it was written.
-fn files_of(tables: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
+/// The files of a table, each as it was written: all of it is read once to see that. One that is missing, changed or damaged is an error.
+pub fn checked_files(tables: &Path, table: &str) -> Result<Vec<PathBuf>, StoreError> {
     let path = tables.join(COMPLETE);
     let lines = fs::read_to_string(&path).map_err(|error| StoreError::Io { path: path.clone(), error })?;
     let mut files = Vec::new();

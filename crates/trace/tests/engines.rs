@@ -204,11 +204,11 @@ fn what_the_document_shows_can_be_asked() {
         blocks(document, "sql").iter().map(|block| block.replace("comb-trace-…", &place)).collect();
     assert_eq!(questions.len(), 1, "each has its answer below");
     // Spark is too large to be here. Its second statement is everybody's SQL, and of its first the folder is what counts.
-    let spark = blocks(document, "sh").into_iter().find(|block| block.starts_with("spark-sql -e"));
+    let spark = blocks(document, "sh").into_iter().find(|block| block.starts_with("spark-sql "));
     let spark = spark.expect("a command").split('"').nth(1).expect("what is in quotes");
     let (table, question) = spark.split_once("; ").expect("two statements");
     let location = table.split('\'').nth(1).expect("a place");
-    assert_eq!(table.replace(location, "…"), "CREATE TABLE trace USING parquet LOCATION '…'");
+    assert_eq!(table.replace(location, "…"), "CREATE TEMPORARY VIEW trace USING parquet OPTIONS (path '…')");
     let location = location.replace("/share/week", &place);
     assert_eq!(Path::new(&location), tables.join("trace"));
     questions

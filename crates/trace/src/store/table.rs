@@ -192,7 +192,7 @@ pub struct TableReader {
 impl TableReader {
     /// All files of the table. One that was changed or damaged is an error.
     pub fn open(tables: &Path, schema: TableSchema) -> Result<Self, StoreError> {
-        let files = super::files_of(tables, schema.name)?;
+        let files = super::checked_files(tables, schema.name)?;
         Ok(Self { files, schema })
     }
 
