@@ -11,7 +11,7 @@ use crate::state_directory::StateDirectory;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// See the [module](self). To be opened anew for each session: hosts come and go, and change their keys.
+/// The book of hosts as it was written down. To be opened anew for each session: hosts come and go, and change their keys.
 #[derive(Debug)]
 pub struct Book {
     files: StateDirectory,
