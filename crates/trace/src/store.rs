@@ -74,7 +74,7 @@ pub fn recordings(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(found)
 }
 
-/// Makes the tables of all recordings in a directory, if they are not there or older than those. `progress` is told each recording
+/// Makes the tables of all recordings in a directory, if they are not there or of others. `progress` is told each recording
 /// before it is read. Returns what was found wrong with recordings of which a part is good.
 pub fn ensure_tables(
     directory: &Path,
@@ -82,27 +82,44 @@ pub fn ensure_tables(
 ) -> Result<Vec<(PathBuf, TraceFileError)>, StoreError> {
     let recordings = recordings(directory)?;
     let tables = directory.join(TABLES_FOLDER);
-    let changed = |path: &Path| fs::metadata(path).and_then(|status| status.modified()).ok();
-    let made = changed(&tables.join(COMPLETE));
-    if recordings.is_empty() {
-        return if made.is_some() {
-            Ok(Vec::new())
-        } else {
-            Err(StoreError::Nothing(directory.to_path_buf()))
-        };
+    let complete = tables.join(COMPLETE);
+    let made = fs::read_to_string(&complete).ok();
+    let has = |line: &str| made.as_deref().is_some_and(|made| made.lines().take(2).any(|made| made == line));
+    let [columns, source] = [line_of_columns(), line_of_recordings(&recordings)];
+    match (recordings.is_empty(), made.is_some(), has(&columns)) {
+        (true, false, _) => Err(StoreError::Nothing(directory.to_path_buf())),
+        (true, true, false) => {
+            let error =
+                "another version of Comb made these tables, and there are no recordings to make them of";
+            Err(StoreError::Table { path: complete, error: error.to_owned() })
+        }
+        (true, true, true) => Ok(Vec::new()),
+        (false, _, true) if has(&source) => Ok(Vec::new()),
+        (false, ..) => make_tables(&recordings, &tables, &format!("{columns}\n{source}\n"), progress),
     }
-    let newest = recordings.iter().filter_map(|path| changed(path)).max();
-    if made.is_some() && made >= newest {
-        return Ok(Vec::new());
-    }
-    make_tables(&recordings, &tables, progress)
 }
 
-/// Says which files the tables are, each with its length and checksum: it is written last. Who reads a table looks there first, for the library
-/// that reads Parquet takes it amiss if a file is damaged.
+/// Says what the tables are made of, and which files they are, each with its length and checksum: it is written last. Who reads a table
+/// looks there first, for the library that reads Parquet takes it amiss if a file is damaged.
 const COMPLETE: &str = "complete";
 
-/// A line of it: checksum, length, and the file's name within the folder of all tables.
+/// Its first line: tables of other columns are of another version.
+fn line_of_columns() -> String {
+    format!("columns {:08x}", crc32fast::hash(format!("{TABLES:?}").as_bytes()))
+}
+
+/// Its second: of other recordings, or of these when there was less in them, the tables are other tables.
+fn line_of_recordings(recordings: &[PathBuf]) -> String {
+    let mut sum = crc32fast::Hasher::new();
+    for path in recordings {
+        let status = fs::metadata(path).ok();
+        let status = status.map(|status| (status.len(), status.modified().ok()));
+        sum.update(format!("{:?} {status:?}\n", path.file_name()).as_bytes());
+    }
+    format!("recordings {:08x}", sum.finalize())
+}
+
+/// A line for a file: checksum, length, and its name within the folder of all tables.
 fn line_of(tables: &Path, name: &str) -> Result<String, StoreError> {
     let path = tables.join(name);
     let failed = |error| StoreError::Io { path: path.clone(), error };
@@ -121,8 +138,8 @@ fn line_of(tables: &Path, name: &str) -> Result<String, StoreError> {
     Ok(format!("{:08x} {bytes} {name}\n", sum.finalize()))
 }
 
-fn write_complete(tables: &Path) -> Result<(), StoreError> {
-    let mut lines = String::new();
+fn write_complete(tables: &Path, source: &str) -> Result<(), StoreError> {
+    let mut lines = source.to_owned();
     for table in TABLES {
         let folder = tables.join(table.name);
         let failed = |error| StoreError::Io { path: folder.clone(), error };
@@ -167,6 +184,7 @@ pub fn checked_files(tables: &Path, table: &str) -> Result<Vec<PathBuf>, StoreEr
 fn make_tables(
     recordings: &[PathBuf],
     tables: &Path,
+    source: &str,
     progress: &mut dyn FnMut(&Path),
 ) -> Result<Vec<(PathBuf, TraceFileError)>, StoreError> {
     let failed = |error| StoreError::Io { path: tables.to_path_buf(), error };
@@ -187,6 +205,6 @@ fn make_tables(
         }
     }
     loading::write_shared(tables)?;
-    write_complete(tables)?;
+    write_complete(tables, source)?;
     Ok(damaged)
 }

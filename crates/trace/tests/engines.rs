@@ -239,3 +239,42 @@ fn the_document_lists_all_columns() {
         assert_eq!(listed, names, "{}", table.name);
     }
 }
+
+#[test]
+fn tables_are_made_anew_of_other_recordings_and_for_other_columns() {
+    let folder = Folder::new("anew");
+    let tables = folder.store(&[("alpha", alpha())]);
+    let complete = tables.join("complete");
+    let parts = || std::fs::read_dir(tables.join("trace")).expect("a folder").count();
+    let marked = "columns 00000000 of another version\n";
+    let mark = || std::fs::write(&complete, format!("{marked}recordings 00000000\n")).expect("a file");
+    let is_marked = || std::fs::read_to_string(&complete).expect("a file").starts_with(marked);
+    mark();
+    folder.store(&[]);
+    assert!(!is_marked(), "another version's were kept");
+
+    let before = std::fs::read_to_string(&complete).expect("a file");
+    folder.store(&[]);
+    assert_eq!(std::fs::read_to_string(&complete).expect("a file"), before);
+    // It comes from elsewhere, and is older than the tables.
+    let beta_path = folder.0.join("beta").with_extension(RECORDING_ENDING);
+    std::fs::write(&beta_path, beta()).expect("a file");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    std::fs::File::options()
+        .write(true)
+        .open(&beta_path)
+        .expect("a file")
+        .set_modified(long_ago)
+        .expect("a time");
+    folder.store(&[]);
+    assert_eq!(parts(), 2);
+
+    for name in ["alpha", "beta"] {
+        std::fs::remove_file(folder.0.join(name).with_extension(RECORDING_ENDING)).expect("a file");
+    }
+    folder.store(&[]);
+    assert_eq!(parts(), 2, "tables without recordings are kept");
+    mark();
+    let error = ensure_tables(&folder.0, &mut |_| {}).expect_err("of another version").to_string();
+    assert!(error.contains("another version of Comb"), "{error}");
+}
