@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -353,11 +352,16 @@ fn snapshots_are_taken_and_compared_and_recordings_are_done_again() {
 #[test]
 fn sql_is_answered_by_a_program_beside_comb_or_in_the_path() {
     let place = Place::new("sql");
-    fs::create_dir(place.path("bin")).unwrap();
-    fs::create_dir(place.path("elsewhere")).unwrap();
+    // By another process: what this one has open to write, a program that another test starts has open for a moment as well, and nobody can run it.
+    let make = |script: &str| {
+        let made = Command::new("sh")
+            .args(["-ec", script, "sh", env!("CARGO_BIN_EXE_comb")])
+            .current_dir(&place.0)
+            .status();
+        assert!(made.unwrap().success(), "{script}");
+    };
+    make("mkdir bin elsewhere; ln \"$1\" bin/comb 2>/dev/null || cp \"$1\" bin/comb");
     let comb = place.path("bin/comb");
-    let built = env!("CARGO_BIN_EXE_comb");
-    fs::hard_link(built, &comb).or_else(|_| fs::copy(built, &comb).map(drop)).unwrap();
     place.ok(&["synth", "thesis", "--to", "made", "--sessions", "50"]);
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&comb);
@@ -373,9 +377,8 @@ fn sql_is_answered_by_a_program_beside_comb_or_in_the_path() {
     assert!(code == Some(0) && listed.contains("\ntrace      duration_ns         number\n"), "{listed}");
 
     let stand_in = |folder: &str| {
-        let path = place.path(&format!("{folder}/comb-trace-sql"));
-        fs::write(&path, format!("#!/bin/sh\nprintf '%s\\n' {folder} \"$@\"\nexit 7\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\nprintf \"%s\\n\" {folder} \"$@\"\nexit 7\n");
+        make(&format!("cat > {folder}/comb-trace-sql <<'END'\n{text}END\nchmod 755 {folder}/comb-trace-sql"));
     };
     stand_in("elsewhere");
     let given = run(&["SELECT 1", "made"]);
