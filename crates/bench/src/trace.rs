@@ -22,7 +22,7 @@ use crate::report::{Goal, Row, print, shows_progress};
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const NOTES: &str = "\
-Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians of the differences in each round. strace -f --seccomp-bpf and perf trace write what they \
+Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians of the differences in each turn. A compile is of many files, by turns file by file; its start is counted once. strace -f --seccomp-bpf and perf trace write what they \
 see to a file, as comb does; strace is asked for the same calls (trace=%file,%desc), perf trace for all calls, which is what it does. What comb takes to start (to be \
 loaded into the kernel and checked there) is a row of its own, and part of all others. Operations include page-ins, which the two others do not see. The writer is a \
 program that calls pread as fast as it can, or in bursts. The report is on events that are made up, of which none is like another. Not measured: other kernels and \
@@ -131,12 +131,32 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     Ok(())
 }
 
+/// Seconds of processor time that a command takes with all that it starts.
+fn seconds_of(command: &mut Command) -> Outcome<f64> {
+    let before = children_seconds();
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    wait_for_adopted()?;
+    let took = children_seconds() - before;
+    if status.success() {
+        Ok(took)
+    } else {
+        Err(format!("{}: {status}", command.get_program().display()).into())
+    }
+}
+
+/// What a load of several pieces takes more if it is recorded, when a piece takes so much more: there is one start.
+fn more_for_all(more_for_piece: f64, start: f64, pieces: usize) -> f64 {
+    start + (more_for_piece - start) * number(pieces as u64)
+}
+
 /// What one load costs with each who records it.
 fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let mut seconds: BTreeMap<Who, Vec<f64>> = BTreeMap::new();
+    let mut starts: BTreeMap<Who, Vec<f64>> = BTreeMap::new();
     let mut counted = Counted::default();
     let mut bytes = 0;
-    let here: Vec<Who> = Who::ALL
+    let pieces = load.pieces.len();
+    let mut here: Vec<Who> = Who::ALL
         .into_iter()
         .filter(|who| match who {
             Who::Strace => is_here("strace"),
@@ -145,37 +165,41 @@ fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outco
         })
         .collect();
     for round in 0..=rounds {
-        for &who in &here {
-            say(&format!("{}: round {round} of {rounds}, {}", load.name, who.name()));
-            let to = place.fresh()?;
-            let before = children_seconds();
-            let status = who
-                .command(&to, &load.command)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()?;
-            wait_for_adopted()?;
-            let took = children_seconds() - before;
-            if !status.success() {
-                return Err(format!("{} of {}: {status}", who.name(), load.name).into());
+        // The first round warms the caches.
+        for piece in &load.pieces[..if round == 0 { 1 } else { pieces }] {
+            // Whoever is next to a change of the machine's pace is another one each time.
+            here.rotate_left(1);
+            for &who in &here {
+                say(&format!("{}: round {round} of {rounds}, {}", load.name, who.name()));
+                let to = place.fresh()?;
+                let took = seconds_of(&mut who.command(&to, piece))?;
+                if who == Who::Comb && round == rounds {
+                    bytes += count(&to, &mut counted)?;
+                }
+                if round > 0 {
+                    seconds.entry(who).or_default().push(took);
+                }
+                fs::remove_dir_all(&to)?;
+                if round > 0 && pieces > 1 {
+                    let to = place.fresh()?;
+                    starts
+                        .entry(who)
+                        .or_default()
+                        .push(seconds_of(&mut who.command(&to, &["true".to_owned()]))?);
+                    fs::remove_dir_all(&to)?;
+                }
             }
-            // The first round warms the caches.
-            if round > 0 {
-                seconds.entry(who).or_default().push(took);
-            }
-            if who == Who::Comb {
-                (counted, bytes) = count(&to)?;
-            }
-            fs::remove_dir_all(&to)?;
         }
     }
-    let rounds_alone = &seconds[&Who::Nobody];
-    let alone = median(rounds_alone).unwrap_or(0.0);
-    // Of each round: what the machine does to all of a round is in both.
+    let differences = |of: &BTreeMap<Who, Vec<f64>>, who: Who| {
+        let (with, alone) = (of.get(&who)?, of.get(&Who::Nobody)?);
+        median(&with.iter().zip(alone).map(|(with, alone)| with - alone).collect::<Vec<_>>())
+    };
+    let alone = median(&seconds[&Who::Nobody]).unwrap_or(0.0) * number(pieces as u64);
+    // Of each turn: what the machine does to all of a turn is in both.
     let more = |who: Who| {
-        let with = seconds.get(&who)?;
-        median(&with.iter().zip(rounds_alone).map(|(with, alone)| with - alone).collect::<Vec<_>>())
+        let more = differences(&seconds, who)?;
+        Some(differences(&starts, who).map_or(more, |start| more_for_all(more, start, pieces)))
     };
     let events = number(counted.events);
     let rate = events / alone;
@@ -186,7 +210,9 @@ fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outco
         more(Who::Comb).map(|more| more / alone * 100.0),
         "%",
     );
-    cost.note = format!("{events:.0} operations, {rate:.0} in a second of processor time");
+    cost.note = format!(
+        "{events:.0} operations, {rate:.0} in a second of processor time, of which it takes {alone:.1} alone"
+    );
     if load.is_compile {
         // The promise is for no more than so many.
         (cost.peer, cost.theirs, cost.goal) = ("what it may be".to_owned(), Some(2.0), Goal::AtMost(1.0));
@@ -273,7 +299,8 @@ fn steady(place: &Place, rounds: usize) -> Outcome<Vec<Row>> {
     if !status.success() {
         return Err(format!("the writer: {status}").into());
     }
-    let (counted, _) = count(&to)?;
+    let mut counted = Counted::default();
+    count(&to, &mut counted)?;
     let mut lost = limit_zero("events lost at 200,000 calls in a second".to_owned(), counted.lost);
     lost.note = format!("{rate:.0} in a second");
     rows.push(lost);
@@ -404,13 +431,14 @@ impl Listener for Counted {
     }
 }
 
-/// What is in the recording of a folder, and how long it is.
-fn count(folder: &Path) -> Outcome<(Counted, u64)> {
+/// Adds what is in the recording of a folder. Returns how long that is.
+fn count(folder: &Path, counted: &mut Counted) -> Outcome<u64> {
     let found: Vec<PathBuf> = store::recordings(folder)?;
     let path = found.first().ok_or("nothing was recorded")?;
-    let mut counted = Counted::default();
-    read_trace(std::io::BufReader::new(fs::File::open(path)?), &mut counted)?;
-    Ok((counted, fs::metadata(path)?.len()))
+    let lost = std::mem::take(&mut counted.lost);
+    read_trace(std::io::BufReader::new(fs::File::open(path)?), counted)?;
+    counted.lost += lost;
+    Ok(fs::metadata(path)?.len())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts")]

@@ -125,6 +125,68 @@ INLINE void place(struct event *event, u8 placing, u64 offset, struct file *file
   if (appends || event->argument & WRITE_APPENDS) event->about.offset = event->about.size - moved;
 }
 
+// What is left of a call when its arguments have been understood.
+struct ending {
+  u64 first, second;  // of its arguments
+  u64 offset, other_offset;
+  s32 descriptor;     // whose file the event is about
+  s32 other;          // a transfer's output
+  u8 form;
+  u8 has_descriptor, has_other;
+  u8 placing, other_placing;
+};
+
+// Tells it. Apart from the rest, the checker looks at it once, and not once for each form.
+FUNCTION int finish(struct draft *draft, struct thread *thread, struct ending *ending) {
+  if (!draft || !thread || !ending) return 0;
+  struct event *event = &draft->event;
+  struct task_struct *task = current_task();
+  // An empty path can mean the working directory. If it fails, it does not mean anything.
+  if (ending->has_descriptor && ending->descriptor == WORKING_DIRECTORY && draft->event.text_bytes) {
+    ending->has_descriptor = 0;
+    if (event->result >= 0) {
+      describe_working_directory(&event->about, task);
+      tell_working_directory(task, &event->about.file);
+    }
+  }
+  int is_told = 1;
+  if (ending->has_descriptor) {
+    event->descriptor = ending->descriptor;
+    struct file *file = file_of(task, ending->descriptor);
+    if (describe(&event->about, file)) {
+      int is_new = 0;
+      if (event->operation == OPERATION_OPEN && FIELD(file, f_mode) & MODE_CREATED) {
+        event->flags |= FLAG_CREATED;
+        is_new = 1;
+      }
+      if (event->about.handle != thread->handle || event->operation == OPERATION_OPEN)
+        thread->handle = is_told_of(&event->about, file, is_new) ? event->about.handle : 0;
+      place(event, ending->placing, ending->offset, file);
+    } else if (event->operation == OPERATION_OPEN) {
+      event->flags |= FLAG_NO_FILE;
+      if (ending->form == FORM_OPEN || ending->form == FORM_CREATE)
+        add_text(draft, thread, WORKING_DIRECTORY, ending->first);
+      else if (ending->form != FORM_OPEN_HANDLE)
+        add_text(draft, thread, ending->first, ending->second);
+    } else if ((ending->form == FORM_REPLACE || ending->form == FORM_REPLACE_FLAGS) && thread->closed.handle && event->result >= 0) {
+      event->flags |= FLAG_NO_FILE;
+    } else {
+      is_told = 0;
+    }
+  }
+  if (is_told) tell(draft);
+  if (ending->has_other) {
+    event->descriptor = ending->other;
+    event->flags = FLAG_SECOND;
+    __builtin_memset(&event->about, 0, sizeof event->about);
+    struct file *file = file_of(task, ending->other);
+    if (!describe(&event->about, file)) return 0;
+    place(event, ending->other_placing, ending->other_offset, file);
+    tell(draft);
+  }
+  return 0;
+}
+
 SECTION("tp_btf/sys_exit") int call_ends(u64 *context) {
   struct pt_regs *registers = (void *)context[0];
   s64 result = context[1];
@@ -147,39 +209,41 @@ SECTION("tp_btf/sys_exit") int call_ends(u64 *context) {
   thread->start_ns = 0;
   thread->pages = 0;
 
-  int has_descriptor = 1;   // whose file the event is about
-  s32 descriptor = first;
-  int has_other = 0;        // a transfer's output
-  s32 other = 0;
-  u64 offset = 0, other_offset = 0;
-  u8 placing = PLACE_OF_FILE, other_placing = PLACE_BEHIND;
+  struct ending ending = {};
+  ending.form = row.form;
+  ending.first = first;
+  ending.second = second;
+  ending.has_descriptor = 1;
+  ending.descriptor = first;
+  ending.placing = PLACE_OF_FILE;
+  ending.other_placing = PLACE_BEHIND;
   switch (row.form) {
   case FORM_DATA:
     event->asked = third;
     // Directories have positions of their own.
-    if (row.operation != OPERATION_LIST) placing = PLACE_BEHIND;
+    if (row.operation != OPERATION_LIST) ending.placing = PLACE_BEHIND;
     break;
   case FORM_VECTOR:
     event->asked = vector_bytes(second, third);
     event->flags |= FLAG_VECTOR;
-    placing = PLACE_BEHIND;
+    ending.placing = PLACE_BEHIND;
     break;
   case FORM_POSITIONAL:
     event->asked = third;
     event->flags |= FLAG_POSITIONAL;
-    placing = PLACE_GIVEN;
-    offset = fourth;
+    ending.placing = PLACE_GIVEN;
+    ending.offset = fourth;
     break;
   case FORM_VECTOR_FLAGS: event->argument = registers->r9; __attribute__((fallthrough));
   case FORM_VECTOR_POSITIONAL:
     event->asked = vector_bytes(second, third);
     event->flags |= FLAG_VECTOR;
     if (row.form == FORM_VECTOR_FLAGS && fourth == (u64)-1) {
-      placing = PLACE_BEHIND;
+      ending.placing = PLACE_BEHIND;
     } else {
       event->flags |= FLAG_POSITIONAL;
-      placing = PLACE_GIVEN;
-      offset = fourth;
+      ending.placing = PLACE_GIVEN;
+      ending.offset = fourth;
     }
     break;
   case FORM_DUPLICATE:
@@ -192,64 +256,64 @@ SECTION("tp_btf/sys_exit") int call_ends(u64 *context) {
   case FORM_RANGE: event->argument = fourth; __attribute__((fallthrough));
   case FORM_STRETCH:
     event->asked = third;
-    placing = PLACE_GIVEN;
-    offset = second;
+    ending.placing = PLACE_GIVEN;
+    ending.offset = second;
     break;
   case FORM_ALLOCATE:
     event->argument = second;
     event->asked = fourth;
-    placing = PLACE_GIVEN;
-    offset = third;
+    ending.placing = PLACE_GIVEN;
+    ending.offset = third;
     break;
   case FORM_LENGTH: event->asked = second; break;
   case FORM_CLOSE:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     event->descriptor = first;
     event->about = thread->closed;
     break;
   case FORM_CLOSE_RANGE:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     event->descriptor = first;
     event->argument = second;
     event->asked = third;
     break;
   case FORM_MAP:
     if (fourth & MAP_WITHOUT_FILE) return 0;
-    descriptor = registers->r8;
+    ending.descriptor = registers->r8;
     event->asked = second;
     event->argument = third | fourth << 32;
     // Where it is in memory is of no concern.
     if (result > 0) event->result = 0;
-    placing = PLACE_GIVEN;
-    offset = registers->r9;
+    ending.placing = PLACE_GIVEN;
+    ending.offset = registers->r9;
     break;
   case FORM_SEND:
-    descriptor = second;
-    placing = place_of(third, result, &offset);
-    has_other = 1;
-    other = first;
+    ending.descriptor = second;
+    ending.placing = place_of(third, result, &ending.offset);
+    ending.has_other = 1;
+    ending.other = first;
     event->asked = fourth;
     break;
   case FORM_SPLICE:
-    placing = place_of(second, result, &offset);
-    has_other = 1;
-    other = third;
-    other_placing = place_of(fourth, result, &other_offset);
+    ending.placing = place_of(second, result, &ending.offset);
+    ending.has_other = 1;
+    ending.other = third;
+    ending.other_placing = place_of(fourth, result, &ending.other_offset);
     event->asked = registers->r8;
     break;
   case FORM_OPEN:
     event->argument = second;
-    descriptor = result;
+    ending.descriptor = result;
     if (result < 0) {
-      has_descriptor = 0;
+      ending.has_descriptor = 0;
       add_text(draft_, thread, WORKING_DIRECTORY, first);
     }
     break;
   case FORM_CREATE:
     event->argument = OPEN_OF_CREATE;
-    descriptor = result;
+    ending.descriptor = result;
     if (result < 0) {
-      has_descriptor = 0;
+      ending.has_descriptor = 0;
       add_text(draft_, thread, WORKING_DIRECTORY, first);
     }
     break;
@@ -257,118 +321,75 @@ SECTION("tp_btf/sys_exit") int call_ends(u64 *context) {
   case FORM_OPEN_AT:
     event->argument = third;
     if (row.form == FORM_OPEN_HOW && read_user(&event->argument, sizeof event->argument, (void *)third)) event->argument = 0;
-    descriptor = result;
+    ending.descriptor = result;
     if (result < 0) {
-      has_descriptor = 0;
+      ending.has_descriptor = 0;
       add_text(draft_, thread, first, second);
     }
     break;
   case FORM_OPEN_HANDLE:
     event->argument = third;
-    descriptor = result;
-    has_descriptor = result >= 0;
+    ending.descriptor = result;
+    ending.has_descriptor = result >= 0;
     break;
   case FORM_PATH_ARGUMENTS: event->asked = third; __attribute__((fallthrough));
   case FORM_PATH_ARGUMENT: event->argument = second; __attribute__((fallthrough));
   case FORM_PATH:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, WORKING_DIRECTORY, first);
     break;
   case FORM_PATH_ITSELF:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     event->argument = LINK_ITSELF;
     add_text(draft_, thread, WORKING_DIRECTORY, first);
     break;
   case FORM_PATH_LENGTH:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     event->asked = second;
     add_text(draft_, thread, WORKING_DIRECTORY, first);
     break;
   case FORM_GO:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, DEPARTED_DIRECTORY, first);
     if (result == 0) describe_working_directory(&event->about, task);
     break;
   case FORM_PATH_AT_ARGUMENTS: event->asked = fourth; __attribute__((fallthrough));
   case FORM_PATH_AT_ARGUMENT: event->argument = third; __attribute__((fallthrough));
-  case FORM_PATH_AT: has_descriptor = !add_text(draft_, thread, first, second); break;
+  case FORM_PATH_AT: ending.has_descriptor = !add_text(draft_, thread, first, second); break;
   case FORM_PATH_AT_FLAGS:
     event->argument = fourth;
-    has_descriptor = !add_text(draft_, thread, first, second);
+    ending.has_descriptor = !add_text(draft_, thread, first, second);
     break;
   case FORM_SECOND_PATH:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, WORKING_DIRECTORY, second);
     break;
   case FORM_SECOND_PATH_AT:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, second, third);
     break;
   case FORM_PATHS:
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, WORKING_DIRECTORY, first);
     add_text(draft_, thread, WORKING_DIRECTORY, second);
     break;
   case FORM_PATHS_AT_FLAGS: event->argument = registers->r8; __attribute__((fallthrough));
   case FORM_PATHS_AT:
-    has_descriptor = !add_text(draft_, thread, first, second);
+    ending.has_descriptor = !add_text(draft_, thread, first, second);
     add_text(draft_, thread, third, fourth);
     break;
   case FORM_EXECUTE:
     if (result >= 0) return 0;  // told when it happened: nothing of the call is left
-    has_descriptor = 0;
+    ending.has_descriptor = 0;
     add_text(draft_, thread, WORKING_DIRECTORY, first);
     break;
   case FORM_EXECUTE_AT:
     if (result >= 0) return 0;
-    has_descriptor = !add_text(draft_, thread, first, second);
+    ending.has_descriptor = !add_text(draft_, thread, first, second);
     break;
-  default: has_descriptor = 0; break;
+  default: ending.has_descriptor = 0; break;
   }
 
   count_pages(event, pages);
-  // An empty path can mean the working directory. If it fails, it does not mean anything.
-  if (has_descriptor && descriptor == WORKING_DIRECTORY && draft_->event.text_bytes) {
-    has_descriptor = 0;
-    if (result >= 0) {
-      describe_working_directory(&event->about, task);
-      tell_working_directory(task, &event->about.file);
-    }
-  }
-  int is_told = 1;
-  if (has_descriptor) {
-    event->descriptor = descriptor;
-    struct file *file = file_of(task, descriptor);
-    if (describe(&event->about, file)) {
-      int is_new = 0;
-      if (event->operation == OPERATION_OPEN && FIELD(file, f_mode) & MODE_CREATED) {
-        event->flags |= FLAG_CREATED;
-        is_new = 1;
-      }
-      if (event->about.handle != thread->handle || event->operation == OPERATION_OPEN)
-        thread->handle = is_told_of(&event->about, file, is_new) ? event->about.handle : 0;
-      place(event, placing, offset, file);
-    } else if (event->operation == OPERATION_OPEN) {
-      event->flags |= FLAG_NO_FILE;
-      if (row.form == FORM_OPEN || row.form == FORM_CREATE)
-        add_text(draft_, thread, WORKING_DIRECTORY, first);
-      else if (row.form != FORM_OPEN_HANDLE)
-        add_text(draft_, thread, first, second);
-    } else if ((row.form == FORM_REPLACE || row.form == FORM_REPLACE_FLAGS) && thread->closed.handle && result >= 0) {
-      event->flags |= FLAG_NO_FILE;
-    } else {
-      is_told = 0;
-    }
-  }
-  if (is_told) tell(draft_);
-  if (has_other) {
-    event->descriptor = other;
-    event->flags = FLAG_SECOND;
-    __builtin_memset(&event->about, 0, sizeof event->about);
-    struct file *file = file_of(task, other);
-    if (!describe(&event->about, file)) return 0;
-    place(event, other_placing, other_offset, file);
-    tell(draft_);
-  }
-  return 0;
+  return finish(draft_, thread, &ending);
 }

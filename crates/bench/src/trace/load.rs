@@ -76,16 +76,17 @@ impl Drop for Place {
     }
 }
 
-/// A workload.
+/// A workload, in pieces that can be done one by one.
 pub(super) struct Load {
     pub(super) name: &'static str,
-    pub(super) command: Vec<String>,
+    pub(super) pieces: Vec<Vec<String>>,
     pub(super) is_compile: bool,
 }
 
 impl Load {
     fn of_shell(name: &'static str, script: String) -> Self {
-        Self { name, command: vec!["sh".to_owned(), "-c".to_owned(), script], is_compile: false }
+        let command = vec!["sh".to_owned(), "-c".to_owned(), script];
+        Self { name, pieces: vec![command], is_compile: false }
     }
 
     /// Some C files with functions that take a compiler some time, and the usual headers.
@@ -104,9 +105,11 @@ impl Load {
             }
             fs::write(folder.join(format!("part{file}.c")), text)?;
         }
-        let script =
-            format!("cd {} && for f in part*.c; do cc -O2 -c $f -o $f.o || exit 1; done", folder.display());
-        Ok(Some(Self { is_compile: true, ..Self::of_shell("compile", script) }))
+        let piece = |file: usize| {
+            let path = folder.join(format!("part{file}")).display().to_string();
+            ["cc", "-O2", "-c", &format!("{path}.c"), "-o", &format!("{path}.o")].map(str::to_owned).into()
+        };
+        Ok(Some(Self { name: "compile", pieces: (0..FILES).map(piece).collect(), is_compile: true }))
     }
 
     /// A repository with two thousand files.

@@ -84,7 +84,7 @@ impl<'a> Types<'a> {
         };
         let strings = section(16)?;
         let mut rest = section(8)?;
-        let mut types = Vec::new();
+        let mut types = Vec::with_capacity(rest.len() / TYPE_BYTES / 2);
         while !rest.is_empty() {
             let [name, about] = [number_at(rest, 0)?, number_at(rest, 4)?];
             let (kind, parts) = (about >> 24 & 0x1f, (about & 0xffff) as usize);
