@@ -15,14 +15,15 @@ use comb_trace::{Class, Operation, store};
 use comb_types::Dice;
 
 use self::load::{Load, Place, WRITER};
-use self::usage::{adopt, children_seconds, wait_for_adopted};
+use self::usage::{adopt, children_seconds, own_seconds, wait_for_adopted};
 use crate::net::median;
 use crate::report::{Goal, Row, print, shows_progress};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const NOTES: &str = "\
-Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians of the differences in each turn. A compile is of many files, by turns file by file; its start is counted once. strace -f --seccomp-bpf and perf trace write what they \
+Processor time of the workload and all who record it, user and system, by turns with the workload alone; medians. What recorders do themselves is counted, what they cost the programs is the median difference in each turn; where that cannot be told from nothing, it is \
+nothing. A compile is of many files, by turns file by file, and the recorder's start counted once. strace -f --seccomp-bpf and perf trace write what they \
 see to a file, as comb does; strace is asked for the same calls (trace=%file,%desc), perf trace for all calls, which is what it does. What comb takes to start (to be \
 loaded into the kernel and checked there) is a row of its own, and part of all others. Operations include page-ins, which the two others do not see. The writer is a \
 program that calls pread as fast as it can, or in bursts. The report is on events that are made up, of which none is like another. Not measured: other kernels and \
@@ -131,28 +132,57 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Seconds of processor time that a command takes with all that it starts.
-fn seconds_of(command: &mut Command) -> Outcome<f64> {
+/// Seconds of processor time.
+#[derive(Clone, Copy)]
+struct Took {
+    /// Of the process that was started: who records, if somebody does.
+    own: f64,
+    /// Of all that it started.
+    others: f64,
+}
+
+/// What a command takes with all that it starts.
+fn time(command: &mut Command) -> Outcome<Took> {
     let before = children_seconds();
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let own = own_seconds(&child);
+    let status = child.wait()?;
     wait_for_adopted()?;
-    let took = children_seconds() - before;
+    let (own, all) = (own?, children_seconds() - before);
     if status.success() {
-        Ok(took)
+        Ok(Took { own, others: all - own })
     } else {
         Err(format!("{}: {status}", command.get_program().display()).into())
     }
 }
 
-/// What a load of several pieces takes more if it is recorded, when a piece takes so much more: there is one start.
-fn more_for_all(more_for_piece: f64, start: f64, pieces: usize) -> f64 {
-    start + (more_for_piece - start) * number(pieces as u64)
+/// What was measured of somebody, turn by turn.
+#[derive(Default)]
+struct Turns {
+    pieces: Vec<Took>,
+    /// With nothing to record.
+    starts: Vec<Took>,
+}
+
+impl Turns {
+    /// How much more processor time recording all pieces at once takes. What recorders do themselves is counted; what they cost the programs
+    /// is the difference to the same without one, and nothing if that cannot be told from nothing.
+    fn more(&self, alone: &Self, pieces: usize) -> Option<f64> {
+        let own = |turns: &[Took]| median(&turns.iter().map(|took| took.own).collect::<Vec<_>>());
+        let others = self
+            .pieces
+            .iter()
+            .zip(&alone.pieces)
+            .map(|(with, alone)| with.others - (alone.own + alone.others));
+        let in_programs = median(&others.collect::<Vec<_>>())?.max(0.0);
+        let (piece, start) = (own(&self.pieces)?, own(&self.starts).unwrap_or(0.0));
+        Some(start + number(pieces as u64) * ((piece - start).max(0.0) + in_programs))
+    }
 }
 
 /// What one load costs with each who records it.
 fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
-    let mut seconds: BTreeMap<Who, Vec<f64>> = BTreeMap::new();
-    let mut starts: BTreeMap<Who, Vec<f64>> = BTreeMap::new();
+    let mut turns: BTreeMap<Who, Turns> = BTreeMap::new();
     let mut counted = Counted::default();
     let mut bytes = 0;
     let pieces = load.pieces.len();
@@ -172,35 +202,28 @@ fn costs(place: &Place, load: &Load, rounds: usize, say: &dyn Fn(&str)) -> Outco
             for &who in &here {
                 say(&format!("{}: round {round} of {rounds}, {}", load.name, who.name()));
                 let to = place.fresh()?;
-                let took = seconds_of(&mut who.command(&to, piece))?;
+                let took = time(&mut who.command(&to, piece))?;
                 if who == Who::Comb && round == rounds {
                     bytes += count(&to, &mut counted)?;
                 }
-                if round > 0 {
-                    seconds.entry(who).or_default().push(took);
-                }
                 fs::remove_dir_all(&to)?;
-                if round > 0 && pieces > 1 {
+                if round == 0 {
+                    continue;
+                }
+                let turns = turns.entry(who).or_default();
+                turns.pieces.push(took);
+                if pieces > 1 {
                     let to = place.fresh()?;
-                    starts
-                        .entry(who)
-                        .or_default()
-                        .push(seconds_of(&mut who.command(&to, &["true".to_owned()]))?);
+                    turns.starts.push(time(&mut who.command(&to, &["true".to_owned()]))?);
                     fs::remove_dir_all(&to)?;
                 }
             }
         }
     }
-    let differences = |of: &BTreeMap<Who, Vec<f64>>, who: Who| {
-        let (with, alone) = (of.get(&who)?, of.get(&Who::Nobody)?);
-        median(&with.iter().zip(alone).map(|(with, alone)| with - alone).collect::<Vec<_>>())
-    };
-    let alone = median(&seconds[&Who::Nobody]).unwrap_or(0.0) * number(pieces as u64);
-    // Of each turn: what the machine does to all of a turn is in both.
-    let more = |who: Who| {
-        let more = differences(&seconds, who)?;
-        Some(differences(&starts, who).map_or(more, |start| more_for_all(more, start, pieces)))
-    };
+    let nobody = &turns[&Who::Nobody];
+    let all: Vec<f64> = nobody.pieces.iter().map(|took| took.own + took.others).collect();
+    let alone = median(&all).unwrap_or(0.0) * number(pieces as u64);
+    let more = |who: Who| turns.get(&who)?.more(nobody, pieces);
     let events = number(counted.events);
     let rate = events / alone;
     let name = load.name;

@@ -1,8 +1,10 @@
 //! What processes that have ended took.
 #![expect(unsafe_code, reason = "a call that no crate wraps")]
 
+use std::process::Child;
+
 use rustix::io::Errno;
-use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, wait, waitid};
 
 /// From now on this process is the parent of all whose own has ended: perf trace ends without waiting for what it has started, and what nobody
 /// waits for is in nobody's account.
@@ -19,6 +21,17 @@ pub(super) fn wait_for_adopted() -> std::io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Processor time of this child alone, without that of its own children, once it has ended. It is not waited for yet.
+pub(super) fn own_seconds(child: &Child) -> std::io::Result<f64> {
+    let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    let ran = std::fs::read_to_string(format!("/proc/{}/schedstat", child.id()))?;
+    let ran_ns = ran.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+    ran_ns.map(|ns| std::time::Duration::from_nanos(ns).as_secs_f64()).ok_or_else(|| {
+        std::io::Error::other("/proc/PID/schedstat says nothing: the kernel lacks CONFIG_SCHED_INFO")
+    })
 }
 
 fn children() -> libc::rusage {
