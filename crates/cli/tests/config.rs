@@ -7,6 +7,7 @@ use serde_json::Value;
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod cells;
+mod program;
 
 use cells::Comb;
 
@@ -107,7 +108,7 @@ fn a_file_that_cannot_be_read_is_said() {
         let path = file(&comb, "");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let copy = comb.scratch.join("comb");
-        std::fs::copy(env!("CARGO_BIN_EXE_comb"), &copy).unwrap();
+        program::copy(&copy);
         let mut ps = std::process::Command::new(copy);
         let output =
             ps.arg("ps").env("COMB_CONFIG", &path).uid(12345).gid(12345).current_dir("/").output().unwrap();

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 mod cells;
+mod program;
 
 use cells::Comb;
 
@@ -158,7 +159,7 @@ fn a_directory_that_may_not_be_written_is_5() {
     std::fs::DirBuilder::new().mode(0o755).create(&closed).unwrap();
     // Where it is built may be closed to others.
     let copy = comb.scratch.join("comb");
-    std::fs::copy(env!("CARGO_BIN_EXE_comb"), &copy).unwrap();
+    program::copy(&copy);
     let mut up = Command::new(&copy);
     up.args(["up", "-o", "json"]).env("COMB_RUNTIME_DIR", closed.join("run")).env("COMB_CONFIG", "/dev/null");
     let said = failure(&up.uid(12345).gid(12345).current_dir("/").output().unwrap(), 5, "refused");

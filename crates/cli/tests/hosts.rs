@@ -14,6 +14,7 @@ use comb_net::hosts::{HostKey, KnownHosts, PublicKey, SecureStream, Terms};
 #[path = "../../net/tests/transports/namespaces.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod namespaces;
+mod program;
 mod room;
 
 use room::{Host, Room};
@@ -481,7 +482,7 @@ fn who_is_listed_may_command_and_nobody_else() {
     let host = &room.hosts[0];
     // One that this user can reach, wherever the build is.
     let program = room.scratch.join("comb");
-    std::fs::copy(env!("CARGO_BIN_EXE_comb"), &program).unwrap();
+    program::copy(&program);
     for open in [&room.scratch, &host.runtime().parent().unwrap().to_owned()] {
         std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o755)).unwrap();
     }

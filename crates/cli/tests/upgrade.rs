@@ -10,6 +10,7 @@ use comb_host::control::{self, Request};
 use serde_json::Value;
 
 mod cells;
+mod program;
 
 use cells::{Comb, LIMIT};
 
@@ -100,7 +101,7 @@ fn an_agent_becomes_another_program_and_cells_and_programs_live_on() {
 /// The same program elsewhere.
 fn newer(comb: &Comb) -> PathBuf {
     let newer = comb.scratch.join("comb-newer");
-    std::fs::copy(env!("CARGO_BIN_EXE_comb"), &newer).unwrap();
+    program::copy(&newer);
     newer
 }
 
