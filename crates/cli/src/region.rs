@@ -7,7 +7,6 @@ use clap::{Args, Subcommand};
 use comb_cell::hints::{self, CellHint};
 use comb_host::RuntimeDirectory;
 use comb_host::control::{CellCondition, Reply, Request};
-use comb_net::agent::Limits;
 use comb_region::named::{Ask, Entry, Mode, Register, Status, Wanted};
 use serde_json::json;
 
@@ -146,7 +145,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
         let terabytes = terabytes.parse::<u64>().ok().filter(|&terabytes| terabytes > 0);
         return terabytes.and_then(|terabytes| terabytes.checked_mul(1 << 40)).ok_or(said);
     }
-    format!("memory_bytes={text}").parse::<Limits>().map(|limits| limits.memory_bytes).map_err(|_| said)
+    crate::run::memory(text).map_err(|_| said)
 }
 
 fn block(text: &str) -> Result<u32, &'static str> {
