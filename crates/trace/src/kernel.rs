@@ -11,8 +11,9 @@ mod marking;
 mod types;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
@@ -116,7 +117,7 @@ pub enum KernelError {
 /// Sees what programs do, from within the kernel.
 pub struct Kernel {
     // Detached when dropped.
-    _programs: Ebpf,
+    programs: Ebpf,
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; 3]>,
     threads: MapData,
@@ -171,7 +172,7 @@ impl Kernel {
         };
         let value_bytes = threads.info().map_err(refused)?.value_size() as usize;
         assert!(value_bytes <= marking::MOST_THREAD_BYTES, "{value_bytes} bytes of a thread");
-        Ok(Self { _programs: programs, ring, counters, threads, lacks })
+        Ok(Self { programs, ring, counters, threads, lacks })
     }
 
     /// The descriptor through which threads are marked.
@@ -183,6 +184,12 @@ impl Kernel {
 /// Whether the recorder can be attached here, by this user: tried, and taken away again.
 pub fn is_permitted() -> bool {
     Kernel::attach(false).is_ok()
+}
+
+/// From now on, and as long as this is kept, the kernel counts how long programs in it take, and [`Source::time_taken`] tells. To count is itself
+/// part of what they take.
+pub fn count_time_taken() -> io::Result<OwnedFd> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
 }
 
 /// Whether this kernel lets programs tell a pointer's type.
@@ -302,6 +309,13 @@ impl Source for Kernel {
         let Ok(values) = self.counters.get(&0, 0) else { return Counters::default() };
         let sum = |index: usize| values.iter().map(|of_processor| of_processor[index]).sum();
         Counters { lost: sum(0), foreign: sum(1), recorded: sum(2) }
+    }
+
+    fn time_taken(&self) -> Option<Duration> {
+        let infos = self.programs.programs().filter_map(|(_, program)| program.info().ok());
+        let time: Duration = infos.map(|info| info.run_time()).sum();
+        // Unless somebody wants it counted, it is not.
+        (!time.is_zero()).then_some(time)
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Summary {
     pub counters: Counters,
     /// How long the file is.
     pub bytes: u64,
+    /// How much time the source has taken from those that it looks at, if there is somebody to tell.
+    pub time_taken: Option<Duration>,
 }
 
 /// Where frames go.
@@ -219,7 +221,12 @@ impl<O: Output> Recorder<O> {
 
     /// How it is going.
     pub fn summary(&self) -> Summary {
-        Summary { written: self.written, counters: self.source.counters(), bytes: self.output.bytes() }
+        Summary {
+            written: self.written,
+            counters: self.source.counters(),
+            bytes: self.output.bytes(),
+            time_taken: self.source.time_taken(),
+        }
     }
 
     fn write_block(&mut self) -> Result<(), RecordError> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use crate::event::Event;
 
@@ -35,4 +36,9 @@ pub trait Source {
 
     /// What was seen so far.
     fn counters(&self) -> Counters;
+
+    /// How much time it has taken from those that it looks at, if there is somebody to tell.
+    fn time_taken(&self) -> Option<Duration> {
+        None
+    }
 }

@@ -235,6 +235,7 @@ impl Record {
         }
         let object = json!({
             "directory": directory, "events": summary.written, "bytes": summary.bytes, "lost": lost, "foreign": foreign,
+            "seconds_in_kernel": summary.time_taken.map(|time| time.as_secs_f64()),
         });
         let place = directory.display();
         let (events, bytes) = (summary.written, table::bytes(summary.bytes));

@@ -47,3 +47,20 @@ fn without_a_tracepoint_that_is_needed_there_is_an_error_that_names_it() {
     let error = result.err().expect("it is needed").to_string();
     assert!(error.starts_with("this kernel has no tracepoint sys_of_another_kernel: "), "{error}");
 }
+
+#[test]
+fn what_it_takes_from_others_is_told_while_the_kernel_counts_it() {
+    let Ok(mut kernel) = Kernel::attach(false) else {
+        println!("did not run: nothing can be recorded from within the kernel");
+        return;
+    };
+    let counting = count_time_taken().unwrap();
+    let mut taken = Duration::ZERO;
+    for _ in 0..2 {
+        kernel.start(Command::new("/bin/true")).unwrap().wait().unwrap();
+        let more = kernel.time_taken().expect("it is counted");
+        assert!(taken < more && more < Duration::from_secs(10), "{taken:?}, then {more:?}");
+        taken = more;
+    }
+    drop(counting);
+}
