@@ -1,0 +1,1 @@
+//! Unmodified Linux programs on the cache kernel.
