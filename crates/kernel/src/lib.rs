@@ -1,4 +1,10 @@
 //! The cache kernel: a small supervisor that holds only the active kernels, spaces, threads and mappings, while application kernels in
 //! user mode load them, get them written back, and decide everything else.
 
+pub mod frames;
+pub mod host;
 pub mod objects;
+pub mod space;
+mod stub;
+pub mod thread;
+mod userfaultfd;

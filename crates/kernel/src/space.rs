@@ -1,0 +1,535 @@
+//! A space on the host: a process with a stub in it, and memory that only its supervisor changes.
+//!
+//! Mappings are made within *windows*: stretches of addresses where the process has mapped a page group's memory already, and has entries for no page.
+//! To load a mapping there is one call of the host's kernel, from outside. Where there is no window yet, or not the one for this frame, the
+//! mapper makes one first. A frame whose number leaves the same rest by [`WINDOW_PAGES`] as its page's gets a window with room for its
+//! neighbours; any other gets one of its own. That is all that a kernel needs to know to be fast.
+#![expect(unsafe_code, reason = "a process is made that is none of Rust's")]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use thiserror::Error;
+
+use crate::frames::{Frame, Frames, GROUP_FRAMES};
+use crate::host::{self, Rights, Shared};
+use crate::stub;
+use crate::stub::layout::*;
+use crate::userfaultfd::{Entry, Userfaultfd, scan};
+
+/// Pages of a window, where frames are as their pages are.
+pub const WINDOW_PAGES: u64 = 16;
+
+/// A mapper that does not do in this time what takes microseconds has been harmed by its own space, or starved.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Signals that stop a program's thread.
+pub(crate) const STOPPING: [libc::c_int; 7] =
+    [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, INTERRUPT];
+/// By which the supervisor stops one.
+pub(crate) const INTERRUPT: libc::c_int = libc::SIGUSR1;
+
+/// Why something cannot be done in a space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum SpaceError {
+    /// Its process has ended, or does not do what its code does: it was harmed from within, and is to be ended.
+    #[error("the space is gone, or has harmed itself")]
+    Gone,
+    /// What was asked for is not an address of programs.
+    #[error("no program has memory at this address")]
+    BadAddress,
+    /// The host refuses.
+    #[error("the host does not {action}: {error}")]
+    Host {
+        /// What it does not do.
+        action: &'static str,
+        /// Why.
+        error: Errno,
+    },
+}
+
+fn host_error(action: &'static str) -> impl Fn(Errno) -> SpaceError {
+    move |error| SpaceError::Host { action, error }
+}
+
+/// What all spaces have.
+#[derive(Debug)]
+pub struct Text(OwnedFd);
+
+impl Text {
+    /// The stub's code and constants, once for all spaces.
+    pub fn new() -> Result<Self, Errno> {
+        use rustix::fs::{SealFlags, fcntl_add_seals};
+        let file = host::memory(c"comb-stub", TEXT_BYTES)?;
+        rustix::io::pwrite(&file, &stub::text(), 0)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+        Ok(Self(file))
+    }
+}
+
+/// Where the threads of a kernel's spaces ring, and their kernel listens.
+#[derive(Debug)]
+pub struct Bell {
+    file: OwnedFd,
+    pub(crate) page: Shared,
+}
+
+impl Bell {
+    /// A silent one.
+    pub fn new() -> Result<Self, Errno> {
+        let file = host::memory(c"comb-bell", PAGE_BYTES)?;
+        let page = Shared::map(file.as_fd(), 4096)?;
+        Ok(Self { file, page })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    pages: u64,
+    frame: Frame,
+    rights: Rights,
+}
+
+/// A space's process.
+#[derive(Debug)]
+pub struct Space {
+    process: OwnedFd,
+    pid: Pid,
+    /// Orders, and results.
+    control: Shared,
+    sequence: u32,
+    pub(crate) areas: Shared,
+    areas_file: OwnedFd,
+    userfaultfd: Userfaultfd,
+    pagemap: OwnedFd,
+    /// By their first page.
+    windows: BTreeMap<u64, Window>,
+}
+
+const AREAS_BYTES: u64 = AREA_BYTES * MOST_THREADS;
+
+/// What the new process maps, and where.
+struct Place {
+    address: u64,
+    bytes: u64,
+    rights: Rights,
+    file: RawFd,
+    offset: u64,
+}
+
+/// What glibc has told the host's kernel of this thread, which the new process must take back: its memory goes.
+struct Sequences {
+    address: usize,
+}
+
+impl Sequences {
+    fn of_this_thread() -> Option<Self> {
+        // SAFETY: looks a symbol up.
+        let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+        if offset.is_null() {
+            return None;
+        }
+        let thread: usize;
+        // SAFETY: the symbol is glibc's, a number; the thread's pointer is in its own first word.
+        unsafe {
+            std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, pure, readonly));
+            Some(Self { address: thread.wrapping_add_signed(*offset.cast::<isize>()) })
+        }
+    }
+
+    fn forget(&self) {
+        const UNREGISTER: libc::c_int = 1;
+        const SIGNATURE: u32 = 0x5305_3053;
+        // How long it is, is glibc's affair; the host's kernel refuses any other length.
+        for bytes in (20..=512_u32).step_by(4) {
+            // SAFETY: after this nobody writes to this thread's memory any more.
+            if unsafe { libc::syscall(libc::SYS_rseq, self.address, bytes, UNREGISTER, SIGNATURE) } == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// In the new process: gives up all that it was, and becomes a mapper. No allocation, no lock: it is a copy of one thread of many.
+fn become_mapper(
+    parent: u32,
+    places: &[Place],
+    sequences: Option<&Sequences>,
+    control: &Shared,
+) -> Result<(), i32> {
+    let call = |number: libc::c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64| {
+        // SAFETY: what this process had is given up, call by call; what it maps is at addresses where it had nothing.
+        let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+        if result < 0 {
+            // SAFETY: the thread's own.
+            return Err(unsafe { *libc::__errno_location() });
+        }
+        Ok(result.cast_unsigned())
+    };
+    let all = u64::MAX;
+    let address = |value: &u64| std::ptr::from_ref(value).addr() as u64;
+    call(libc::SYS_prctl, libc::PR_SET_PDEATHSIG as u64, libc::SIGKILL as u64, 0, 0, 0, 0)?;
+    if call(libc::SYS_getppid, 0, 0, 0, 0, 0, 0)? != u64::from(parent) {
+        return Err(libc::ESRCH);
+    }
+    call(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, address(&all), 0, 8, 0, 0)?;
+    const ON_STACK: u64 = libc::SA_ONSTACK as u64 | libc::SA_SIGINFO as u64 | 0x0400_0000; // and with a way back
+    let [stop, usual] = [[stub::handler(), ON_STACK, stub::handler(), u64::MAX], [0, 0, 0, 0]];
+    for signal in 1..=64 {
+        let action = if STOPPING.contains(&signal) { &stop } else { &usual };
+        // Two of them cannot be changed.
+        let _ = call(libc::SYS_rt_sigaction, signal as u64, action.as_ptr().addr() as u64, 0, 8, 0, 0);
+    }
+    call(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0)?;
+    for place in places {
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64;
+        let file = place.file as u64;
+        let got =
+            call(libc::SYS_mmap, place.address, place.bytes, place.rights.bits(), flags, file, place.offset)?;
+        if got != place.address {
+            return Err(libc::EEXIST);
+        }
+    }
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK | 1) as u64; // of user mode only
+    let userfaultfd = call(libc::SYS_userfaultfd, flags, 0, 0, 0, 0, 0)?;
+    control.long(4096 + RESULTS_VALUES).store(userfaultfd, Release);
+    if let Some(sequences) = sequences {
+        sequences.forget();
+    }
+    // SAFETY: the code was mapped there; nothing of this program is needed any more.
+    unsafe { std::arch::asm!("jmp {}", in(reg) TEXT, options(noreturn)) }
+}
+
+impl Space {
+    /// A new one, without memory and threads.
+    pub fn new(text: &Text, bell: &Bell) -> Result<Self, SpaceError> {
+        let control_file = host::memory(c"comb-orders", 2 * PAGE_BYTES).map_err(host_error("give memory"))?;
+        let control = Shared::map(control_file.as_fd(), 8192).map_err(host_error("map memory"))?;
+        let areas_file = host::memory(c"comb-areas", AREAS_BYTES).map_err(host_error("give memory"))?;
+        let areas = Shared::map(areas_file.as_fd(), usize::try_from(AREAS_BYTES).expect("it is small"))
+            .map_err(host_error("map memory"))?;
+        let place = |address, bytes, rights, file: &OwnedFd, offset| Place {
+            address,
+            bytes,
+            rights,
+            file: file.as_raw_fd(),
+            offset,
+        };
+        let code = Rights { write: false, execute: true };
+        let places = [
+            place(TEXT, PAGE_BYTES, code, &text.0, 0),
+            place(CONSTANTS, PAGE_BYTES, Rights::READ, &text.0, PAGE_BYTES),
+            place(ORDERS, PAGE_BYTES, Rights::READ, &control_file, 0),
+            place(RESULTS, PAGE_BYTES, Rights::WRITE, &control_file, PAGE_BYTES),
+            place(BELL, PAGE_BYTES, Rights::WRITE, &bell.file, 0),
+            place(AREAS, AREAS_BYTES, Rights::WRITE, &areas_file, 0),
+        ];
+        // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
+        let sequence = 1;
+        control.word(ORDERS_SEQUENCE).store(sequence, Release);
+        let sequences = Sequences::of_this_thread();
+        let parent = std::process::id();
+        let mut descriptor: libc::c_int = -1;
+        let flags = libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD;
+        // SAFETY: the new process has a copy of this thread's memory, and uses none of it that another thread could have held.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut descriptor, 0, 0) };
+        if pid == 0 {
+            let error = become_mapper(parent, &places, sequences.as_ref(), &control);
+            // SAFETY: it has nothing to clean up.
+            unsafe { libc::_exit(error.err().unwrap_or(0)) };
+        }
+        if pid < 0 {
+            return Err(SpaceError::Host { action: "start a process", error: last_error() });
+        }
+        // SAFETY: the kernel has just put it there.
+        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let pid = Pid::from_raw(i32::try_from(pid).expect("processes have small numbers"))
+            .expect("it has a number");
+        let unfinished = Unfinished(Some(process));
+        let process = unfinished.0.as_ref().expect("not taken yet");
+        wait_for_results(&control, sequence, process.as_fd())?;
+        let userfaultfd = control.long(4096 + RESULTS_VALUES).load(Acquire);
+        let userfaultfd = RawFd::try_from(userfaultfd).map_err(|_| SpaceError::Gone)?;
+        // SAFETY: descriptors are shared with the new process, which has made this one and told nobody else.
+        let userfaultfd = unsafe { OwnedFd::from_raw_fd(userfaultfd) };
+        let userfaultfd = Userfaultfd::new(userfaultfd).map_err(host_error("tell of faults"))?;
+        let pagemap = std::fs::File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            .map_err(host_error("show a process's pages"))?;
+        let process = unfinished.finish();
+        let pagemap = pagemap.into();
+        Ok(Self {
+            process,
+            pid,
+            control,
+            sequence,
+            areas,
+            areas_file,
+            userfaultfd,
+            pagemap,
+            windows: BTreeMap::new(),
+        })
+    }
+
+    /// Its process's number on the host.
+    pub fn process(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Ends when the process does.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+
+    /// The memory of its threads' areas, for its kernel.
+    pub fn areas(&self) -> BorrowedFd<'_> {
+        self.areas_file.as_fd()
+    }
+
+    /// Has the mapper make these calls, one after the other. What they returned is an allegation.
+    pub(crate) fn order<const N: usize>(&mut self, calls: [[u64; 7]; N]) -> Result<[i64; N], SpaceError> {
+        const { assert!(N <= MOST_ORDERS) };
+        for (index, call) in calls.iter().enumerate() {
+            for (word, value) in call.iter().enumerate() {
+                self.control.long(ORDERS_CALLS + index * ORDER_BYTES + word * 8).store(*value, Release);
+            }
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.control.word(ORDERS_COUNT).store(u32::try_from(N).expect("a few"), Release);
+        self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
+        host::wake(self.control.word(ORDERS_SEQUENCE));
+        wait_for_results(&self.control, self.sequence, self.process.as_fd())?;
+        Ok(std::array::from_fn(|index| {
+            self.control.long(4096 + RESULTS_VALUES + index * 8).load(Acquire).cast_signed()
+        }))
+    }
+
+    /// The window that a page is in.
+    fn window(&self, page: u64) -> Option<(u64, Window)> {
+        let (&first, &window) = self.windows.range(..=page).next_back()?;
+        (page < first + window.pages).then_some((first, window))
+    }
+
+    /// Makes frames visible at pages, all of one page group. There is nothing at these pages, or the same.
+    pub fn map(
+        &mut self,
+        frames: &Frames,
+        page: u64,
+        frame: Frame,
+        count: u32,
+        rights: Rights,
+    ) -> Result<(), SpaceError> {
+        let end = page.checked_add(u64::from(count)).ok_or(SpaceError::BadAddress)?;
+        let hole = STUB_START / PAGE_BYTES..STUB_END / PAGE_BYTES;
+        if end > TOP / PAGE_BYTES || (page < hole.end && hole.start < end) {
+            return Err(SpaceError::BadAddress);
+        }
+        let is_fitting = self.window(page).is_some_and(|(first, window)| {
+            let at = page - first;
+            end <= first + window.pages
+                && u64::from(window.frame.0) + at == u64::from(frame.0)
+                && window.rights == rights
+        });
+        if !is_fitting {
+            self.make_window(frames, page, frame, u64::from(count), rights)?;
+        }
+        let (mut start, end) = (page * PAGE_BYTES, end * PAGE_BYTES);
+        let mut is_populated = false;
+        while start < end {
+            let (mapped, result) = self.userfaultfd.map(start, end - start);
+            start += mapped;
+            match result {
+                Ok(()) => break,
+                Err(Errno::AGAIN) => {}
+                Err(Errno::EXIST) => start += PAGE_BYTES,
+                Err(Errno::FAULT) if !is_populated => {
+                    frames.populate(frame, count).map_err(host_error("give memory"))?;
+                    is_populated = true;
+                }
+                Err(Errno::SRCH) => return Err(SpaceError::Gone),
+                Err(error) => return Err(host_error("map a frame")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_window(
+        &mut self,
+        frames: &Frames,
+        page: u64,
+        frame: Frame,
+        count: u64,
+        rights: Rights,
+    ) -> Result<(), SpaceError> {
+        let (mut first, mut end) = (page, page + count);
+        let is_inside = |page| self.window(page).is_some();
+        if page % WINDOW_PAGES == u64::from(frame.0) % WINDOW_PAGES {
+            // As far as nothing else is there.
+            while !first.is_multiple_of(WINDOW_PAGES) && !is_inside(first - 1) {
+                first -= 1;
+            }
+            while !end.is_multiple_of(WINDOW_PAGES) && !is_inside(end) {
+                end += 1;
+            }
+        }
+        let frame = Frame(frame.0 - u32::try_from(page - first).expect("less than a window"));
+        let pages = end - first;
+        assert!(
+            frame.offset() / PAGE_BYTES + pages <= u64::from(GROUP_FRAMES),
+            "what is mapped at once is of one page group"
+        );
+        let (start, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
+        let file = frames.group(frame.group()).as_raw_fd().cast_unsigned().into();
+        let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned());
+        let map = libc::SYS_mmap.cast_unsigned();
+        // Registered before anything is allowed: there is no moment in which a touch is not stopped.
+        let [mapped] = self.order([[map, start, bytes, 0, flags, file, frame.offset()]])?;
+        check_result(mapped, start, "map a window")?;
+        self.cut(first, end);
+        self.userfaultfd.register(start, bytes).map_err(host_error("watch a window"))?;
+        let protect = libc::SYS_mprotect.cast_unsigned();
+        let [opened] = self.order([[protect, start, bytes, rights.bits(), 0, 0, 0]])?;
+        check_result(opened, 0, "open a window")?;
+        self.windows.insert(first, Window { pages, frame, rights });
+        Ok(())
+    }
+
+    /// Windows end where another begins.
+    fn cut(&mut self, first: u64, end: u64) {
+        let overlapping: Vec<(u64, Window)> = self
+            .windows
+            .range(..end)
+            .rev()
+            .map(|(&start, &window)| (start, window))
+            .take_while(|(start, window)| start + window.pages > first)
+            .collect();
+        for (start, window) in overlapping {
+            self.windows.remove(&start);
+            if start < first {
+                self.windows.insert(start, Window { pages: first - start, ..window });
+            }
+            let after = start + window.pages;
+            if after > end {
+                let frame = Frame(window.frame.0 + u32::try_from(end - start).expect("less than a group"));
+                self.windows.insert(end, Window { pages: after - end, frame, ..window });
+            }
+        }
+    }
+
+    /// Takes away what is visible at pages that all have a frame, and tells which of them were modified.
+    pub fn unmap(&mut self, page: u64, count: u64, modified: &mut dyn FnMut(u64)) -> Result<(), SpaceError> {
+        let (start, bytes) = (page * PAGE_BYTES, count * PAGE_BYTES);
+        let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
+        let [gone] = self.order([[libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0]])?;
+        check_result(gone, 0, "take mappings away")?;
+        let (mut at, mut is_honest) = (page, true);
+        scan(&self.pagemap, start, bytes, |first, pages, entry| match entry {
+            Entry::Clean => {
+                (at..first).for_each(&mut *modified);
+                at = first + pages;
+            }
+            // What the mapper says does not count.
+            Entry::Present => is_honest = false,
+        })
+        .map_err(host_error("show a process's pages"))?;
+        (at..page + count).for_each(&mut *modified);
+        if is_honest { Ok(()) } else { Err(SpaceError::Gone) }
+    }
+
+    /// Starts a thread in an area that has none. It is stopped, and will go on in the state that the area holds.
+    pub(crate) fn start_thread(&mut self, number: u32) -> Result<u32, SpaceError> {
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
+        let stack = AREAS + (u64::from(number) + 1) * AREA_BYTES - 64;
+        let clone = libc::SYS_clone.cast_unsigned();
+        let [thread] = self.order([[clone, u64::from(flags.cast_unsigned()), stack, 0, 0, 0, 0]])?;
+        match u32::try_from(thread) {
+            Ok(thread) if thread > 0 => Ok(thread),
+            _ => Err(host_error("start a thread")(Errno::from_raw_os_error(
+                i32::try_from(-thread).unwrap_or(libc::EIO),
+            ))),
+        }
+    }
+
+    /// Stops a thread, wherever it is: it will say so itself.
+    pub fn interrupt(&self, thread: u32) -> Result<(), SpaceError> {
+        // SAFETY: a signal to a thread of a process that is ours until it is waited for.
+        let result =
+            unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, INTERRUPT) };
+        if result == 0 { Ok(()) } else { Err(SpaceError::Gone) }
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn check_result(result: i64, wanted: u64, action: &'static str) -> Result<(), SpaceError> {
+    if result.cast_unsigned() == wanted {
+        return Ok(());
+    }
+    let error = i32::try_from(-result).unwrap_or(libc::EIO);
+    Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) })
+}
+
+fn wait_for_results(control: &Shared, sequence: u32, process: BorrowedFd<'_>) -> Result<(), SpaceError> {
+    let done = control.word(4096 + RESULTS_DONE);
+    let awaited = control.word(ORDERS_AWAITED);
+    let since = std::time::Instant::now();
+    loop {
+        let seen = done.load(Acquire);
+        if seen == sequence {
+            return Ok(());
+        }
+        awaited.swap(1, SeqCst);
+        if done.load(Acquire) == seen {
+            host::wait(done, seen, Some(Duration::from_millis(50)));
+        }
+        awaited.swap(0, AcqRel);
+        if done.load(Acquire) == seen && (has_ended(process) || since.elapsed() > PATIENCE) {
+            return Err(SpaceError::Gone);
+        }
+    }
+}
+
+fn has_ended(process: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut ends = [PollFd::new(&process, PollFlags::IN)];
+    poll(&mut ends, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0)
+}
+
+/// A process that is ended unless it turns out well.
+struct Unfinished(Option<OwnedFd>);
+
+impl Unfinished {
+    fn finish(mut self) -> OwnedFd {
+        self.0.take().expect("once")
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0 {
+            end(process);
+        }
+    }
+}
+
+fn end(process: &OwnedFd) {
+    let _ = pidfd_send_signal(process, Signal::KILL);
+    while let Err(Errno::INTR) = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED) {}
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        end(&self.process);
+    }
+}

@@ -1,0 +1,246 @@
+//! The code itself. It is copied into a page of its own, so that it must not refer to anything but what is within it, and to addresses that
+//! are the same in every space.
+#![expect(unsafe_code, reason = "code without a stack, in a process without memory, is not Rust's")]
+
+use std::arch::global_asm;
+
+use super::filters;
+use super::layout::*;
+
+global_asm!(
+    ".pushsection .rodata.comb_stub, \"a\", @progbits",
+    ".balign 64",
+    ".globl comb_stub_start",
+    "comb_stub_start:",
+    // The mapper begins: all else that this process had goes.
+    "xor esp, esp",
+    "xor edi, edi",
+    "movabs rsi, {stub_start}",
+    "mov eax, 11", // munmap
+    "syscall",
+    "movabs rdi, {stub_end}",
+    "movabs rsi, {top}",
+    "sub rsi, rdi",
+    "mov eax, 11",
+    "syscall",
+    "mov edi, 1", // a filter
+    "xor esi, esi",
+    "movabs rdx, {mapper_filter}",
+    "mov eax, 317", // seccomp
+    "syscall",
+    "test eax, eax",
+    "jnz 9f",
+    "xor r12d, r12d",
+    "movabs rbx, {orders}",
+    "movabs r14, {results}",
+    // Until there are orders.
+    "2:",
+    "mov eax, dword ptr [rbx + {orders_sequence}]",
+    "cmp eax, r12d",
+    "jne 3f",
+    "mov rdi, rbx",
+    "xor esi, esi", // wait
+    "mov edx, r12d",
+    "xor r10d, r10d",
+    "mov eax, 202", // futex
+    "syscall",
+    "jmp 2b",
+    // One after the other.
+    "3:",
+    "mov r12d, eax",
+    "mov r13d, dword ptr [rbx + {orders_count}]",
+    "lea rbp, [rbx + {orders_calls}]",
+    "lea r15, [r14 + {results_values}]",
+    "4:",
+    "test r13d, r13d",
+    "jz 5f",
+    "mov rax, [rbp]",
+    "mov rdi, [rbp + 8]",
+    "mov rsi, [rbp + 16]",
+    "mov rdx, [rbp + 24]",
+    "mov r10, [rbp + 32]",
+    "mov r8, [rbp + 40]",
+    "mov r9, [rbp + 48]",
+    "syscall",
+    // Of the two that come back from a clone, the new one has a stack.
+    "test rsp, rsp",
+    "jnz 6f",
+    "mov [r15], rax",
+    "add r15, 8",
+    "add rbp, {order_bytes}",
+    "dec r13d",
+    "jmp 4b",
+    "5:",
+    "mov eax, r12d",
+    "xchg dword ptr [r14 + {results_done}], eax",
+    "cmp dword ptr [rbx + {orders_awaited}], 0",
+    "je 2b",
+    "mov rdi, r14",
+    "mov esi, 1", // wake
+    "mov edx, 1",
+    "mov eax, 202",
+    "syscall",
+    "jmp 2b",
+    "9:",
+    "mov edi, 1",
+    "mov eax, 231", // exit_group
+    "syscall",
+    "ud2",
+    // A program's thread begins: it gets a stack for its stops, no descriptors, and the narrower filter, and is stopped.
+    "6:",
+    "mov r15, rsp",
+    "and r15, {area_mask}",
+    "lea rdi, [r15 + {area_alternate}]",
+    "xor esi, esi",
+    "mov eax, 131", // sigaltstack
+    "syscall",
+    "xor edi, edi",
+    "mov esi, -1",
+    "mov edx, 2", // its own table from now on
+    "mov eax, 436", // close_range
+    "syscall",
+    "test eax, eax",
+    "jnz 9b",
+    "mov edi, 1",
+    "xor esi, esi",
+    "movabs rdx, {thread_filter}",
+    "mov eax, 317",
+    "syscall",
+    "test eax, eax",
+    "jnz 9b",
+    "jmp 11f",
+    ".globl comb_stub_threads",
+    "comb_stub_threads:",
+    // Where signals arrive: their number, what is known of them, and the state that they interrupted.
+    "10:",
+    "mov r15, rsp",
+    "and r15, {area_mask}",
+    "rdfsbase rax",
+    "mov [r15 + {area_fs}], rax",
+    "rdgsbase rax",
+    "mov [r15 + {area_gs}], rax",
+    "mov dword ptr [r15 + {area_signal}], edi",
+    "mov [r15 + {area_information}], rsi",
+    "mov [r15 + {area_frame}], rdx",
+    "11:",
+    "mov dword ptr [r15 + {area_state}], {stopped}",
+    "movabs rbx, {bell}",
+    "mov ecx, dword ptr [r15 + {area_number}]",
+    "lock bts qword ptr [rbx + {bell_rung}], rcx",
+    "cmp dword ptr [rbx + {bell_sleeps}], 0",
+    "je 12f",
+    "mov dword ptr [rbx + {bell_sleeps}], 0",
+    "lea rdi, [rbx + {bell_sleeps}]",
+    "mov esi, 1",
+    "mov edx, 1",
+    "mov eax, 202",
+    "syscall",
+    "12:",
+    "mov r12d, dword ptr [r15 + {area_spins}]",
+    "13:",
+    "mov eax, dword ptr [r15 + {area_state}]",
+    "cmp eax, {stopped}",
+    "jne 15f",
+    "test r12d, r12d",
+    "jz 14f",
+    "dec r12d",
+    "pause",
+    "jmp 13b",
+    "14:",
+    "mov eax, 1",
+    "xchg dword ptr [r15 + {area_sleeps}], eax",
+    "mov eax, dword ptr [r15 + {area_state}]",
+    "cmp eax, {stopped}",
+    "jne 15f",
+    "lea rdi, [r15 + {area_state}]",
+    "xor esi, esi",
+    "mov edx, {stopped}",
+    "xor r10d, r10d",
+    "mov eax, 202",
+    "syscall",
+    "jmp 14b",
+    "15:",
+    "mov dword ptr [r15 + {area_sleeps}], 0",
+    "cmp eax, {ends}",
+    "je 16f",
+    "mov dword ptr [r15 + {area_state}], {runs}",
+    "mov rax, [r15 + {area_fs}]",
+    "wrfsbase rax",
+    "mov rax, [r15 + {area_gs}]",
+    "wrgsbase rax",
+    "mov rsp, [r15 + {area_frame}]",
+    "mov eax, 15", // rt_sigreturn
+    "syscall",
+    "16:",
+    "xor edi, edi",
+    "mov eax, 60", // exit
+    "syscall",
+    "ud2",
+    ".globl comb_stub_end",
+    "comb_stub_end:",
+    ".popsection",
+    stub_start = const STUB_START,
+    stub_end = const STUB_END,
+    top = const TOP,
+    mapper_filter = const filters::MAPPER_PROGRAM,
+    thread_filter = const filters::THREAD_PROGRAM,
+    orders = const ORDERS,
+    results = const RESULTS,
+    orders_sequence = const ORDERS_SEQUENCE,
+    orders_count = const ORDERS_COUNT,
+    orders_calls = const ORDERS_CALLS,
+    orders_awaited = const ORDERS_AWAITED,
+    order_bytes = const ORDER_BYTES,
+    results_done = const RESULTS_DONE,
+    results_values = const RESULTS_VALUES,
+    area_mask = const -(AREA_BYTES.cast_signed()),
+    area_state = const AREA_STATE,
+    area_sleeps = const AREA_SLEEPS,
+    area_number = const AREA_NUMBER,
+    area_spins = const AREA_SPINS,
+    area_signal = const AREA_SIGNAL,
+    area_frame = const AREA_FRAME,
+    area_information = const AREA_INFORMATION,
+    area_fs = const AREA_FS,
+    area_gs = const AREA_GS,
+    area_alternate = const AREA_ALTERNATE,
+    bell = const BELL,
+    bell_sleeps = const BELL_SLEEPS,
+    bell_rung = const BELL_RUNG,
+    stopped = const STOPPED,
+    runs = const RUNS,
+    ends = const ENDS,
+);
+
+unsafe extern "C" {
+    static comb_stub_start: u8;
+    static comb_stub_threads: u8;
+    static comb_stub_end: u8;
+}
+
+fn offsets() -> [usize; 3] {
+    let [start, threads, end] =
+        [&raw const comb_stub_start, &raw const comb_stub_threads, &raw const comb_stub_end]
+            .map(|place| place.addr());
+    [0, threads - start, end - start]
+}
+
+/// Where signals arrive, in every space.
+pub(crate) fn handler() -> u64 {
+    TEXT + offsets()[1] as u64
+}
+
+/// The pages of code and constants.
+pub(crate) fn text() -> Vec<u8> {
+    let [_, threads, end] = offsets();
+    assert!(end <= PAGE_BYTES as usize, "the stub's code fits in a page");
+    // SAFETY: bytes of this program that nobody writes, as many as the code has.
+    let code = unsafe { std::slice::from_raw_parts(&raw const comb_stub_start, end) };
+    let mut text = code.to_vec();
+    text.resize(PAGE_BYTES as usize, 0xcc);
+    let own = TEXT..TEXT + end as u64;
+    let threads = TEXT + threads as u64..TEXT + end as u64;
+    text.extend(filters::constants(own, threads));
+    text.resize(TEXT_BYTES as usize, 0);
+    text
+}

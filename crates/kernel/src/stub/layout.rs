@@ -1,0 +1,67 @@
+//! Where things are in every space.
+
+/// Programs have no memory here: all that the stub needs is.
+pub(crate) const STUB_START: u64 = 0x7000_0000_0000;
+pub(crate) const STUB_END: u64 = 0x7000_2000_0000;
+/// No address of a program is here or above.
+pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
+
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// The code, and after it what it reads: no space can write it.
+pub(crate) const TEXT: u64 = STUB_START;
+pub(crate) const TEXT_BYTES: u64 = 2 * PAGE_BYTES;
+pub(crate) const CONSTANTS: u64 = TEXT + PAGE_BYTES;
+
+/// What the mapper is to do: the space reads it, the supervisor writes it.
+pub(crate) const ORDERS: u64 = STUB_START + 0x1_0000;
+/// What came of it: the space writes it.
+pub(crate) const RESULTS: u64 = STUB_START + 0x2_0000;
+/// Where threads ring for their kernel: all its spaces write it.
+pub(crate) const BELL: u64 = STUB_START + 0x3_0000;
+
+/// An area for each thread: what is known of it while it is stopped, and the stack on which it stops.
+pub(crate) const AREAS: u64 = STUB_START + 0x1000_0000;
+pub(crate) const AREA_BYTES: u64 = 0x8000;
+/// In one space.
+pub(crate) const MOST_THREADS: u64 = 1024;
+const _: () = assert!(AREAS + AREA_BYTES * MOST_THREADS <= STUB_END && AREAS.is_multiple_of(AREA_BYTES));
+
+/// Orders of one sequence.
+pub(crate) const MOST_ORDERS: usize = 64;
+
+// Within the orders.
+pub(crate) const ORDERS_SEQUENCE: usize = 0;
+pub(crate) const ORDERS_COUNT: usize = 4;
+pub(crate) const ORDERS_AWAITED: usize = 8;
+pub(crate) const ORDERS_CALLS: usize = 16;
+pub(crate) const ORDER_BYTES: usize = 56;
+const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE_BYTES as usize);
+
+// Within the results.
+pub(crate) const RESULTS_DONE: usize = 0;
+pub(crate) const RESULTS_VALUES: usize = 8;
+
+// Within a bell.
+pub(crate) const BELL_SLEEPS: usize = 0;
+pub(crate) const BELL_RUNG: usize = 64;
+
+// Within an area.
+pub(crate) const AREA_STATE: usize = 0;
+pub(crate) const AREA_SLEEPS: usize = 4;
+pub(crate) const AREA_NUMBER: usize = 8;
+pub(crate) const AREA_SPINS: usize = 12;
+pub(crate) const AREA_SIGNAL: usize = 16;
+pub(crate) const AREA_FRAME: usize = 24;
+pub(crate) const AREA_INFORMATION: usize = 32;
+pub(crate) const AREA_FS: usize = 40;
+pub(crate) const AREA_GS: usize = 48;
+pub(crate) const AREA_ALTERNATE: usize = 64;
+/// The stack begins here.
+pub(crate) const AREA_STACK: usize = 4096;
+
+// What a thread is, in its area's first word.
+pub(crate) const RUNS: u32 = 0;
+pub(crate) const STOPPED: u32 = 1;
+pub(crate) const GOES_ON: u32 = 2;
+pub(crate) const ENDS: u32 = 3;
