@@ -6,5 +6,6 @@ pub mod host;
 pub mod objects;
 pub mod space;
 mod stub;
+pub mod supervisor;
 pub mod thread;
 mod userfaultfd;

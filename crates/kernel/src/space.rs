@@ -291,21 +291,24 @@ impl Space {
     }
 
     /// Has the mapper make these calls, one after the other. What they returned is an allegation.
-    pub(crate) fn order<const N: usize>(&mut self, calls: [[u64; 7]; N]) -> Result<[i64; N], SpaceError> {
-        const { assert!(N <= MOST_ORDERS) };
+    pub(crate) fn order(&mut self, calls: &[[u64; 7]]) -> Result<Vec<i64>, SpaceError> {
+        assert!(calls.len() <= MOST_ORDERS, "as many as there is room for");
         for (index, call) in calls.iter().enumerate() {
             for (word, value) in call.iter().enumerate() {
                 self.control.long(ORDERS_CALLS + index * ORDER_BYTES + word * 8).store(*value, Release);
             }
         }
         self.sequence = self.sequence.wrapping_add(1);
-        self.control.word(ORDERS_COUNT).store(u32::try_from(N).expect("a few"), Release);
+        self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
         host::wake(self.control.word(ORDERS_SEQUENCE));
         wait_for_results(&self.control, self.sequence, self.process.as_fd())?;
-        Ok(std::array::from_fn(|index| {
-            self.control.long(4096 + RESULTS_VALUES + index * 8).load(Acquire).cast_signed()
-        }))
+        let result = |index| self.control.long(4096 + RESULTS_VALUES + index * 8).load(Acquire).cast_signed();
+        Ok((0..calls.len()).map(result).collect())
+    }
+
+    fn order_one(&mut self, call: [u64; 7]) -> Result<i64, SpaceError> {
+        Ok(self.order(&[call])?[0])
     }
 
     /// The window that a page is in.
@@ -387,12 +390,12 @@ impl Space {
         let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned());
         let map = libc::SYS_mmap.cast_unsigned();
         // Registered before anything is allowed: there is no moment in which a touch is not stopped.
-        let [mapped] = self.order([[map, start, bytes, 0, flags, file, frame.offset()]])?;
+        let mapped = self.order_one([map, start, bytes, 0, flags, file, frame.offset()])?;
         check_result(mapped, start, "map a window")?;
         self.cut(first, end);
         self.userfaultfd.register(start, bytes).map_err(host_error("watch a window"))?;
         let protect = libc::SYS_mprotect.cast_unsigned();
-        let [opened] = self.order([[protect, start, bytes, rights.bits(), 0, 0, 0]])?;
+        let opened = self.order_one([protect, start, bytes, rights.bits(), 0, 0, 0])?;
         check_result(opened, 0, "open a window")?;
         self.windows.insert(first, Window { pages, frame, rights });
         Ok(())
@@ -420,23 +423,48 @@ impl Space {
         }
     }
 
-    /// Takes away what is visible at pages that all have a frame, and tells which of them were modified.
+    /// Takes away what is visible in a range, and tells which pages may have been modified: all that were mapped and for which the host's kernel does
+    /// not say that they were not; and some that were not mapped.
     pub fn unmap(&mut self, page: u64, count: u64, modified: &mut dyn FnMut(u64)) -> Result<(), SpaceError> {
-        let (start, bytes) = (page * PAGE_BYTES, count * PAGE_BYTES);
-        let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
-        let [gone] = self.order([[libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0]])?;
-        check_result(gone, 0, "take mappings away")?;
-        let (mut at, mut is_honest) = (page, true);
-        scan(&self.pagemap, start, bytes, |first, pages, entry| match entry {
-            Entry::Clean => {
-                (at..first).for_each(&mut *modified);
-                at = first + pages;
+        let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
+        // Between windows there is nothing, and there can be much of that.
+        let before = self.window(page).map(|(first, window)| (first, window.pages));
+        let within =
+            self.windows.range(page + 1..end.max(page + 1)).map(|(&first, window)| (first, window.pages));
+        let mut stretches: Vec<(u64, u64)> = Vec::new();
+        for (first, pages) in before.into_iter().chain(within) {
+            let (first, last) = (first.max(page), (first + pages).min(end));
+            match stretches.last_mut() {
+                Some((_, end)) if *end == first => *end = last,
+                _ => stretches.push((first, last)),
             }
-            // What the mapper says does not count.
-            Entry::Present => is_honest = false,
-        })
-        .map_err(host_error("show a process's pages"))?;
-        (at..page + count).for_each(&mut *modified);
+        }
+        let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
+        let call = |&(first, last): &(u64, u64)| {
+            let (start, bytes) = (first * PAGE_BYTES, (last - first) * PAGE_BYTES);
+            [libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0]
+        };
+        for some in stretches.chunks(MOST_ORDERS) {
+            for result in self.order(&some.iter().map(call).collect::<Vec<_>>())? {
+                check_result(result, 0, "take mappings away")?;
+            }
+        }
+        let mut is_honest = true;
+        for (first, last) in stretches {
+            let mut at = first;
+            scan(&self.pagemap, first * PAGE_BYTES, (last - first) * PAGE_BYTES, |first, pages, entry| {
+                match entry {
+                    Entry::Clean => {
+                        (at..first).for_each(&mut *modified);
+                        at = first + pages;
+                    }
+                    // What the mapper says does not count.
+                    Entry::Present => is_honest = false,
+                }
+            })
+            .map_err(host_error("show a process's pages"))?;
+            (at..last).for_each(&mut *modified);
+        }
         if is_honest { Ok(()) } else { Err(SpaceError::Gone) }
     }
 
@@ -450,12 +478,25 @@ impl Space {
             | libc::CLONE_SYSVSEM;
         let stack = AREAS + (u64::from(number) + 1) * AREA_BYTES - 64;
         let clone = libc::SYS_clone.cast_unsigned();
-        let [thread] = self.order([[clone, u64::from(flags.cast_unsigned()), stack, 0, 0, 0, 0]])?;
+        let thread = self.order_one([clone, u64::from(flags.cast_unsigned()), stack, 0, 0, 0, 0])?;
         match u32::try_from(thread) {
             Ok(thread) if thread > 0 => Ok(thread),
             _ => Err(host_error("start a thread")(Errno::from_raw_os_error(
                 i32::try_from(-thread).unwrap_or(libc::EIO),
             ))),
+        }
+    }
+
+    /// Ends its process, with all that is in it.
+    pub(crate) fn end(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+    }
+
+    /// Tells all pages of a range where something may have been mapped.
+    pub(crate) fn all_windows(&self, page: u64, count: u64, each: &mut dyn FnMut(u64)) {
+        let end = page.saturating_add(count);
+        for (&first, window) in self.windows.range(..end) {
+            (first.max(page)..(first + window.pages).min(end)).for_each(&mut *each);
         }
     }
 
@@ -518,18 +559,18 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(process) = &self.0 {
-            end(process);
+            end_process(process);
         }
     }
 }
 
-fn end(process: &OwnedFd) {
+fn end_process(process: &OwnedFd) {
     let _ = pidfd_send_signal(process, Signal::KILL);
     while let Err(Errno::INTR) = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED) {}
 }
 
 impl Drop for Space {
     fn drop(&mut self) {
-        end(&self.process);
+        end_process(&self.process);
     }
 }

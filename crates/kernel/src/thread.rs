@@ -9,7 +9,7 @@ use crate::space::{Bell, INTERRUPT, Space, SpaceError};
 use crate::stub::layout::*;
 
 /// General registers, in the order in which the host's signal frames have them.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the processor's own names")]
 pub struct Registers {
@@ -34,7 +34,7 @@ pub struct Registers {
 }
 
 /// How a fault touched memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Touch {
     /// A load.
     Read,
@@ -45,7 +45,7 @@ pub enum Touch {
 }
 
 /// Why a thread is stopped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stop {
     /// A system call: its number is in `rax`, and `rip` is behind it. The number of the 32-bit kind is none of this kind.
     Call {
@@ -146,6 +146,18 @@ impl<'a> Area<'a> {
         self.long(AREA_FS).store(0, Release);
         self.long(AREA_GS).store(0, Release);
         self.set_registers(registers).expect("the frame was just made");
+    }
+
+    /// Gives it to another thread: who was in it is parked, and goes on as that one.
+    pub(crate) fn reuse(self, bell_number: u32, spins: u32) {
+        self.word(AREA_NUMBER).store(bell_number, Release);
+        self.word(AREA_SPINS).store(spins, Release);
+        self.word(AREA_SIGNAL).store(0, Release);
+    }
+
+    /// Its thread of the host, as it is said to be.
+    pub(crate) fn host_thread(self) -> u32 {
+        self.word(AREA_HOST).load(Acquire)
     }
 
     /// Where its state is, in the areas, if it says that of a place where it can be.
@@ -352,7 +364,9 @@ impl Space {
         spins: u32,
     ) -> Result<u32, SpaceError> {
         Area::of(self, number).prepare(registers, bell_number, spins);
-        self.start_thread(number)
+        let thread = self.start_thread(number)?;
+        Area::of(self, number).word(AREA_HOST).store(thread, Release);
+        Ok(thread)
     }
 }
 

@@ -157,6 +157,11 @@ impl<S> Objects<S> {
         Ok(())
     }
 
+    /// How many records can be loaded before one takes another's place.
+    pub fn free_records(&self) -> u32 {
+        self.map.free()
+    }
+
     /// What is mapped at a page.
     pub fn mapping(&self, space: SpaceId, page: u64) -> Result<Mapping, Refused> {
         let mapping = self.find_mapping(space, page)?;

@@ -57,6 +57,8 @@ pub(crate) const AREA_INFORMATION: usize = 32;
 pub(crate) const AREA_FS: usize = 40;
 pub(crate) const AREA_GS: usize = 48;
 pub(crate) const AREA_ALTERNATE: usize = 64;
+/// The number of its thread of the host: what the supervisor wrote there, unless the space has changed it.
+pub(crate) const AREA_HOST: usize = 56;
 /// The stack begins here.
 pub(crate) const AREA_STACK: usize = 4096;
 

@@ -1,0 +1,387 @@
+//! The cache kernel itself: the tables of what is loaded, and the machine that does what they say.
+
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::frames::{Frame, Frames, GROUP_FRAMES};
+use crate::host::Rights;
+use crate::objects::{
+    Access, FRAMES_IN_GROUP, Groups, Hardware, KernelDescriptor, KernelId, KernelLoad, Loaded, Locks,
+    Mapping, Objects, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+};
+use crate::space::{Bell, Space, SpaceError, Text};
+use crate::thread::{Area, Registers, Stop};
+
+/// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why a call of the supervisor did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum CallError {
+    /// The tables refuse it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The machine cannot. What was loaded for it is unloaded again, and written back.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    /// More threads than a space can have.
+    #[error("the space has as many threads as it can have")]
+    Crowded,
+}
+
+/// All that a thread needs to go on, in this space or another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct State {
+    /// General registers.
+    pub registers: Registers,
+    /// Where its segments are.
+    pub segments: [u64; 2],
+    /// Vector registers and the like, as in a signal frame. Empty: as they are at the beginning.
+    pub vectors: Vec<u8>,
+    /// Why it was stopped. Nothing: it has not run, or does not say, for its space has harmed itself.
+    pub stop: Option<Stop>,
+}
+
+/// A space that is loaded, and its areas.
+#[derive(Debug)]
+struct Place {
+    space: Space,
+    /// Areas whose thread is parked.
+    free: Vec<u32>,
+    /// How many areas there are threads for.
+    areas: u32,
+    /// It does not do what its code does, and was ended.
+    is_harmed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Runner {
+    space: u16,
+    area: u32,
+    host_thread: u32,
+}
+
+/// What is under the tables.
+#[derive(Debug)]
+struct Machine {
+    frames: Frames,
+    text: Text,
+    /// By slot, as all that follows.
+    spaces: Vec<Option<Place>>,
+    threads: Vec<Option<Runner>>,
+}
+
+fn slot(word: u64) -> u16 {
+    let [low, high, ..] = word.to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
+
+impl Machine {
+    fn place(&mut self, space: SpaceId) -> &mut Place {
+        self.spaces[usize::from(slot(space.to_word()))].as_mut().expect("what is loaded has a place")
+    }
+
+    /// A space has shown that it cannot be relied on: its process ends, and with it all that it could reach.
+    fn harm(place: &mut Place) {
+        place.is_harmed = true;
+        place.space.end();
+    }
+
+    fn state_of(area: Area<'_>) -> Option<State> {
+        let (registers, vectors, stop) = (area.registers()?, area.vectors()?, area.stop()?);
+        Some(State { registers, segments: area.segments(), vectors, stop: Some(stop) })
+    }
+}
+
+impl Hardware for Machine {
+    type State = Box<State>;
+
+    fn stop(&mut self, thread: ThreadId) -> Box<State> {
+        let runner =
+            self.threads[usize::from(slot(thread.to_word()))].take().expect("what is loaded has a runner");
+        let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
+        let area = Area::of(&place.space, runner.area);
+        if !area.is_stopped() {
+            let since = Instant::now();
+            let _ = place.space.interrupt(runner.host_thread);
+            while !area.is_stopped() && !place.is_harmed {
+                std::thread::yield_now();
+                if since.elapsed() > PATIENCE {
+                    Self::harm(place);
+                    return Box::default();
+                }
+            }
+        }
+        if place.is_harmed {
+            return Box::default();
+        }
+        let state = Self::state_of(area);
+        if state.is_none() {
+            Self::harm(place);
+        } else {
+            place.free.push(runner.area);
+        }
+        Box::new(state.unwrap_or_default())
+    }
+
+    fn unmap(&mut self, space: SpaceId, first_page: u64, pages: u64, modified: &mut dyn FnMut(u64)) {
+        let place = self.place(space);
+        if !place.is_harmed && place.space.unmap(first_page, pages, modified).is_err() {
+            Self::harm(place);
+        }
+        if place.is_harmed {
+            place.space.all_windows(first_page, pages, modified);
+        }
+    }
+
+    fn end_space(&mut self, space: SpaceId) {
+        self.spaces[usize::from(slot(space.to_word()))] = None;
+    }
+}
+
+/// A supervisor: one of a cell, whose error is that cell's end and no other's. (Cache Kernel §3)
+#[derive(Debug)]
+pub struct Supervisor {
+    objects: Objects<Box<State>>,
+    machine: Machine,
+    /// The kernels' bells, by slot.
+    bells: Vec<Option<Bell>>,
+}
+
+impl Supervisor {
+    /// One with so many page groups of memory, and its first kernel, which has them all.
+    pub fn new(sizes: Sizes, groups: u32) -> Result<(Self, KernelId), CallError> {
+        let host = |error| SpaceError::Host { action: "give memory", error };
+        let frames = u64::from(groups) * FRAMES_IN_GROUP;
+        let descriptor = KernelDescriptor {
+            groups: Groups::new(frames, Access::ReadWrite),
+            processor_shares: Vec::new(),
+            maximum_priority: u8::MAX,
+            locks: Locks {
+                kernels: sizes.kernels / 4,
+                spaces: sizes.spaces / 4,
+                threads: sizes.threads / 4,
+                mappings: sizes.mappings / 4,
+            },
+        };
+        let (objects, first) = Objects::new(sizes, frames, Tag(0), descriptor)?;
+        let machine = Machine {
+            frames: Frames::new(groups).map_err(host)?,
+            text: Text::new().map_err(host)?,
+            spaces: (0..sizes.spaces).map(|_| None).collect(),
+            threads: (0..sizes.threads).map(|_| None).collect(),
+        };
+        let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
+        bells[usize::from(slot(first.to_word()))] = Some(Bell::new().map_err(host)?);
+        Ok((Self { objects, machine, bells }, first))
+    }
+
+    /// All frames.
+    pub fn frames(&self) -> &Frames {
+        &self.machine.frames
+    }
+
+    /// Where a kernel listens: its threads ring by the number of their slot.
+    pub fn bell(&self, kernel: KernelId) -> Result<&Bell, CallError> {
+        self.objects.kernel(kernel)?;
+        Ok(self.bells[usize::from(slot(kernel.to_word()))].as_ref().expect("what is loaded has a bell"))
+    }
+
+    /// The thread that has a slot now.
+    pub fn ringer(&self, number: u32) -> Option<Area<'_>> {
+        let runner = (*self.machine.threads.get(number as usize)?)?;
+        let place = self.machine.spaces[usize::from(runner.space)].as_ref()?;
+        Some(Area::of(&place.space, runner.area))
+    }
+
+    /// Loads a kernel. Only the first can.
+    pub fn load_kernel(
+        &mut self,
+        caller: KernelId,
+        load: KernelLoad<Box<State>>,
+    ) -> Result<KernelId, CallError> {
+        let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
+        let kernel = self.objects.load_kernel(&mut self.machine, caller, load)?;
+        self.bells[usize::from(slot(kernel.to_word()))] = Some(bell);
+        Ok(kernel)
+    }
+
+    /// Loads a space, with nothing in it.
+    pub fn load_space(&mut self, caller: KernelId, load: SpaceLoad) -> Result<SpaceId, CallError> {
+        self.bell(caller)?;
+        let space = self.objects.load_space(&mut self.machine, caller, load)?;
+        let bell = self.bells[usize::from(slot(caller.to_word()))].as_ref().expect("the caller has a bell");
+        let made = Space::new(&self.machine.text, bell);
+        let error = made.as_ref().err().copied();
+        let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
+        self.machine.spaces[usize::from(slot(space.to_word()))] = place;
+        match error {
+            None => Ok(space),
+            Some(error) => {
+                self.objects.unload_space(&mut self.machine, caller, space)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Loads a thread, stopped in this state: [`Area::resume`] lets it go on.
+    pub fn load_thread(
+        &mut self,
+        caller: KernelId,
+        load: ThreadLoad,
+        state: &State,
+        spins: u32,
+    ) -> Result<ThreadId, CallError> {
+        let thread = self.objects.load_thread(&mut self.machine, caller, load)?;
+        let number = slot(thread.to_word());
+        let space = slot(load.space.to_word());
+        let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
+        match Self::start(place, number, state, spins) {
+            Ok((area, host_thread)) => {
+                self.machine.threads[usize::from(number)] = Some(Runner { space, area, host_thread });
+                Ok(thread)
+            }
+            Err(error) => {
+                self.objects.unload_thread(&mut self.machine, caller, thread)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<(u32, u32), CallError> {
+        if place.is_harmed {
+            return Err(SpaceError::Gone.into());
+        }
+        let (area, host_thread) = match place.free.pop() {
+            Some(area) => {
+                let host_thread = Area::of(&place.space, area).host_thread();
+                Area::of(&place.space, area).reuse(number.into(), spins);
+                (area, host_thread)
+            }
+            None => {
+                if u64::from(place.areas) >= crate::stub::layout::MOST_THREADS {
+                    return Err(CallError::Crowded);
+                }
+                let area = place.areas;
+                let host_thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
+                place.areas += 1;
+                (area, host_thread)
+            }
+        };
+        let shown = Area::of(&place.space, area);
+        let since = Instant::now();
+        while !shown.is_stopped() {
+            std::thread::yield_now();
+            if since.elapsed() > PATIENCE {
+                Machine::harm(place);
+                return Err(SpaceError::Gone.into());
+            }
+        }
+        let set = shown.set_registers(&state.registers).and_then(|()| shown.set_vectors(&state.vectors));
+        shown.set_segments(state.segments);
+        if set.is_none() {
+            Machine::harm(place);
+            return Err(SpaceError::Gone.into());
+        }
+        Ok((area, host_thread))
+    }
+
+    /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given. After an error, those before the one
+    /// that it is about are loaded.
+    pub fn load_mappings(&mut self, caller: KernelId, first: &Mapping, count: u32) -> Result<(), CallError> {
+        let mut done = 0;
+        while done < count {
+            // As long as there is room, none of these takes another's; and a group's memory is mapped by itself.
+            let room = self.objects.free_records() / 3;
+            let frame = first.frame.saturating_add(u64::from(done));
+            let in_group = u64::from(GROUP_FRAMES) - frame % u64::from(GROUP_FRAMES);
+            let some = (count - done).min(room.max(1)).min(u32::try_from(in_group).expect("at most a group"));
+            let page = first.page.saturating_add(u64::from(done));
+            self.load_some(caller, &Mapping { page, frame, ..*first }, some)?;
+            done += some;
+        }
+        Ok(())
+    }
+
+    fn load_some(&mut self, caller: KernelId, first: &Mapping, count: u32) -> Result<(), CallError> {
+        let mut loaded = 0;
+        let mut result = Ok(());
+        for index in 0..u64::from(count) {
+            let (page, frame) = (first.page.saturating_add(index), first.frame.saturating_add(index));
+            match self.objects.load_mapping(&mut self.machine, caller, &Mapping { page, frame, ..*first }) {
+                Ok(Loaded::Stays) => loaded += 1,
+                Ok(Loaded::Displaced) => break,
+                Err(error) => {
+                    result = Err(error.into());
+                    break;
+                }
+            }
+        }
+        if loaded > 0 {
+            let rights = Rights { write: first.writable, execute: first.executable };
+            let frame = Frame(u32::try_from(first.frame).expect("the tables have taken it"));
+            let Machine { frames, spaces, .. } = &mut self.machine;
+            let place =
+                spaces[usize::from(slot(first.space.to_word()))].as_mut().expect("the tables have found it");
+            if let Err(error) = place.space.map(frames, first.page, frame, loaded, rights) {
+                self.objects.unload_mappings(
+                    &mut self.machine,
+                    caller,
+                    first.space,
+                    first.page,
+                    loaded.into(),
+                )?;
+                return Err(error.into());
+            }
+        }
+        result
+    }
+
+    /// Unloads what is mapped in a range: how much that was.
+    pub fn unload_mappings(
+        &mut self,
+        caller: KernelId,
+        space: SpaceId,
+        page: u64,
+        pages: u64,
+    ) -> Result<u32, CallError> {
+        Ok(self.objects.unload_mappings(&mut self.machine, caller, space, page, pages)?)
+    }
+
+    /// Unloads a thread.
+    pub fn unload_thread(&mut self, caller: KernelId, thread: ThreadId) -> Result<(), CallError> {
+        Ok(self.objects.unload_thread(&mut self.machine, caller, thread)?)
+    }
+
+    /// Unloads a space, with its threads and mappings.
+    pub fn unload_space(&mut self, caller: KernelId, space: SpaceId) -> Result<(), CallError> {
+        Ok(self.objects.unload_space(&mut self.machine, caller, space)?)
+    }
+
+    /// Stops a thread of the caller's wherever it is: it rings.
+    pub fn interrupt(&mut self, caller: KernelId, thread: ThreadId) -> Result<(), CallError> {
+        let view = self.objects.thread(thread)?;
+        if view.kernel != caller {
+            return Err(Refused::ForeignThread(thread).into());
+        }
+        let number = usize::from(slot(thread.to_word()));
+        let runner = self.machine.threads[number].expect("what is loaded has a runner");
+        let place = self.machine.place(view.space);
+        Ok(place.space.interrupt(runner.host_thread)?)
+    }
+
+    /// The area of a thread of the caller's.
+    pub fn area(&self, caller: KernelId, thread: ThreadId) -> Result<Area<'_>, CallError> {
+        let view = self.objects.thread(thread)?;
+        if view.kernel != caller {
+            return Err(Refused::ForeignThread(thread).into());
+        }
+        Ok(self.ringer(slot(thread.to_word()).into()).expect("what is loaded has a runner"))
+    }
+
+    /// The oldest object that was unloaded and of which its owner has not heard.
+    pub fn take_writeback(&mut self, kernel: KernelId) -> Result<Option<Writeback<Box<State>>>, CallError> {
+        Ok(self.objects.take_writeback(kernel)?)
+    }
+}
