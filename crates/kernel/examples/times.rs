@@ -91,7 +91,9 @@ fn main() {
     report("unmapped, one", 1000, since);
     let since = Instant::now();
     for page in 0..1000 {
-        space.map(&frames, 0x70000 + page, Frame(128 + page as u32), 1, Rights::WRITE).unwrap();
+        space
+            .map(&frames, 0x70000 + page, Frame(128 + u32::try_from(page).unwrap()), 1, Rights::WRITE)
+            .unwrap();
     }
     report("mapped, one", 1000, since);
     let since = Instant::now();

@@ -61,6 +61,11 @@ impl Frames {
         self.groups.is_empty()
     }
 
+    /// Where the first one is in this process, and after it all others. Programs change what is there at any time.
+    pub fn start(&self) -> std::ptr::NonNull<u8> {
+        self.all.at(0)
+    }
+
     /// A group's memory.
     pub(crate) fn group(&self, group: u32) -> BorrowedFd<'_> {
         self.groups[group as usize].as_fd()

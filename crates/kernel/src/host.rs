@@ -35,7 +35,7 @@ fn check(result: libc::c_long) -> Result<usize, Errno> {
             std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
         ));
     }
-    Ok(result.cast_unsigned() as usize)
+    Ok(usize::try_from(result).expect("it is not negative"))
 }
 
 /// Memory without a name, of this length.

@@ -24,6 +24,9 @@ use crate::userfaultfd::{Entry, Userfaultfd, scan};
 /// Pages of a window, where frames are as their pages are.
 pub const WINDOW_PAGES: u64 = 16;
 
+/// Programs have no memory here or above.
+pub const PROGRAMS_END: u64 = STUB_START;
+
 /// A mapper that does not do in this time what takes microseconds has been harmed by its own space, or starved.
 const PATIENCE: Duration = Duration::from_secs(2);
 

@@ -8,7 +8,7 @@ use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::Rights;
 use crate::objects::{
     Access, FRAMES_IN_GROUP, Groups, Hardware, KernelDescriptor, KernelId, KernelLoad, Loaded, Locks,
-    Mapping, Objects, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+    Mapping, Objects, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView, Writeback,
 };
 use crate::space::{Bell, Space, SpaceError, Text};
 use crate::thread::{Area, Registers, Stop};
@@ -72,14 +72,9 @@ struct Machine {
     threads: Vec<Option<Runner>>,
 }
 
-fn slot(word: u64) -> u16 {
-    let [low, high, ..] = word.to_le_bytes();
-    u16::from_le_bytes([low, high])
-}
-
 impl Machine {
     fn place(&mut self, space: SpaceId) -> &mut Place {
-        self.spaces[usize::from(slot(space.to_word()))].as_mut().expect("what is loaded has a place")
+        self.spaces[usize::from(space.slot())].as_mut().expect("what is loaded has a place")
     }
 
     /// A space has shown that it cannot be relied on: its process ends, and with it all that it could reach.
@@ -98,8 +93,7 @@ impl Hardware for Machine {
     type State = Box<State>;
 
     fn stop(&mut self, thread: ThreadId) -> Box<State> {
-        let runner =
-            self.threads[usize::from(slot(thread.to_word()))].take().expect("what is loaded has a runner");
+        let runner = self.threads[usize::from(thread.slot())].take().expect("what is loaded has a runner");
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
         let area = Area::of(&place.space, runner.area);
         if !area.is_stopped() {
@@ -136,7 +130,7 @@ impl Hardware for Machine {
     }
 
     fn end_space(&mut self, space: SpaceId) {
-        self.spaces[usize::from(slot(space.to_word()))] = None;
+        self.spaces[usize::from(space.slot())] = None;
     }
 }
 
@@ -173,7 +167,7 @@ impl Supervisor {
             threads: (0..sizes.threads).map(|_| None).collect(),
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
-        bells[usize::from(slot(first.to_word()))] = Some(Bell::new().map_err(host)?);
+        bells[usize::from(first.slot())] = Some(Bell::new().map_err(host)?);
         Ok((Self { objects, machine, bells }, first))
     }
 
@@ -185,7 +179,7 @@ impl Supervisor {
     /// Where a kernel listens: its threads ring by the number of their slot.
     pub fn bell(&self, kernel: KernelId) -> Result<&Bell, CallError> {
         self.objects.kernel(kernel)?;
-        Ok(self.bells[usize::from(slot(kernel.to_word()))].as_ref().expect("what is loaded has a bell"))
+        Ok(self.bells[usize::from(kernel.slot())].as_ref().expect("what is loaded has a bell"))
     }
 
     /// The thread that has a slot now.
@@ -203,7 +197,7 @@ impl Supervisor {
     ) -> Result<KernelId, CallError> {
         let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
         let kernel = self.objects.load_kernel(&mut self.machine, caller, load)?;
-        self.bells[usize::from(slot(kernel.to_word()))] = Some(bell);
+        self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
     }
 
@@ -211,11 +205,11 @@ impl Supervisor {
     pub fn load_space(&mut self, caller: KernelId, load: SpaceLoad) -> Result<SpaceId, CallError> {
         self.bell(caller)?;
         let space = self.objects.load_space(&mut self.machine, caller, load)?;
-        let bell = self.bells[usize::from(slot(caller.to_word()))].as_ref().expect("the caller has a bell");
+        let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
         let made = Space::new(&self.machine.text, bell);
         let error = made.as_ref().err().copied();
         let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
-        self.machine.spaces[usize::from(slot(space.to_word()))] = place;
+        self.machine.spaces[usize::from(space.slot())] = place;
         match error {
             None => Ok(space),
             Some(error) => {
@@ -234,8 +228,8 @@ impl Supervisor {
         spins: u32,
     ) -> Result<ThreadId, CallError> {
         let thread = self.objects.load_thread(&mut self.machine, caller, load)?;
-        let number = slot(thread.to_word());
-        let space = slot(load.space.to_word());
+        let number = thread.slot();
+        let space = load.space.slot();
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
             Ok((area, host_thread)) => {
@@ -322,8 +316,7 @@ impl Supervisor {
             let rights = Rights { write: first.writable, execute: first.executable };
             let frame = Frame(u32::try_from(first.frame).expect("the tables have taken it"));
             let Machine { frames, spaces, .. } = &mut self.machine;
-            let place =
-                spaces[usize::from(slot(first.space.to_word()))].as_mut().expect("the tables have found it");
+            let place = spaces[usize::from(first.space.slot())].as_mut().expect("the tables have found it");
             if let Err(error) = place.space.map(frames, first.page, frame, loaded, rights) {
                 self.objects.unload_mappings(
                     &mut self.machine,
@@ -365,10 +358,15 @@ impl Supervisor {
         if view.kernel != caller {
             return Err(Refused::ForeignThread(thread).into());
         }
-        let number = usize::from(slot(thread.to_word()));
+        let number = usize::from(thread.slot());
         let runner = self.machine.threads[number].expect("what is loaded has a runner");
         let place = self.machine.place(view.space);
         Ok(place.space.interrupt(runner.host_thread)?)
+    }
+
+    /// What is said of a thread that is loaded.
+    pub fn thread(&self, thread: ThreadId) -> Result<ThreadView, CallError> {
+        Ok(self.objects.thread(thread)?)
     }
 
     /// The area of a thread of the caller's.
@@ -377,7 +375,7 @@ impl Supervisor {
         if view.kernel != caller {
             return Err(Refused::ForeignThread(thread).into());
         }
-        Ok(self.ringer(slot(thread.to_word()).into()).expect("what is loaded has a runner"))
+        Ok(self.ringer(thread.slot().into()).expect("what is loaded has a runner"))
     }
 
     /// The oldest object that was unloaded and of which its owner has not heard.

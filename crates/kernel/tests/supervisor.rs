@@ -77,8 +77,7 @@ fn threads_that_are_replaced_come_back_where_they_were() {
     let mut went = 0;
     for round in 1..=20 {
         for tag in 0..10 {
-            if !loaded.contains_key(&tag) {
-                let state = states.remove(&tag).expect("it is here or there");
+            if let Some(state) = states.remove(&tag) {
                 let thread = world.thread(space, tag, &state);
                 loaded.insert(tag, thread);
                 while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {

@@ -1,1 +1,5 @@
 //! Unmodified Linux programs on the cache kernel.
+
+pub mod machine;
+mod polled;
+pub mod supervised;

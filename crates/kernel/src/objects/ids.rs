@@ -31,6 +31,11 @@ macro_rules! identifier {
         pub struct $name(pub(super) Key);
 
         impl $name {
+            /// Its slot: that of no other object of its kind while it is loaded, and of others before and after.
+            pub fn slot(self) -> u16 {
+                self.0.slot
+            }
+
             /// As a word, for the wire.
             pub fn to_word(self) -> u64 {
                 to_word($kind, self.0)

@@ -233,14 +233,14 @@ pub(crate) fn handler() -> u64 {
 /// The pages of code and constants.
 pub(crate) fn text() -> Vec<u8> {
     let [_, threads, end] = offsets();
-    assert!(end <= PAGE_BYTES as usize, "the stub's code fits in a page");
+    assert!(end <= PAGE, "the stub's code fits in a page");
     // SAFETY: bytes of this program that nobody writes, as many as the code has.
     let code = unsafe { std::slice::from_raw_parts(&raw const comb_stub_start, end) };
     let mut text = code.to_vec();
-    text.resize(PAGE_BYTES as usize, 0xcc);
+    text.resize(PAGE, 0xcc);
     let own = TEXT..TEXT + end as u64;
     let threads = TEXT + threads as u64..TEXT + end as u64;
     text.extend(filters::constants(own, threads));
-    text.resize(TEXT_BYTES as usize, 0);
+    text.resize(2 * PAGE, 0);
     text
 }

@@ -53,8 +53,9 @@ const fn instruction(code: u16, value: u32) -> Instruction {
 
 /// Lets pass what has one of these numbers and comes from there.
 fn filter(numbers: &[libc::c_long], from: Range<u64>) -> Vec<Instruction> {
-    let [upper, lower] = [from.start >> 32, from.start & 0xffff_ffff].map(|half| half as u32);
-    let length = (from.end - from.start) as u32;
+    let half = |half: u64| u32::try_from(half).expect("half of an address");
+    let [upper, lower] = [half(from.start >> 32), half(from.start & 0xffff_ffff)];
+    let length = half(from.end - from.start);
     // What comes after a call's instruction is where it says that it comes from.
     let checks = [
         (instruction(LOAD, ARCHITECTURE), None),

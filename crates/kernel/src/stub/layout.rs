@@ -7,6 +7,8 @@ pub(crate) const STUB_END: u64 = 0x7000_2000_0000;
 pub(crate) const TOP: u64 = 0x7fff_ffff_f000;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
+/// The same, of a process's own memory.
+pub(crate) const PAGE: usize = 4096;
 
 /// The code, and after it what it reads: no space can write it.
 pub(crate) const TEXT: u64 = STUB_START;
@@ -36,7 +38,7 @@ pub(crate) const ORDERS_COUNT: usize = 4;
 pub(crate) const ORDERS_AWAITED: usize = 8;
 pub(crate) const ORDERS_CALLS: usize = 16;
 pub(crate) const ORDER_BYTES: usize = 56;
-const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE_BYTES as usize);
+const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE);
 
 // Within the results.
 pub(crate) const RESULTS_DONE: usize = 0;
