@@ -30,8 +30,10 @@ fn main() {
     frames.write(Frame(0), 256, &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4]);
     space.map(&frames, CODE_PAGE, Frame(0), 1, CODE).unwrap();
     let rip = CODE_PAGE << 12;
-    for (what, spins, own_spins) in [("a call, both spin", 100_000, 100_000), ("a call, both sleep", 0, 0)] {
-        let number = if spins == 0 { 1 } else { 0 };
+    // On one processor, spinning is waiting for the end of a slice.
+    let spins = std::env::args().nth(1).map_or(100_000, |spins| spins.parse().expect("a number of spins"));
+    for (what, spins, own_spins) in [("a call, both spin", spins, spins), ("a call, both sleep", 0, 0)] {
+        let number = u32::from(spins == 0);
         space.add_thread(number, &Registers { rip, ..Registers::default() }, number, spins).unwrap();
         while !Area::of(&space, number).is_stopped() {}
         let times = 200_000;
@@ -63,7 +65,7 @@ fn main() {
         area.resume();
         for page in 0..pages {
             while !Area::of(&space, 2).is_stopped() {
-                std::hint::spin_loop();
+                bell.listen(spins, Some(Duration::from_millis(100)), |_| {});
             }
             space.map(&frames, 0x70000 + u64::from(page), Frame(128 + page), 1, Rights::WRITE).unwrap();
             if page + 1 < pages {
