@@ -24,6 +24,7 @@ mod hot_spot;
 mod idle;
 mod items;
 mod jacobi;
+pub mod kernel;
 mod layers;
 pub mod membership;
 pub mod memory;

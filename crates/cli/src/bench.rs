@@ -25,6 +25,8 @@ enum Name {
     Product,
     /// Recording what programs do with files, beside strace and perf trace
     Trace,
+    /// The cache kernel: calls and faults of programs, loads of its objects, beside ptrace and the host
+    Kernel,
 }
 
 /// What of `cc` can be measured alone.
@@ -146,6 +148,10 @@ impl Bench {
             }
             Name::Trace => {
                 comb_bench::trace::run(self.full, output.is_json())
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Kernel => {
+                comb_bench::kernel::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {

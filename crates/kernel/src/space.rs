@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use thiserror::Error;
 
 use crate::frames::{Frame, Frames, GROUP_FRAMES};
@@ -111,6 +112,10 @@ pub struct Space {
     pagemap: OwnedFd,
     /// By their first page.
     windows: BTreeMap<u64, Window>,
+    /// On which processors its programs may run.
+    processors: CpuSet,
+    /// On which its mapper does: that of the supervisor, who sleeps while it works. To wake somebody on another takes five times as long.
+    mapper_processor: usize,
 }
 
 const AREAS_BYTES: u64 = AREA_BYTES * MOST_THREADS;
@@ -234,6 +239,7 @@ impl Space {
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
         let sequence = 1;
         control.word(ORDERS_SEQUENCE).store(sequence, Release);
+        let processors = sched_getaffinity(None).map_err(host_error("say where this process runs"))?;
         let sequences = Sequences::of_this_thread();
         let parent = std::process::id();
         let mut descriptor: libc::c_int = -1;
@@ -265,6 +271,7 @@ impl Space {
             .map_err(host_error("show a process's pages"))?;
         let process = unfinished.finish();
         let pagemap = pagemap.into();
+        let (windows, mapper_processor) = (BTreeMap::new(), usize::MAX);
         Ok(Self {
             process,
             pid,
@@ -274,7 +281,9 @@ impl Space {
             areas_file,
             userfaultfd,
             pagemap,
-            windows: BTreeMap::new(),
+            windows,
+            processors,
+            mapper_processor,
         })
     }
 
@@ -301,6 +310,7 @@ impl Space {
                 self.control.long(ORDERS_CALLS + index * ORDER_BYTES + word * 8).store(*value, Release);
             }
         }
+        self.follow();
         self.sequence = self.sequence.wrapping_add(1);
         self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
@@ -308,6 +318,18 @@ impl Space {
         wait_for_results(&self.control, self.sequence, self.process.as_fd())?;
         let result = |index| self.control.long(4096 + RESULTS_VALUES + index * 8).load(Acquire).cast_signed();
         Ok((0..calls.len()).map(result).collect())
+    }
+
+    /// Has the mapper where the supervisor is.
+    fn follow(&mut self) {
+        let processor = sched_getcpu();
+        if processor != self.mapper_processor {
+            let mut set = CpuSet::new();
+            set.set(processor);
+            // Where this is not permitted, it takes longer.
+            let _ = sched_setaffinity(Some(self.pid), &set);
+            self.mapper_processor = processor;
+        }
     }
 
     fn order_one(&mut self, call: [u64; 7]) -> Result<i64, SpaceError> {
@@ -483,7 +505,12 @@ impl Space {
         let clone = libc::SYS_clone.cast_unsigned();
         let thread = self.order_one([clone, u64::from(flags.cast_unsigned()), stack, 0, 0, 0, 0])?;
         match u32::try_from(thread) {
-            Ok(thread) if thread > 0 => Ok(thread),
+            Ok(thread) if thread > 0 => {
+                // It has begun where the mapper is.
+                let of_host = i32::try_from(thread).ok().and_then(Pid::from_raw);
+                let _ = sched_setaffinity(of_host, &self.processors);
+                Ok(thread)
+            }
             _ => Err(host_error("start a thread")(Errno::from_raw_os_error(
                 i32::try_from(-thread).unwrap_or(libc::EIO),
             ))),

@@ -171,6 +171,11 @@ impl Supervisor {
         Ok((Self { objects, machine, bells }, first))
     }
 
+    /// What is loaded, to be looked at.
+    pub fn objects(&self) -> &Objects<Box<State>> {
+        &self.objects
+    }
+
     /// All frames.
     pub fn frames(&self) -> &Frames {
         &self.machine.frames
@@ -199,6 +204,13 @@ impl Supervisor {
         let kernel = self.objects.load_kernel(&mut self.machine, caller, load)?;
         self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
+    }
+
+    /// Unloads a kernel, with all that it has loaded. Only the first can.
+    pub fn unload_kernel(&mut self, caller: KernelId, kernel: KernelId) -> Result<(), CallError> {
+        self.objects.unload_kernel(&mut self.machine, caller, kernel)?;
+        self.bells[usize::from(kernel.slot())] = None;
+        Ok(())
     }
 
     /// Loads a space, with nothing in it.

@@ -157,6 +157,11 @@ impl<S> Objects<S> {
         Ok(())
     }
 
+    /// The memory that all records take, with what finds them; and how many there are.
+    pub fn record_bytes(&self) -> (usize, u32) {
+        (self.map.bytes(), self.map.size())
+    }
+
     /// How many records can be loaded before one takes another's place.
     pub fn free_records(&self) -> u32 {
         self.map.free()

@@ -45,6 +45,13 @@ impl PhysicalMap {
         u32::try_from(self.records.len()).expect("sizes are checked")
     }
 
+    /// What it takes, records and indexes.
+    pub(super) fn bytes(&self) -> usize {
+        let indexes =
+            size_of_val(&*self.by_page) + size_of_val(&*self.by_frame) + size_of_val(&*self.lengths);
+        size_of_val(&*self.records) + indexes
+    }
+
     pub(super) fn free(&self) -> u32 {
         self.free
     }

@@ -1,0 +1,367 @@
+//! `comb bench kernel`: what the cache kernel takes for its operations (Cache Kernel, Table 2 and §5.3), beside what else stops programs.
+
+mod peers;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use comb_kernel::frames::Frame;
+use comb_kernel::objects::{
+    Access, Groups, KernelDescriptor, KernelId, KernelLoad, Locks, Mapping, Sizes, SpaceId, SpaceLoad, Tag,
+    ThreadId, ThreadLoad,
+};
+use comb_kernel::supervisor::{State, Supervisor};
+use comb_kernel::thread::Registers;
+
+use crate::net::median;
+use crate::report::{Goal, Row, print, shows_progress};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const NOTES: &str = "\
+The supervisor and its first kernel are one process here, as where a single application has the machine (Cache Kernel §3); programs are in spaces of their own. Medians \
+of rounds. Spinning: the program on one processor, its kernel on another, none of which sleeps; sleeping: both on one processor, and each sleeps until the other \
+wakes it. The numbers of the paper are of a 25 MHz 68040, from 1994. Not measured: kernels in processes of their own, machines with more processors.";
+
+const CODE_PAGE: u64 = 0x400;
+const DATA_PAGE: u64 = 0x70000;
+const MANY_SPINS: u32 = 1_000_000;
+
+/// 1: mov eax, 39; syscall; jmp 1b
+const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
+/// 1: mov [rdi], rax; add rdi, 4096; jmp 1b
+const FAULTS: &[u8] = &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4];
+
+struct World {
+    supervisor: Supervisor,
+    kernel: KernelId,
+}
+
+impl World {
+    fn new(sizes: Sizes) -> Outcome<Self> {
+        let (supervisor, kernel) = Supervisor::new(sizes, 64)?;
+        supervisor.frames().write(Frame(0), 0, CALLS);
+        supervisor.frames().write(Frame(0), 256, FAULTS);
+        Ok(Self { supervisor, kernel })
+    }
+
+    fn space(&mut self) -> Outcome<SpaceId> {
+        let space = self.supervisor.load_space(self.kernel, SpaceLoad { tag: Tag(1), locked: false })?;
+        self.supervisor.load_mappings(self.kernel, &mapping(space, CODE_PAGE, 0, true), 1)?;
+        Ok(space)
+    }
+
+    fn thread(&mut self, space: SpaceId, spins: u32) -> Outcome<ThreadId> {
+        let state = State {
+            registers: Registers { rip: CODE_PAGE << 12, ..Registers::default() },
+            ..State::default()
+        };
+        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+        Ok(self.supervisor.load_thread(self.kernel, load, &state, spins)?)
+    }
+
+    /// Lets it go on until it stops again.
+    fn next(&self, thread: ThreadId, spins: u32) -> Outcome<()> {
+        let area = self.supervisor.area(self.kernel, thread)?;
+        area.resume();
+        let since = Instant::now();
+        while !area.is_stopped() {
+            self.supervisor.bell(self.kernel)?.listen(spins, Some(Duration::from_millis(100)), |_| {});
+            if since.elapsed() > Duration::from_secs(5) {
+                return Err("a program does not stop".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody needs what was written back.
+    fn forget(&mut self) -> Outcome<()> {
+        while self.supervisor.take_writeback(self.kernel)?.is_some() {}
+        Ok(())
+    }
+}
+
+fn mapping(space: SpaceId, page: u64, frame: u64, is_code: bool) -> Mapping {
+    Mapping {
+        space,
+        page,
+        frame,
+        writable: !is_code,
+        executable: is_code,
+        message: false,
+        locked: false,
+        signal: None,
+        copy_of: None,
+    }
+}
+
+/// Microseconds for one of so many.
+fn each(times: u32, mut what: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+    let since = Instant::now();
+    for _ in 0..times {
+        what()?;
+    }
+    Ok(since.elapsed().as_secs_f64() * 1e6 / f64::from(times))
+}
+
+/// The median of some rounds.
+fn rounds(count: usize, mut what: impl FnMut() -> Outcome<f64>) -> Outcome<Option<f64>> {
+    let values: Vec<f64> = (0..count).map(|_| what()).collect::<Outcome<_>>()?;
+    Ok(median(&values))
+}
+
+/// Runs the benchmark and prints its rows.
+pub fn run(full: bool, json: bool) -> Outcome<()> {
+    let count = if full { 21 } else { 7 };
+    let say = |what: &str| {
+        if shows_progress(json) {
+            eprint!("\r{what:70}");
+        }
+    };
+    let mut rows = Vec::new();
+    say("calls and faults");
+    rows.extend(stops(count)?);
+    say("loads and unloads");
+    rows.extend(loads(count)?);
+    let (bytes, records) = World::new(Sizes::default())?.supervisor.objects().record_bytes();
+    let bytes = f64::from(u32::try_from(bytes)?);
+    let share = bytes / (f64::from(records) * 4096.0) * 100.0;
+    rows.push(limit(
+        "a mapping's descriptor and its part of the indexes, of what it maps",
+        Some(share),
+        "%",
+        0.5,
+    ));
+    say("");
+    print(&rows, json);
+    if !json {
+        println!("{NOTES}");
+    }
+    Ok(())
+}
+
+/// Calls and faults of programs.
+fn stops(count: usize) -> Outcome<Vec<Row>> {
+    const TIMES: u32 = 20_000;
+    let processors = peers::processors()?;
+    let apart = processors.len() > 1;
+    let by_ptrace = peers::ptrace_calls(TIMES, count)?;
+    let native = peers::native_calls(TIMES);
+    let mut rows = Vec::new();
+    // The program's process keeps the processor of who starts it.
+    let mut world = World::new(Sizes::default())?;
+    if apart {
+        peers::stay_on(&processors[..1])?;
+    }
+    let space = world.space()?;
+    let thread = world.thread(space, MANY_SPINS)?;
+    let sleeper = world.thread(space, 0)?;
+    let asleep = rounds(count, || each(TIMES, || world.next(sleeper, 0)))?;
+    if apart {
+        peers::stay_on(&processors[1..2])?;
+        let spinning = rounds(count, || each(TIMES, || world.next(thread, MANY_SPINS)))?;
+        rows.push(beside(
+            "a call through an application kernel, both spin",
+            spinning,
+            3.0,
+            "ptrace",
+            by_ptrace,
+        ));
+        let faults = faults(&mut world, space, count)?;
+        rows.push(beside(
+            "a page fault with the load of a mapping, both spin",
+            faults,
+            6.0,
+            "the host's own",
+            peers::native_faults(count)?,
+        ));
+    }
+    rows.push(beside("a call through an application kernel, both sleep", asleep, 10.0, "ptrace", by_ptrace));
+    rows.push(row("a call of the host, by itself", native, "µs"));
+    peers::stay_on(&processors)?;
+    Ok(rows)
+}
+
+/// A program touches page after page.
+fn faults(world: &mut World, space: SpaceId, count: usize) -> Outcome<Option<f64>> {
+    const PAGES: u32 = 32 * 128;
+    let thread = world.thread(space, MANY_SPINS)?;
+    rounds(count, || {
+        let area = world.supervisor.area(world.kernel, thread)?;
+        let registers =
+            Registers { rip: (CODE_PAGE << 12) + 256, rdi: DATA_PAGE << 12, ..Registers::default() };
+        area.set_registers(&registers).ok_or("a program has harmed itself")?;
+        world.next(thread, MANY_SPINS)?;
+        let mut page = 0;
+        let took = each(PAGES, || {
+            world.supervisor.load_mappings(
+                world.kernel,
+                &mapping(space, DATA_PAGE + page, 128 + page, false),
+                1,
+            )?;
+            page += 1;
+            world.next(thread, MANY_SPINS)
+        })?;
+        world.supervisor.unload_mappings(world.kernel, space, DATA_PAGE, PAGES.into())?;
+        world.forget()?;
+        Ok(took)
+    })
+}
+
+/// Table 2: each object loaded, loaded in the place of another, and unloaded.
+fn loads(count: usize) -> Outcome<Vec<Row>> {
+    // In microseconds, on its 68040: load, load with writeback, unload.
+    const PAPER: [(&str, [f64; 3]); 4] = [
+        ("mapping", [45.0, 145.0, 160.0]),
+        ("thread", [113.0, 489.0, 206.0]),
+        ("space", [101.0, 229.0, 152.0]),
+        ("kernel", [244.0, 291.0, 80.0]),
+    ];
+    let measured = [mappings(count)?, threads(count)?, spaces(count)?, kernels(count)?];
+    let mut rows = Vec::new();
+    for ((object, paper), ours) in PAPER.into_iter().zip(measured) {
+        for ((what, ours), paper) in
+            ["load", "load with writeback", "unload"].into_iter().zip(ours).zip(paper)
+        {
+            let mut row = row(&format!("{object}: {what}"), ours, "µs");
+            (row.peer, row.theirs) = ("the paper's, 1994".to_owned(), Some(paper));
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+type Three = [Option<f64>; 3];
+
+fn of_each(values: &[[f64; 3]]) -> Three {
+    std::array::from_fn(|index| median(&values.iter().map(|value| value[index]).collect::<Vec<_>>()))
+}
+
+fn mappings(count: usize) -> Outcome<Three> {
+    const TIMES: u32 = 1024;
+    let mut world = World::new(Sizes { mappings: TIMES + 1, ..Sizes::default() })?;
+    let space = world.space()?;
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let mut page = 0;
+        let mut load = |world: &mut World| {
+            world.supervisor.load_mappings(
+                world.kernel,
+                &mapping(space, DATA_PAGE + page, 128 + page, false),
+                1,
+            )?;
+            page += 1;
+            Ok(())
+        };
+        let fresh = each(TIMES, || load(&mut world))?;
+        let mut replacing = || {
+            let took = each(TIMES / 2, || load(&mut world))?;
+            world.forget()?;
+            Ok::<f64, Box<dyn std::error::Error>>(took)
+        };
+        let replaced = (replacing()? + replacing()?) / 2.0;
+        let mut last = DATA_PAGE + 2 * u64::from(TIMES);
+        let unloaded = each(TIMES / 2, || {
+            last -= 1;
+            world.supervisor.unload_mappings(world.kernel, space, last, 1)?;
+            Ok(())
+        })?;
+        world.supervisor.unload_mappings(world.kernel, space, 0, 1 << 30)?;
+        world.forget()?;
+        world.supervisor.load_mappings(world.kernel, &mapping(space, CODE_PAGE, 0, true), 1)?;
+        values.push([fresh, replaced, unloaded]);
+    }
+    Ok(of_each(&values))
+}
+
+/// Loads as many as there is room for, as many again in their places, and unloads these.
+fn three<I>(
+    world: &mut World,
+    times: u32,
+    count: usize,
+    load: impl Fn(&mut World) -> Outcome<I>,
+    unload: impl Fn(&mut World, I) -> Outcome<()>,
+) -> Outcome<Three> {
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let mut loaded = Vec::new();
+        let mut load_all = |loaded: &mut Vec<I>| {
+            each(times, || {
+                loaded.push(load(world)?);
+                Ok(())
+            })
+        };
+        let fresh = load_all(&mut loaded)?;
+        let replacing = load_all(&mut loaded)?;
+        let mut left = loaded.split_off(times as usize).into_iter();
+        let unloading = each(times, || left.next().map_or(Ok(()), |object| unload(world, object)))?;
+        world.forget()?;
+        values.push([fresh, replacing, unloading]);
+    }
+    Ok(of_each(&values))
+}
+
+fn threads(count: usize) -> Outcome<Three> {
+    const TIMES: u32 = 64;
+    let mut world = World::new(Sizes { threads: TIMES, ..Sizes::default() })?;
+    let space = world.space()?;
+    let unload = |world: &mut World, thread| Ok(world.supervisor.unload_thread(world.kernel, thread)?);
+    three(&mut world, TIMES, count, |world| world.thread(space, 0), unload)
+}
+
+fn spaces(count: usize) -> Outcome<Three> {
+    const TIMES: u32 = 16;
+    let mut world = World::new(Sizes { spaces: TIMES, ..Sizes::default() })?;
+    let load = |world: &mut World| {
+        Ok(world.supervisor.load_space(world.kernel, SpaceLoad { tag: Tag(1), locked: false })?)
+    };
+    let unload = |world: &mut World, space| Ok(world.supervisor.unload_space(world.kernel, space)?);
+    three(&mut world, TIMES, count, load, unload)
+}
+
+fn kernels(count: usize) -> Outcome<Three> {
+    const TIMES: u32 = 15;
+    let mut world = World::new(Sizes { kernels: TIMES + 1, ..Sizes::default() })?;
+    let frames = u64::from(world.supervisor.frames().len());
+    let load = |world: &mut World| {
+        let descriptor = KernelDescriptor {
+            groups: Groups::new(frames, Access::None),
+            processor_shares: vec![50; 2],
+            maximum_priority: 10,
+            locks: Locks::default(),
+        };
+        let load = KernelLoad { tag: Tag(3), descriptor, locked: false, waiting: VecDeque::new() };
+        Ok(world.supervisor.load_kernel(world.kernel, load)?)
+    };
+    let unload = |world: &mut World, kernel| Ok(world.supervisor.unload_kernel(world.kernel, kernel)?);
+    three(&mut world, TIMES, count, load, unload)
+}
+
+fn row(claim: &str, ours: Option<f64>, unit: &'static str) -> Row {
+    Row {
+        claim: claim.to_owned(),
+        ours,
+        unit,
+        peer: String::new(),
+        theirs: None,
+        ratio: None,
+        goal: Goal::None,
+        note: String::new(),
+    }
+}
+
+fn limit(claim: &str, ours: Option<f64>, unit: &'static str, most: f64) -> Row {
+    Row {
+        peer: "what it may be".to_owned(),
+        theirs: Some(most),
+        ratio: ours.map(|ours| ours / most),
+        goal: Goal::AtMost(1.0),
+        ..row(claim, ours, unit)
+    }
+}
+
+/// A limit, with what else takes how long in the same run.
+fn beside(claim: &str, ours: Option<f64>, most: f64, peer: &str, theirs: Option<f64>) -> Row {
+    let note = theirs.map_or(String::new(), |theirs| format!("{peer}: {theirs:.2} µs"));
+    Row { note, ..limit(claim, ours, "µs", most) }
+}
