@@ -31,6 +31,7 @@ mod locks;
 mod mappings;
 mod physical_map;
 mod record;
+mod rights;
 mod signals;
 mod sizes;
 mod slots;

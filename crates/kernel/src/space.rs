@@ -448,11 +448,8 @@ impl Space {
         }
     }
 
-    /// Takes away what is visible in a range, and tells which pages may have been modified: all that were mapped and for which the host's kernel does
-    /// not say that they were not; and some that were not mapped.
-    pub fn unmap(&mut self, page: u64, count: u64, modified: &mut dyn FnMut(u64)) -> Result<(), SpaceError> {
-        let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
-        // Between windows there is nothing, and there can be much of that.
+    /// Where in a range there are windows: between them is nothing, and there can be much of that.
+    fn stretches(&self, page: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.window(page).map(|(first, window)| (first, window.pages));
         let within =
             self.windows.range(page + 1..end.max(page + 1)).map(|(&first, window)| (first, window.pages));
@@ -464,6 +461,51 @@ impl Space {
                 _ => stretches.push((first, last)),
             }
         }
+        stretches
+    }
+
+    /// Changes what threads may do in all windows of a range. When it returns, they may not do any more what they may not.
+    pub fn protect(
+        &mut self,
+        page: u64,
+        count: u64,
+        change: impl Fn(Rights) -> Rights,
+    ) -> Result<(), SpaceError> {
+        let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
+        let before = self.window(page).map(|(first, _)| first).unwrap_or(page);
+        let changing: Vec<(u64, Window)> = self
+            .windows
+            .range(before..end)
+            .map(|(&first, &window)| (first, window))
+            .filter(|(_, window)| change(window.rights) != window.rights)
+            .collect();
+        let mut calls: Vec<[u64; 7]> = Vec::new();
+        for (first, window) in changing {
+            let (start, last) = (first.max(page), (first + window.pages).min(end));
+            let frame = Frame(window.frame.0 + u32::try_from(start - first).expect("less than a group"));
+            let rights = change(window.rights);
+            self.cut(start, last);
+            self.windows.insert(start, Window { pages: last - start, frame, rights });
+            let protect = libc::SYS_mprotect.cast_unsigned();
+            let (address, bytes) = (start * PAGE_BYTES, (last - start) * PAGE_BYTES);
+            match calls.last_mut() {
+                Some(call) if call[1] + call[2] == address && call[3] == rights.bits() => call[2] += bytes,
+                _ => calls.push([protect, address, bytes, rights.bits(), 0, 0, 0]),
+            }
+        }
+        for some in calls.chunks(MOST_ORDERS) {
+            for result in self.order(some)? {
+                check_result(result, 0, "change what may be done with pages")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what is visible in a range, and tells which pages may have been modified: all that were mapped and for which the host's kernel does
+    /// not say that they were not; and some that were not mapped.
+    pub fn unmap(&mut self, page: u64, count: u64, modified: &mut dyn FnMut(u64)) -> Result<(), SpaceError> {
+        let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
+        let stretches = self.stretches(page, end);
         let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
         let call = |&(first, last): &(u64, u64)| {
             let (start, bytes) = (first * PAGE_BYTES, (last - first) * PAGE_BYTES);

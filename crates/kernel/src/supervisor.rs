@@ -304,19 +304,37 @@ impl Supervisor {
             let in_group = u64::from(GROUP_FRAMES) - frame % u64::from(GROUP_FRAMES);
             let some = (count - done).min(room.max(1)).min(u32::try_from(in_group).expect("at most a group"));
             let page = first.page.saturating_add(u64::from(done));
-            self.load_some(caller, &Mapping { page, frame, ..*first }, some)?;
-            done += some;
+            done += self.load_some(caller, &Mapping { page, frame, ..*first }, some)?;
         }
         Ok(())
     }
 
-    fn load_some(&mut self, caller: KernelId, first: &Mapping, count: u32) -> Result<(), CallError> {
+    /// How many it did: some of them, or all.
+    fn load_some(&mut self, caller: KernelId, first: &Mapping, count: u32) -> Result<u32, CallError> {
+        let rights = Rights { write: first.writable, execute: first.executable };
+        let mut changed = 0;
+        while changed < count {
+            let (page, frame) =
+                (first.page.saturating_add(changed.into()), first.frame.saturating_add(changed.into()));
+            if !self.objects.change_rights(caller, &Mapping { page, frame, ..*first })? {
+                break;
+            }
+            changed += 1;
+        }
+        if changed > 0 {
+            let place = self.machine.place(first.space);
+            if place.space.protect(first.page, changed.into(), |_| rights).is_err() {
+                Machine::harm(place);
+            }
+            return Ok(changed);
+        }
         let mut loaded = 0;
         let mut result = Ok(());
         for index in 0..u64::from(count) {
             let (page, frame) = (first.page.saturating_add(index), first.frame.saturating_add(index));
             match self.objects.load_mapping(&mut self.machine, caller, &Mapping { page, frame, ..*first }) {
                 Ok(Loaded::Stays) => loaded += 1,
+                // It comes back by its next fault.
                 Ok(Loaded::Displaced) => break,
                 Err(error) => {
                     result = Err(error.into());
@@ -325,7 +343,6 @@ impl Supervisor {
             }
         }
         if loaded > 0 {
-            let rights = Rights { write: first.writable, execute: first.executable };
             let frame = Frame(u32::try_from(first.frame).expect("the tables have taken it"));
             let Machine { frames, spaces, .. } = &mut self.machine;
             let place = spaces[usize::from(first.space.slot())].as_mut().expect("the tables have found it");
@@ -340,7 +357,23 @@ impl Supervisor {
                 return Err(error.into());
             }
         }
-        result
+        result.map(|()| count)
+    }
+
+    /// Takes the right to store away from all that is mapped in a range.
+    pub fn forbid_writes(
+        &mut self,
+        caller: KernelId,
+        space: SpaceId,
+        page: u64,
+        pages: u64,
+    ) -> Result<(), CallError> {
+        self.objects.forbid_writes(caller, space, page, pages)?;
+        let place = self.machine.place(space);
+        if place.space.protect(page, pages, |rights| Rights { write: false, ..rights }).is_err() {
+            Machine::harm(place);
+        }
+        Ok(())
     }
 
     /// Unloads what is mapped in a range: how much that was.

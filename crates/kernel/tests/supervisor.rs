@@ -163,3 +163,40 @@ fn a_space_goes_with_all_that_is_in_it() {
     assert!(matches!(stale, Err(CallError::Refused(_))), "{stale:?}");
     world.supervisor.unload_space(world.kernel, spaces[2]).unwrap();
 }
+
+#[test]
+fn rights_change_in_place() {
+    let mut world = World::new(SIZES);
+    let space = world.space(7);
+    // 1: mov [rdi], rsi; syscall; jmp 1b
+    world.supervisor.frames().write(Frame(0), 0, &[0x48, 0x89, 0x37, 0x0f, 5, 0xeb, 0xf9]);
+    world.map(space, CODE_PAGE, 0, true);
+    let data = 0x70000;
+    for page in 0..20 {
+        world.map(space, data + page, 128 + page, false);
+    }
+    let registers = Registers { rip: CODE_PAGE << 12, rdi: (data + 3) << 12, rsi: 7, ..Registers::default() };
+    let thread = world.thread(space, 0, &State { registers, ..State::default() });
+    assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+    world.supervisor.forbid_writes(world.kernel, space, 0, 1 << 35).unwrap();
+    let fault = Stop::Fault { address: (data + 3) << 12, touch: comb_kernel::thread::Touch::Write };
+    assert_eq!(world.next(thread), fault);
+    world.map(space, data + 3, 128 + 3, false);
+    assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+    // The neighbours are as they were, and nothing was written back.
+    let area = world.supervisor.area(world.kernel, thread).unwrap();
+    let mut registers = area.registers().unwrap();
+    registers.rdi = (data + 4) << 12;
+    area.set_registers(&registers).unwrap();
+    let fault = Stop::Fault { address: (data + 4) << 12, touch: comb_kernel::thread::Touch::Write };
+    assert_eq!(world.next(thread), fault);
+    assert_eq!(world.supervisor.take_writeback(world.kernel).unwrap(), None);
+    // What was modified before is not forgotten.
+    world.supervisor.unload_mappings(world.kernel, space, data, 20).unwrap();
+    let mut modified = Vec::new();
+    while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {
+        let Writeback::Mapping { page, modified: true, .. } = writeback else { continue };
+        modified.push(page);
+    }
+    assert_eq!(modified, [data + 3]);
+}

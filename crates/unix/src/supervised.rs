@@ -417,7 +417,9 @@ impl Machine for Supervised {
     }
 
     fn forbid_writes(&mut self, space: Space, page: u64, count: u64) {
-        self.unmap(space, page, count);
+        if let Some(loaded) = self.spaces[space.0 as usize] {
+            let _ = self.ask(|supervisor, kernel| supervisor.forbid_writes(kernel, loaded, page, count));
+        }
     }
 
     fn unmap(&mut self, space: Space, page: u64, count: u64) {

@@ -77,8 +77,7 @@ impl<S> Objects<S> {
         self.check_not_behind(kernel)?;
         let space = self.find_own_space(kernel, mapping.space)?;
         check_page(mapping.page)?;
-        let access = if mapping.writable { Access::ReadWrite } else { Access::Read };
-        let frame = self.check_frame(kernel, mapping.frame, access)?;
+        let frame = self.check_access(kernel, mapping)?;
         let source =
             mapping.copy_of.map(|source| self.check_frame(kernel, source, Access::Read)).transpose()?;
         let thread = mapping.signal.map(|thread| self.find_own_thread(kernel, thread)).transpose()?;
@@ -205,6 +204,12 @@ impl<S> Objects<S> {
         let slot = self.find_space(space)?;
         check_page(page)?;
         self.map.find(slot, page).ok_or(Refused::NotMapped { space, page })
+    }
+
+    /// The frame of a mapping, if it may be mapped so.
+    pub(super) fn check_access(&self, kernel: u16, mapping: &Mapping) -> Result<u32, Refused> {
+        let access = if mapping.writable { Access::ReadWrite } else { Access::Read };
+        self.check_frame(kernel, mapping.frame, access)
     }
 
     fn check_frame(&self, kernel: u16, frame: u64, wanted: Access) -> Result<u32, Refused> {
@@ -379,7 +384,7 @@ fn check_page(page: u64) -> Result<(), Refused> {
 
 /// Finds what is mapped in a range, even while some of it is taken away.
 #[derive(Clone)]
-struct Walk {
+pub(super) struct Walk {
     space: u16,
     pages: Range<u64>,
     /// The next page to look up, or the next record to look at.
@@ -390,14 +395,14 @@ struct Walk {
 }
 
 impl Walk {
-    fn new<S>(objects: &Objects<S>, space: u16, pages: Range<u64>) -> Self {
+    pub(super) fn new<S>(objects: &Objects<S>, space: u16, pages: Range<u64>) -> Self {
         let records = u64::from(objects.map.size());
         let is_by_page = pages.end - pages.start <= records / RECORDS_PER_LOOKUP;
         let next = if is_by_page { pages.clone() } else { 0..records };
         Self { space, pages, next, is_by_page, left: objects.spaces.at(space).mappings }
     }
 
-    fn next(&mut self, map: &PhysicalMap) -> Option<u32> {
+    pub(super) fn next(&mut self, map: &PhysicalMap) -> Option<u32> {
         while self.left > 0 {
             let next = self.next.next()?;
             let found = if self.is_by_page { map.find(self.space, next) } else { u32::try_from(next).ok() };

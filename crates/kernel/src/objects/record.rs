@@ -210,6 +210,12 @@ impl Record {
         self.flags = if is_used { self.flags | USED } else { self.flags & !USED };
     }
 
+    pub(super) fn set_rights(&mut self, writable: bool, executable: bool) {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        self.flags =
+            self.flags & !(WRITABLE | EXECUTABLE) | flag(writable, WRITABLE) | flag(executable, EXECUTABLE);
+    }
+
     pub(super) fn set_modified(&mut self) {
         self.flags |= MODIFIED;
     }
