@@ -78,14 +78,18 @@ impl Text {
 /// Where the threads of a kernel's spaces ring, and their kernel listens.
 #[derive(Debug)]
 pub struct Bell {
-    file: OwnedFd,
+    pub(crate) file: OwnedFd,
     pub(crate) page: Shared,
 }
 
 impl Bell {
     /// A silent one.
     pub fn new() -> Result<Self, Errno> {
-        let file = host::memory(c"comb-bell", PAGE_BYTES)?;
+        Self::of(host::memory(c"comb-bell", PAGE_BYTES)?)
+    }
+
+    /// One that somebody else has made.
+    pub(crate) fn of(file: OwnedFd) -> Result<Self, Errno> {
         let page = Shared::map(file.as_fd(), 4096)?;
         Ok(Self { file, page })
     }

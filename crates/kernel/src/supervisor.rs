@@ -28,10 +28,13 @@ pub enum CallError {
     /// More threads than a space can have.
     #[error("the space has as many threads as it can have")]
     Crowded,
+    /// Who is asked is not there any more, or does not answer in a way that can be understood.
+    #[error("the supervisor is gone")]
+    NoSupervisor,
 }
 
 /// All that a thread needs to go on, in this space or another.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct State {
     /// General registers.
     pub registers: Registers,
@@ -141,6 +144,7 @@ pub struct Supervisor {
     machine: Machine,
     /// The kernels' bells, by slot.
     bells: Vec<Option<Bell>>,
+    first: KernelId,
 }
 
 impl Supervisor {
@@ -168,7 +172,12 @@ impl Supervisor {
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
         bells[usize::from(first.slot())] = Some(Bell::new().map_err(host)?);
-        Ok((Self { objects, machine, bells }, first))
+        Ok((Self { objects, machine, bells, first }, first))
+    }
+
+    /// The first kernel, which is always there.
+    pub fn first(&self) -> KernelId {
+        self.first
     }
 
     /// What is loaded, to be looked at.
@@ -185,6 +194,16 @@ impl Supervisor {
     pub fn bell(&self, kernel: KernelId) -> Result<&Bell, CallError> {
         self.objects.kernel(kernel)?;
         Ok(self.bells[usize::from(kernel.slot())].as_ref().expect("what is loaded has a bell"))
+    }
+
+    /// Where a thread of the caller's is: its area, of those of its space.
+    pub(crate) fn area_number(&self, thread: ThreadId) -> Option<u32> {
+        self.machine.threads.get(usize::from(thread.slot()))?.map(|runner| runner.area)
+    }
+
+    /// The memory of a space's areas.
+    pub(crate) fn areas_of(&self, space: SpaceId) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.machine.spaces.get(usize::from(space.slot()))?.as_ref()?.space.areas())
     }
 
     /// The thread that has a slot now.

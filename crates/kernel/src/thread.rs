@@ -9,7 +9,7 @@ use crate::space::{Bell, INTERRUPT, Space, SpaceError};
 use crate::stub::layout::*;
 
 /// General registers, in the order in which the host's signal frames have them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, serde::Serialize, serde::Deserialize)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the processor's own names")]
 pub struct Registers {
@@ -34,7 +34,7 @@ pub struct Registers {
 }
 
 /// How a fault touched memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Touch {
     /// A load.
     Read,
@@ -45,7 +45,7 @@ pub enum Touch {
 }
 
 /// Why a thread is stopped.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Stop {
     /// A system call: its number is in `rax`, and `rip` is behind it. The number of the 32-bit kind is none of this kind.
     Call {
@@ -105,8 +105,13 @@ pub struct Area<'a> {
 impl<'a> Area<'a> {
     /// One of a space.
     pub fn of(space: &'a Space, number: u32) -> Self {
+        Self::within(&space.areas, number)
+    }
+
+    /// One of these areas of a space.
+    pub(crate) fn within(areas: &'a Shared, number: u32) -> Self {
         assert!(u64::from(number) < MOST_THREADS, "an area of the space");
-        Self { areas: &space.areas, number }
+        Self { areas, number }
     }
 
     fn start(self) -> usize {

@@ -1,12 +1,14 @@
 //! Kernels over a supervisor with small tables: what they load goes and comes back, and programs do not notice.
+#![expect(unsafe_code, reason = "frames are written by address")]
 
 use std::collections::BTreeMap;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use comb_kernel::frames::Frame;
-use comb_kernel::objects::{
-    KernelId, Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
-};
+use comb_kernel::calls::{Calls, Direct};
+use comb_kernel::client::Client;
+use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback};
+use comb_kernel::server::Server;
 use comb_kernel::supervisor::{CallError, State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 
@@ -14,18 +16,45 @@ const CODE_PAGE: u64 = 0x400;
 const SIZES: Sizes = Sizes { kernels: 4, spaces: 8, threads: 4, mappings: 64, writebacks: 1024, seed: 1 };
 
 struct World {
-    supervisor: Supervisor,
-    kernel: KernelId,
+    calls: Box<dyn Calls>,
+    server: Option<JoinHandle<()>>,
+}
+
+/// A kernel beside its supervisor, and one in its process.
+fn both_ways(sizes: Sizes, test: fn(&mut World)) {
+    let (supervisor, kernel) = Supervisor::new(sizes, 4).unwrap();
+    test(&mut World { calls: Box::new(Direct::new(supervisor, kernel)), server: None });
+    let (told, tells) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (supervisor, kernel) = Supervisor::new(sizes, 4).unwrap();
+        let mut server = Server::new(supervisor);
+        told.send(server.open(kernel).unwrap()).unwrap();
+        server.run(0);
+    });
+    let client = Client::new(tells.recv().unwrap(), 0).unwrap();
+    test(&mut World { calls: Box::new(client), server: Some(server) });
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            // A server whose last kernel is gone ends.
+            let (supervisor, kernel) = Supervisor::new(SIZES, 1).unwrap();
+            self.calls = Box::new(Direct::new(supervisor, kernel));
+            server.join().unwrap();
+        }
+    }
 }
 
 impl World {
-    fn new(sizes: Sizes) -> Self {
-        let (supervisor, kernel) = Supervisor::new(sizes, 4).unwrap();
-        Self { supervisor, kernel }
+    fn write(&self, frame: usize, content: &[u8]) {
+        assert!(content.len() <= 4096);
+        // SAFETY: a frame that this kernel has been granted.
+        unsafe { self.calls.memory().as_ptr().add(frame * 4096).copy_from(content.as_ptr(), content.len()) };
     }
 
     fn space(&mut self, tag: u64) -> SpaceId {
-        self.supervisor.load_space(self.kernel, SpaceLoad { tag: Tag(tag), locked: false }).unwrap()
+        self.calls.load_space(SpaceLoad { tag: Tag(tag), locked: false }).unwrap()
     }
 
     fn map(&mut self, space: SpaceId, page: u64, frame: u64, is_code: bool) {
@@ -40,22 +69,22 @@ impl World {
             signal: None,
             copy_of: None,
         };
-        self.supervisor.load_mappings(self.kernel, &mapping, 1).unwrap();
+        self.calls.load_mappings(&mapping, 1).unwrap();
     }
 
     fn thread(&mut self, space: SpaceId, tag: u64, state: &State) -> ThreadId {
         let load = ThreadLoad { tag: Tag(tag), space, priority: 0, locked: false };
-        self.supervisor.load_thread(self.kernel, load, state, 0).unwrap()
+        self.calls.load_thread(load, state, 0).unwrap()
     }
 
     fn next(&self, thread: ThreadId) -> Stop {
-        let area = self.supervisor.area(self.kernel, thread).unwrap();
+        let area = self.calls.area(thread).unwrap();
         area.resume();
         for _ in 0..500 {
             if area.is_stopped() {
                 return area.stop().unwrap();
             }
-            self.supervisor.bell(self.kernel).unwrap().listen(0, Some(Duration::from_millis(20)), |_| {});
+            self.calls.bell().listen(0, Some(Duration::from_millis(20)), |_| {});
         }
         panic!("it does not stop");
     }
@@ -63,140 +92,148 @@ impl World {
 
 #[test]
 fn threads_that_are_replaced_come_back_where_they_were() {
-    let mut world = World::new(SIZES);
-    let space = world.space(1);
-    // 1: inc rbx; mov eax, ebx; syscall; jmp 1b
-    world.supervisor.frames().write(Frame(0), 0, &[0x48, 0xff, 0xc3, 0x89, 0xd8, 0x0f, 5, 0xeb, 0xf7]);
-    world.map(space, CODE_PAGE, 0, true);
-    let start = |tag: u64| State {
-        registers: Registers { rip: CODE_PAGE << 12, rbx: tag * 1000, ..Registers::default() },
-        ..State::default()
-    };
-    let mut states: BTreeMap<u64, State> = (0..10).map(|tag| (tag, start(tag))).collect();
-    let mut loaded: BTreeMap<u64, ThreadId> = BTreeMap::new();
-    let mut went = 0;
-    for round in 1..=20 {
-        for tag in 0..10 {
-            if let Some(state) = states.remove(&tag) {
-                let thread = world.thread(space, tag, &state);
-                loaded.insert(tag, thread);
-                while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {
-                    let Writeback::Thread { tag, state } = writeback else { panic!("{writeback:?}") };
-                    assert_eq!(state.stop, Some(Stop::Call { is_foreign: false }));
-                    let stale = loaded.remove(&tag.0).expect("it was loaded");
-                    assert!(matches!(world.supervisor.area(world.kernel, stale), Err(CallError::Refused(_))));
-                    states.insert(tag.0, *state);
-                    went += 1;
+    both_ways(SIZES, |world| {
+        let space = world.space(1);
+        // 1: inc rbx; mov eax, ebx; syscall; jmp 1b
+        world.write(0, &[0x48, 0xff, 0xc3, 0x89, 0xd8, 0x0f, 5, 0xeb, 0xf7]);
+        world.map(space, CODE_PAGE, 0, true);
+        let start = |tag: u64| State {
+            registers: Registers { rip: CODE_PAGE << 12, rbx: tag * 1000, ..Registers::default() },
+            ..State::default()
+        };
+        let mut states: BTreeMap<u64, State> = (0..10).map(|tag| (tag, start(tag))).collect();
+        let mut loaded: BTreeMap<u64, ThreadId> = BTreeMap::new();
+        let mut went = 0;
+        for round in 1..=20 {
+            for tag in 0..10 {
+                if let Some(state) = states.remove(&tag) {
+                    let thread = world.thread(space, tag, &state);
+                    loaded.insert(tag, thread);
+                    while let Some(writeback) = world.calls.take_writeback().unwrap() {
+                        let Writeback::Thread { tag, state } = writeback else { panic!("{writeback:?}") };
+                        assert_eq!(state.stop, Some(Stop::Call { is_foreign: false }));
+                        let stale = loaded.remove(&tag.0).expect("it was loaded");
+                        assert!(matches!(world.calls.area(stale), Err(CallError::Refused(_))));
+                        states.insert(tag.0, *state);
+                        went += 1;
+                    }
                 }
+                assert_eq!(world.next(loaded[&tag]), Stop::Call { is_foreign: false });
+                let registers = world.calls.area(loaded[&tag]).unwrap().registers().unwrap();
+                assert_eq!(registers.rax, tag * 1000 + round);
             }
-            assert_eq!(world.next(loaded[&tag]), Stop::Call { is_foreign: false });
-            let registers = world.supervisor.area(world.kernel, loaded[&tag]).unwrap().registers().unwrap();
-            assert_eq!(registers.rax, tag * 1000 + round);
         }
-    }
-    assert!(went > 150, "{went}: ten threads do not fit where four do");
+        assert!(went > 150, "{went}: ten threads do not fit where four do");
+    });
 }
 
 #[test]
 fn mappings_that_are_replaced_are_written_back_with_what_was_modified() {
-    let mut world = World::new(SIZES);
-    let space = world.space(7);
-    // 1: mov [rdi], rsi; mov rdx, [r8]; syscall; jmp 1b
-    world.supervisor.frames().write(Frame(0), 0, &[0x48, 0x89, 0x37, 0x49, 0x8b, 0x10, 0x0f, 5, 0xeb, 0xf6]);
-    let thread = world.thread(space, 0, &State { registers: Registers::default(), ..State::default() });
-    let [mut modified, mut clean] = [0, 0];
-    for round in 0..100_u64 {
-        let (write, read) = (0x70000 + round * 2, 0x70001 + round * 2);
-        let area = world.supervisor.area(world.kernel, thread).unwrap();
-        let registers = Registers {
-            rip: CODE_PAGE << 12,
-            rdi: write << 12,
-            rsi: round,
-            r8: read << 12,
-            ..Registers::default()
-        };
-        area.set_registers(&registers).unwrap();
-        let mut stop = world.next(thread);
-        while let Stop::Fault { address, .. } = stop {
-            let page = address >> 12;
-            let frame = if page == CODE_PAGE { 0 } else { 128 + (page - 0x70000) % 256 };
-            world.map(space, page, frame, page == CODE_PAGE);
-            stop = world.next(thread);
-        }
-        assert_eq!(stop, Stop::Call { is_foreign: false });
-        while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {
-            let Writeback::Mapping { space, page, modified: is_modified, .. } = writeback else {
-                panic!("{writeback:?}")
+    both_ways(SIZES, |world| {
+        let space = world.space(7);
+        // 1: mov [rdi], rsi; mov rdx, [r8]; syscall; jmp 1b
+        world.write(0, &[0x48, 0x89, 0x37, 0x49, 0x8b, 0x10, 0x0f, 5, 0xeb, 0xf6]);
+        let thread = world.thread(space, 0, &State { registers: Registers::default(), ..State::default() });
+        let [mut modified, mut clean] = [0, 0];
+        for round in 0..100_u64 {
+            let (write, read) = (0x70000 + round * 2, 0x70001 + round * 2);
+            let area = world.calls.area(thread).unwrap();
+            let registers = Registers {
+                rip: CODE_PAGE << 12,
+                rdi: write << 12,
+                rsi: round,
+                r8: read << 12,
+                ..Registers::default()
             };
-            assert_eq!(space, Tag(7));
-            if page != CODE_PAGE {
-                assert_eq!(is_modified, page % 2 == 0, "{page:#x}");
-                *(if is_modified { &mut modified } else { &mut clean }) += 1;
+            area.set_registers(&registers).unwrap();
+            let mut stop = world.next(thread);
+            while let Stop::Fault { address, .. } = stop {
+                let page = address >> 12;
+                let frame = if page == CODE_PAGE { 0 } else { 128 + (page - 0x70000) % 256 };
+                world.map(space, page, frame, page == CODE_PAGE);
+                stop = world.next(thread);
+            }
+            assert_eq!(stop, Stop::Call { is_foreign: false });
+            while let Some(writeback) = world.calls.take_writeback().unwrap() {
+                let Writeback::Mapping { space, page, modified: is_modified, .. } = writeback else {
+                    panic!("{writeback:?}")
+                };
+                assert_eq!(space, Tag(7));
+                if page != CODE_PAGE {
+                    assert_eq!(is_modified, page % 2 == 0, "{page:#x}");
+                    *(if is_modified { &mut modified } else { &mut clean }) += 1;
+                }
             }
         }
-    }
-    assert!(modified > 60 && clean > 60, "{modified} {clean}: two hundred do not fit where sixty-four do");
+        assert!(
+            modified > 60 && clean > 60,
+            "{modified} {clean}: two hundred do not fit where sixty-four do"
+        );
+    });
 }
 
 #[test]
 fn a_space_goes_with_all_that_is_in_it() {
-    let mut world = World::new(Sizes { spaces: 2, ..SIZES });
-    let spaces: Vec<SpaceId> = (0..3)
-        .map(|tag| {
-            let space = world.space(tag);
-            world.map(space, CODE_PAGE, 0, true);
-            world.thread(space, 10 + tag, &State::default());
-            space
-        })
-        .collect();
-    let mut told = Vec::new();
-    while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {
-        told.push(match writeback {
-            Writeback::Mapping { space, page, .. } => format!("page {page:#x} of {}", space.0),
-            Writeback::Thread { tag, state } => format!("thread {} {:?}", tag.0, state.stop),
-            Writeback::Space { tag } => format!("space {}", tag.0),
-            Writeback::Kernel { .. } => "kernel".to_owned(),
-        });
-    }
-    assert_eq!(told, ["thread 10 Some(Begins)", "page 0x400 of 0", "space 0"]);
-    let stale = world.supervisor.unload_space(world.kernel, spaces[0]);
-    assert!(matches!(stale, Err(CallError::Refused(_))), "{stale:?}");
-    world.supervisor.unload_space(world.kernel, spaces[2]).unwrap();
+    both_ways(Sizes { spaces: 2, ..SIZES }, |world| {
+        let spaces: Vec<SpaceId> = (0..3)
+            .map(|tag| {
+                let space = world.space(tag);
+                world.map(space, CODE_PAGE, 0, true);
+                world.thread(space, 10 + tag, &State::default());
+                space
+            })
+            .collect();
+        let mut told = Vec::new();
+        while let Some(writeback) = world.calls.take_writeback().unwrap() {
+            told.push(match writeback {
+                Writeback::Mapping { space, page, .. } => format!("page {page:#x} of {}", space.0),
+                Writeback::Thread { tag, state } => format!("thread {} {:?}", tag.0, state.stop),
+                Writeback::Space { tag } => format!("space {}", tag.0),
+                Writeback::Kernel { .. } => "kernel".to_owned(),
+            });
+        }
+        assert_eq!(told, ["thread 10 Some(Begins)", "page 0x400 of 0", "space 0"]);
+        let stale = world.calls.unload_space(spaces[0]);
+        assert!(matches!(stale, Err(CallError::Refused(_))), "{stale:?}");
+        world.calls.unload_space(spaces[2]).unwrap();
+    });
 }
 
 #[test]
 fn rights_change_in_place() {
-    let mut world = World::new(SIZES);
-    let space = world.space(7);
-    // 1: mov [rdi], rsi; syscall; jmp 1b
-    world.supervisor.frames().write(Frame(0), 0, &[0x48, 0x89, 0x37, 0x0f, 5, 0xeb, 0xf9]);
-    world.map(space, CODE_PAGE, 0, true);
-    let data = 0x70000;
-    for page in 0..20 {
-        world.map(space, data + page, 128 + page, false);
-    }
-    let registers = Registers { rip: CODE_PAGE << 12, rdi: (data + 3) << 12, rsi: 7, ..Registers::default() };
-    let thread = world.thread(space, 0, &State { registers, ..State::default() });
-    assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
-    world.supervisor.forbid_writes(world.kernel, space, 0, 1 << 35).unwrap();
-    let fault = Stop::Fault { address: (data + 3) << 12, touch: comb_kernel::thread::Touch::Write };
-    assert_eq!(world.next(thread), fault);
-    world.map(space, data + 3, 128 + 3, false);
-    assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
-    // The neighbours are as they were, and nothing was written back.
-    let area = world.supervisor.area(world.kernel, thread).unwrap();
-    let mut registers = area.registers().unwrap();
-    registers.rdi = (data + 4) << 12;
-    area.set_registers(&registers).unwrap();
-    let fault = Stop::Fault { address: (data + 4) << 12, touch: comb_kernel::thread::Touch::Write };
-    assert_eq!(world.next(thread), fault);
-    assert_eq!(world.supervisor.take_writeback(world.kernel).unwrap(), None);
-    // What was modified before is not forgotten.
-    world.supervisor.unload_mappings(world.kernel, space, data, 20).unwrap();
-    let mut modified = Vec::new();
-    while let Some(writeback) = world.supervisor.take_writeback(world.kernel).unwrap() {
-        let Writeback::Mapping { page, modified: true, .. } = writeback else { continue };
-        modified.push(page);
-    }
-    assert_eq!(modified, [data + 3]);
+    both_ways(SIZES, |world| {
+        let space = world.space(7);
+        // 1: mov [rdi], rsi; syscall; jmp 1b
+        world.write(0, &[0x48, 0x89, 0x37, 0x0f, 5, 0xeb, 0xf9]);
+        world.map(space, CODE_PAGE, 0, true);
+        let data = 0x70000;
+        for page in 0..20 {
+            world.map(space, data + page, 128 + page, false);
+        }
+        let registers =
+            Registers { rip: CODE_PAGE << 12, rdi: (data + 3) << 12, rsi: 7, ..Registers::default() };
+        let thread = world.thread(space, 0, &State { registers, ..State::default() });
+        assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+        world.calls.forbid_writes(space, 0, 1 << 35).unwrap();
+        let fault = Stop::Fault { address: (data + 3) << 12, touch: comb_kernel::thread::Touch::Write };
+        assert_eq!(world.next(thread), fault);
+        world.map(space, data + 3, 128 + 3, false);
+        assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+        // The neighbours are as they were, and nothing was written back.
+        let area = world.calls.area(thread).unwrap();
+        let mut registers = area.registers().unwrap();
+        registers.rdi = (data + 4) << 12;
+        area.set_registers(&registers).unwrap();
+        let fault = Stop::Fault { address: (data + 4) << 12, touch: comb_kernel::thread::Touch::Write };
+        assert_eq!(world.next(thread), fault);
+        assert_eq!(world.calls.take_writeback().unwrap(), None);
+        // What was modified before is not forgotten.
+        world.calls.unload_mappings(space, data, 20).unwrap();
+        let mut modified = Vec::new();
+        while let Some(writeback) = world.calls.take_writeback().unwrap() {
+            let Writeback::Mapping { page, modified: true, .. } = writeback else { continue };
+            modified.push(page);
+        }
+        assert_eq!(modified, [data + 3]);
+    });
 }

@@ -8,10 +8,12 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use comb_kernel::calls::Calls;
+use comb_kernel::frames::GROUP_FRAMES;
 use comb_kernel::objects::{
-    self, KernelId, Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+    self, Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
-use comb_kernel::supervisor::{CallError, State, Supervisor};
+use comb_kernel::supervisor::{CallError, State};
 use comb_kernel::thread::{self, Stop, Touch};
 
 use crate::machine::{Access, Event, Frame, Machine, Registers, Rights};
@@ -49,11 +51,10 @@ struct Entry {
     priority: u8,
 }
 
-/// A supervisor with one kernel, which is this emulator.
+/// A kernel of a supervisor, which is this emulator.
 #[derive(Debug)]
-pub struct Supervised {
-    supervisor: Supervisor,
-    kernel: KernelId,
+pub struct Supervised<C> {
+    calls: C,
     /// By their numbers.
     spaces: Vec<Option<SpaceId>>,
     threads: Vec<Entry>,
@@ -66,25 +67,23 @@ pub struct Supervised {
     spins: u32,
 }
 
-impl Supervised {
-    /// A supervisor of its own, with so many page groups of memory.
-    pub fn new(sizes: Sizes, groups: u32, spins: u32) -> Result<Self, CallError> {
-        let (supervisor, kernel) = Supervisor::new(sizes, groups)?;
-        Ok(Self {
-            supervisor,
-            kernel,
+impl<C: Calls> Supervised<C> {
+    /// The kernel whose calls these are, with room for so many threads at a time.
+    pub fn new(calls: C, sizes: Sizes, spins: u32) -> Self {
+        Self {
+            calls,
             spaces: Vec::new(),
             threads: Vec::new(),
             by_slot: vec![u32::MAX; sizes.threads as usize],
             rung: VecDeque::new(),
             granted_groups: 0,
             spins,
-        })
+        }
     }
 
     /// What the supervisor has written back is kept until it is loaded again.
     fn hear(&mut self) {
-        while let Ok(Some(writeback)) = self.supervisor.take_writeback(self.kernel) {
+        while let Ok(Some(writeback)) = self.calls.take_writeback() {
             match writeback {
                 Writeback::Mapping { .. } | Writeback::Kernel { .. } => {}
                 Writeback::Space { tag } => {
@@ -107,12 +106,9 @@ impl Supervised {
     }
 
     /// Asks the supervisor until it has no objection that time or a writeback resolves.
-    fn ask<T>(
-        &mut self,
-        mut call: impl FnMut(&mut Supervisor, KernelId) -> Result<T, CallError>,
-    ) -> Result<T, CallError> {
+    fn ask<T>(&mut self, mut call: impl FnMut(&mut C) -> Result<T, CallError>) -> Result<T, CallError> {
         loop {
-            let result = call(&mut self.supervisor, self.kernel);
+            let result = call(&mut self.calls);
             self.hear();
             match result {
                 Err(CallError::Refused(Refused::Behind { .. })) => {}
@@ -126,7 +122,7 @@ impl Supervised {
             return Ok(loaded);
         }
         let load = SpaceLoad { tag: Tag(space.into()), locked: false };
-        let loaded = self.ask(|supervisor, kernel| supervisor.load_space(kernel, load))?;
+        let loaded = self.ask(|calls| calls.load_space(load))?;
         self.spaces[space as usize] = Some(loaded);
         Ok(loaded)
     }
@@ -137,7 +133,7 @@ impl Supervised {
         let space = self.space(space)?;
         let load = ThreadLoad { tag: Tag(number.into()), space, priority, locked: false };
         let spins = self.spins;
-        let loaded = self.ask(|supervisor, kernel| supervisor.load_thread(kernel, load, state, spins))?;
+        let loaded = self.ask(|calls| calls.load_thread(load, state, spins))?;
         self.by_slot[usize::from(loaded.slot())] = number;
         self.threads[number as usize].whereabouts = Whereabouts::Loaded(loaded);
         Ok(loaded)
@@ -161,7 +157,7 @@ impl Supervised {
     fn state(&self, number: u32) -> Option<State> {
         let entry = &self.threads[number as usize];
         let vectors = match &entry.whereabouts {
-            Whereabouts::Loaded(thread) => self.supervisor.area(self.kernel, *thread).ok()?.vectors()?,
+            Whereabouts::Loaded(thread) => self.calls.area(*thread).ok()?.vectors()?,
             Whereabouts::WrittenBack(state) => state.vectors.clone(),
             Whereabouts::Ended => return None,
         };
@@ -178,7 +174,7 @@ impl Supervised {
         let stop = match &entry.whereabouts {
             Whereabouts::Ended => return None,
             Whereabouts::Loaded(thread) => {
-                let area = self.supervisor.area(self.kernel, *thread).ok()?;
+                let area = self.calls.area(*thread).ok()?;
                 if !area.is_stopped() {
                     return None;
                 }
@@ -365,7 +361,7 @@ fn first_vectors() -> Vec<u8> {
     image
 }
 
-impl Machine for Supervised {
+impl<C: Calls> Machine for Supervised<C> {
     type Space = Space;
     type Thread = Thread;
 
@@ -374,16 +370,20 @@ impl Machine for Supervised {
     }
 
     fn memory(&self) -> NonNull<u8> {
-        self.supervisor.frames().start()
+        self.calls.memory()
     }
 
     fn grant(&mut self) -> Option<Range<u32>> {
-        let first = self.granted_groups * comb_kernel::frames::GROUP_FRAMES;
-        if first >= self.supervisor.frames().len() {
-            return None;
+        loop {
+            let group = self.granted_groups;
+            if group >= self.calls.groups() {
+                return None;
+            }
+            self.granted_groups += 1;
+            if self.calls.may_write(group) {
+                return Some(group * GROUP_FRAMES..(group + 1) * GROUP_FRAMES);
+            }
         }
-        self.granted_groups += 1;
-        Some(first..first + comb_kernel::frames::GROUP_FRAMES)
     }
 
     fn load_space(&mut self) -> Option<Space> {
@@ -394,7 +394,7 @@ impl Machine for Supervised {
 
     fn end_space(&mut self, space: Space) {
         if let Some(loaded) = self.spaces[space.0 as usize] {
-            let _ = self.ask(|supervisor, kernel| supervisor.unload_space(kernel, loaded));
+            let _ = self.ask(|calls| calls.unload_space(loaded));
         }
     }
 
@@ -413,18 +413,18 @@ impl Machine for Supervised {
         };
         let count = u32::try_from(count).expect("what is mapped at once is not much");
         // Whatever is not loaded now is loaded at its next fault.
-        let _ = self.ask(|supervisor, kernel| supervisor.load_mappings(kernel, &mapping, count));
+        let _ = self.ask(|calls| calls.load_mappings(&mapping, count));
     }
 
     fn forbid_writes(&mut self, space: Space, page: u64, count: u64) {
         if let Some(loaded) = self.spaces[space.0 as usize] {
-            let _ = self.ask(|supervisor, kernel| supervisor.forbid_writes(kernel, loaded, page, count));
+            let _ = self.ask(|calls| calls.forbid_writes(loaded, page, count));
         }
     }
 
     fn unmap(&mut self, space: Space, page: u64, count: u64) {
         if let Some(loaded) = self.spaces[space.0 as usize] {
-            let _ = self.ask(|supervisor, kernel| supervisor.unload_mappings(kernel, loaded, page, count));
+            let _ = self.ask(|calls| calls.unload_mappings(loaded, page, count));
         }
     }
 
@@ -452,7 +452,7 @@ impl Machine for Supervised {
         let Some(image) = acceptable(&own, image) else { return false };
         match &mut self.threads[thread.0 as usize].whereabouts {
             Whereabouts::Loaded(loaded) => {
-                let area = self.supervisor.area(self.kernel, *loaded);
+                let area = self.calls.area(*loaded);
                 area.is_ok_and(|area| area.set_vectors(&image).is_some())
             }
             Whereabouts::WrittenBack(state) => {
@@ -476,7 +476,7 @@ impl Machine for Supervised {
             }
             Whereabouts::Ended => return,
         };
-        let area = loaded.and_then(|loaded| self.supervisor.area(self.kernel, loaded).ok());
+        let area = loaded.and_then(|loaded| self.calls.area(loaded).ok());
         let is_set = area.is_some_and(|area| {
             area.set_segments(segments);
             let is_set = area.set_registers(&registers).is_some();
@@ -496,9 +496,9 @@ impl Machine for Supervised {
         let entry = &self.threads[thread.0 as usize];
         if let (true, Whereabouts::Loaded(loaded)) = (entry.runs, &entry.whereabouts) {
             let loaded = *loaded;
-            let is_running = self.supervisor.area(self.kernel, loaded).is_ok_and(|area| !area.is_stopped());
+            let is_running = self.calls.area(loaded).is_ok_and(|area| !area.is_stopped());
             if is_running {
-                let _ = self.ask(|supervisor, kernel| supervisor.interrupt(kernel, loaded));
+                let _ = self.ask(|calls| calls.interrupt(loaded));
             }
         }
     }
@@ -508,7 +508,7 @@ impl Machine for Supervised {
         entry.runs = false;
         let whereabouts = std::mem::replace(&mut entry.whereabouts, Whereabouts::Ended);
         if let Whereabouts::Loaded(loaded) = whereabouts {
-            let _ = self.ask(|supervisor, kernel| supervisor.unload_thread(kernel, loaded));
+            let _ = self.ask(|calls| calls.unload_thread(loaded));
         }
     }
 
@@ -532,9 +532,8 @@ impl Machine for Supervised {
                 limit = limit.min(slice);
                 slice = (slice * 2).min(LAST_POLL);
             }
-            let Self { supervisor, kernel, rung, by_slot, spins, .. } = self;
-            let bell = supervisor.bell(*kernel).expect("the first kernel is always loaded");
-            let has_rung = bell.listen(*spins, Some(limit), |slot| {
+            let Self { calls, rung, by_slot, spins, .. } = self;
+            let has_rung = calls.bell().listen(*spins, Some(limit), |slot| {
                 rung.extend(by_slot.get(slot as usize).filter(|number| **number != u32::MAX));
             });
             if !has_rung {

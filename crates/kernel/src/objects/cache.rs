@@ -57,7 +57,7 @@ pub struct KernelLoad<S> {
 }
 
 /// A space to load.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SpaceLoad {
     /// The owner's name for it.
     pub tag: Tag,
@@ -66,7 +66,7 @@ pub struct SpaceLoad {
 }
 
 /// A thread to load. Its registers are the machine's business.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ThreadLoad {
     /// The owner's name for it.
     pub tag: Tag,
@@ -323,6 +323,11 @@ impl<S> Objects<S> {
     pub fn take_writeback(&mut self, kernel: KernelId) -> Result<Option<Writeback<S>>, Refused> {
         let kernel = self.find_kernel(kernel)?;
         Ok(self.kernels.at_mut(kernel).waiting.pop_front())
+    }
+
+    /// How many writebacks wait for a kernel.
+    pub fn waiting(&self, kernel: KernelId) -> Result<usize, Refused> {
+        Ok(self.kernels.at(self.find_kernel(kernel)?).waiting.len())
     }
 
     /// What a kernel may use.

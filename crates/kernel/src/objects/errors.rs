@@ -5,7 +5,7 @@ use super::ids::{KernelId, SpaceId, ThreadId};
 
 /// Why a call is refused. An identifier that is stale is nobody's fault: what it named may have been replaced a moment ago, and the caller
 /// loads it anew and tries again. Everything else is the caller's fault, unless it says otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum Refused {
     /// The kernel was replaced or unloaded, or never was.
     #[error("the kernel {0:?} is not loaded, or not any more")]
@@ -93,7 +93,7 @@ pub enum Refused {
 }
 
 /// Why no kernel can have a descriptor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum DescriptorError {
     /// The array is for another memory.
     #[error("{0} page groups are not those of this memory")]
@@ -104,7 +104,7 @@ pub enum DescriptorError {
 }
 
 /// Why tables cannot have some sizes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum SizesError {
     /// From 2 to 65,536.
     #[error("there cannot be {0} kernels")]

@@ -8,7 +8,7 @@ pub const FRAMES_IN_GROUP: u64 = 128;
 const GROUPS_IN_WORD: u64 = 32;
 
 /// What a kernel may do with the frames of a group.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Access {
     /// They are another's.
     None,

@@ -3,7 +3,9 @@
 use super::slots::Key;
 
 /// The owner's own name for an object, which it gets back with the writeback. It means nothing here.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct Tag(pub u64);
 
 /// Where in a word the version and the kind of object stand. The slot is in the lowest bits.
@@ -27,7 +29,7 @@ macro_rules! identifier {
         $(#[$doc])*
         ///
         /// It is assigned at each load, so it is stale for ever once the object is gone, whatever has its slot then. (§2)
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
         pub struct $name(pub(super) Key);
 
         impl $name {

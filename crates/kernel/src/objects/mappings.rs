@@ -16,7 +16,7 @@ use super::writeback::Writeback;
 const RECORDS_PER_LOOKUP: u64 = 16;
 
 /// A mapping: to load, or as it is loaded. Its name is its space and its page.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Mapping {
     /// Of this space.
     pub space: SpaceId,

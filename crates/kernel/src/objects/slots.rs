@@ -1,7 +1,7 @@
 //! A table that is a cache: slots with versions, a clock hand, and locks.
 
 /// Names what is in a slot, as long as it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Key {
     pub(super) slot: u16,
     pub(super) version: u32,

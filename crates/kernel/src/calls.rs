@@ -1,0 +1,125 @@
+//! What an application kernel asks of its supervisor, in the same process or in another.
+
+use std::ptr::NonNull;
+
+use crate::objects::{KernelId, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::space::Bell;
+use crate::supervisor::{CallError, State, Supervisor};
+use crate::thread::Area;
+
+/// The calls of one kernel. Each is done when it returns; what it displaced is to be heard of by [`Calls::take_writeback`].
+pub trait Calls {
+    /// Where its threads ring, by the number of their slot.
+    fn bell(&self) -> &Bell;
+
+    /// Where frame 0 is in this process, and after it all others. Those that were not granted may not be touched.
+    fn memory(&self) -> NonNull<u8>;
+
+    /// Whether a page group may be mapped writable.
+    fn may_write(&self, group: u32) -> bool;
+
+    /// How many page groups there are, with those that were not granted.
+    fn groups(&self) -> u32;
+
+    /// The area of a thread that is loaded.
+    fn area(&self, thread: ThreadId) -> Result<Area<'_>, CallError>;
+
+    /// Loads a space, with nothing in it.
+    fn load_space(&mut self, load: SpaceLoad) -> Result<SpaceId, CallError>;
+
+    /// Loads a thread, stopped in this state: [`Area::resume`] lets it go on.
+    fn load_thread(&mut self, load: ThreadLoad, state: &State, spins: u32) -> Result<ThreadId, CallError>;
+
+    /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given.
+    fn load_mappings(&mut self, first: &Mapping, count: u32) -> Result<(), CallError>;
+
+    /// Takes the right to store away from all that is mapped in a range.
+    fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError>;
+
+    /// Unloads what is mapped in a range: how much that was.
+    fn unload_mappings(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<u32, CallError>;
+
+    /// Unloads a thread.
+    fn unload_thread(&mut self, thread: ThreadId) -> Result<(), CallError>;
+
+    /// Unloads a space, with its threads and mappings.
+    fn unload_space(&mut self, space: SpaceId) -> Result<(), CallError>;
+
+    /// Stops a thread wherever it is: it rings.
+    fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError>;
+
+    /// The oldest object that was unloaded and of which this kernel has not heard.
+    fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
+}
+
+/// A kernel in its supervisor's process: where one application has a machine for itself, it can be the first and only kernel. (§3)
+#[derive(Debug)]
+pub struct Direct {
+    supervisor: Supervisor,
+    kernel: KernelId,
+}
+
+impl Direct {
+    /// One of the kernels of a supervisor, which has it for itself.
+    pub fn new(supervisor: Supervisor, kernel: KernelId) -> Self {
+        Self { supervisor, kernel }
+    }
+}
+
+impl Calls for Direct {
+    fn bell(&self) -> &Bell {
+        self.supervisor.bell(self.kernel).expect("nobody unloads it but itself")
+    }
+
+    fn memory(&self) -> NonNull<u8> {
+        self.supervisor.frames().start()
+    }
+
+    fn may_write(&self, _group: u32) -> bool {
+        true
+    }
+
+    fn groups(&self) -> u32 {
+        self.supervisor.frames().len() / crate::frames::GROUP_FRAMES
+    }
+
+    fn area(&self, thread: ThreadId) -> Result<Area<'_>, CallError> {
+        self.supervisor.area(self.kernel, thread)
+    }
+
+    fn load_space(&mut self, load: SpaceLoad) -> Result<SpaceId, CallError> {
+        self.supervisor.load_space(self.kernel, load)
+    }
+
+    fn load_thread(&mut self, load: ThreadLoad, state: &State, spins: u32) -> Result<ThreadId, CallError> {
+        self.supervisor.load_thread(self.kernel, load, state, spins)
+    }
+
+    fn load_mappings(&mut self, first: &Mapping, count: u32) -> Result<(), CallError> {
+        self.supervisor.load_mappings(self.kernel, first, count)
+    }
+
+    fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError> {
+        self.supervisor.forbid_writes(self.kernel, space, page, pages)
+    }
+
+    fn unload_mappings(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<u32, CallError> {
+        self.supervisor.unload_mappings(self.kernel, space, page, pages)
+    }
+
+    fn unload_thread(&mut self, thread: ThreadId) -> Result<(), CallError> {
+        self.supervisor.unload_thread(self.kernel, thread)
+    }
+
+    fn unload_space(&mut self, space: SpaceId) -> Result<(), CallError> {
+        self.supervisor.unload_space(self.kernel, space)
+    }
+
+    fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError> {
+        self.supervisor.interrupt(self.kernel, thread)
+    }
+
+    fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {
+        self.supervisor.take_writeback(self.kernel)
+    }
+}

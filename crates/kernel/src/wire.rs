@@ -1,0 +1,197 @@
+//! What crosses from a kernel's process to its supervisor's, and back.
+//!
+//! A kernel has a *counter*: memory that both write. It puts a request there and says so in the first word; the supervisor copies it out once,
+//! checks the copy, and puts the answer in its place. Nothing that is there is ever believed, and a kernel that breaks the rules waits for ever.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Shared;
+use crate::objects::{Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback};
+use crate::space::SpaceError;
+use crate::supervisor::{CallError, State};
+
+/// How long a counter is. A thread's state with all vector registers of any processor fits.
+pub(crate) const COUNTER_BYTES: usize = 0x1_0000;
+const CONTENT: usize = 64;
+
+// Within a counter: whose turn it is, how long the content is, and who sleeps.
+pub(crate) const TURN: usize = 0;
+const LENGTH: usize = 4;
+pub(crate) const SUPERVISOR_SLEEPS: usize = 8;
+pub(crate) const KERNEL_SLEEPS: usize = 12;
+/// How many writebacks wait for the kernel: it need not ask for none.
+pub(crate) const WAITING: usize = 16;
+
+// Whose turn it is.
+pub(crate) const ASKED: u32 = 1;
+pub(crate) const ANSWERED: u32 = 2;
+
+/// What a kernel asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    LoadSpace(SpaceLoad),
+    LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
+    LoadMappings { first: Mapping, count: u32 },
+    ForbidWrites { space: SpaceId, page: u64, pages: u64 },
+    UnloadMappings { space: SpaceId, page: u64, pages: u64 },
+    UnloadThread(ThreadId),
+    UnloadSpace(SpaceId),
+    Interrupt(ThreadId),
+    TakeWriteback,
+}
+
+/// What it is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    /// Its areas come by the socket.
+    Space(SpaceId),
+    /// In this area of its space.
+    Thread {
+        thread: ThreadId,
+        area: u32,
+    },
+    Count(u32),
+    Writeback(Option<Gone>),
+    Failed(Failure),
+    /// What was asked was no request.
+    NotUnderstood,
+}
+
+/// As [`CallError`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Failure {
+    Refused(Refused),
+    SpaceGone,
+    BadAddress,
+    Host(i32),
+    Crowded,
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refused) => Self::Refused(refused),
+            CallError::Space(SpaceError::Gone) => Self::SpaceGone,
+            CallError::Space(SpaceError::BadAddress) => Self::BadAddress,
+            CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
+            CallError::Crowded => Self::Crowded,
+            CallError::NoSupervisor => Self::SpaceGone,
+        }
+    }
+}
+
+/// As a [`Writeback`] of what a kernel has loaded. Of kernels, only the first hears.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Gone {
+    Mapping { space: Tag, page: u64, frame: u64, modified: bool, referenced: bool },
+    Thread { tag: Tag, state: Box<State> },
+    Space { tag: Tag },
+}
+
+impl Gone {
+    pub(crate) fn of(writeback: Writeback<Box<State>>) -> Option<Self> {
+        Some(match writeback {
+            Writeback::Mapping { space, page, frame, modified, referenced } => {
+                Self::Mapping { space, page, frame, modified, referenced }
+            }
+            Writeback::Thread { tag, state } => Self::Thread { tag, state },
+            Writeback::Space { tag } => Self::Space { tag },
+            Writeback::Kernel { .. } => return None,
+        })
+    }
+}
+
+impl From<Gone> for Writeback<Box<State>> {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Mapping { space, page, frame, modified, referenced } => {
+                Self::Mapping { space, page, frame, modified, referenced }
+            }
+            Gone::Thread { tag, state } => Self::Thread { tag, state },
+            Gone::Space { tag } => Self::Space { tag },
+        }
+    }
+}
+
+/// Puts something there. It is always less than what there is room for, unless a state's vectors are made up: then nothing is put.
+pub(crate) fn put<T: Serialize>(counter: &Shared, content: &T) -> Option<()> {
+    let bytes = postcard::to_stdvec(content).ok()?;
+    if bytes.len() > COUNTER_BYTES - CONTENT {
+        return None;
+    }
+    counter.copy_in(CONTENT, &bytes);
+    counter
+        .word(LENGTH)
+        .store(u32::try_from(bytes.len()).expect("it is small"), std::sync::atomic::Ordering::Release);
+    Some(())
+}
+
+/// Copies out what is there, and then looks at the copy.
+pub(crate) fn take<T: for<'a> Deserialize<'a>>(counter: &Shared) -> Option<T> {
+    let length = counter.word(LENGTH).load(std::sync::atomic::Ordering::Acquire) as usize;
+    if length > COUNTER_BYTES - CONTENT {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    counter.copy_out(CONTENT, &mut bytes);
+    understood(&bytes)
+}
+
+/// What some bytes say, if it is all that they say.
+pub(crate) fn understood<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> {
+    let (content, rest) = postcard::take_from_bytes(bytes).ok()?;
+    rest.is_empty().then_some(content)
+}
+
+/// So many descriptors go in one message.
+pub(crate) const MOST_DESCRIPTORS: usize = 64;
+
+/// Sends descriptors, and a word that says what they are.
+pub(crate) fn send_descriptors(
+    socket: &UnixStream,
+    word: u64,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)), "at most so many");
+    let bytes = word.to_le_bytes();
+    // A kernel that does not take what it is sent must not stop its supervisor.
+    sendmsg(
+        socket,
+        &[std::io::IoSlice::new(&bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
+    Ok(())
+}
+
+/// Receives what was sent so.
+pub(crate) fn receive_descriptors(socket: &UnixStream) -> Result<(u64, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 8];
+    let mut buffers = [std::io::IoSliceMut::new(&mut bytes)];
+    let message =
+        recvmsg(socket.as_fd(), &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL)?;
+    if message.bytes != 8 {
+        return Err(Errno::PIPE);
+    }
+    let mut descriptors = Vec::new();
+    for received in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = received {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((u64::from_le_bytes(bytes), descriptors))
+}
