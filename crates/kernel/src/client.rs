@@ -104,6 +104,11 @@ impl Client {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn memory_for_tests(&self) -> &Shared {
+        &self.memory
+    }
+
     fn is_alone(&self) -> bool {
         let mut wait = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

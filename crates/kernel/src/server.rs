@@ -235,3 +235,6 @@ impl Server {
 
 /// How long a kernel waits before it asks itself whether there is a supervisor.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;
