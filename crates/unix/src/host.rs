@@ -503,3 +503,24 @@ pub(crate) fn set_socket_option(descriptor: RawFd, level: i32, name: i32, value:
 pub(crate) fn standard(descriptor: RawFd) -> Option<OwnedFd> {
     duplicate(descriptor).ok().filter(|copy| stat(copy.as_raw_fd()).is_ok())
 }
+
+/// What the host's kernel told the emulator when it began.
+pub(crate) fn auxiliary(kind: u64) -> u64 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getauxval(kind) }
+}
+
+/// Says whether all writes go to the end of the file.
+pub(crate) fn set_append(descriptor: RawFd, append: bool) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    let flags = checked(unsafe { libc::fcntl(descriptor, libc::F_GETFL) })?;
+    let flags = if append { flags | libc::O_APPEND } else { flags & !libc::O_APPEND };
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags) }).map(drop)
+}
+
+/// A file without a name.
+pub(crate) fn memory_file() -> Result<OwnedFd, Errno> {
+    // SAFETY: the name ends with zero.
+    owned(unsafe { libc::memfd_create(c"comb-unix".as_ptr(), libc::MFD_CLOEXEC) })
+}

@@ -66,6 +66,16 @@ impl Object {
         self.file.is_none() || self.stored.borrow().contains(&page)
     }
 
+    /// The host's descriptor of the file, if it is one; it stays open as long as the object is held.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.file.as_ref().map(|file| file.host.borrow().as_raw_fd())
+    }
+
+    /// Whether stores to its pages can come to the file at all.
+    pub(crate) fn may_store(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| file.writable.get())
+    }
+
     /// Notes that a program is going to store to a page.
     pub(crate) fn store(&self, page: u64) {
         if self.file.is_some() {

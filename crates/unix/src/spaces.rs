@@ -161,10 +161,10 @@ impl<M: Machine> Memory<M> {
         let child = self.new_space()?;
         let space = self.space(number);
         let (regions, private, heap) = (space.regions.clone(), space.private.clone(), space.heap.clone());
+        let machine = space.machine;
         for &frame in private.values() {
             self.frames.hold(frame);
         }
-        let machine = space.machine;
         for (start, region) in regions.iter() {
             if region.shared || !region.rights.write {
                 continue;

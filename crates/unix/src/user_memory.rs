@@ -103,11 +103,12 @@ impl<M: Machine> Memory<M> {
                 };
                 let bytes = (buffer.bytes - done).min(PAGE_BYTES - offset).min(left);
                 let piece = contents::piece(&self.machine, frame, offset, bytes);
+                let full = pieces.len() == MOST_PIECES;
                 match pieces.last_mut() {
                     Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == piece.iov_base => {
                         last.iov_len += piece.iov_len;
                     }
-                    _ if pieces.len() == MOST_PIECES => return Ok(pieces),
+                    _ if full => return Ok(pieces),
                     _ => pieces.push(piece),
                 }
                 done += bytes;
