@@ -20,6 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::run::memory;
 
 #[derive(Debug, Args)]
 pub(crate) struct Kernel {
@@ -94,7 +95,8 @@ impl Run {
             signals: Some(forwarded_signals()?),
         };
         let name = self.command[0].display().to_string();
-        let mut unix = Unix::new(machine, options).map_err(|error| Failure::not_found(format!("{name}: {error}")))?;
+        let mut unix =
+            Unix::new(machine, options).map_err(|error| Failure::not_found(format!("{name}: {error}")))?;
         let status = unix.run();
         if self.list_unsupported {
             for (call, count) in unix.unsupported() {
@@ -132,7 +134,8 @@ fn search(root: &Path, program: &OsStr, environment: &[OsString]) -> Option<OsSt
         return None;
     }
     let path = environment.iter().find_map(|variable| variable.as_bytes().strip_prefix(b"PATH="))?;
-    let directories = path.split(|byte| *byte == b':').map(|directory| Path::new(OsStr::from_bytes(directory)));
+    let directories =
+        path.split(|byte| *byte == b':').map(|directory| Path::new(OsStr::from_bytes(directory)));
     directories
         .map(|directory| Path::new("/").join(directory).join(program))
         .find(|path| root.join(path.strip_prefix("/").unwrap_or(path)).is_file())

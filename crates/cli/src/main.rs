@@ -14,6 +14,7 @@ mod failure;
 mod host;
 mod inject;
 mod join;
+mod kernel;
 mod leave;
 mod log;
 mod output;
@@ -122,6 +123,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Record what programs do with files, and see what may be said of it
     Trace(trace::Trace),
+    /// Run programs on a cache kernel, where they reach nothing but what they are given
+    Kernel(kernel::Kernel),
     /// Measure Comb beside its peers
     Bench(bench::Bench),
     /// Measure again what a paper claims, beside the classic way
@@ -178,6 +181,7 @@ impl Command {
             Self::Down(down) => down.run(output),
             Self::Doctor(doctor) => doctor.run(output),
             Self::Trace(trace) => trace.run(output),
+            Self::Kernel(kernel) => kernel.run(output),
             Self::Bench(bench) => bench.run(output),
             Self::Reproduce(reproduce) => reproduce.run(output),
             Self::Sim(sim) => sim.run(output),
