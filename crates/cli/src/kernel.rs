@@ -46,7 +46,7 @@ struct Run {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     memory: u64,
     /// Set a variable of the environment, or leave one out (NAME=)
-    #[arg(short, long = "env", value_name = "NAME=VALUE")]
+    #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
     variables: Vec<OsString>,
     /// At the end, list the system calls that the emulator does not have and that programs made
     #[arg(long)]
