@@ -1,5 +1,6 @@
 //! `comb bench kernel`: what the cache kernel takes for its operations (Cache Kernel, Table 2 and §5.3), beside what else stops programs.
 
+mod compiling;
 mod peers;
 
 use std::collections::VecDeque;
@@ -132,6 +133,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         "%",
         0.5,
     ));
+    rows.extend(compiling::rows(if full { 9 } else { 3 }, &say)?);
     say("");
     print(&rows, json);
     if !json {
