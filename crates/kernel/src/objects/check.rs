@@ -121,11 +121,6 @@ impl<S> Objects<S> {
         self.threads.iter().map(|(slot, _)| ThreadId(self.threads.key(slot))).collect()
     }
 
-    /// Whether a mapping is exempt from replacement.
-    pub(super) fn is_held(&self, space: SpaceId, page: u64) -> bool {
-        self.find_mapping(space, page).is_ok_and(|mapping| self.is_mapping_held(mapping))
-    }
-
     /// What waits for each kernel.
     pub(super) fn queues(&self) -> BTreeMap<KernelId, VecDeque<Writeback<S>>>
     where
