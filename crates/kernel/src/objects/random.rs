@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::world::{Op, World};
+use super::world::{Op, Seen, World};
 use super::*;
 
 const FRAMES: u64 = 300;
@@ -117,7 +117,7 @@ fn remember<'a, T: Copy + Ord + 'a>(all: &mut Vec<T>, loaded: impl Iterator<Item
     all.dedup();
 }
 
-fn run(raws: &[Raw], writebacks: u32) {
+fn run(raws: impl IntoIterator<Item = Raw>, writebacks: u32, mut see: impl FnMut(&World)) {
     let sizes = Sizes { kernels: 4, spaces: 4, threads: 4, mappings: 12, writebacks, ..Sizes::default() };
     let descriptor = KernelDescriptor {
         groups: Groups::new(FRAMES, Access::None),
@@ -133,12 +133,54 @@ fn run(raws: &[Raw], writebacks: u32) {
         threads: vec![ThreadId::from_word(3 << 48 | forged), ThreadId::from_word(0)],
         next_tag: 0,
     };
-    for &raw in raws {
+    for raw in raws {
         let op = names.op(&world, raw);
         world.apply(&op);
         assert!(world.mistakes.is_empty(), "{op:?}: {:?} {:?}", world.mistakes, world.machine.mistake);
         names.learn(&world);
+        see(&world);
     }
+}
+
+/// What is compared must happen, or comparing it shows nothing.
+#[test]
+fn random_calls_come_to_all_that_matters() {
+    let mut number = 1_u64;
+    let raws = core::iter::from_fn(|| {
+        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let [.., a, b, c, d] = number.to_le_bytes();
+        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let [.., e, f, g] = number.to_le_bytes();
+        Some([a, b, c, d, e, f, g])
+    });
+    let mut seen = [0_u32; 9];
+    run(raws.take(20_000), 20, |world| {
+        let Seen {
+            was_refused_as_stale,
+            has_replaced,
+            has_cascaded,
+            has_passed_locked,
+            has_reclaimed_half_locked,
+            has_lost_signal_with_thread,
+            has_flushed_foreign_sender,
+            was_displaced,
+            was_redirected,
+        } = world.seen;
+        let now = [
+            was_refused_as_stale,
+            has_replaced,
+            has_cascaded,
+            has_passed_locked,
+            has_reclaimed_half_locked,
+            has_lost_signal_with_thread,
+            has_flushed_foreign_sender,
+            was_displaced,
+            was_redirected,
+        ];
+        seen.iter_mut().zip(now).for_each(|(seen, now)| *seen += u32::from(now));
+    });
+    println!("{seen:?}");
+    assert!(!seen.contains(&0), "{seen:?}");
 }
 
 proptest! {
@@ -146,11 +188,11 @@ proptest! {
 
     #[test]
     fn kernels_that_do_anything_get_what_they_should(raws in prop::collection::vec(any::<Raw>(), 0..200)) {
-        run(&raws, 1_000);
+        run(raws, 1_000, |_| ());
     }
 
     #[test]
     fn kernels_that_take_no_writebacks_are_refused_and_nobody_else(raws in prop::collection::vec(any::<Raw>(), 0..200)) {
-        run(&raws, 3);
+        run(raws, 3, |_| ());
     }
 }

@@ -172,6 +172,37 @@ fn neighbours_are_unmapped_at_once_and_each_that_was_written_is_known() {
 }
 
 #[test]
+fn a_space_ends_after_its_pages_and_these_go_after_its_threads() {
+    #[derive(Default)]
+    struct Calls(Vec<&'static str>);
+    impl Hardware for Calls {
+        type State = u64;
+        fn stop(&mut self, _: ThreadId) -> u64 {
+            self.0.push("stop");
+            0
+        }
+        fn unmap(&mut self, _: SpaceId, _: u64, _: u64, _: &mut dyn FnMut(u64)) {
+            self.0.push("unmap");
+        }
+        fn end_space(&mut self, _: SpaceId) {
+            self.0.push("end");
+        }
+    }
+    let mut bench = bench(Sizes::default());
+    let (first, mut calls) = (bench.first, Calls::default());
+    let space = bench.space(first, 1);
+    let threads = [2, 3].map(|tag| bench.thread(first, space, tag));
+    bench.map(first, mapping(space, 1, 1));
+    bench.map(first, Mapping { signal: Some(threads[0]), ..mapping(space, 2, 2) });
+    bench.map(first, Mapping { signal: Some(threads[1]), ..mapping(space, 3, 3) });
+    bench.objects.unload_space(&mut calls, first, space).unwrap();
+    assert_eq!(calls.0, ["stop", "stop", "unmap", "unmap", "unmap", "end"]);
+    assert_eq!(bench.objects.waiting().collect::<Vec<_>>(), [(first, 6)]);
+    assert_eq!(bench.pages(first), [Some(2), None, Some(3), None, Some(1), None]);
+    assert_eq!(bench.objects.waiting().next(), None);
+}
+
+#[test]
 fn a_flushed_receiver_takes_the_senders_with_it_first_and_a_redirected_one_does_not() {
     let mut bench = bench(Sizes::default());
     let first = bench.first;
