@@ -34,8 +34,11 @@ struct Bounds {
     pages: u64,
     frames: u64,
     /// What may happen in these bounds, and does somewhere.
-    happens: &'static [(&'static str, fn(&Bounds, &Look) -> bool)],
+    happens: &'static [Happens],
 }
+
+/// Something that is to be seen somewhere, by name.
+type Happens = (&'static str, fn(&Bounds, &Look) -> bool);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Does {
@@ -270,28 +273,22 @@ fn look_at_all(bounds: Bounds) {
 
 const NO_LOCKS: Locks = Locks { kernels: 0, spaces: 0, threads: 0, mappings: 0 };
 
-const STALE: (&str, fn(&Bounds, &Look) -> bool) =
-    ("a stale name is refused", |_, look| look.world.seen.was_refused_as_stale);
-const REPLACED: (&str, fn(&Bounds, &Look) -> bool) =
-    ("a load replaces something", |_, look| look.world.seen.has_replaced);
-const CASCADED: (&str, fn(&Bounds, &Look) -> bool) =
-    ("what is replaced takes others with it", |_, look| look.world.seen.has_cascaded);
-const PASSED_LOCKED: (&str, fn(&Bounds, &Look) -> bool) =
+const STALE: Happens = ("a stale name is refused", |_, look| look.world.seen.was_refused_as_stale);
+const REPLACED: Happens = ("a load replaces something", |_, look| look.world.seen.has_replaced);
+const CASCADED: Happens = ("what is replaced takes others with it", |_, look| look.world.seen.has_cascaded);
+const PASSED_LOCKED: Happens =
     ("something else is replaced than what is locked", |_, look| look.world.seen.has_passed_locked);
-const HALF_LOCKED: (&str, fn(&Bounds, &Look) -> bool) =
-    ("what is locked is replaced, since what it depends on is not", |_, look| {
-        look.world.seen.has_reclaimed_half_locked
-    });
-const LOST_WITH_THREAD: (&str, fn(&Bounds, &Look) -> bool) =
+const HALF_LOCKED: Happens = ("what is locked is replaced, since what it depends on is not", |_, look| {
+    look.world.seen.has_reclaimed_half_locked
+});
+const LOST_WITH_THREAD: Happens =
     ("a signal mapping goes with its thread", |_, look| look.world.seen.has_lost_signal_with_thread);
-const FOREIGN_SENDER: (&str, fn(&Bounds, &Look) -> bool) =
+const FOREIGN_SENDER: Happens =
     ("a receiver is replaced, and another kernel's sender goes with it", |_, look| {
         look.world.seen.has_flushed_foreign_sender
     });
-const DISPLACED: (&str, fn(&Bounds, &Look) -> bool) =
-    ("a sender is displaced by its own load", |_, look| look.world.seen.was_displaced);
-const REDIRECTED: (&str, fn(&Bounds, &Look) -> bool) =
-    ("a load redirects signals", |_, look| look.world.seen.was_redirected);
+const DISPLACED: Happens = ("a sender is displaced by its own load", |_, look| look.world.seen.was_displaced);
+const REDIRECTED: Happens = ("a load redirects signals", |_, look| look.world.seen.was_redirected);
 
 fn bounds() -> Bounds {
     Bounds {

@@ -125,6 +125,52 @@ fn a_name_is_stale_once_its_slot_has_another() {
 }
 
 #[test]
+fn what_was_used_is_passed_once() {
+    let mut bench = bench(Sizes { spaces: 3, ..Sizes::default() });
+    let first = bench.first;
+    let spaces = [1, 2, 3].map(|tag| bench.space(first, tag));
+    spaces.iter().for_each(|space| bench.objects.touch_space(*space));
+    bench.space(first, 4);
+    assert_eq!(
+        bench.writebacks(first),
+        [Writeback::Space { tag: Tag(1) }],
+        "all were used, so it is their turn"
+    );
+    bench.objects.touch_space(spaces[1]);
+    bench.space(first, 5);
+    assert_eq!(bench.writebacks(first), [Writeback::Space { tag: Tag(3) }]);
+    bench.space(first, 6);
+    assert_eq!(bench.writebacks(first), [Writeback::Space { tag: Tag(4) }], "the hand has gone on");
+    bench.space(first, 7);
+    assert_eq!(bench.writebacks(first), [Writeback::Space { tag: Tag(2) }]);
+}
+
+#[test]
+fn a_lock_alone_is_none() {
+    let sizes = Sizes { mappings: 5, ..Sizes::default() };
+    let locks = Locks { kernels: 0, spaces: 1, threads: 0, mappings: 2 };
+    let (objects, first) = Objects::new(sizes, FRAMES, Tag(1), descriptor(locks)).unwrap();
+    let mut bench = Bench { objects, machine: Machine::default(), first };
+    let load = SpaceLoad { tag: Tag(2), locked: true };
+    let locked = bench.objects.load_space(&mut bench.machine, first, load).unwrap();
+    let unlocked = bench.space(first, 3);
+    for (space, page) in [(locked, 0), (unlocked, 1)] {
+        bench.map(first, Mapping { locked: true, ..mapping(space, page, page) });
+    }
+    let too_many = Mapping { locked: true, ..mapping(locked, 2, 2) };
+    let refused = bench.objects.load_mapping(&mut bench.machine, first, &too_many);
+    assert_eq!(refused, Err(Refused::LockLimit));
+    for page in 2..5 {
+        bench.map(first, mapping(unlocked, page, page));
+        bench.objects.touch_mapping(unlocked, page);
+    }
+    bench.map(first, mapping(unlocked, 5, 5));
+    assert_eq!(bench.pages(first), [Some(1)], "its space is not locked");
+    (6..16).for_each(|page| bench.map(first, mapping(unlocked, page, page)));
+    assert!(bench.objects.mapping(locked, 0).is_ok());
+}
+
+#[test]
 fn a_kernel_that_is_replaced_takes_what_it_has_not_heard_along_and_brings_it_back() {
     let mut bench = bench(Sizes { kernels: 2, ..Sizes::default() });
     let kernel = bench.kernel(2, VecDeque::new());
