@@ -42,4 +42,10 @@ mod check;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod naive;
+#[cfg(test)]
+mod random;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

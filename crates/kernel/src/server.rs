@@ -130,8 +130,9 @@ impl Server {
     /// What one kernel asked for may have displaced what others had.
     fn tell_of_writebacks(&self) {
         for counter in &self.counters {
-            let waiting = self.supervisor.objects().waiting(counter.kernel).unwrap_or(0);
-            counter.memory.word(WAITING).store(u32::try_from(waiting).unwrap_or(u32::MAX), Release);
+            let found = self.supervisor.objects().waiting().find(|(kernel, _)| *kernel == counter.kernel);
+            let waiting = found.map_or(0, |(_, waiting)| u32::try_from(waiting).unwrap_or(u32::MAX));
+            counter.memory.word(WAITING).store(waiting, Release);
         }
     }
 

@@ -264,7 +264,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Tells a thread that its access failed.
-    pub(crate) fn refuse(&mut self, id: Id, refusal: crate::spaces::Refusal, address: u64, access: crate::machine::Access) {
+    pub(crate) fn refuse(
+        &mut self,
+        id: Id,
+        refusal: crate::spaces::Refusal,
+        address: u64,
+        access: crate::machine::Access,
+    ) {
         use crate::spaces::Refusal;
         let (signal, code) = match refusal {
             Refusal::Unmapped => (libc::SIGSEGV, 1),

@@ -130,7 +130,14 @@ impl<M: Machine> Unix<M> {
         woken.len() as u64
     }
 
-    fn futex_wait(&mut self, who: Caller, address: u64, value: u32, until: Option<Instant>, bits: u32) -> Outcome {
+    fn futex_wait(
+        &mut self,
+        who: Caller,
+        address: u64,
+        value: u32,
+        until: Option<Instant>,
+        bits: u32,
+    ) -> Outcome {
         if bits == 0 {
             return Err(EINVAL.into());
         }
@@ -160,7 +167,11 @@ impl<M: Machine> Unix<M> {
             }
             let timeout: Timespec = unix.memory.read(who.space, timeout_at)?;
             if absolute {
-                let clock = if operation & libc::FUTEX_CLOCK_REALTIME != 0 { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+                let clock = if operation & libc::FUTEX_CLOCK_REALTIME != 0 {
+                    libc::CLOCK_REALTIME
+                } else {
+                    libc::CLOCK_MONOTONIC
+                };
                 return unix.absolute_deadline(who, clock, timeout).map(Some);
             }
             unix.deadline(who, timeout).map(Some)

@@ -25,7 +25,8 @@ fn prepare() -> Outcome<Place> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-kernel-{}", std::process::id())));
     fs::create_dir(&place.0)?;
     for file in 0..FILES {
-        let mut text = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n".to_owned();
+        let mut text =
+            "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n".to_owned();
         for function in 0..12 {
             text += &format!(
                 "long f{file}_{function}(long *a, long n) {{ long s = {function}; for (long i = 0; i < n; i++) {{ a[i] = a[i] * {file} + a[(i + 1) % n]; \
@@ -39,9 +40,13 @@ fn prepare() -> Outcome<Place> {
 }
 
 fn seconds(command: &mut Command, at: &Path) -> Outcome<f64> {
-    let script = format!("for i in $(seq 0 {}); do cc -O2 -c part$i.c || exit; done; cc -o program main.c part*.o", FILES - 1);
+    let script = format!(
+        "for i in $(seq 0 {}); do cc -O2 -c part$i.c || exit; done; cc -o program main.c part*.o",
+        FILES - 1
+    );
     let since = Instant::now();
-    let command = command.args(["sh", "-c", &script]).current_dir(at).stdin(Stdio::null()).stdout(Stdio::null());
+    let command =
+        command.args(["sh", "-c", &script]).current_dir(at).stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.stderr(Stdio::null()).status()?;
     if !status.success() {
         return Err(format!("{}: {status}", command.get_program().display()).into());
@@ -51,7 +56,8 @@ fn seconds(command: &mut Command, at: &Path) -> Outcome<f64> {
 
 pub(super) fn rows(count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let place = prepare()?;
-    let has_strace = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    let has_strace =
+        Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
     let [mut native, mut ours, mut strace] = [const { Vec::new() }; 3];
     // The first round warms the caches.
     for round in 0..=count {
@@ -71,7 +77,8 @@ pub(super) fn rows(count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         }
     }
     let mut times = limit("a small compile on the UNIX emulator, by the host's", median(&ours), "×", 2.5);
-    let theirs = median(&strace).map_or("strace is not here".to_owned(), |traced| format!("under strace: {traced:.2} ×"));
+    let theirs = median(&strace)
+        .map_or("strace is not here".to_owned(), |traced| format!("under strace: {traced:.2} ×"));
     times.note = format!("{theirs}; the host: {:.2} s", median(&native).unwrap_or(0.0));
     Ok(vec![times, row("the same under strace -f --seccomp-bpf, by the host's", median(&strace), "×")])
 }

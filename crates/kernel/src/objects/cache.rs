@@ -24,7 +24,7 @@ pub struct Objects<S> {
     pub(super) frames: u64,
     pub(super) kernels: Slots<Kernel<S>>,
     pub(super) spaces: Slots<Space>,
-    pub(super) threads: Slots<Thread>,
+    pub(super) threads: Slots<Thread<S>>,
     pub(super) map: PhysicalMap,
 }
 
@@ -37,10 +37,12 @@ pub(super) struct Space {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Thread {
+pub(super) struct Thread<S> {
     pub(super) space: u16,
     pub(super) tag: Tag,
     pub(super) priority: u8,
+    /// Of one that is about to go.
+    pub(super) stopped: Option<S>,
 }
 
 /// A kernel to load.
@@ -216,7 +218,7 @@ impl<S> Objects<S> {
         if locked {
             self.locked_mut(kernel).threads += 1;
         }
-        Ok(ThreadId(self.threads.insert(Thread { space, tag, priority }, locked)))
+        Ok(ThreadId(self.threads.insert(Thread { space, tag, priority, stopped: None }, locked)))
     }
 
     /// Unloads a kernel with all that is its own, locked or not. Only the first kernel can, and not itself.
@@ -325,9 +327,13 @@ impl<S> Objects<S> {
         Ok(self.kernels.at_mut(kernel).waiting.pop_front())
     }
 
-    /// How many writebacks wait for a kernel.
-    pub fn waiting(&self, kernel: KernelId) -> Result<usize, Refused> {
-        Ok(self.kernels.at(self.find_kernel(kernel)?).waiting.len())
+    /// Who has writebacks to take, and how many.
+    pub fn waiting(&self) -> impl Iterator<Item = (KernelId, usize)> {
+        let all = self
+            .kernels
+            .iter()
+            .map(|(slot, kernel)| (KernelId(self.kernels.key(slot)), kernel.waiting.len()));
+        all.filter(|(_, waiting)| *waiting > 0)
     }
 
     /// What a kernel may use.
@@ -343,7 +349,7 @@ impl<S> Objects<S> {
 
     /// A thread, and whose it is.
     pub fn thread(&self, thread: ThreadId) -> Result<ThreadView, Refused> {
-        let &Thread { space, tag, priority } = self.threads.at(self.find_thread(thread)?);
+        let &Thread { space, tag, priority, .. } = self.threads.at(self.find_thread(thread)?);
         let kernel = KernelId(self.kernels.key(self.spaces.at(space).kernel));
         Ok(ThreadView { tag, space: SpaceId(self.spaces.key(space)), kernel, priority })
     }
@@ -394,9 +400,18 @@ impl<S> Objects<S> {
         self.write_back(FIRST, Writeback::Kernel { tag, descriptor, waiting });
     }
 
+    /// All threads stop before anything else goes, so that none runs into pages that it has lost with its space.
     fn take_space<H: Hardware<State = S>>(&mut self, hardware: &mut H, space: u16) {
+        let of_space = |objects: &Self, slot: &u16| {
+            objects.threads.get(*slot).is_some_and(|thread| thread.space == space)
+        };
         for slot in self.threads.numbers() {
-            if self.threads.get(slot).is_some_and(|thread| thread.space == space) {
+            if of_space(self, &slot) {
+                self.stop(hardware, slot);
+            }
+        }
+        for slot in self.threads.numbers() {
+            if of_space(self, &slot) {
                 self.take_thread(hardware, slot);
             }
         }
@@ -411,19 +426,24 @@ impl<S> Objects<S> {
     }
 
     fn take_thread<H: Hardware<State = S>>(&mut self, hardware: &mut H, thread: u16) {
-        let state = hardware.stop(ThreadId(self.threads.key(thread)));
+        self.stop(hardware, thread);
         loop {
             let signal = self.map.dependents(FrameKey::thread(thread)).next();
             let Some(mapping) = signal.map(|(place, record)| record.of_mapping(place)) else { break };
             self.flush(hardware, mapping);
         }
         let is_locked = self.threads.is_locked(thread);
-        let Thread { space, tag, .. } = self.threads.remove(thread);
+        let Thread { space, tag, stopped, .. } = self.threads.remove(thread);
         let kernel = self.spaces.at(space).kernel;
         if is_locked {
             self.locked_mut(kernel).threads -= 1;
         }
-        self.write_back(kernel, Writeback::Thread { tag, state });
+        self.write_back(kernel, Writeback::Thread { tag, state: stopped.expect("it was stopped") });
+    }
+
+    fn stop<H: Hardware<State = S>>(&mut self, hardware: &mut H, thread: u16) {
+        let id = ThreadId(self.threads.key(thread));
+        self.threads.at_mut(thread).stopped.get_or_insert_with(|| hardware.stop(id));
     }
 
     pub(super) fn write_back(&mut self, kernel: u16, writeback: Writeback<S>) {

@@ -118,6 +118,9 @@ pub enum SizesError {
     /// From 3 to 16,777,215.
     #[error("there cannot be {0} mapping records")]
     Mappings(u32),
+    /// Up to 1,048,576.
+    #[error("{0} writebacks cannot wait for each kernel")]
+    Writebacks(u32),
     /// Up to 16,777,216.
     #[error("there cannot be {0} frames")]
     Frames(u64),

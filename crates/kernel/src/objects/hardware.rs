@@ -5,8 +5,9 @@ use super::ids::{SpaceId, ThreadId};
 /// The machine, as far as the tables need it. Each call returns when it is done, and cannot fail: a machine that cannot stop a thread or
 /// take a page away is not one that a cell can go on with.
 ///
-/// Of an object that goes, first its threads are stopped, then its pages unmapped, then its space ended; each is written back only after
-/// that. A page may be unmapped while threads of its space run, and they fault when they use it; that is what a cache of mappings means.
+/// Of a space that goes, first all threads are stopped, then its pages unmapped, then it is ended. Of a thread that goes, it is stopped
+/// before the pages that signal it are unmapped. Each object is written back only after that. Else a page may be unmapped while threads of
+/// its space run, and they fault when they use it; that is what a cache of mappings means.
 ///
 /// Nothing is told of loads. Who loads a mapping or a thread puts it into the machine afterwards, and may not do so before: the load may
 /// have taken away what was there.

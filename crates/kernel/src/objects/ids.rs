@@ -28,7 +28,8 @@ macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
         ///
-        /// It is assigned at each load, so it is stale for ever once the object is gone, whatever has its slot then. (§2)
+        /// It is assigned at each load, so it is stale once the object is gone, whatever has its slot then: until that has been loaded four
+        /// thousand million times. (§2)
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
         pub struct $name(pub(super) Key);
 

@@ -66,7 +66,7 @@ impl<S> Objects<S> {
     /// written back. If that had the same frame and a signal thread, and this has one, signals are redirected and nobody else notices
     /// (§2.3).
     ///
-    /// Nothing is allocated, and nothing searched, unless the clock hand meets locks.
+    /// This takes no memory, unless the owner of what is replaced is behind, and searches nothing, unless the clock hand meets locks.
     pub fn load_mapping<H: Hardware<State = S>>(
         &mut self,
         hardware: &mut H,
@@ -122,8 +122,8 @@ impl<S> Objects<S> {
     /// Unloads what is mapped in a range of a space of the caller's, locked or not, and says how much that was. If a page had a signal
     /// thread, writable mappings of its frame go elsewhere, too; those are not counted.
     ///
-    /// A short range is looked up page by page. For a long one all records are looked at, at most once in two passes, and no longer than
-    /// until those of the space have been seen. However long the range is, it costs no more than that.
+    /// A short range is looked up page by page. For a long one all records are looked at in turn, until those of the space have been seen,
+    /// and once more if there were any: some tens of microseconds by default, however long the range is.
     pub fn unload_mappings<H: Hardware<State = S>>(
         &mut self,
         hardware: &mut H,

@@ -45,11 +45,12 @@ impl PhysicalMap {
         u32::try_from(self.records.len()).expect("sizes are checked")
     }
 
-    /// What it takes, records and indexes.
+    /// All that the map takes for its records.
     pub(super) fn bytes(&self) -> usize {
-        let indexes =
-            size_of_val(&*self.by_page) + size_of_val(&*self.by_frame) + size_of_val(&*self.lengths);
-        size_of_val(&*self.records) + indexes
+        size_of_val(&*self.records)
+            + size_of_val(&*self.by_page)
+            + size_of_val(&*self.by_frame)
+            + size_of_val(&*self.lengths)
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -174,5 +175,27 @@ fn unlink(records: &mut [Record], first: &mut Number, place: u32, link: impl Fn(
             }
             following => following.expect("its chain has it"),
         };
+    }
+}
+
+#[cfg(test)]
+impl PhysicalMap {
+    /// Panics if the indexes are not as they should be, or if not so many records are free.
+    pub(super) fn check(&self, free: u32) {
+        let count = |first: Number, next: fn(&Record) -> Number| {
+            core::iter::successors(first.next(), |place| next(self.at(*place)).next()).count()
+        };
+        assert_eq!(count(self.first_free, |record| record.next_by_page), self.free as usize);
+        assert_eq!(self.free, free);
+        let by_page: usize =
+            self.by_page.iter().map(|first| count(*first, |record| record.next_by_page)).sum();
+        assert_eq!(by_page, (self.size() - free) as usize, "a chain by page has too much or too little");
+        for (first, length) in self.by_frame.iter().zip(&self.lengths) {
+            assert_eq!(count(*first, |record| record.next_by_frame), usize::from(*length));
+        }
+    }
+
+    pub(super) fn forget_version(&mut self) {
+        self.version = 0;
     }
 }

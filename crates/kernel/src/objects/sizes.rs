@@ -12,6 +12,8 @@ const MAXIMUM_SPACES: u32 = 1 << 12;
 const MAXIMUM_SLOTS: u32 = 1 << 16;
 /// Links have 24 bits, and one value says that there is none.
 const MAXIMUM_MAPPINGS: u32 = (1 << 24) - 1;
+/// Room for them is kept for every kernel.
+const MAXIMUM_WRITEBACKS: u32 = 1 << 20;
 /// A mapping, its signal thread and the source of its copy have a record each.
 pub(super) const RECORDS_OF_A_MAPPING: u32 = 3;
 
@@ -55,6 +57,7 @@ impl Sizes {
         within(self.kernels, 2, MAXIMUM_SLOTS, SizesError::Kernels(self.kernels))?;
         within(self.spaces, 1, MAXIMUM_SPACES, SizesError::Spaces(self.spaces))?;
         within(self.threads, 1, MAXIMUM_SLOTS, SizesError::Threads(self.threads))?;
-        within(self.mappings, RECORDS_OF_A_MAPPING, MAXIMUM_MAPPINGS, SizesError::Mappings(self.mappings))
+        within(self.mappings, RECORDS_OF_A_MAPPING, MAXIMUM_MAPPINGS, SizesError::Mappings(self.mappings))?;
+        within(self.writebacks, 0, MAXIMUM_WRITEBACKS, SizesError::Writebacks(self.writebacks))
     }
 }

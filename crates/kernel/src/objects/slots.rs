@@ -123,3 +123,10 @@ impl<T> Slots<T> {
         self.hand = u16::try_from((at + 1) % size).expect("sizes are checked");
     }
 }
+
+#[cfg(test)]
+impl<T> Slots<T> {
+    pub(super) fn forget_versions(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.version = 0);
+    }
+}
