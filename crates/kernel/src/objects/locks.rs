@@ -9,6 +9,7 @@ use super::kernel::Locks;
 use super::record::{FrameKey, Kind};
 use super::sizes::RECORDS_OF_A_MAPPING;
 
+/// An object is held if nothing can replace it.
 impl<S> Objects<S> {
     pub(super) fn is_space_held(&self, space: u16) -> bool {
         self.spaces.is_locked(space) && self.kernels.is_locked(self.spaces.at(space).kernel)
@@ -21,13 +22,10 @@ impl<S> Objects<S> {
     /// A writable mapping depends on the receivers of its frame, too: when one of them goes, it does (§4.2, multi-mapping consistency).
     pub(super) fn is_mapping_held(&self, mapping: u32) -> bool {
         let record = self.map.at(mapping);
+        let users = self.map.dependents(FrameKey::frame(record.frame())).map(|(place, _)| place);
+        let mut receivers = users.filter(|place| self.map.find_more(Kind::Signal, *place).is_some());
         self.is_mapping_held_but_for_receivers(mapping)
-            && (!record.is_writable()
-                || self
-                    .map
-                    .dependents(FrameKey::frame(record.frame()))
-                    .filter(|(other, _)| self.map.find_more(Kind::Signal, *other).is_some())
-                    .all(|(other, _)| self.is_mapping_held_but_for_receivers(other)))
+            && (!record.is_writable() || receivers.all(|place| self.is_mapping_held_but_for_receivers(place)))
     }
 
     fn is_mapping_held_but_for_receivers(&self, mapping: u32) -> bool {

@@ -34,8 +34,8 @@ impl<S> Objects<S> {
         }))
     }
 
-    /// Gives a mapping another signal thread, in place: nothing is unmapped, and no sender goes. So a thread that waits for a message can be
-    /// unloaded once another hears of it. (§2.3)
+    /// Gives a mapping another signal thread, in place: nothing is unmapped, and no sender goes. So a thread that waits for a message can
+    /// be unloaded once another hears of it. (§2.3)
     pub fn redirect(
         &mut self,
         caller: KernelId,
