@@ -1,5 +1,17 @@
-//! The cache kernel: a small supervisor that holds only the active kernels, spaces, threads and mappings, while application kernels in
-//! user mode load them, get them written back, and decide everything else.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! | module | question |
+//! |---|---|
+//! | [`objects`] | what is loaded, who may load what, and what goes to make room? |
+//! | [`supervisor`] | and what does the machine do about it? |
+//! | [`calls`] | what can a kernel ask? |
+//! | [`server`], [`client`] | and if it is in another process? |
+//! | [`space`] | what is a space on the host, and how does its memory change from outside? |
+//! | [`thread`] | why is a thread stopped, in which state, and how does it go on? |
+//! | [`frames`] | where is the memory? |
+//! | `stub` | what runs in a space beside its program? |
 
 pub mod calls;
 pub mod client;

@@ -221,7 +221,7 @@ impl<M: Machine> Unix<M> {
     }
 
     pub(crate) fn call_set_timer(&mut self, who: Caller, kind: i32, new: u64, old: u64) -> Outcome {
-        if kind != libc::ITIMER_REAL as i32 {
+        if kind != libc::ITIMER_REAL {
             // Timers on the time that a program runs: the machine does not tell it.
             return Err(EINVAL.into());
         }
@@ -237,7 +237,7 @@ impl<M: Machine> Unix<M> {
 
     pub(crate) fn call_get_timer(&mut self, who: Caller, kind: i32, into: u64) -> Outcome {
         let mut shown = TimerValue::default();
-        if kind == libc::ITIMER_REAL as i32
+        if kind == libc::ITIMER_REAL
             && let Some((when, again)) = self.process(who.process).alarm
         {
             shown = TimerValue {
