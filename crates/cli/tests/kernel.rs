@@ -270,6 +270,71 @@ fn nothing_is_left_when_it_is_killed() {
     }
 }
 
+#[test]
+fn programs_that_attack_what_is_below_them_end_alone() {
+    let place = Place::new("hostile");
+    let hostile = place.compiled(
+        "hostile",
+        &["-static"],
+        r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void call(long number, long argument) {
+    __asm__ volatile("syscall" : "+a"(number) : "D"(argument), "S"(argument), "d"(argument) : "rcx", "r11", "memory");
+}
+int main(int count, char **words) {
+    char *stub = (char *)0x700000000000;
+    char *areas = stub + 0x10000000;
+    int way = atoi(words[1]);
+    (void)count;
+    switch (way) {
+    case 0: memset(areas, 0xff, 4096); getpid(); break;                          // its own thread's area
+    case 1: memset(stub + 0x20000, 0xff, 4096); fork(); fork(); break;           // the mapper's results
+    case 2: memset(stub + 0x30000, 0xff, 4096); getpid(); break;                 // the bell
+    case 3: memset(areas + 4096, 0xff, 0x7000); getpid(); break;                 // its stack for signals
+    case 4: memset(stub, 0, 1); break;                                           // the code
+    case 5: memset(stub + 0x10000, 0, 1); break;                                 // the orders
+    case 6: for (int i = 0; i < 4096; i++) { if (vfork() == 0) { ((void (*)(void))(stub + i))(); _exit(0); } } break;
+    case 7: __asm__ volatile("mov $0, %rsp; mov $15, %eax; syscall"); break;
+    case 8: __asm__ volatile("int $0x80" : : "a"(20)); break;
+    case 9: for (long number = 0; number < 700; number++) if (number != 60 && number != 231 && number != 34 && number != 0 && number != 61 && number != 247 && number != 15 && number != 130 && number != 219) call(number, -1); break;
+    case 10: {                                                                   // code that writes itself
+        unsigned char *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < 2000; i++) { code[0] = 0x0f; code[1] = 0x05; code[2] = 0xc3; ((long (*)(void))code)(); code[0] = 0x90; code[1] = 0x90; ((long (*)(void))code)(); }
+        break; }
+    case 11: munmap(stub, 0x20000000); mmap(stub, 4096, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); getpid(); break;
+    case 12: for (long i = 0; i < 300000; i++) if (mmap(0, 1l << 46, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) break; break;
+    }
+    puts("went on");
+    return 0;
+}
+"#,
+    );
+    for way in 0..=12 {
+        let script = format!(
+            "{hostile} {way} >/dev/null 2>&1 & seq 1 300 | (while read x; do last=$x; done; echo $last); echo other; wait; echo end"
+        );
+        let mut child = place
+            .comb(&["--memory", "256M"], &["/bin/sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(since.elapsed() < Duration::from_secs(60), "way {way} does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "300\nother\nend\n", "way {way}: {output:?}");
+        println!("way {way}: {:?}", since.elapsed());
+    }
+}
+
 /// All processes whose parent, or parent's parent, this one is.
 fn descendants(process: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();

@@ -48,6 +48,9 @@ pub trait Calls {
     /// Stops a thread wherever it is: it rings.
     fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError>;
 
+    /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
+    fn look_around(&mut self);
+
     /// The oldest object that was unloaded and of which this kernel has not heard.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
 }
@@ -117,6 +120,10 @@ impl Calls for Direct {
 
     fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError> {
         self.supervisor.interrupt(self.kernel, thread)
+    }
+
+    fn look_around(&mut self) {
+        self.supervisor.sweep();
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

@@ -216,6 +216,10 @@ impl Calls for Client {
         self.ask_for_nothing(&Request::Interrupt(thread))
     }
 
+    fn look_around(&mut self) {
+        // The server does.
+    }
+
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {
         if self.counter.word(WAITING).load(Acquire) == 0 {
             return Ok(None);

@@ -209,6 +209,8 @@ impl Server {
             let _ = rustix::io::read(&counter.wakes, &mut [0; 8]);
         }
         self.bury();
+        self.supervisor.sweep();
+        self.tell_of_writebacks();
     }
 
     /// Unloads who is gone.

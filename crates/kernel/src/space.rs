@@ -563,6 +563,11 @@ impl Space {
         }
     }
 
+    /// Whether its process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        has_ended(self.process.as_fd())
+    }
+
     /// Ends its process, with all that is in it.
     pub(crate) fn end(&self) {
         let _ = pidfd_send_signal(&self.process, Signal::KILL);

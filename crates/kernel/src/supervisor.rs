@@ -416,6 +416,20 @@ impl Supervisor {
         Ok(self.objects.unload_space(&mut self.machine, caller, space)?)
     }
 
+    /// Unloads spaces whose process has ended by itself: a program can bring that about. To be called now and then.
+    pub fn sweep(&mut self) {
+        let has_ended = |place: &Place| place.is_harmed || place.space.has_ended();
+        let ended =
+            self.machine.spaces.iter().enumerate().filter(|(_, place)| place.as_ref().is_some_and(has_ended));
+        let slots: Vec<usize> = ended.map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Some(space) = self.objects.space_at(slot) else { continue };
+            let Ok(view) = self.objects.space(space) else { continue };
+            Machine::harm(self.machine.place(space));
+            let _ = self.objects.unload_space(&mut self.machine, view.kernel, space);
+        }
+    }
+
     /// Stops a thread of the caller's wherever it is: it rings.
     pub fn interrupt(&mut self, caller: KernelId, thread: ThreadId) -> Result<(), CallError> {
         let view = self.objects.thread(thread)?;

@@ -537,6 +537,8 @@ impl<C: Calls> Machine for Supervised<C> {
                 rung.extend(by_slot.get(slot as usize).filter(|number| **number != u32::MAX));
             });
             if !has_rung {
+                self.calls.look_around();
+                self.hear();
                 let running = self.threads.iter().enumerate().filter(|(_, entry)| entry.runs);
                 self.rung.extend(running.filter_map(|(number, _)| u32::try_from(number).ok()));
             }

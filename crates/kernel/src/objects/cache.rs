@@ -347,6 +347,12 @@ impl<S> Objects<S> {
         Ok(SpaceView { tag, kernel: KernelId(self.kernels.key(kernel)), mappings })
     }
 
+    /// The space that has a slot now.
+    pub fn space_at(&self, slot: usize) -> Option<SpaceId> {
+        let (slot, _) = self.spaces.iter().find(|(number, _)| usize::from(*number) == slot)?;
+        Some(SpaceId(self.spaces.key(slot)))
+    }
+
     /// A thread, and whose it is.
     pub fn thread(&self, thread: ThreadId) -> Result<ThreadView, Refused> {
         let &Thread { space, tag, priority, .. } = self.threads.at(self.find_thread(thread)?);
