@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use comb_kernel::frames::{Frame, Frames};
 use comb_kernel::host::Rights;
-use comb_kernel::space::{Bell, Space, Text};
+use comb_kernel::space::{Bell, Common, Space};
 use comb_kernel::thread::{Area, Registers};
 
 const CODE: Rights = Rights { write: false, execute: true };
@@ -16,7 +16,7 @@ fn report(what: &str, times: u32, since: Instant) {
 
 fn main() {
     let frames = Frames::new(64).unwrap();
-    let text = Text::new().unwrap();
+    let text = Common::new().unwrap();
     let bell = Bell::new().unwrap();
     let since = Instant::now();
     for _ in 0..50 {

@@ -48,6 +48,12 @@ pub trait Calls {
     /// Stops a thread wherever it is: it rings.
     fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError>;
 
+    /// Delivers a message, an address of this space, to the threads that are signalled by its page. To how many.
+    fn signal(&mut self, space: SpaceId, address: u64) -> Result<u32, CallError>;
+
+    /// Has another thread hear of the messages of a page.
+    fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError>;
+
     /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
     fn look_around(&mut self);
 
@@ -120,6 +126,14 @@ impl Calls for Direct {
 
     fn interrupt(&mut self, thread: ThreadId) -> Result<(), CallError> {
         self.supervisor.interrupt(self.kernel, thread)
+    }
+
+    fn signal(&mut self, space: SpaceId, address: u64) -> Result<u32, CallError> {
+        self.supervisor.signal(self.kernel, space, address)
+    }
+
+    fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError> {
+        self.supervisor.redirect(self.kernel, space, page, thread)
     }
 
     fn look_around(&mut self) {

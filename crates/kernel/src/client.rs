@@ -216,6 +216,17 @@ impl Calls for Client {
         self.ask_for_nothing(&Request::Interrupt(thread))
     }
 
+    fn signal(&mut self, space: SpaceId, address: u64) -> Result<u32, CallError> {
+        match self.ask(&Request::Signal { space, address })? {
+            Answer::Count(count) => Ok(count),
+            _ => Err(CallError::NoSupervisor),
+        }
+    }
+
+    fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::Redirect { space, page, thread })
+    }
+
     fn look_around(&mut self) {
         // The server does.
     }

@@ -181,6 +181,11 @@ impl Server {
                 supervisor.interrupt(kernel, thread)?;
                 Answer::Done
             }
+            Request::Signal { space, address } => Answer::Count(supervisor.signal(kernel, space, address)?),
+            Request::Redirect { space, page, thread } => {
+                supervisor.redirect(kernel, space, page, thread)?;
+                Answer::Done
+            }
             Request::TakeWriteback => {
                 let writeback = supervisor.take_writeback(kernel)?;
                 Answer::Writeback(writeback.and_then(Gone::of))

@@ -62,16 +62,27 @@ fn host_error(action: &'static str) -> impl Fn(Errno) -> SpaceError {
 
 /// What all spaces have.
 #[derive(Debug)]
-pub struct Text(OwnedFd);
+pub struct Common {
+    text: OwnedFd,
+    version_file: OwnedFd,
+    version: Shared,
+}
 
-impl Text {
+impl Common {
     /// The stub's code and constants, once for all spaces.
     pub fn new() -> Result<Self, Errno> {
         use rustix::fs::{SealFlags, fcntl_add_seals};
         let file = host::memory(c"comb-stub", TEXT_BYTES)?;
         rustix::io::pwrite(&file, &stub::text(), 0)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
-        Ok(Self(file))
+        let version_file = host::memory(c"comb-version", PAGE_BYTES)?;
+        let version = Shared::map(version_file.as_fd(), PAGE)?;
+        Ok(Self { text: file, version_file, version })
+    }
+
+    /// Translations of another version do not hold any more.
+    pub(crate) fn publish_version(&self, version: u64) {
+        self.version.long(0).store(version, SeqCst);
     }
 }
 
@@ -107,7 +118,7 @@ struct Window {
 pub struct Space {
     process: OwnedFd,
     pid: Pid,
-    /// Orders, and results.
+    /// Orders, results, and translations.
     control: Shared,
     sequence: u32,
     pub(crate) areas: Shared,
@@ -116,11 +127,17 @@ pub struct Space {
     pagemap: OwnedFd,
     /// By their first page.
     windows: BTreeMap<u64, Window>,
+    /// What is in its ports, by number, as the supervisor names it.
+    ports: [u64; MOST_PORTS],
+    next_port: usize,
     /// On which processors its programs may run.
     processors: CpuSet,
     /// On which its mapper does: that of the supervisor, who sleeps while it works. To wake somebody on another takes five times as long.
     mapper_processor: usize,
 }
+
+/// Where translations are in what orders and results are in.
+const TRANSLATIONS_AT: usize = 2 * PAGE;
 
 const AREAS_BYTES: u64 = AREA_BYTES * MOST_THREADS;
 
@@ -218,9 +235,9 @@ fn become_mapper(
 
 impl Space {
     /// A new one, without memory and threads.
-    pub fn new(text: &Text, bell: &Bell) -> Result<Self, SpaceError> {
-        let control_file = host::memory(c"comb-orders", 2 * PAGE_BYTES).map_err(host_error("give memory"))?;
-        let control = Shared::map(control_file.as_fd(), 8192).map_err(host_error("map memory"))?;
+    pub fn new(common: &Common, bell: &Bell) -> Result<Self, SpaceError> {
+        let control_file = host::memory(c"comb-orders", 3 * PAGE_BYTES).map_err(host_error("give memory"))?;
+        let control = Shared::map(control_file.as_fd(), 3 * PAGE).map_err(host_error("map memory"))?;
         let areas_file = host::memory(c"comb-areas", AREAS_BYTES).map_err(host_error("give memory"))?;
         let areas = Shared::map(areas_file.as_fd(), usize::try_from(AREAS_BYTES).expect("it is small"))
             .map_err(host_error("map memory"))?;
@@ -233,13 +250,18 @@ impl Space {
         };
         let code = Rights { write: false, execute: true };
         let places = [
-            place(TEXT, PAGE_BYTES, code, &text.0, 0),
-            place(CONSTANTS, PAGE_BYTES, Rights::READ, &text.0, PAGE_BYTES),
+            place(TEXT, PAGE_BYTES, code, &common.text, 0),
+            place(CONSTANTS, PAGE_BYTES, Rights::READ, &common.text, PAGE_BYTES),
             place(ORDERS, PAGE_BYTES, Rights::READ, &control_file, 0),
             place(RESULTS, PAGE_BYTES, Rights::WRITE, &control_file, PAGE_BYTES),
             place(BELL, PAGE_BYTES, Rights::WRITE, &bell.file, 0),
+            place(TRANSLATIONS, PAGE_BYTES, Rights::READ, &control_file, 2 * PAGE_BYTES),
+            place(VERSION, PAGE_BYTES, Rights::READ, &common.version_file, 0),
             place(AREAS, AREAS_BYTES, Rights::WRITE, &areas_file, 0),
         ];
+        for (at, address) in [TRANSLATIONS_WAIT, TRANSLATIONS_WAKE].into_iter().zip(stub::waiting()) {
+            control.long(TRANSLATIONS_AT + at).store(address, Release);
+        }
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
         let sequence = 1;
         control.word(ORDERS_SEQUENCE).store(sequence, Release);
@@ -286,6 +308,8 @@ impl Space {
             userfaultfd,
             pagemap,
             windows,
+            ports: [0; MOST_PORTS],
+            next_port: 0,
             processors,
             mapper_processor,
         })
@@ -561,6 +585,51 @@ impl Space {
                 i32::try_from(-thread).unwrap_or(libc::EIO),
             ))),
         }
+    }
+
+    /// Lets its threads signal one of another space's, by its ring, and know so: messages of this page are that page's there.
+    pub(crate) fn translate(
+        &mut self,
+        page: u64,
+        [to_page, name, version]: [u64; 3],
+        areas: BorrowedFd<'_>,
+        area: u32,
+    ) -> Result<(), SpaceError> {
+        let known = self.ports.iter().position(|port| *port == name);
+        let port = known.unwrap_or(self.next_port);
+        let address = PORTS + port as u64 * PAGE_BYTES;
+        if known.is_none() {
+            self.next_port = (port + 1) % MOST_PORTS;
+            let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED).cast_unsigned());
+            let file = areas.as_raw_fd().cast_unsigned().into();
+            let offset = u64::from(area) * AREA_BYTES + AREA_RING as u64;
+            let map = libc::SYS_mmap.cast_unsigned();
+            let mapped =
+                self.order_one([map, address, PAGE_BYTES, Rights::WRITE.bits(), flags, file, offset])?;
+            check_result(mapped, address, "map a ring")?;
+            self.ports[port] = name;
+        }
+        let entry = usize::try_from(page % MOST_TRANSLATIONS).expect("it is small") * TRANSLATION_BYTES;
+        let entry = TRANSLATIONS_AT + TRANSLATIONS_ENTRIES + entry;
+        // It holds only when all of it is there.
+        self.control.long(entry + 24).store(u64::MAX, SeqCst);
+        for (index, value) in [page, to_page, address].into_iter().enumerate() {
+            self.control.long(entry + index * 8).store(value, SeqCst);
+        }
+        self.control.long(entry + 24).store(version, SeqCst);
+        Ok(())
+    }
+
+    /// Takes a ring away that its threads could signal.
+    pub(crate) fn close_port(&mut self, name: u64) -> Result<(), SpaceError> {
+        let Some(port) = self.ports.iter().position(|port| *port == name) else { return Ok(()) };
+        let (address, flags) =
+            (PORTS + port as u64 * PAGE_BYTES, libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS);
+        let map = libc::SYS_mmap.cast_unsigned();
+        let flags = u64::from(flags.cast_unsigned());
+        let mapped = self.order_one([map, address, PAGE_BYTES, 0, flags, u64::MAX, 0])?;
+        self.ports[port] = 0;
+        check_result(mapped, address, "take a ring away")
     }
 
     /// Whether its process has ended.

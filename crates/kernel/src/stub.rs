@@ -13,4 +13,4 @@ mod code;
 mod filters;
 pub(crate) mod layout;
 
-pub(crate) use self::code::{handler, text};
+pub(crate) use self::code::{handler, text, waiting};

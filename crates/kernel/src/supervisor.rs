@@ -1,5 +1,6 @@
 //! The cache kernel itself: the tables of what is loaded, and the machine that does what they say.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -8,9 +9,10 @@ use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::Rights;
 use crate::objects::{
     Access, FRAMES_IN_GROUP, Groups, Hardware, KernelDescriptor, KernelId, KernelLoad, Loaded, Locks,
-    Mapping, Objects, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView, Writeback,
+    Mapping, Objects, Receiver, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView,
+    Writeback,
 };
-use crate::space::{Bell, Space, SpaceError, Text};
+use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
 
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
@@ -69,7 +71,7 @@ struct Runner {
 #[derive(Debug)]
 struct Machine {
     frames: Frames,
-    text: Text,
+    common: Common,
     /// By slot, as all that follows.
     spaces: Vec<Option<Place>>,
     threads: Vec<Option<Runner>>,
@@ -96,6 +98,11 @@ impl Hardware for Machine {
     type State = Box<State>;
 
     fn stop(&mut self, thread: ThreadId) -> Box<State> {
+        for place in self.spaces.iter_mut().flatten() {
+            if !place.is_harmed && place.space.close_port(thread.to_word()).is_err() {
+                Self::harm(place);
+            }
+        }
         let runner = self.threads[usize::from(thread.slot())].take().expect("what is loaded has a runner");
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
         let area = Area::of(&place.space, runner.area);
@@ -166,7 +173,7 @@ impl Supervisor {
         let (objects, first) = Objects::new(sizes, frames, Tag(0), descriptor)?;
         let machine = Machine {
             frames: Frames::new(groups).map_err(host)?,
-            text: Text::new().map_err(host)?,
+            common: Common::new().map_err(host)?,
             spaces: (0..sizes.spaces).map(|_| None).collect(),
             threads: (0..sizes.threads).map(|_| None).collect(),
         };
@@ -213,6 +220,11 @@ impl Supervisor {
         Some(Area::of(&place.space, runner.area))
     }
 
+    /// What others keep of the tables does not hold any more, once something has gone.
+    fn publish(&self) {
+        self.machine.common.publish_version(self.objects.map_version());
+    }
+
     /// Loads a kernel. Only the first can.
     pub fn load_kernel(
         &mut self,
@@ -220,7 +232,9 @@ impl Supervisor {
         load: KernelLoad<Box<State>>,
     ) -> Result<KernelId, CallError> {
         let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
-        let kernel = self.objects.load_kernel(&mut self.machine, caller, load)?;
+        let kernel = self.objects.load_kernel(&mut self.machine, caller, load);
+        self.publish();
+        let kernel = kernel?;
         self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
     }
@@ -228,6 +242,7 @@ impl Supervisor {
     /// Unloads a kernel, with all that it has loaded. Only the first can.
     pub fn unload_kernel(&mut self, caller: KernelId, kernel: KernelId) -> Result<(), CallError> {
         self.objects.unload_kernel(&mut self.machine, caller, kernel)?;
+        self.publish();
         self.bells[usize::from(kernel.slot())] = None;
         Ok(())
     }
@@ -235,9 +250,11 @@ impl Supervisor {
     /// Loads a space, with nothing in it.
     pub fn load_space(&mut self, caller: KernelId, load: SpaceLoad) -> Result<SpaceId, CallError> {
         self.bell(caller)?;
-        let space = self.objects.load_space(&mut self.machine, caller, load)?;
+        let space = self.objects.load_space(&mut self.machine, caller, load);
+        self.publish();
+        let space = space?;
         let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
-        let made = Space::new(&self.machine.text, bell);
+        let made = Space::new(&self.machine.common, bell);
         let error = made.as_ref().err().copied();
         let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
         self.machine.spaces[usize::from(space.slot())] = place;
@@ -258,7 +275,9 @@ impl Supervisor {
         state: &State,
         spins: u32,
     ) -> Result<ThreadId, CallError> {
-        let thread = self.objects.load_thread(&mut self.machine, caller, load)?;
+        let thread = self.objects.load_thread(&mut self.machine, caller, load);
+        self.publish();
+        let thread = thread?;
         let number = thread.slot();
         let space = load.space.slot();
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
@@ -376,6 +395,7 @@ impl Supervisor {
                 return Err(error.into());
             }
         }
+        self.publish();
         result.map(|()| count)
     }
 
@@ -403,17 +423,23 @@ impl Supervisor {
         page: u64,
         pages: u64,
     ) -> Result<u32, CallError> {
-        Ok(self.objects.unload_mappings(&mut self.machine, caller, space, page, pages)?)
+        let unloaded = self.objects.unload_mappings(&mut self.machine, caller, space, page, pages);
+        self.publish();
+        Ok(unloaded?)
     }
 
     /// Unloads a thread.
     pub fn unload_thread(&mut self, caller: KernelId, thread: ThreadId) -> Result<(), CallError> {
-        Ok(self.objects.unload_thread(&mut self.machine, caller, thread)?)
+        let unloaded = self.objects.unload_thread(&mut self.machine, caller, thread);
+        self.publish();
+        Ok(unloaded?)
     }
 
     /// Unloads a space, with its threads and mappings.
     pub fn unload_space(&mut self, caller: KernelId, space: SpaceId) -> Result<(), CallError> {
-        Ok(self.objects.unload_space(&mut self.machine, caller, space)?)
+        let unloaded = self.objects.unload_space(&mut self.machine, caller, space);
+        self.publish();
+        Ok(unloaded?)
     }
 
     /// Unloads spaces whose process has ended by itself: a program can bring that about. To be called now and then.
@@ -428,6 +454,53 @@ impl Supervisor {
             Machine::harm(self.machine.place(space));
             let _ = self.objects.unload_space(&mut self.machine, view.kernel, space);
         }
+        self.publish();
+    }
+
+    /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, threads
+    /// of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
+    pub fn signal(&mut self, caller: KernelId, space: SpaceId, address: u64) -> Result<u32, CallError> {
+        if self.objects.space(space)?.kernel != caller {
+            return Err(Refused::ForeignSpace(space).into());
+        }
+        let (page, offset) = (address >> 12, address & 0xfff);
+        let receivers: Vec<Receiver> = self.objects.receivers(space, page)?.collect();
+        let mut delivered = 0;
+        for receiver in &receivers {
+            let Some(area) = self.ringer(receiver.thread.slot().into()) else { continue };
+            delivered += u32::from(area.signal(receiver.page << 12 | offset));
+        }
+        if let [receiver] = receivers[..]
+            && let Some(runner) = self.machine.threads[usize::from(receiver.thread.slot())]
+        {
+            self.publish();
+            let version = self.objects.map_version();
+            let spaces = &mut self.machine.spaces;
+            let areas = spaces[usize::from(runner.space)]
+                .as_ref()
+                .map(|place| place.space.areas().as_fd().try_clone_to_owned());
+            let place = spaces[usize::from(space.slot())].as_mut().expect("what is loaded has a place");
+            if let Some(Ok(areas)) = areas {
+                let names = [receiver.page, receiver.thread.to_word(), version];
+                if place.space.translate(page, names, areas.as_fd(), runner.area).is_err() {
+                    Machine::harm(place);
+                }
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// Has another thread hear of the messages of a page.
+    pub fn redirect(
+        &mut self,
+        caller: KernelId,
+        space: SpaceId,
+        page: u64,
+        thread: ThreadId,
+    ) -> Result<(), CallError> {
+        let redirected = self.objects.redirect(caller, space, page, thread);
+        self.publish();
+        Ok(redirected?)
     }
 
     /// Stops a thread of the caller's wherever it is: it rings.

@@ -153,11 +153,43 @@ impl<'a> Area<'a> {
         self.set_registers(registers).expect("the frame was just made");
     }
 
+    /// Where its ring is, in every space that has it: the signals of messages, as their receiver's addresses.
+    pub fn ring_address(number: u32) -> u64 {
+        AREAS + u64::from(number) * AREA_BYTES + AREA_RING as u64
+    }
+
+    /// Puts a signal into its ring, and wakes it if it sleeps there. Whether there was room.
+    pub(crate) fn signal(self, address: u64) -> bool {
+        let ring = self.start() + AREA_RING;
+        let tail = self.areas.long(ring + RING_TAIL);
+        loop {
+            let at = tail.load(Acquire);
+            let slot = self
+                .areas
+                .long(ring + RING_SLOTS + usize::try_from(at % MOST_SIGNALS).expect("it is small") * 8);
+            if slot.load(Acquire) != 0 {
+                return false;
+            }
+            if tail.compare_exchange(at, at.wrapping_add(1), SeqCst, SeqCst).is_ok() {
+                slot.store(address, SeqCst);
+                break;
+            }
+        }
+        let sleeps = self.areas.word(ring + RING_SLEEPS);
+        if sleeps.load(SeqCst) != 0 {
+            sleeps.store(0, SeqCst);
+            host::wake(sleeps);
+        }
+        true
+    }
+
     /// Gives it to another thread: who was in it is parked, and goes on as that one.
     pub(crate) fn reuse(self, bell_number: u32, spins: u32) {
         self.word(AREA_NUMBER).store(bell_number, Release);
         self.word(AREA_SPINS).store(spins, Release);
         self.word(AREA_SIGNAL).store(0, Release);
+        // Signals of who was in it are nobody's.
+        self.areas.copy_in(self.start() + AREA_RING, &[0; PAGE]);
     }
 
     /// Its thread of the host, as it is said to be.

@@ -46,6 +46,8 @@ pub(crate) enum Request {
     UnloadThread(ThreadId),
     UnloadSpace(SpaceId),
     Interrupt(ThreadId),
+    Signal { space: SpaceId, address: u64 },
+    Redirect { space: SpaceId, page: u64, thread: ThreadId },
     TakeWriteback,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comb_kernel::frames::{Frame, Frames};
 use comb_kernel::host::Rights;
-use comb_kernel::space::{Bell, Space, Text};
+use comb_kernel::space::{Bell, Common, Space};
 use comb_kernel::thread::{Area, Registers, Stop, Touch};
 
 const CODE: Rights = Rights { write: false, execute: true };
@@ -22,7 +22,7 @@ impl World {
         let frames = Frames::new(4).unwrap();
         frames.write(Frame(0), 0, program);
         let bell = Bell::new().unwrap();
-        let mut space = Space::new(&Text::new().unwrap(), &bell).unwrap();
+        let mut space = Space::new(&Common::new().unwrap(), &bell).unwrap();
         space.map(&frames, CODE_PAGE, Frame(0), 1, CODE).unwrap();
         Self { frames, bell, space }
     }

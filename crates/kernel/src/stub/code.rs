@@ -176,6 +176,22 @@ global_asm!(
     "mov eax, 60", // exit
     "syscall",
     "ud2",
+    // What programs call: to wait while a word has a value, and to wake who waits there.
+    ".globl comb_stub_wait",
+    "comb_stub_wait:",
+    "mov edx, esi",
+    "xor esi, esi",
+    "xor r10d, r10d",
+    "mov eax, 202",
+    "syscall",
+    "ret",
+    ".globl comb_stub_wake",
+    "comb_stub_wake:",
+    "mov esi, 1",
+    "mov edx, 1",
+    "mov eax, 202",
+    "syscall",
+    "ret",
     ".globl comb_stub_end",
     "comb_stub_end:",
     ".popsection",
@@ -215,6 +231,8 @@ global_asm!(
 unsafe extern "C" {
     static comb_stub_start: u8;
     static comb_stub_threads: u8;
+    static comb_stub_wait: u8;
+    static comb_stub_wake: u8;
     static comb_stub_end: u8;
 }
 
@@ -223,6 +241,12 @@ fn offsets() -> [usize; 3] {
         [&raw const comb_stub_start, &raw const comb_stub_threads, &raw const comb_stub_end]
             .map(|place| place.addr());
     [0, threads - start, end - start]
+}
+
+/// Where programs wait and wake, in every space.
+pub(crate) fn waiting() -> [u64; 2] {
+    let start = (&raw const comb_stub_start).addr();
+    [&raw const comb_stub_wait, &raw const comb_stub_wake].map(|place| TEXT + (place.addr() - start) as u64)
 }
 
 /// Where signals arrive, in every space.

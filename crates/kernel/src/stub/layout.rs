@@ -22,6 +22,14 @@ pub(crate) const RESULTS: u64 = STUB_START + 0x2_0000;
 /// Where threads ring for their kernel: all its spaces write it.
 pub(crate) const BELL: u64 = STUB_START + 0x3_0000;
 
+/// Where messages of this space are signalled to: the supervisor writes it, and threads look there before they ask.
+pub(crate) const TRANSLATIONS: u64 = STUB_START + 0x3_1000;
+/// What translations are compared with: the same page in all spaces.
+pub(crate) const VERSION: u64 = STUB_START + 0x3_2000;
+/// Rings of threads in other spaces, that threads of this one signal.
+pub(crate) const PORTS: u64 = STUB_START + 0x4_0000;
+pub(crate) const MOST_PORTS: usize = 64;
+
 /// An area for each thread: what is known of it while it is stopped, and the stack on which it stops.
 pub(crate) const AREAS: u64 = STUB_START + 0x1000_0000;
 pub(crate) const AREA_BYTES: u64 = 0x8000;
@@ -61,8 +69,23 @@ pub(crate) const AREA_GS: usize = 48;
 pub(crate) const AREA_ALTERNATE: usize = 64;
 /// The number of its thread of the host: what the supervisor wrote there, unless the space has changed it.
 pub(crate) const AREA_HOST: usize = 56;
+/// A page of the signals that it has not taken.
+pub(crate) const AREA_RING: usize = PAGE;
 /// The stack begins here.
-pub(crate) const AREA_STACK: usize = 4096;
+pub(crate) const AREA_STACK: usize = 2 * PAGE;
+
+// Within the translations: where threads wait and wake, and then what is translated, by the rest of the page's number.
+pub(crate) const TRANSLATIONS_WAIT: usize = 0;
+pub(crate) const TRANSLATIONS_WAKE: usize = 8;
+pub(crate) const TRANSLATIONS_ENTRIES: usize = 1024;
+pub(crate) const TRANSLATION_BYTES: usize = 32;
+pub(crate) const MOST_TRANSLATIONS: u64 = 64;
+
+// Within a ring.
+pub(crate) const RING_TAIL: usize = 0;
+pub(crate) const RING_SLEEPS: usize = 128;
+pub(crate) const RING_SLOTS: usize = 1024;
+pub(crate) const MOST_SIGNALS: u64 = 256;
 
 // What a thread is, in its area's first word.
 pub(crate) const RUNS: u32 = 0;
