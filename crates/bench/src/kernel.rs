@@ -1,6 +1,7 @@
 //! `comb bench kernel`: what the cache kernel takes for its operations (Cache Kernel, Table 2 and §5.3), beside what else stops programs.
 
 mod compiling;
+mod messages;
 mod peers;
 
 use std::collections::VecDeque;
@@ -11,6 +12,7 @@ use comb_kernel::objects::{
     Access, Groups, KernelDescriptor, KernelId, KernelLoad, Locks, Mapping, Sizes, SpaceId, SpaceLoad, Tag,
     ThreadId, ThreadLoad,
 };
+use comb_kernel::programs;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::Registers;
 
@@ -28,11 +30,6 @@ const CODE_PAGE: u64 = 0x400;
 const DATA_PAGE: u64 = 0x70000;
 const MANY_SPINS: u32 = 1_000_000;
 
-/// 1: mov eax, 39; syscall; jmp 1b
-const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
-/// 1: mov [rdi], rax; add rdi, 4096; jmp 1b
-const FAULTS: &[u8] = &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4];
-
 struct World {
     supervisor: Supervisor,
     kernel: KernelId,
@@ -41,8 +38,8 @@ struct World {
 impl World {
     fn new(sizes: Sizes) -> Outcome<Self> {
         let (supervisor, kernel) = Supervisor::new(sizes, 64)?;
-        supervisor.frames().write(Frame(0), 0, CALLS);
-        supervisor.frames().write(Frame(0), 256, FAULTS);
+        supervisor.frames().write(Frame(0), 0, programs::CALLS);
+        supervisor.frames().write(Frame(0), 256, programs::FAULTS);
         Ok(Self { supervisor, kernel })
     }
 
@@ -122,6 +119,8 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     let mut rows = Vec::new();
     say("calls and faults");
     rows.extend(stops(count)?);
+    say("messages");
+    rows.extend(messages::rows(count)?);
     say("loads and unloads");
     rows.extend(loads(count)?);
     let (bytes, records) = World::new(Sizes::default())?.supervisor.objects().record_bytes();

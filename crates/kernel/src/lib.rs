@@ -11,6 +11,7 @@
 //! | [`space`] | what is a space on the host, and how does its memory change from outside? |
 //! | [`thread`] | why is a thread stopped, in which state, and how does it go on? |
 //! | [`frames`] | where is the memory? |
+//! | [`programs`] | with what can it be tried? |
 //! | `stub` | what runs in a space beside its program? |
 
 pub mod calls;
@@ -18,6 +19,7 @@ pub mod client;
 pub mod frames;
 pub mod host;
 pub mod objects;
+pub mod programs;
 pub mod server;
 pub mod space;
 mod stub;

@@ -25,6 +25,9 @@ use crate::userfaultfd::{Entry, Userfaultfd, scan};
 /// Pages of a window, where frames are as their pages are.
 pub const WINDOW_PAGES: u64 = 16;
 
+/// Where threads look before they ask their kernel to signal: for each page of messages, where its receiver has it, and its ring.
+pub const TRANSLATIONS_ADDRESS: u64 = TRANSLATIONS;
+
 /// Programs have no memory here or above.
 pub const PROGRAMS_END: u64 = STUB_START;
 

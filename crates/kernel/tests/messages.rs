@@ -1,124 +1,17 @@
 //! Messages between programs in two spaces: signalled by the supervisor the first time, and by the programs themselves from then on.
-#![expect(unsafe_code, reason = "programs are assembled here, and frames written by address")]
 
-use std::arch::global_asm;
 use std::time::{Duration, Instant};
 
 use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad};
+use comb_kernel::programs;
+use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Area, Registers, Stop};
-
-// A program that signals an address, and one that waits for a signal. In rdi: the own ring; rsi: the address to signal; rdx: the translations; r9: how many
-// times; rbp: whether it begins by waiting. A signal that is not translated is a call, number 1000.
-global_asm!(
-    ".pushsection .rodata.comb_test_messages, \"a\", @progbits",
-    ".globl comb_test_messages_start",
-    "comb_test_messages_start:",
-    "test rbp, rbp",
-    "jnz 5f",
-    "1:",
-    "mov rax, rsi",
-    "shr rax, 12",
-    "mov rcx, rax",
-    "and ecx, 63",
-    "shl ecx, 5",
-    "lea rcx, [rdx + rcx + 1024]",
-    "cmp [rcx], rax",
-    "jne 4f",
-    "mov r10, [rcx + 24]",
-    "cmp r10, [rdx + 4096]",
-    "jne 4f",
-    "mov r11, [rcx + 16]",
-    "mov r8, [rcx + 8]",
-    "shl r8, 12",
-    "mov r10, rsi",
-    "and r10d, 4095",
-    "or r8, r10",
-    "2:",
-    "mov rax, [r11]",
-    "movzx r10d, al",
-    "cmp qword ptr [r11 + r10 * 8 + 1024], 0",
-    "jne 4f",
-    "lea r14, [rax + 1]",
-    "lock cmpxchg [r11], r14",
-    "jne 2b",
-    "xchg [r11 + r10 * 8 + 1024], r8",
-    // Whoever sleeps is woken.
-    "cmp dword ptr [r11 + 128], 0",
-    "je 7f",
-    "mov dword ptr [r11 + 128], 0",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "lea rdi, [r11 + 128]",
-    "call [rdx + 8]",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "jmp 7f",
-    "4:",
-    "mov eax, 1000",
-    "push rcx",
-    "push r11",
-    "syscall",
-    "pop r11",
-    "pop rcx",
-    "7:",
-    "dec r9",
-    "jz 8f",
-    // And now it waits.
-    "5:",
-    "mov r12d, 1000",
-    "9:",
-    "mov rax, [rdi + 64]",
-    "movzx eax, al",
-    "mov r8, [rdi + rax * 8 + 1024]",
-    "test r8, r8",
-    "jnz 6f",
-    "pause",
-    "dec r12d",
-    "jnz 9b",
-    // It says that it sleeps, looks once more, and does.
-    "mov ecx, 1",
-    "xchg dword ptr [rdi + 128], ecx",
-    "cmp qword ptr [rdi + rax * 8 + 1024], 0",
-    "jne 5b",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "mov esi, 1",
-    "lea rax, [rdi + 128]",
-    "mov rdi, rax",
-    "call [rdx]",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "jmp 5b",
-    "6:",
-    "mov r15, r8",
-    "mov qword ptr [rdi + rax * 8 + 1024], 0",
-    "inc qword ptr [rdi + 64]",
-    "inc rbx",
-    "jmp 1b",
-    "8:",
-    "mov eax, 60",
-    "syscall",
-    "ud2",
-    ".globl comb_test_messages_end",
-    "comb_test_messages_end:",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    static comb_test_messages_start: u8;
-    static comb_test_messages_end: u8;
-}
 
 const CODE_PAGE: u64 = 0x400;
 const STACK_PAGE: u64 = 0x500;
 const MESSAGE_PAGES: [u64; 2] = [0x70000, 0x90000];
-const TRANSLATIONS: u64 = 0x7000_0003_1000;
 
 fn mapping(space: SpaceId, page: u64, frame: u64) -> Mapping {
     Mapping {
@@ -144,13 +37,7 @@ impl World {
     /// Two spaces, a message page that both have at different addresses, and a thread in each that hears of it.
     fn new(times: u64) -> Self {
         let (supervisor, kernel) = Supervisor::new(Sizes::default(), 4).unwrap();
-        // SAFETY: the program above.
-        let program = unsafe {
-            let length =
-                (&raw const comb_test_messages_end).addr() - (&raw const comb_test_messages_start).addr();
-            std::slice::from_raw_parts(&raw const comb_test_messages_start, length)
-        };
-        supervisor.frames().write(comb_kernel::frames::Frame(0), 0, program);
+        supervisor.frames().write(comb_kernel::frames::Frame(0), 0, programs::messages());
         let mut calls = Direct::new(supervisor, kernel);
         let spaces = [0, 1].map(|tag| calls.load_space(SpaceLoad { tag: Tag(tag), locked: false }).unwrap());
         let mut threads = Vec::new();
@@ -162,7 +49,7 @@ impl World {
                 rsp: (STACK_PAGE + 1) << 12,
                 rdi: Area::ring_address(0),
                 rsi: (MESSAGE_PAGES[usize::try_from(index).unwrap()] << 12) + 0x40,
-                rdx: TRANSLATIONS,
+                rdx: TRANSLATIONS_ADDRESS,
                 rbp: index,
                 r9: times,
                 ..Registers::default()
@@ -210,13 +97,13 @@ impl World {
                 }
                 let registers = area.registers().unwrap();
                 match (area.stop().unwrap(), registers.rax) {
-                    (Stop::Call { .. }, 1000) => {
+                    (Stop::Call { .. }, programs::SIGNAL) => {
                         asked += 1;
                         let delivered = self.calls.signal(self.spaces[index], registers.rsi).unwrap();
                         assert_eq!(delivered, 1);
                         self.calls.area(thread).unwrap().resume();
                     }
-                    (Stop::Call { .. }, 60) => {
+                    (Stop::Call { .. }, programs::END) => {
                         ended += 1;
                         // It stays as it is.
                         area.set_result(61).unwrap();

@@ -1,6 +1,7 @@
 //! What else stops programs, or serves them: the host itself, and ptrace.
 #![expect(unsafe_code, reason = "another process is traced")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -19,6 +20,37 @@ pub(super) fn stay_on(processors: &[usize]) -> Outcome<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|&processor| set.set(processor));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Microseconds for a word to get from one processor to the other: half of a round trip of two threads.
+pub(super) fn bare_line(processors: &[usize]) -> Outcome<Option<f64>> {
+    const TIMES: u64 = 100_000;
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
+    let turn = |own: usize| {
+        stay_on(&processors[own..=own]).map_err(|error| error.to_string())?;
+        let since = Instant::now();
+        for time in 1..=TIMES {
+            if own == 0 {
+                lines[0].0.store(time, Ordering::Release);
+            }
+            while lines[1 - own].0.load(Ordering::Acquire) < time {
+                std::hint::spin_loop();
+            }
+            if own == 1 {
+                lines[1].0.store(time, Ordering::Release);
+            }
+        }
+        Ok::<f64, String>(since.elapsed().as_secs_f64() * 1e6 / (2.0 * 100_000.0))
+    };
+    let took = std::thread::scope(|scope| {
+        let other = scope.spawn(|| turn(1));
+        let own = scope.spawn(|| turn(0)).join();
+        other.join().ok();
+        own
+    });
+    Ok(took.ok().and_then(Result::ok))
 }
 
 /// Microseconds for a call of the host.
