@@ -1,8 +1,12 @@
 //! `comb bench kernel`: what the cache kernel takes for its operations (Cache Kernel, Table 2 and §5.3), beside what else stops programs.
 
 mod compiling;
+mod items;
+mod lines;
 mod messages;
 mod peers;
+
+pub(crate) use self::items::items;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,6 +22,7 @@ use comb_kernel::thread::Registers;
 
 use crate::net::median;
 use crate::report::{Goal, Row, print, shows_progress};
+use crate::reproduce::{ReproduceError, Reproduced};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -108,6 +113,49 @@ fn rounds(count: usize, mut what: impl FnMut() -> Outcome<f64>) -> Outcome<Optio
     Ok(median(&values))
 }
 
+/// What was measured. In microseconds, if nothing else is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    call: Option<f64>,
+    call_asleep: Option<f64>,
+    by_ptrace: Option<f64>,
+    native_call: Option<f64>,
+    fault: Option<f64>,
+    native_fault: Option<f64>,
+    message: Option<f64>,
+    /// How many of the messages the supervisor signalled.
+    asked: u32,
+    bare_line: Option<f64>,
+    /// Load, load with writeback, unload: of mappings, threads, spaces, kernels.
+    times: [Three; 4],
+    /// Of descriptors, in bytes: of kernels, spaces, threads, mappings; and how many there can be.
+    bytes: [Option<f64>; 4],
+    places: [Option<f64>; 4],
+    /// Percent of what is mapped.
+    share: Option<f64>,
+    /// Of code: of memory, and all.
+    lines: [Option<f64>; 2],
+}
+
+fn measure(count: usize, say: &dyn Fn(&str)) -> Outcome<Measured> {
+    let mut measured = Measured::default();
+    say("calls and faults");
+    stops(count, &mut measured)?;
+    say("messages");
+    messages::measure(count, &mut measured)?;
+    say("loads and unloads");
+    measured.times = [mappings(count)?, threads(count)?, spaces(count)?, kernels(count)?];
+    let world = World::new(Sizes::default())?;
+    let number = |value: usize| u32::try_from(value).ok().map(f64::from);
+    let (bytes, records) = world.supervisor.objects().record_bytes();
+    measured.share = number(bytes).map(|bytes| bytes / (f64::from(records) * 4096.0) * 100.0);
+    measured.bytes = world.supervisor.objects().descriptor_bytes().map(number);
+    let Sizes { kernels, spaces, threads, mappings, .. } = Sizes::default();
+    measured.places = [kernels, spaces, threads, mappings].map(|places| Some(f64::from(places)));
+    measured.lines = lines::counted();
+    Ok(measured)
+}
+
 /// Runs the benchmark and prints its rows.
 pub fn run(full: bool, json: bool) -> Outcome<()> {
     let count = if full { 21 } else { 7 };
@@ -116,19 +164,48 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
             eprint!("\r{what:70}");
         }
     };
-    let mut rows = Vec::new();
-    say("calls and faults");
-    rows.extend(stops(count)?);
-    say("messages");
-    rows.extend(messages::rows(count)?);
-    say("loads and unloads");
-    rows.extend(loads(count)?);
-    let (bytes, records) = World::new(Sizes::default())?.supervisor.objects().record_bytes();
-    let bytes = f64::from(u32::try_from(bytes)?);
-    let share = bytes / (f64::from(records) * 4096.0) * 100.0;
+    let measured = measure(count, &say)?;
+    let note = format!("of 200000, {} signalled by the supervisor, which translates them", measured.asked);
+    let message =
+        limit("a message to a running thread of another space, both spin", measured.message, "µs", 1.0);
+    let mut rows = vec![
+        beside(
+            "a call through an application kernel, both spin",
+            measured.call,
+            3.0,
+            "ptrace",
+            measured.by_ptrace,
+        ),
+        beside(
+            "a page fault with the load of a mapping, both spin",
+            measured.fault,
+            6.0,
+            "the host's own",
+            measured.native_fault,
+        ),
+        beside(
+            "a call through an application kernel, both sleep",
+            measured.call_asleep,
+            10.0,
+            "ptrace",
+            measured.by_ptrace,
+        ),
+        row("a call of the host, by itself", measured.native_call, "µs"),
+        Row { note, ..message },
+        row("a word from one processor to the other, and nothing else", measured.bare_line, "µs"),
+    ];
+    for ((object, paper), ours) in items::TIMES.into_iter().zip(measured.times) {
+        for ((what, ours), paper) in
+            ["load", "load with writeback", "unload"].into_iter().zip(ours).zip(paper)
+        {
+            let mut row = row(&format!("{object}: {what}"), ours, "µs");
+            (row.peer, row.theirs) = ("the paper's, 1994".to_owned(), Some(paper));
+            rows.push(row);
+        }
+    }
     rows.push(limit(
         "a mapping's descriptor and its part of the indexes, of what it maps",
-        Some(share),
+        measured.share,
         "%",
         0.5,
     ));
@@ -141,14 +218,27 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     Ok(())
 }
 
+/// For `comb reproduce cache-kernel`.
+pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
+    let say = |what: &str| {
+        if talks {
+            eprint!("\r{what:70}");
+        }
+    };
+    let measured = measure(7, &say).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
+    say("");
+    let how = "One supervisor and its first kernel in one process; programs of a few instructions in spaces of their own; medians of seven rounds.";
+    Ok(Reproduced { how: how.to_owned(), items: items::items(&measured), drawings: Vec::new() })
+}
+
 /// Calls and faults of programs.
-fn stops(count: usize) -> Outcome<Vec<Row>> {
+fn stops(count: usize, measured: &mut Measured) -> Outcome<()> {
     const TIMES: u32 = 20_000;
     let processors = peers::processors()?;
     let apart = processors.len() > 1;
-    let by_ptrace = peers::ptrace_calls(TIMES, count)?;
-    let native = peers::native_calls(TIMES);
-    let mut rows = Vec::new();
+    measured.by_ptrace = peers::ptrace_calls(TIMES, count)?;
+    measured.native_call = peers::native_calls(TIMES);
+    measured.native_fault = peers::native_faults(count)?;
     // The program's process keeps the processor of who starts it.
     let mut world = World::new(Sizes::default())?;
     if apart {
@@ -157,30 +247,13 @@ fn stops(count: usize) -> Outcome<Vec<Row>> {
     let space = world.space()?;
     let thread = world.thread(space, MANY_SPINS)?;
     let sleeper = world.thread(space, 0)?;
-    let asleep = rounds(count, || each(TIMES, || world.next(sleeper, 0)))?;
+    measured.call_asleep = rounds(count, || each(TIMES, || world.next(sleeper, 0)))?;
     if apart {
         peers::stay_on(&processors[1..2])?;
-        let spinning = rounds(count, || each(TIMES, || world.next(thread, MANY_SPINS)))?;
-        rows.push(beside(
-            "a call through an application kernel, both spin",
-            spinning,
-            3.0,
-            "ptrace",
-            by_ptrace,
-        ));
-        let faults = faults(&mut world, space, count)?;
-        rows.push(beside(
-            "a page fault with the load of a mapping, both spin",
-            faults,
-            6.0,
-            "the host's own",
-            peers::native_faults(count)?,
-        ));
+        measured.call = rounds(count, || each(TIMES, || world.next(thread, MANY_SPINS)))?;
+        measured.fault = faults(&mut world, space, count)?;
     }
-    rows.push(beside("a call through an application kernel, both sleep", asleep, 10.0, "ptrace", by_ptrace));
-    rows.push(row("a call of the host, by itself", native, "µs"));
-    peers::stay_on(&processors)?;
-    Ok(rows)
+    peers::stay_on(&processors)
 }
 
 /// A program touches page after page.
@@ -207,29 +280,6 @@ fn faults(world: &mut World, space: SpaceId, count: usize) -> Outcome<Option<f64
         world.forget()?;
         Ok(took)
     })
-}
-
-/// Table 2: each object loaded, loaded in the place of another, and unloaded.
-fn loads(count: usize) -> Outcome<Vec<Row>> {
-    // In microseconds, on its 68040: load, load with writeback, unload.
-    const PAPER: [(&str, [f64; 3]); 4] = [
-        ("mapping", [45.0, 145.0, 160.0]),
-        ("thread", [113.0, 489.0, 206.0]),
-        ("space", [101.0, 229.0, 152.0]),
-        ("kernel", [244.0, 291.0, 80.0]),
-    ];
-    let measured = [mappings(count)?, threads(count)?, spaces(count)?, kernels(count)?];
-    let mut rows = Vec::new();
-    for ((object, paper), ours) in PAPER.into_iter().zip(measured) {
-        for ((what, ours), paper) in
-            ["load", "load with writeback", "unload"].into_iter().zip(ours).zip(paper)
-        {
-            let mut row = row(&format!("{object}: {what}"), ours, "µs");
-            (row.peer, row.theirs) = ("the paper's, 1994".to_owned(), Some(paper));
-            rows.push(row);
-        }
-    }
-    Ok(rows)
 }
 
 type Three = [Option<f64>; 3];

@@ -22,7 +22,7 @@ pub(crate) use self::item::{Item, PENDING, State};
 pub use self::paper::Paper;
 use crate::figure::{Drawing, FigureError};
 use crate::report::shows_progress;
-use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, memory, mscs_figures, nt_files};
+use crate::{blizzard_items, blizzard_tables, cc, cell, hive_items, kernel, memory, mscs_figures, nt_files};
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -236,7 +236,8 @@ fn measure(
         Paper::Blizzard => of_memory(talks),
         Paper::Hive => of_cells(talks, injected),
         Paper::NtFiles => nt_files::reproduce(into, talks),
-        Paper::Giganet | Paper::Quintet | Paper::Galaxy | Paper::Disco | Paper::CacheKernel => {
+        Paper::CacheKernel => kernel::reproduce(talks),
+        Paper::Giganet | Paper::Quintet | Paper::Galaxy | Paper::Disco => {
             Err(ReproduceError::Pending(paper.name()))
         }
     }

@@ -9,8 +9,7 @@ use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::State;
 use comb_kernel::thread::{Area, Registers};
 
-use super::{CODE_PAGE, DATA_PAGE, Outcome, World, limit, mapping, peers, rounds, row};
-use crate::report::Row;
+use super::{CODE_PAGE, DATA_PAGE, Measured, Outcome, World, mapping, peers, rounds};
 
 const STACK_PAGE: u64 = 0x500;
 const TIMES: u64 = 100_000;
@@ -78,11 +77,10 @@ fn half(world: &mut World, spaces: [SpaceId; 2], threads: [ThreadId; 2]) -> Outc
 }
 
 /// Needs two processors.
-pub(super) fn rows(count: usize) -> Outcome<Vec<Row>> {
-    const CLAIM: &str = "a message to a running thread of another space, both spin";
+pub(super) fn measure(count: usize, measured: &mut Measured) -> Outcome<()> {
     let processors = peers::processors()?;
     if processors.len() < 2 {
-        return Ok(vec![Row { note: "one processor".to_owned(), ..limit(CLAIM, None, "µs", 1.0) }]);
+        return Ok(());
     }
     let mut asked = 0;
     let value = rounds(count, || {
@@ -113,11 +111,7 @@ pub(super) fn rows(count: usize) -> Outcome<Vec<Row>> {
         asked = by_supervisor;
         Ok(took)
     })?;
-    let note = format!("of {}, {asked} signalled by the supervisor, which translates them", 2 * TIMES);
-    let bare = row(
-        "a cache line from one processor to the other, and nothing else",
-        peers::bare_line(&processors)?,
-        "µs",
-    );
-    Ok(vec![Row { note, ..limit(CLAIM, value, "µs", 1.0) }, bare])
+    (measured.message, measured.asked) = (value, asked);
+    measured.bare_line = peers::bare_line(&processors)?;
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Item, messages};
 use crate::cell::measured::Measured as OfCells;
 use crate::{
-    blizzard_items, cc, hive_items, items, memory, mscs_figures, mscs_items, nt_files, pending_items,
+    blizzard_items, cc, hive_items, items, kernel, memory, mscs_figures, mscs_items, nt_files, pending_items,
 };
 
 /// Whose claims are measured.
@@ -113,7 +113,8 @@ impl Paper {
             Self::Blizzard => 900,
             Self::Hive => 300,
             Self::NtFiles => 90,
-            Self::Giganet | Self::Quintet | Self::Galaxy | Self::Disco | Self::CacheKernel => return None,
+            Self::CacheKernel => 60,
+            Self::Giganet | Self::Quintet | Self::Galaxy | Self::Disco => return None,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -135,7 +136,7 @@ impl Paper {
             Self::Galaxy => pending_items::galaxy(),
             Self::NtFiles => nt_files::items(None),
             Self::Disco => pending_items::disco(),
-            Self::CacheKernel => pending_items::cache_kernel(),
+            Self::CacheKernel => kernel::items(&kernel::Measured::default()),
         };
         items.into_iter().map(|item| item.ours(None)).collect()
     }

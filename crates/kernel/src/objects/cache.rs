@@ -336,6 +336,17 @@ impl<S> Objects<S> {
         all.filter(|(_, waiting)| *waiting > 0)
     }
 
+    /// What a kernel, a space, a thread and a mapping's record take here.
+    pub fn descriptor_bytes(&self) -> [usize; 4] {
+        let groups = self.kernels.at(FIRST).descriptor.groups.bytes();
+        [
+            self.kernels.slot_bytes() + groups,
+            self.spaces.slot_bytes(),
+            self.threads.slot_bytes(),
+            size_of::<super::record::Record>(),
+        ]
+    }
+
     /// What a kernel may use.
     pub fn kernel(&self, kernel: KernelId) -> Result<&KernelDescriptor, Refused> {
         Ok(&self.kernels.at(self.find_kernel(kernel)?).descriptor)

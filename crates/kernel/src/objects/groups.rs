@@ -35,6 +35,11 @@ impl Groups {
         groups
     }
 
+    /// What the array takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count

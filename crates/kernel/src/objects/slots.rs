@@ -36,6 +36,11 @@ impl<T> Slots<T> {
         Self { slots: (0..size).map(|_| slot()).collect(), free: (0..=last).rev().collect(), hand: 0 }
     }
 
+    /// What one takes, without what it points to.
+    pub(super) fn slot_bytes(&self) -> usize {
+        size_of::<Slot<T>>()
+    }
+
     /// The slot that a key names, if it does still.
     pub(super) fn find(&self, key: Key) -> Option<u16> {
         let slot = self.slots.get(usize::from(key.slot))?;
