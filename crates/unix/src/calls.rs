@@ -36,8 +36,14 @@ impl<M: Machine> Unix<M> {
             libc::SYS_pread64 | libc::SYS_pwrite64 if (d as i64) < 0 => Err(EINVAL.into()),
             libc::SYS_pread64 => self.call_read(who, int_a, &Self::one_buffer(b, c), Some(d)),
             libc::SYS_pwrite64 => self.call_write(who, int_a, &Self::one_buffer(b, c), Some(d)),
-            libc::SYS_readv => self.buffers(who, b, c).map_err(Stop::from).and_then(|all| self.call_read(who, int_a, &all, None)),
-            libc::SYS_writev => self.buffers(who, b, c).map_err(Stop::from).and_then(|all| self.call_write(who, int_a, &all, None)),
+            libc::SYS_readv => self
+                .buffers(who, b, c)
+                .map_err(Stop::from)
+                .and_then(|all| self.call_read(who, int_a, &all, None)),
+            libc::SYS_writev => self
+                .buffers(who, b, c)
+                .map_err(Stop::from)
+                .and_then(|all| self.call_write(who, int_a, &all, None)),
             libc::SYS_preadv | libc::SYS_preadv2 | libc::SYS_pwritev | libc::SYS_pwritev2 => {
                 let with_flags = matches!(number, libc::SYS_preadv2 | libc::SYS_pwritev2);
                 let at = if d == u64::MAX && with_flags { None } else { Some(d) };
@@ -46,11 +52,17 @@ impl<M: Machine> Unix<M> {
                 }
                 let reads = matches!(number, libc::SYS_preadv | libc::SYS_preadv2);
                 self.buffers(who, b, c).map_err(Stop::from).and_then(|all| {
-                    if reads { self.call_read(who, int_a, &all, at) } else { self.call_write(who, int_a, &all, at) }
+                    if reads {
+                        self.call_read(who, int_a, &all, at)
+                    } else {
+                        self.call_write(who, int_a, &all, at)
+                    }
                 })
             }
             libc::SYS_open => self.call_open(who, HERE, a, int_b, c as u32),
-            libc::SYS_creat => self.call_open(who, HERE, a, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, b as u32),
+            libc::SYS_creat => {
+                self.call_open(who, HERE, a, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, b as u32)
+            }
             libc::SYS_openat => self.call_open(who, int_a, b, int_c, d as u32),
             libc::SYS_openat2 => {
                 if d != size_of::<OpenHow>() as u64 {
@@ -100,14 +112,23 @@ impl<M: Machine> Unix<M> {
             libc::SYS_symlinkat => self.call_symlink(who, a, int_b, c),
             libc::SYS_link => self.call_link(who, (HERE, a), (HERE, b), 0),
             libc::SYS_linkat => self.call_link(who, (int_a, b), (int_c, d), e as i32),
-            libc::SYS_chmod => self.change(who, (HERE, Some(a)), 0, |unix, held| unix.call_change_mode(who, held, b as u32)),
-            libc::SYS_fchmod => self.change(who, (int_a, None), 0, |unix, held| unix.call_change_mode(who, held, b as u32)),
-            libc::SYS_fchmodat => self.change(who, (int_a, Some(b)), 0, |unix, held| unix.call_change_mode(who, held, c as u32)),
-            libc::SYS_chown => self.change(who, (HERE, Some(a)), 0, |unix, held| unix.call_change_owner(held, b as u32, c as u32)),
+            libc::SYS_chmod => {
+                self.change(who, (HERE, Some(a)), 0, |unix, held| unix.call_change_mode(who, held, b as u32))
+            }
+            libc::SYS_fchmod => {
+                self.change(who, (int_a, None), 0, |unix, held| unix.call_change_mode(who, held, b as u32))
+            }
+            libc::SYS_fchmodat => {
+                self.change(who, (int_a, Some(b)), 0, |unix, held| unix.call_change_mode(who, held, c as u32))
+            }
+            libc::SYS_chown => self.change(who, (HERE, Some(a)), 0, |unix, held| {
+                unix.call_change_owner(held, b as u32, c as u32)
+            }),
             libc::SYS_lchown => self.change(who, (HERE, Some(a)), libc::AT_SYMLINK_NOFOLLOW, |unix, held| {
                 unix.call_change_owner(held, b as u32, c as u32)
             }),
-            libc::SYS_fchown => self.change(who, (int_a, None), 0, |unix, held| unix.call_change_owner(held, b as u32, c as u32)),
+            libc::SYS_fchown => self
+                .change(who, (int_a, None), 0, |unix, held| unix.call_change_owner(held, b as u32, c as u32)),
             libc::SYS_fchownat => self.change(who, (int_a, Some(b)), e as i32, |unix, held| {
                 unix.call_change_owner(held, c as u32, d as u32)
             }),
@@ -145,10 +166,15 @@ impl<M: Machine> Unix<M> {
             libc::SYS_eventfd => self.call_event_counter(who, a as u32, 0),
             libc::SYS_eventfd2 => self.call_event_counter(who, a as u32, int_b),
             libc::SYS_memfd_create => self.call_memory_file(who, a, b as u32),
-            libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr | libc::SYS_setxattr | libc::SYS_lsetxattr
-            | libc::SYS_fsetxattr | libc::SYS_removexattr | libc::SYS_lremovexattr | libc::SYS_fremovexattr => {
-                Err(crate::errno::EOPNOTSUPP.into())
-            }
+            libc::SYS_getxattr
+            | libc::SYS_lgetxattr
+            | libc::SYS_fgetxattr
+            | libc::SYS_setxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_fsetxattr
+            | libc::SYS_removexattr
+            | libc::SYS_lremovexattr
+            | libc::SYS_fremovexattr => Err(crate::errno::EOPNOTSUPP.into()),
             libc::SYS_listxattr | libc::SYS_llistxattr | libc::SYS_flistxattr => Ok(0),
             _ => return None,
         })
@@ -184,7 +210,11 @@ impl<M: Machine> Unix<M> {
             libc::SYS_mincore => self.call_in_core(who, a, b, c),
             libc::SYS_brk => Ok(self.memory.set_heap_end(who.space, a)),
             // Nothing is ever paged out.
-            libc::SYS_mlock | libc::SYS_munlock | libc::SYS_mlockall | libc::SYS_munlockall | libc::SYS_mlock2 => Ok(0),
+            libc::SYS_mlock
+            | libc::SYS_munlock
+            | libc::SYS_mlockall
+            | libc::SYS_munlockall
+            | libc::SYS_mlock2 => Ok(0),
             libc::SYS_futex => self.call_futex(who, arguments),
             libc::SYS_arch_prctl => self.call_architecture(who, a as i32, b),
             libc::SYS_membarrier if a == 0 => Ok(0),
@@ -268,9 +298,13 @@ impl<M: Machine> Unix<M> {
             libc::SYS_sched_yield => Ok(0),
             libc::SYS_sched_getaffinity => self.call_affinity(who, b, c),
             libc::SYS_sched_setaffinity => Ok(0),
-            libc::SYS_sched_getparam => self.memory.write(who.space, b, &0i32).map(|()| 0).map_err(Stop::from),
+            libc::SYS_sched_getparam => {
+                self.memory.write(who.space, b, &0i32).map(|()| 0).map_err(Stop::from)
+            }
             libc::SYS_sched_getscheduler | libc::SYS_sched_setscheduler | libc::SYS_sched_setparam => Ok(0),
-            libc::SYS_sched_get_priority_max | libc::SYS_sched_get_priority_min => Ok(u64::from(matches!(int_a, 1 | 2))),
+            libc::SYS_sched_get_priority_max | libc::SYS_sched_get_priority_min => {
+                Ok(u64::from(matches!(int_a, 1 | 2)))
+            }
             // The call's own scale is upside down: 20 is nice 0.
             libc::SYS_getpriority => Ok(20),
             libc::SYS_setpriority => Ok(0),
@@ -319,14 +353,18 @@ impl<M: Machine> Unix<M> {
                         Some(Timespec { seconds: time.seconds.saturating_add(extra), nanoseconds })
                     })
                 };
-                timeout.map_err(Stop::from).and_then(|timeout| self.call_select(who, int_a, [b, c, d], timeout))
+                timeout
+                    .map_err(Stop::from)
+                    .and_then(|timeout| self.call_select(who, int_a, [b, c, d], timeout))
             }
             libc::SYS_pselect6 => {
                 let set = if f == 0 { Ok([0, 0]) } else { self.memory.read::<[u64; 2]>(who.space, f) };
-                set.and_then(|[set, bytes]| self.mask_for_call(who, set, bytes)).map_err(Stop::from).and_then(|()| {
-                    let timeout = self.time(who, e)?;
-                    self.call_select(who, int_a, [b, c, d], timeout)
-                })
+                set.and_then(|[set, bytes]| self.mask_for_call(who, set, bytes)).map_err(Stop::from).and_then(
+                    |()| {
+                        let timeout = self.time(who, e)?;
+                        self.call_select(who, int_a, [b, c, d], timeout)
+                    },
+                )
             }
             libc::SYS_epoll_create => self.call_epoll_create(who, 0),
             libc::SYS_epoll_create1 => self.call_epoll_create(who, int_a),
@@ -374,5 +412,4 @@ impl<M: Machine> Unix<M> {
             _ => return None,
         })
     }
-
 }

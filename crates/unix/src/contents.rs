@@ -1,4 +1,7 @@
-#![expect(unsafe_code, reason = "the contents of frames lie in memory that threads of programs write at the same time")]
+#![expect(
+    unsafe_code,
+    reason = "the contents of frames lie in memory that threads of programs write at the same time"
+)]
 //! Access to what is in frames, by copies only: no reference into a frame is ever made, except to its words as atomics.
 
 use crate::machine::{Frame, Machine, PAGE_BYTES};
@@ -12,7 +15,10 @@ fn start(machine: &impl Machine, frame: Frame) -> *mut u8 {
 /// A piece of a frame as the host's calls take it. It holds until the frame is released.
 pub(crate) fn piece(machine: &impl Machine, frame: Frame, offset: u64, bytes: u64) -> libc::iovec {
     assert!(offset + bytes <= PAGE_BYTES, "a piece lies within its frame");
-    libc::iovec { iov_base: start(machine, frame).wrapping_add(offset as usize).cast(), iov_len: bytes as usize }
+    libc::iovec {
+        iov_base: start(machine, frame).wrapping_add(offset as usize).cast(),
+        iov_len: bytes as usize,
+    }
 }
 
 /// Fills `count` frames with zeroes.

@@ -93,7 +93,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// `dup2` without flags, `dup3` with them.
-    pub(crate) fn call_duplicate_to(&mut self, who: Caller, from: i32, to: i32, flags: Option<i32>) -> Outcome {
+    pub(crate) fn call_duplicate_to(
+        &mut self,
+        who: Caller,
+        from: i32,
+        to: i32,
+        flags: Option<i32>,
+    ) -> Outcome {
         let file = self.file(who, from)?;
         if from == to {
             return if flags.is_some() { Err(EINVAL.into()) } else { Ok(to as u64) };
@@ -125,7 +131,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Gives the caller two descriptors at once, or none.
-    pub(crate) fn install_pair(&mut self, who: Caller, files: [Rc<OpenFile>; 2], into: u64, closes_on_exec: bool) -> Outcome {
+    pub(crate) fn install_pair(
+        &mut self,
+        who: Caller,
+        files: [Rc<OpenFile>; 2],
+        into: u64,
+        closes_on_exec: bool,
+    ) -> Outcome {
         let [one, other] = files;
         let one = self.install(who, one, closes_on_exec)? as i32;
         let placed = self.install(who, other, closes_on_exec).and_then(|other| {
@@ -141,7 +153,13 @@ impl<M: Machine> Unix<M> {
         placed.map(|()| 0)
     }
 
-    pub(crate) fn call_fcntl(&mut self, who: Caller, descriptor: i32, command: i32, argument: u64) -> Outcome {
+    pub(crate) fn call_fcntl(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        command: i32,
+        argument: u64,
+    ) -> Outcome {
         let file = self.file(who, descriptor)?;
         let table = Rc::clone(&self.process(who.process).table);
         match command {
@@ -167,12 +185,19 @@ impl<M: Machine> Unix<M> {
                 file.flags.set(file.flags.get() & !changed | argument as i32 & changed);
                 Ok(0)
             }
-            libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
-                self.call_lock(who, &file, command, argument)
-            }
+            libc::F_GETLK
+            | libc::F_SETLK
+            | libc::F_SETLKW
+            | libc::F_OFD_GETLK
+            | libc::F_OFD_SETLK
+            | libc::F_OFD_SETLKW => self.call_lock(who, &file, command, argument),
             libc::F_GETPIPE_SZ if matches!(file.kind, Kind::Pipe(_)) => Ok(crate::pipes::CAPACITY as u64),
             libc::F_SETPIPE_SZ if matches!(file.kind, Kind::Pipe(_)) => {
-                if argument > crate::pipes::CAPACITY as u64 { Err(EPERM.into()) } else { Ok(crate::pipes::CAPACITY as u64) }
+                if argument > crate::pipes::CAPACITY as u64 {
+                    Err(EPERM.into())
+                } else {
+                    Ok(crate::pipes::CAPACITY as u64)
+                }
             }
             _ => {
                 self.note_unsupported(libc::SYS_fcntl as u64, command as u64);
@@ -187,7 +212,10 @@ impl<M: Machine> Unix<M> {
         let request = request & 0xffff_ffff;
         match request {
             CLOSES | STAYS => {
-                self.process(who.process).table.borrow_mut().set_closes_on_exec(descriptor, request == CLOSES)?;
+                self.process(who.process)
+                    .table
+                    .borrow_mut()
+                    .set_closes_on_exec(descriptor, request == CLOSES)?;
                 return Ok(0);
             }
             NEVER_WAITS => {
@@ -205,7 +233,8 @@ impl<M: Machine> Unix<M> {
                         i32::from_le_bytes([value[0], value[1], value[2], value[3]])
                     }
                     Kind::Regular { host, .. } => {
-                        let left = host::stat(host.as_raw_fd())?.st_size - host::seek(host.as_raw_fd(), 0, libc::SEEK_CUR)? as i64;
+                        let left = host::stat(host.as_raw_fd())?.st_size
+                            - host::seek(host.as_raw_fd(), 0, libc::SEEK_CUR)? as i64;
                         left.clamp(0, i64::from(i32::MAX)) as i32
                     }
                     _ => return Err(ENOTTY.into()),
@@ -238,7 +267,11 @@ impl<M: Machine> Unix<M> {
             libc::TIOCSPGRP => {
                 let group: Id = self.memory.read(who.space, at)?;
                 let session = self.process(who.process).session;
-                if !self.processes.values().any(|process| process.group == group && process.session == session) {
+                if !self
+                    .processes
+                    .values()
+                    .any(|process| process.group == group && process.session == session)
+                {
                     return Err(if group < 0 { EINVAL } else { ESRCH }.into());
                 }
                 self.foreground = group;

@@ -71,7 +71,8 @@ impl OpenFile {
     }
 
     pub(crate) fn may_read(&self) -> bool {
-        self.flags.get() & (libc::O_ACCMODE | libc::O_PATH) != libc::O_WRONLY && self.flags.get() & libc::O_PATH == 0
+        self.flags.get() & (libc::O_ACCMODE | libc::O_PATH) != libc::O_WRONLY
+            && self.flags.get() & libc::O_PATH == 0
     }
 
     pub(crate) fn may_write(&self) -> bool {
@@ -117,10 +118,18 @@ impl Table {
     }
 
     /// The lowest free descriptor from `from` on is made to refer to the file.
-    pub(crate) fn add(&mut self, file: Rc<OpenFile>, closes_on_exec: bool, from: i32, limit: u64) -> Result<i32, Errno> {
+    pub(crate) fn add(
+        &mut self,
+        file: Rc<OpenFile>,
+        closes_on_exec: bool,
+        from: i32,
+        limit: u64,
+    ) -> Result<i32, Errno> {
         let limit = limit.min(MOST_DESCRIPTORS) as usize;
         let from = usize::try_from(from).ok().filter(|&from| from < limit).ok_or(EINVAL)?;
-        let free = (from..self.slots.len()).find(|&at| self.slots[at].is_none()).unwrap_or(from.max(self.slots.len()));
+        let free = (from..self.slots.len())
+            .find(|&at| self.slots[at].is_none())
+            .unwrap_or(from.max(self.slots.len()));
         if free >= limit {
             return Err(EMFILE);
         }

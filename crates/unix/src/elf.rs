@@ -89,7 +89,8 @@ pub(crate) fn parse(header: &[u8], program_headers: &[u8]) -> Result<Image, Errn
         match u32_at(entry, 0)? {
             1 => {
                 let flags = u32_at(entry, 4)?;
-                let in_bounds = [offset, address, file_bytes, memory_bytes].iter().all(|&value| value < ADDRESS_END);
+                let in_bounds =
+                    [offset, address, file_bytes, memory_bytes].iter().all(|&value| value < ADDRESS_END);
                 if memory_bytes == 0 && in_bounds {
                     continue;
                 }

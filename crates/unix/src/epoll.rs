@@ -49,15 +49,27 @@ impl Epoll {
     }
 
     /// Whether anything would be told, and what to wait for.
-    pub(crate) fn ready_now(&self, wait: &mut Wait, mut readiness: impl FnMut(&OpenFile, i16, &mut Wait) -> i16) -> bool {
+    pub(crate) fn ready_now(
+        &self,
+        wait: &mut Wait,
+        mut readiness: impl FnMut(&OpenFile, i16, &mut Wait) -> i16,
+    ) -> bool {
         let watched = self.watched.borrow();
         watched.values().filter(|watched| !watched.spent).any(|watched| {
-            watched.file.upgrade().is_some_and(|file| readiness(&file, (watched.events & 0xffff) as i16, wait) != 0)
+            watched
+                .file
+                .upgrade()
+                .is_some_and(|file| readiness(&file, (watched.events & 0xffff) as i16, wait) != 0)
         })
     }
 
     /// What is to be told now, at most so many; and what to wait for.
-    fn collect(&self, most: usize, wait: &mut Wait, mut readiness: impl FnMut(&OpenFile, i16, &mut Wait) -> i16) -> Vec<EpollEvent> {
+    fn collect(
+        &self,
+        most: usize,
+        wait: &mut Wait,
+        mut readiness: impl FnMut(&OpenFile, i16, &mut Wait) -> i16,
+    ) -> Vec<EpollEvent> {
         let mut watched = self.watched.borrow_mut();
         watched.retain(|_, one| one.file.strong_count() > 0);
         let mut events = Vec::new();
@@ -69,7 +81,10 @@ impl Epoll {
             let mut own = Wait::until(None);
             let ready = readiness(&file, (one.events & 0xffff) as i16, &mut own);
             let state = news(&file);
-            if one.events & EDGE != 0 && one.told.is_some_and(|(told, then)| ready & !told == 0 && then == state) && ready != 0 {
+            if one.events & EDGE != 0
+                && one.told.is_some_and(|(told, then)| ready & !told == 0 && then == state)
+                && ready != 0
+            {
                 // It is still what was told: only the emulator's own things say when they change, the host's are looked at when used.
                 wait.keys.extend(own.keys);
                 continue;
@@ -100,17 +115,31 @@ impl<M: Machine> Unix<M> {
         self.install(who, file, flags & libc::EPOLL_CLOEXEC != 0)
     }
 
-    pub(crate) fn call_epoll_control(&mut self, who: Caller, set: i32, operation: i32, descriptor: i32, at: u64) -> Outcome {
+    pub(crate) fn call_epoll_control(
+        &mut self,
+        who: Caller,
+        set: i32,
+        operation: i32,
+        descriptor: i32,
+        at: u64,
+    ) -> Outcome {
         let (set, file) = (self.file(who, set)?, self.file(who, descriptor)?);
         let Kind::Epoll(epoll) = &set.kind else { return Err(EINVAL.into()) };
         if Rc::ptr_eq(&set, &file) {
             return Err(EINVAL.into());
         }
-        if matches!(file.kind, Kind::Regular { .. } | Kind::Directory { .. } | Kind::Text(_) | Kind::Listing(_)) {
+        if matches!(
+            file.kind,
+            Kind::Regular { .. } | Kind::Directory { .. } | Kind::Text(_) | Kind::Listing(_)
+        ) {
             return Err(EPERM.into());
         }
         if let Kind::Epoll(inner) = &file.kind
-            && inner.watched.borrow().values().any(|one| one.file.upgrade().is_some_and(|file| matches!(file.kind, Kind::Epoll(_))))
+            && inner
+                .watched
+                .borrow()
+                .values()
+                .any(|one| one.file.upgrade().is_some_and(|file| matches!(file.kind, Kind::Epoll(_))))
         {
             return Err(ELOOP.into());
         }
@@ -122,7 +151,13 @@ impl<M: Machine> Unix<M> {
         let mut watched = epoll.watched.borrow_mut();
         // A descriptor that was closed and given again is another one.
         watched.retain(|_, one| one.file.strong_count() > 0);
-        let new = Watched { file: Rc::downgrade(&file), events: event.events, data: event.data, told: None, spent: false };
+        let new = Watched {
+            file: Rc::downgrade(&file),
+            events: event.events,
+            data: event.data,
+            told: None,
+            spent: false,
+        };
         match operation {
             libc::EPOLL_CTL_ADD if watched.contains_key(&key) => return Err(EEXIST.into()),
             libc::EPOLL_CTL_MOD if !watched.contains_key(&key) => return Err(ENOENT.into()),
@@ -135,10 +170,19 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_epoll_wait(&mut self, who: Caller, set: i32, at: u64, most: i32, timeout: Option<Timespec>) -> Outcome {
+    pub(crate) fn call_epoll_wait(
+        &mut self,
+        who: Caller,
+        set: i32,
+        at: u64,
+        most: i32,
+        timeout: Option<Timespec>,
+    ) -> Outcome {
         let most = usize::try_from(most).ok().filter(|&most| most > 0).ok_or(EINVAL)?;
         let file = self.file(who, set)?;
-        let Kind::Epoll(epoll) = &file.kind else { return Err(if file.host().is_some() { EBADF } else { EINVAL }.into()) };
+        let Kind::Epoll(epoll) = &file.kind else {
+            return Err(if file.host().is_some() { EBADF } else { EINVAL }.into());
+        };
         let deadline = timeout.map(|timeout| self.deadline(who, timeout)).transpose()?;
         let mut wait = Wait::until(None);
         let events = epoll.collect(most, &mut wait, |file, events, wait| self.readiness(file, events, wait));

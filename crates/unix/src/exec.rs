@@ -72,7 +72,13 @@ fn script_line(start: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 impl<M: Machine> Unix<M> {
-    fn open_program(&mut self, who: Caller, directory: i32, path: &[u8], follow: bool) -> Result<Rc<OpenFile>, Errno> {
+    fn open_program(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Rc<OpenFile>, Errno> {
         let flags = libc::O_RDONLY | if follow { 0 } else { libc::O_NOFOLLOW };
         let file = self.open(who, directory, path, flags, 0)?;
         match &file.kind {
@@ -83,7 +89,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Finds the program behind a file, through scripts.
-    fn find_program(&mut self, who: Caller, mut file: Rc<OpenFile>, path: &[u8], call: &mut Invocation) -> Result<Program, Errno> {
+    fn find_program(
+        &mut self,
+        who: Caller,
+        mut file: Rc<OpenFile>,
+        path: &[u8],
+        call: &mut Invocation,
+    ) -> Result<Program, Errno> {
         let mut path = path.to_vec();
         for _ in 0..MOST_SCRIPTS {
             let start = read_range(&file, 0..256)?;
@@ -107,7 +119,12 @@ impl<M: Machine> Unix<M> {
         Err(ELOOP)
     }
 
-    fn find_interpreter(&mut self, who: Caller, file: &OpenFile, image: &Image) -> Result<Option<(Rc<OpenFile>, Image)>, Errno> {
+    fn find_interpreter(
+        &mut self,
+        who: Caller,
+        file: &OpenFile,
+        image: &Image,
+    ) -> Result<Option<(Rc<OpenFile>, Image)>, Errno> {
         let Some(range) = image.interpreter.clone() else { return Ok(None) };
         let mut name = read_range(file, range)?;
         let end = name.iter().position(|&byte| byte == 0).ok_or(ENOEXEC)?;
@@ -121,8 +138,11 @@ impl<M: Machine> Unix<M> {
     fn load(&mut self, space: SpaceNumber, file: &OpenFile, image: &Image, wish: u64) -> Result<u64, Errno> {
         let extent = image.extent();
         let bytes = extent.end - extent.start;
-        let reserve = |place| (place, Mapping { rights: Rights::NONE, shared: false, grows_down: false, backing: None });
-        let (place, mapping) = reserve(if image.movable { Place::Near(wish) } else { Place::OnlyIfFree(extent.start) });
+        let reserve = |place| {
+            (place, Mapping { rights: Rights::NONE, shared: false, grows_down: false, backing: None })
+        };
+        let (place, mapping) =
+            reserve(if image.movable { Place::Near(wish) } else { Place::OnlyIfFree(extent.start) });
         let start = self.memory.map(space, place, bytes, mapping)?;
         let base = start.wrapping_sub(extent.start);
         let host = file.host().ok_or(ENOEXEC)?;
@@ -141,7 +161,8 @@ impl<M: Machine> Unix<M> {
             }
             let zeroes_from = if load.file_bytes > 0 { file_end } else { first };
             if memory_end > zeroes_from {
-                let mapping = Mapping { rights: load.rights, shared: false, grows_down: false, backing: None };
+                let mapping =
+                    Mapping { rights: load.rights, shared: false, grows_down: false, backing: None };
                 self.memory.map(space, Place::OnlyIfFree(zeroes_from), memory_end - zeroes_from, mapping)?;
             }
             let file_stop = address + load.file_bytes;
@@ -154,7 +175,12 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Fills a new space with a program, and says with which registers it begins.
-    fn build(&mut self, space: SpaceNumber, program: &Program, call: &Invocation) -> Result<Registers, Errno> {
+    fn build(
+        &mut self,
+        space: SpaceNumber,
+        program: &Program,
+        call: &Invocation,
+    ) -> Result<Registers, Errno> {
         let base = self.load(space, &program.file, &program.image, PROGRAM_BASE)?;
         let entry = base.wrapping_add(program.image.entry);
         let heap = base.wrapping_add(program.image.extent().end);
@@ -181,7 +207,13 @@ impl<M: Machine> Unix<M> {
         Ok(Registers { rip: start, rsp, rflags: 0x202, ..Registers::default() })
     }
 
-    fn build_stack(&mut self, space: SpaceNumber, call: &Invocation, name: &[u8], known: &[(u64, u64)]) -> Result<u64, Errno> {
+    fn build_stack(
+        &mut self,
+        space: SpaceNumber,
+        call: &Invocation,
+        name: &[u8],
+        known: &[(u64, u64)],
+    ) -> Result<u64, Errno> {
         let top = self.memory.space(space).regions.bounds().end;
         let mut strings: Vec<u8> = Vec::new();
         let mut offsets = Vec::new();
@@ -233,12 +265,22 @@ impl<M: Machine> Unix<M> {
         let mapping = Mapping { rights: Rights::READ_WRITE, shared: false, grows_down: true, backing: None };
         self.memory.map(space, Place::OnlyIfFree(bottom), top - bottom, mapping)?;
         self.memory.write_bytes(space, strings_at, &strings)?;
-        self.memory.write_bytes(space, rsp, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())?;
+        self.memory.write_bytes(
+            space,
+            rsp,
+            &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>(),
+        )?;
         Ok(rsp)
     }
 
     /// Puts a program in the place of what the caller's process runs. Nothing has changed after an error.
-    pub(crate) fn start(&mut self, who: Caller, file: Rc<OpenFile>, path: &[u8], mut call: Invocation) -> Result<(), Errno> {
+    pub(crate) fn start(
+        &mut self,
+        who: Caller,
+        file: Rc<OpenFile>,
+        path: &[u8],
+        mut call: Invocation,
+    ) -> Result<(), Errno> {
         call.check()?;
         let program = self.find_program(who, file, path, &mut call)?;
         call.check()?;
@@ -257,7 +299,7 @@ impl<M: Machine> Unix<M> {
         let who = self.end_other_threads(who);
         let thread = self.thread_mut(who.thread);
         let old_machine = std::mem::replace(&mut thread.machine, machine);
-        thread.stack = crate::layouts::SignalStack { flags: libc::SS_DISABLE, ..Default::default() };
+        thread.stack = crate::layouts::SignalStack::default();
         (thread.clear_at, thread.robust_list) = (0, (0, 0));
         thread.name = [0; 16];
         let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
@@ -298,7 +340,10 @@ impl<M: Machine> Unix<M> {
             return Err(EINVAL.into());
         }
         let path = self.path_argument(who, path)?;
-        let mut call = Invocation { arguments: self.strings(who, arguments)?, environment: self.strings(who, environment)? };
+        let mut call = Invocation {
+            arguments: self.strings(who, arguments)?,
+            environment: self.strings(who, environment)?,
+        };
         if call.arguments.is_empty() {
             call.arguments.push(Vec::new());
         }
@@ -321,9 +366,10 @@ impl<M: Machine> Unix<M> {
             if pointer == 0 {
                 break;
             }
-            let text = self.memory.read_string(who.space, pointer, MOST_ONE_ARGUMENT).map_err(|error| {
-                if error == crate::errno::ENAMETOOLONG { E2BIG } else { error }
-            })?;
+            let text = self
+                .memory
+                .read_string(who.space, pointer, MOST_ONE_ARGUMENT)
+                .map_err(|error| if error == crate::errno::ENAMETOOLONG { E2BIG } else { error })?;
             total += text.len() + 9;
             if total > MOST_ARGUMENT_BYTES {
                 return Err(E2BIG);
@@ -341,7 +387,10 @@ mod tests {
 
     #[test]
     fn the_first_line_of_a_script_is_cut_as_linux_cuts_it() {
-        assert_eq!(script_line(b"#! /bin/sh  -e x \nrest"), Some((b"/bin/sh".to_vec(), Some(b"-e x".to_vec()))));
+        assert_eq!(
+            script_line(b"#! /bin/sh  -e x \nrest"),
+            Some((b"/bin/sh".to_vec(), Some(b"-e x".to_vec())))
+        );
         assert_eq!(script_line(b"#!/bin/sh"), Some((b"/bin/sh".to_vec(), None)));
         assert_eq!(script_line(b"\x7fELF"), None);
     }

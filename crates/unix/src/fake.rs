@@ -104,7 +104,8 @@ impl Fake {
         }
         let space = thread.space;
         let rip = thread.registers.rip;
-        let (mut registers, loaded, pending) = (thread.registers, std::mem::take(&mut thread.loaded), thread.step.take());
+        let (mut registers, loaded, pending) =
+            (thread.registers, std::mem::take(&mut thread.loaded), thread.step.take());
         let fault = |fake: &mut Fake, step: Option<Step>, (address, access): (u64, Access)| {
             let thread = fake.threads.get_mut(&id).expect("a running thread");
             (thread.step, thread.running) = (step, false);
@@ -128,7 +129,8 @@ impl Fake {
                 thread.running = false;
                 let registers = &mut thread.registers;
                 registers.rax = number as u64;
-                [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] = arguments;
+                [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+                    arguments;
                 registers.rip += 2;
                 Some(Event::Call { thread: id })
             }
@@ -263,7 +265,11 @@ impl Machine for Fake {
     fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd]) -> Event<u32> {
         loop {
             // One step for each thread in turn, so that all orders of a few steps come up.
-            let next = self.threads.range(self.turn + 1..).chain(self.threads.range(..=self.turn)).find(|(_, thread)| thread.running);
+            let next = self
+                .threads
+                .range(self.turn + 1..)
+                .chain(self.threads.range(..=self.turn))
+                .find(|(_, thread)| thread.running);
             if let Some((&id, _)) = next {
                 self.turn = id;
                 if let Some(event) = self.step(id) {

@@ -1,7 +1,7 @@
 //! Calls that open files, ask about them and change the tree that they are in.
 
 use crate::descriptors::{Kind, OpenFile};
-use crate::errno::{EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO, EPERM, Errno, EBADF};
+use crate::errno::{EACCES, EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO, EPERM, Errno};
 use crate::host;
 use crate::layouts::Timespec;
 use crate::machine::Machine;
@@ -14,8 +14,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 /// Flags that are passed to the host when a file is opened there. Whether a call waits is the emulator's business.
-const HOST_FLAGS: i32 =
-    libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECTORY | libc::O_NOATIME | libc::O_SYNC | libc::O_DSYNC | libc::O_TRUNC;
+const HOST_FLAGS: i32 = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_DIRECTORY
+    | libc::O_NOATIME
+    | libc::O_SYNC
+    | libc::O_DSYNC
+    | libc::O_TRUNC;
 /// What `fcntl(F_GETFL)` shows of the flags.
 const SHOWN_FLAGS: i32 = !(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC);
 
@@ -54,14 +59,20 @@ fn node_stat(node: &Node) -> libc::stat {
 }
 
 impl<M: Machine> Unix<M> {
-    fn open_node(&mut self, who: Caller, node: Node, path: Vec<u8>, flags: i32) -> Result<Rc<OpenFile>, Errno> {
+    fn open_node(
+        &mut self,
+        who: Caller,
+        node: Node,
+        path: Vec<u8>,
+        flags: i32,
+    ) -> Result<Rc<OpenFile>, Errno> {
         if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
             return Err(EEXIST);
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let kind = match node {
             Node::Directory(_) if writes => return Err(EISDIR),
-            Node::Directory(entries) => Kind::Listing(Listing { path, entries }),
+            Node::Directory(entries) => Kind::Listing(Listing { path, entries: entries.into() }),
             _ if flags & libc::O_DIRECTORY != 0 => return Err(ENOTDIR),
             Node::Text(_) if writes => return Err(EACCES),
             Node::Text(text) => Kind::Text(text),
@@ -116,8 +127,16 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Opens a path.
-    pub(crate) fn open(&mut self, who: Caller, directory: i32, path: &[u8], flags: i32, mode: u32) -> Result<Rc<OpenFile>, Errno> {
-        let follow = flags & libc::O_NOFOLLOW == 0 && flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
+    pub(crate) fn open(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+    ) -> Result<Rc<OpenFile>, Errno> {
+        let follow = flags & libc::O_NOFOLLOW == 0
+            && flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
         let (root, path) = match self.locate(who, directory, path, follow)? {
             Located::Virtual { node, path } => return self.open_node(who, node, path, flags),
             Located::Host { root, path } => (root, path),
@@ -134,7 +153,8 @@ impl<M: Machine> Unix<M> {
         let mode = mode & 0o7777 & !mask;
         if flags & libc::O_TMPFILE == libc::O_TMPFILE {
             crate::paths::check_file_system(self.hold(root, &path, follow)?.as_raw_fd())?;
-            let host = host::open_in_root(root, &path, flags & (HOST_FLAGS | libc::O_TMPFILE | libc::O_EXCL), mode)?;
+            let host =
+                host::open_in_root(root, &path, flags & (HOST_FLAGS | libc::O_TMPFILE | libc::O_EXCL), mode)?;
             return self.open_host(host, flags);
         }
         match self.hold(root, &path, follow) {
@@ -143,7 +163,8 @@ impl<M: Machine> Unix<M> {
                 let excluded = flags & (libc::O_EXCL | libc::O_NOFOLLOW);
                 let created = flags & HOST_FLAGS & !libc::O_DIRECTORY | libc::O_CREAT | excluded;
                 // So that what was swapped in meanwhile from outside cannot hold us up.
-                let host = host::open_in_root(root, &path, created | libc::O_NONBLOCK | libc::O_NOCTTY, mode)?;
+                let host =
+                    host::open_in_root(root, &path, created | libc::O_NONBLOCK | libc::O_NOCTTY, mode)?;
                 crate::paths::check_file_system(host.as_raw_fd())?;
                 host::change_mode(host.as_raw_fd(), mode)?;
                 self.open_host(host, flags)
@@ -159,7 +180,9 @@ impl<M: Machine> Unix<M> {
         let stat = host::stat(held.as_raw_fd())?;
         match kind_of(&stat) {
             libc::S_IFLNK => return Err(ELOOP),
-            libc::S_IFDIR if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_CREAT != 0 => return Err(EISDIR),
+            libc::S_IFDIR if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_CREAT != 0 => {
+                return Err(EISDIR);
+            }
             libc::S_IFDIR => {}
             _ if flags & libc::O_DIRECTORY != 0 => return Err(ENOTDIR),
             libc::S_IFREG => {}
@@ -178,14 +201,27 @@ impl<M: Machine> Unix<M> {
         self.open_host(host, flags)
     }
 
-    pub(crate) fn call_open(&mut self, who: Caller, directory: i32, path: u64, flags: i32, mode: u32) -> Outcome {
+    pub(crate) fn call_open(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        flags: i32,
+        mode: u32,
+    ) -> Outcome {
         let path = self.path_argument(who, path)?;
         let file = self.open(who, directory, &path, flags, mode)?;
         self.install(who, file, flags & libc::O_CLOEXEC != 0)
     }
 
     /// What a path leads to; with `AT_EMPTY_PATH`, what a descriptor is open on.
-    pub(crate) fn held(&mut self, who: Caller, directory: i32, path: &[u8], flags: i32) -> Result<Held, Errno> {
+    pub(crate) fn held(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: &[u8],
+        flags: i32,
+    ) -> Result<Held, Errno> {
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             if directory == libc::AT_FDCWD {
                 return Ok(Held::Open(Rc::clone(&self.process(who.process).place.borrow().directory)));
@@ -221,7 +257,9 @@ impl<M: Machine> Unix<M> {
             Kind::Text(text) => Ok(node_stat(&Node::Text(text.clone()))),
             Kind::Listing(_) => Ok(virtual_stat(libc::S_IFDIR | 0o555, 2, 0, 0)),
             Kind::Pipe(end) => Ok(virtual_stat(libc::S_IFIFO | 0o600, end.pipe.number, 0, 0)),
-            Kind::Counter { .. } | Kind::Timer(_) | Kind::Epoll(_) => Ok(virtual_stat(0o600, file.number, 0, 0)),
+            Kind::Counter { .. } | Kind::Timer(_) | Kind::Epoll(_) => {
+                Ok(virtual_stat(0o600, file.number, 0, 0))
+            }
             _ => host::stat(file.host().ok_or(EBADF)?),
         }
     }
@@ -234,7 +272,14 @@ impl<M: Machine> Unix<M> {
         }
     }
 
-    pub(crate) fn call_stat(&mut self, who: Caller, directory: i32, path: u64, into: u64, flags: i32) -> Outcome {
+    pub(crate) fn call_stat(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        into: u64,
+        flags: i32,
+    ) -> Outcome {
         let path = self.path_argument(who, path)?;
         let held = self.held(who, directory, &path, flags)?;
         let stat = self.held_stat(&held)?;
@@ -249,7 +294,15 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_statx(&mut self, who: Caller, directory: i32, path: u64, flags: i32, mask: u32, into: u64) -> Outcome {
+    pub(crate) fn call_statx(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        flags: i32,
+        mask: u32,
+        into: u64,
+    ) -> Outcome {
         let path = self.path_argument(who, path)?;
         let held = self.held(who, directory, &path, flags)?;
         let host = match &held {
@@ -298,7 +351,14 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_access(&mut self, who: Caller, directory: i32, path: u64, mode: i32, flags: i32) -> Outcome {
+    pub(crate) fn call_access(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        mode: i32,
+        flags: i32,
+    ) -> Outcome {
         let path = self.path_argument(who, path)?;
         match self.held(who, directory, &path, flags)? {
             Held::Host(host) => host::may_access(host.as_raw_fd(), mode)?,
@@ -317,7 +377,14 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_read_link(&mut self, who: Caller, directory: i32, path: u64, into: u64, bytes: u64) -> Outcome {
+    pub(crate) fn call_read_link(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        into: u64,
+        bytes: u64,
+    ) -> Outcome {
         if bytes as i32 <= 0 {
             return Err(EINVAL.into());
         }
@@ -332,7 +399,9 @@ impl<M: Machine> Unix<M> {
             }
             Held::Open(file) => host::read_link(file.host().ok_or(EINVAL)?)?,
             Held::Virtual(Node::Link(target)) => target,
-            Held::Virtual(Node::Descriptor(process, descriptor)) => self.descriptor_text(process, descriptor)?,
+            Held::Virtual(Node::Descriptor(process, descriptor)) => {
+                self.descriptor_text(process, descriptor)?
+            }
             Held::Virtual(_) => return Err(EINVAL.into()),
         };
         let shown = &text[..text.len().min(bytes as usize)];
@@ -340,14 +409,22 @@ impl<M: Machine> Unix<M> {
         Ok(shown.len() as u64)
     }
 
-    pub(crate) fn call_make_directory(&mut self, who: Caller, directory: i32, path: u64, mode: u32) -> Outcome {
+    pub(crate) fn call_make_directory(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        mode: u32,
+    ) -> Outcome {
         let path = self.path_argument(who, path)?;
         let mask = self.process(who.process).place.borrow().mask;
         let located = self.locate(who, directory, &path, false)?;
         if matches!(located, Located::Virtual { .. }) {
             return Err(EEXIST.into());
         }
-        let (parent, name) = self.parent(who, directory, &path).map_err(|error| if error == EINVAL { EEXIST } else { error })?;
+        let (parent, name) = self
+            .parent(who, directory, &path)
+            .map_err(|error| if error == EINVAL { EEXIST } else { error })?;
         let name = name.strip_suffix(b"/").unwrap_or(&name);
         host::make_directory(parent.as_raw_fd(), name, mode & 0o1777 & !mask)?;
         Ok(0)
@@ -374,7 +451,13 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_rename(&mut self, who: Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Outcome {
+    pub(crate) fn call_rename(
+        &mut self,
+        who: Caller,
+        from: (i32, u64),
+        to: (i32, u64),
+        flags: u32,
+    ) -> Outcome {
         let (old, new) = (self.path_argument(who, from.1)?, self.path_argument(who, to.1)?);
         if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
             return Err(EINVAL.into());
@@ -424,7 +507,14 @@ impl<M: Machine> Unix<M> {
     }
 
     /// `utimensat`; without a path, of the descriptor itself.
-    pub(crate) fn call_set_times(&mut self, who: Caller, directory: i32, path: u64, times: u64, flags: i32) -> Outcome {
+    pub(crate) fn call_set_times(
+        &mut self,
+        who: Caller,
+        directory: i32,
+        path: u64,
+        times: u64,
+        flags: i32,
+    ) -> Outcome {
         let held = if path == 0 {
             Held::Open(self.file(who, directory)?)
         } else {
@@ -473,7 +563,9 @@ impl<M: Machine> Unix<M> {
         let file = self.open(who, libc::AT_FDCWD, &path, libc::O_PATH | libc::O_DIRECTORY, 0);
         let file = match file {
             // What the emulator makes up has no path to hold.
-            Err(EISDIR | EACCES) => self.open(who, libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?,
+            Err(EISDIR | EACCES) => {
+                self.open(who, libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?
+            }
             file => file?,
         };
         if let Some(host) = file.host() {
@@ -511,9 +603,17 @@ impl<M: Machine> Unix<M> {
         let entries = match &file.kind {
             Kind::Directory { host } => host::directory_entries(host.as_raw_fd(), bytes)?,
             Kind::Listing(listing) => {
+                if file.position.get() == 0
+                    && let Ok(Located::Virtual { node: Node::Directory(entries), .. }) =
+                        self.locate(who, libc::AT_FDCWD, &listing.path, true)
+                {
+                    // As it is now, with the descriptor that it is read by.
+                    listing.entries.replace(entries);
+                }
+                let listed = listing.entries.borrow();
                 let mut entries = Vec::new();
                 let dots = [(b".".to_vec(), libc::DT_DIR), (b"..".to_vec(), libc::DT_DIR)];
-                let all = dots.iter().chain(&listing.entries);
+                let all = dots.iter().chain(listed.iter());
                 for (at, (name, kind)) in all.enumerate().skip(file.position.get() as usize) {
                     let record = (19 + name.len() + 1).next_multiple_of(8);
                     if entries.len() + record > bytes {

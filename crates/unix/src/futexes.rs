@@ -41,6 +41,11 @@ impl Futexes {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.by_thread.is_empty()
+    }
+
     /// Takes out the first waiters for any of these bits.
     fn take(&mut self, key: FutexKey, most: u32, bits: u32) -> Vec<Id> {
         let Some(waiters) = self.waiters.get(&key) else { return Vec::new() };
@@ -130,7 +135,14 @@ impl<M: Machine> Unix<M> {
         woken.len() as u64
     }
 
-    fn futex_wait(&mut self, who: Caller, address: u64, value: u32, until: Option<Instant>, bits: u32) -> Outcome {
+    fn futex_wait(
+        &mut self,
+        who: Caller,
+        address: u64,
+        value: u32,
+        until: Option<Instant>,
+        bits: u32,
+    ) -> Outcome {
         if bits == 0 {
             return Err(EINVAL.into());
         }
@@ -160,7 +172,11 @@ impl<M: Machine> Unix<M> {
             }
             let timeout: Timespec = unix.memory.read(who.space, timeout_at)?;
             if absolute {
-                let clock = if operation & libc::FUTEX_CLOCK_REALTIME != 0 { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+                let clock = if operation & libc::FUTEX_CLOCK_REALTIME != 0 {
+                    libc::CLOCK_REALTIME
+                } else {
+                    libc::CLOCK_MONOTONIC
+                };
                 return unix.absolute_deadline(who, clock, timeout).map(Some);
             }
             unix.deadline(who, timeout).map(Some)

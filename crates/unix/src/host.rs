@@ -97,8 +97,9 @@ pub(crate) fn open_in_root(root: RawFd, path: &[u8], flags: i32, mode: u32) -> R
     how.mode = u64::from(mode);
     how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
     // SAFETY: the path ends with zero, and the structure has the size that is given.
-    let result =
-        unsafe { libc::syscall(libc::SYS_openat2, root, path.as_ptr(), &raw const how, size_of::<libc::open_how>()) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_openat2, root, path.as_ptr(), &raw const how, size_of::<libc::open_how>())
+    };
     owned(i32::try_from(result).unwrap_or(-1))
 }
 
@@ -135,7 +136,8 @@ pub(crate) fn make_temporary_directory() -> Result<(OwnedFd, Vec<u8>), Errno> {
 fn link_text(directory: RawFd, path: &std::ffi::CStr) -> Result<Vec<u8>, Errno> {
     let mut text = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: the host writes at most the length that is given.
-    let bytes = counted(unsafe { libc::readlinkat(directory, path.as_ptr(), text.as_mut_ptr().cast(), text.len()) })?;
+    let bytes =
+        counted(unsafe { libc::readlinkat(directory, path.as_ptr(), text.as_mut_ptr().cast(), text.len()) })?;
     text.truncate(bytes as usize);
     Ok(text)
 }
@@ -219,7 +221,8 @@ pub(crate) fn change_owner(descriptor: RawFd, user: u32, group: u32) -> Result<(
 
 pub(crate) fn may_access(descriptor: RawFd, mode: i32) -> Result<(), Errno> {
     // SAFETY: the path ends with zero.
-    checked(unsafe { libc::faccessat(libc::AT_FDCWD, descriptor_path(descriptor).as_ptr(), mode, 0) }).map(drop)
+    checked(unsafe { libc::faccessat(libc::AT_FDCWD, descriptor_path(descriptor).as_ptr(), mode, 0) })
+        .map(drop)
 }
 
 /// Sets the times of access and change; `None` for now.
@@ -249,7 +252,8 @@ pub(crate) fn allocate(descriptor: RawFd, mode: i32, offset: i64, bytes: i64) ->
 
 pub(crate) fn synchronize(descriptor: RawFd, data_only: bool) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
-    checked(unsafe { if data_only { libc::fdatasync(descriptor) } else { libc::fsync(descriptor) } }).map(drop)
+    checked(unsafe { if data_only { libc::fdatasync(descriptor) } else { libc::fsync(descriptor) } })
+        .map(drop)
 }
 
 pub(crate) fn seek(descriptor: RawFd, offset: i64, whence: i32) -> Result<u64, Errno> {
@@ -428,7 +432,9 @@ pub(crate) fn shut_down(descriptor: RawFd, how: i32) -> Result<(), Errno> {
 /// An address of a socket as the host writes it.
 type Address = Vec<u8>;
 
-fn with_address(call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32) -> Result<(i32, Address), Errno> {
+fn with_address(
+    call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32,
+) -> Result<(i32, Address), Errno> {
     let mut address = vec![0u8; size_of::<libc::sockaddr_storage>()];
     let mut bytes = address.len() as libc::socklen_t;
     let result = checked(call(address.as_mut_ptr().cast(), &raw mut bytes))?;
@@ -446,16 +452,23 @@ pub(crate) fn accept(descriptor: RawFd) -> Result<(OwnedFd, Address), Errno> {
 
 pub(crate) fn own_address(descriptor: RawFd) -> Result<Address, Errno> {
     // SAFETY: the host writes at most `bytes` of the address.
-    with_address(|address, bytes| unsafe { libc::getsockname(descriptor, address, bytes) }).map(|(_, address)| address)
+    with_address(|address, bytes| unsafe { libc::getsockname(descriptor, address, bytes) })
+        .map(|(_, address)| address)
 }
 
 pub(crate) fn peer_address(descriptor: RawFd) -> Result<Address, Errno> {
     // SAFETY: the host writes at most `bytes` of the address.
-    with_address(|address, bytes| unsafe { libc::getpeername(descriptor, address, bytes) }).map(|(_, address)| address)
+    with_address(|address, bytes| unsafe { libc::getpeername(descriptor, address, bytes) })
+        .map(|(_, address)| address)
 }
 
 /// Sends from pieces of frames without waiting.
-pub(crate) fn send(descriptor: RawFd, pieces: &mut [libc::iovec], to: &[u8], flags: i32) -> Result<u64, Errno> {
+pub(crate) fn send(
+    descriptor: RawFd,
+    pieces: &mut [libc::iovec],
+    to: &[u8],
+    flags: i32,
+) -> Result<u64, Errno> {
     let mut address = to.to_vec();
     // SAFETY: a structure of integers and pointers.
     let mut message: libc::msghdr = unsafe { zeroed() };
@@ -466,11 +479,17 @@ pub(crate) fn send(descriptor: RawFd, pieces: &mut [libc::iovec], to: &[u8], fla
     message.msg_iov = pieces.as_mut_ptr();
     message.msg_iovlen = pieces.len();
     // SAFETY: address and pieces outlive the call.
-    counted(unsafe { libc::sendmsg(descriptor, &raw const message, flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) })
+    counted(unsafe {
+        libc::sendmsg(descriptor, &raw const message, flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    })
 }
 
 /// Receives into pieces of frames without waiting: how many bytes, from whom, and the flags of the message.
-pub(crate) fn receive(descriptor: RawFd, pieces: &mut [libc::iovec], flags: i32) -> Result<(u64, Address, i32), Errno> {
+pub(crate) fn receive(
+    descriptor: RawFd,
+    pieces: &mut [libc::iovec],
+    flags: i32,
+) -> Result<(u64, Address, i32), Errno> {
     let mut address = vec![0u8; size_of::<libc::sockaddr_storage>()];
     // SAFETY: a structure of integers and pointers.
     let mut message: libc::msghdr = unsafe { zeroed() };
@@ -484,18 +503,26 @@ pub(crate) fn receive(descriptor: RawFd, pieces: &mut [libc::iovec], flags: i32)
     Ok((bytes, address, message.msg_flags))
 }
 
-pub(crate) fn socket_option(descriptor: RawFd, level: i32, name: i32, bytes: usize) -> Result<Vec<u8>, Errno> {
+pub(crate) fn socket_option(
+    descriptor: RawFd,
+    level: i32,
+    name: i32,
+    bytes: usize,
+) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0u8; bytes];
     let mut length = bytes as libc::socklen_t;
     // SAFETY: the host writes at most `length` bytes.
-    checked(unsafe { libc::getsockopt(descriptor, level, name, value.as_mut_ptr().cast(), &raw mut length) })?;
+    checked(unsafe {
+        libc::getsockopt(descriptor, level, name, value.as_mut_ptr().cast(), &raw mut length)
+    })?;
     value.truncate(length as usize);
     Ok(value)
 }
 
 pub(crate) fn set_socket_option(descriptor: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
     // SAFETY: the host reads at most the length that is given.
-    let result = unsafe { libc::setsockopt(descriptor, level, name, value.as_ptr().cast(), value.len() as u32) };
+    let result =
+        unsafe { libc::setsockopt(descriptor, level, name, value.as_ptr().cast(), value.len() as u32) };
     checked(result).map(drop)
 }
 

@@ -74,7 +74,13 @@ impl Locks {
         }
     }
 
-    fn lock(&mut self, name: FileName, owner: Owner, range: Range<u64>, exclusive: bool) -> Result<(), Errno> {
+    fn lock(
+        &mut self,
+        name: FileName,
+        owner: Owner,
+        range: Range<u64>,
+        exclusive: bool,
+    ) -> Result<(), Errno> {
         self.unlock(name, owner, &range);
         let locks = self.files.entry(name).or_default();
         if locks.len() >= MOST_LOCKS {
@@ -103,7 +109,14 @@ impl<M: Machine> Unix<M> {
         Ok((*name, u64::try_from(start).map_err(|_| EINVAL)?..end as u64))
     }
 
-    fn set_lock(&mut self, name: FileName, owner: Owner, range: Range<u64>, kind: i32, waits: bool) -> Outcome {
+    fn set_lock(
+        &mut self,
+        name: FileName,
+        owner: Owner,
+        range: Range<u64>,
+        kind: i32,
+        waits: bool,
+    ) -> Outcome {
         let exclusive = match kind {
             libc::F_UNLCK => {
                 self.locks.unlock(name, owner, &range);
@@ -141,7 +154,11 @@ impl<M: Machine> Unix<M> {
                         told.kind = if lock.exclusive { libc::F_WRLCK } else { libc::F_RDLCK } as i16;
                         told.whence = libc::SEEK_SET as i16;
                         told.start = lock.range.start as i64;
-                        told.bytes = if lock.range.end == i64::MAX as u64 { 0 } else { (lock.range.end - lock.range.start) as i64 };
+                        told.bytes = if lock.range.end == i64::MAX as u64 {
+                            0
+                        } else {
+                            (lock.range.end - lock.range.start) as i64
+                        };
                         told.process = if let Owner::Process(process) = lock.owner { process } else { -1 };
                     }
                 }
@@ -194,7 +211,9 @@ impl<M: Machine> Unix<M> {
         }
         if last {
             for locks in self.locks.files.values_mut() {
-                locks.retain(|lock| lock.owner != Owner::File(file.number) && lock.owner != Owner::Whole(file.number));
+                locks.retain(|lock| {
+                    lock.owner != Owner::File(file.number) && lock.owner != Owner::Whole(file.number)
+                });
             }
             self.locks.files.retain(|_, locks| !locks.is_empty());
         }

@@ -202,5 +202,6 @@ pub trait Machine {
 
     /// Waits for the next event, until the given moment or forever. `revents` of the descriptors (of the host, for `poll`) is set
     /// when the event is `Ready`.
-    fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd]) -> Event<Self::Thread>;
+    fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd])
+    -> Event<Self::Thread>;
 }

@@ -45,7 +45,11 @@ impl<M: Machine> Unix<M> {
                     if !file.may_read() || shared && rights.write && !file.may_write() {
                         return Err(EACCES.into());
                     }
-                    let object = self.memory.objects.file(&mut self.memory.frames, host.as_raw_fd(), file.may_write())?;
+                    let object = self.memory.objects.file(
+                        &mut self.memory.frames,
+                        host.as_raw_fd(),
+                        file.may_write(),
+                    )?;
                     Some((object, offset / PAGE_BYTES))
                 }
                 Kind::Device(Device::Zero) => None,
@@ -120,16 +124,35 @@ impl<M: Machine> Unix<M> {
         match advice {
             libc::MADV_DONTNEED => self.memory.discard(who.space, address, bytes)?,
             // Reclaiming lazily is allowed to be never.
-            libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_SEQUENTIAL | libc::MADV_WILLNEED | libc::MADV_FREE
-            | libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_DONTDUMP | libc::MADV_DODUMP | libc::MADV_COLD
-            | libc::MADV_PAGEOUT | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE | libc::MADV_DOFORK => {}
+            libc::MADV_NORMAL
+            | libc::MADV_RANDOM
+            | libc::MADV_SEQUENTIAL
+            | libc::MADV_WILLNEED
+            | libc::MADV_FREE
+            | libc::MADV_HUGEPAGE
+            | libc::MADV_NOHUGEPAGE
+            | libc::MADV_DONTDUMP
+            | libc::MADV_DODUMP
+            | libc::MADV_COLD
+            | libc::MADV_PAGEOUT
+            | libc::MADV_MERGEABLE
+            | libc::MADV_UNMERGEABLE
+            | libc::MADV_DOFORK => {}
             _ => return Err(EINVAL.into()),
         }
         Ok(0)
     }
 
-    pub(crate) fn call_synchronize_map(&mut self, who: Caller, address: u64, bytes: u64, flags: i32) -> Outcome {
-        if flags & !(libc::MS_ASYNC | libc::MS_SYNC | libc::MS_INVALIDATE) != 0 || !address.is_multiple_of(PAGE_BYTES) {
+    pub(crate) fn call_synchronize_map(
+        &mut self,
+        who: Caller,
+        address: u64,
+        bytes: u64,
+        flags: i32,
+    ) -> Outcome {
+        if flags & !(libc::MS_ASYNC | libc::MS_SYNC | libc::MS_INVALIDATE) != 0
+            || !address.is_multiple_of(PAGE_BYTES)
+        {
             return Err(EINVAL.into());
         }
         self.memory.synchronize(who.space, address, bytes)?;

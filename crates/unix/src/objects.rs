@@ -84,7 +84,12 @@ impl Object {
     }
 
     /// The frame of a page, read from the file or filled with zeroes, together with those around it that are not there either.
-    pub(crate) fn page(&self, frames: &mut Frames, machine: &mut impl Machine, page: u64) -> Result<Frame, Lack> {
+    pub(crate) fn page(
+        &self,
+        frames: &mut Frames,
+        machine: &mut impl Machine,
+        page: u64,
+    ) -> Result<Frame, Lack> {
         if let Some(frame) = self.resident(page) {
             return Ok(frame);
         }
@@ -103,7 +108,10 @@ impl Object {
         let mut pages = self.pages.borrow_mut();
         let block = page - page % BLOCK;
         let first = (block..page).rev().take_while(|other| !pages.contains_key(other)).last().unwrap_or(page);
-        let last = (page..(block + BLOCK).min(end)).take_while(|other| !pages.contains_key(other)).last().unwrap_or(page);
+        let last = (page..(block + BLOCK).min(end))
+            .take_while(|other| !pages.contains_key(other))
+            .last()
+            .unwrap_or(page);
         let (mut frame, mut count) = frames.take(machine, last - first + 1).ok_or(Lack::Frames)?;
         let mut first = first;
         if page >= first + count {
@@ -219,7 +227,12 @@ impl Objects {
     }
 
     /// The object of a file of the host. `writable` says whether `descriptor` may write to it.
-    pub(crate) fn file(&mut self, frames: &mut Frames, descriptor: i32, writable: bool) -> Result<Backed, Errno> {
+    pub(crate) fn file(
+        &mut self,
+        frames: &mut Frames,
+        descriptor: i32,
+        writable: bool,
+    ) -> Result<Backed, Errno> {
         let stat = host::stat(descriptor)?;
         let name = (stat.st_dev, stat.st_ino);
         let stamp = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
@@ -321,8 +334,12 @@ impl Objects {
     pub(crate) fn shed(&mut self, frames: &mut Frames, machine: &impl Machine) -> bool {
         let before = frames.held();
         self.sweep(frames, machine);
-        let idle: Vec<u64> =
-            self.all.iter().filter(|(_, object)| Rc::strong_count(object) == 1).map(|(&number, _)| number).collect();
+        let idle: Vec<u64> = self
+            .all
+            .iter()
+            .filter(|(_, object)| Rc::strong_count(object) == 1)
+            .map(|(&number, _)| number)
+            .collect();
         for number in idle {
             self.remove(frames, number);
         }

@@ -21,8 +21,20 @@ pub(crate) const MOST_PATH_BYTES: usize = libc::PATH_MAX as usize - 1;
 /// The magic numbers of file systems that are no place for files: proc, sysfs, debugfs, tracefs, securityfs, both cgroups, bpf,
 /// devpts, configfs, efivarfs, pstore, binfmt_misc, nsfs.
 const FORBIDDEN_FILE_SYSTEMS: [i64; 14] = [
-    0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x0027_e0eb, 0x6367_7270, 0xcafe_4a11, 0x1cd1, 0x6265_6570,
-    0xde5e_81e4, 0x6165_676c, 0x4249_4e4d, 0x6e73_6673,
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x0027_e0eb,
+    0x6367_7270,
+    0xcafe_4a11,
+    0x1cd1,
+    0x6265_6570,
+    0xde5e_81e4,
+    0x6165_676c,
+    0x4249_4e4d,
+    0x6e73_6673,
 ];
 
 /// The directories of the host that programs see.
@@ -154,7 +166,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Where a path leads. `follow` says whether the last part may be a link that is followed, of those that the emulator makes up.
-    pub(crate) fn locate(&self, who: Caller, directory: i32, path: &[u8], follow: bool) -> Result<Located, Errno> {
+    pub(crate) fn locate(
+        &self,
+        who: Caller,
+        directory: i32,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Located, Errno> {
         let mut path = self.absolute(who, directory, path)?;
         for _ in 0..MOST_LINKS {
             let parts = parts(&path);
@@ -190,7 +208,12 @@ impl<M: Machine> Unix<M> {
     }
 
     /// The directory in which the last part of a path is or is to be, and that part.
-    pub(crate) fn parent(&self, who: Caller, directory: i32, path: &[u8]) -> Result<(OwnedFd, Vec<u8>), Errno> {
+    pub(crate) fn parent(
+        &self,
+        who: Caller,
+        directory: i32,
+        path: &[u8],
+    ) -> Result<(OwnedFd, Vec<u8>), Errno> {
         let (root, path) = match self.locate(who, directory, path, false)? {
             Located::Host { root, path } => (root, path),
             Located::Virtual { .. } => return Err(EACCES),

@@ -79,7 +79,11 @@ impl<M: Machine> Unix<M> {
                 earlier(inner.until);
                 if ready { READS } else { 0 }
             }
-            Kind::Regular { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) | Kind::Listing(_) => READS | WRITES,
+            Kind::Regular { .. }
+            | Kind::Directory { .. }
+            | Kind::Device(_)
+            | Kind::Text(_)
+            | Kind::Listing(_) => READS | WRITES,
             Kind::Path { .. } => libc::POLLNVAL,
         };
         ready & (events | ALWAYS)
@@ -112,7 +116,13 @@ impl<M: Machine> Unix<M> {
         Err(wait.into())
     }
 
-    pub(crate) fn call_poll(&mut self, who: Caller, at: u64, count: u64, timeout: Option<Timespec>) -> Outcome {
+    pub(crate) fn call_poll(
+        &mut self,
+        who: Caller,
+        at: u64,
+        count: u64,
+        timeout: Option<Timespec>,
+    ) -> Outcome {
         if count > crate::descriptors::MOST_DESCRIPTORS {
             return Err(EINVAL.into());
         }
@@ -136,7 +146,13 @@ impl<M: Machine> Unix<M> {
         Ok(ready)
     }
 
-    pub(crate) fn call_select(&mut self, who: Caller, count: i32, sets: [u64; 3], timeout: Option<Timespec>) -> Outcome {
+    pub(crate) fn call_select(
+        &mut self,
+        who: Caller,
+        count: i32,
+        sets: [u64; 3],
+        timeout: Option<Timespec>,
+    ) -> Outcome {
         if count < 0 {
             return Err(EINVAL.into());
         }
@@ -158,7 +174,8 @@ impl<M: Machine> Unix<M> {
         let mut polled = Vec::new();
         let mut descriptors = Vec::new();
         for descriptor in 0..count {
-            let events = (0..3).filter(|&set| has(set, descriptor)).fold(0, |events, set| events | wanted[set]);
+            let events =
+                (0..3).filter(|&set| has(set, descriptor)).fold(0, |events, set| events | wanted[set]);
             if events != 0 {
                 let file = self.file(who, descriptor as i32).map_err(|_: Errno| EBADF)?;
                 polled.push((Some(file), events, 0));

@@ -70,7 +70,7 @@ impl<M: Machine> Thread<M> {
             saved_mask: None,
             awaits: 0,
             pending: Pending::default(),
-            stack: SignalStack { flags: libc::SS_DISABLE, ..SignalStack::default() },
+            stack: SignalStack::default(),
             clear_at: 0,
             robust_list: (0, 0),
             call: (0, [0; 6]),
@@ -190,7 +190,9 @@ impl<M: Machine> Unix<M> {
 
     /// A process ends with a status as `wait4` shows it.
     pub(crate) fn end_process(&mut self, id: Id, status: i32) {
-        let Some(process) = self.processes.get_mut(&id).filter(|process| process.ended.is_none()) else { return };
+        let Some(process) = self.processes.get_mut(&id).filter(|process| process.ended.is_none()) else {
+            return;
+        };
         process.ended = Some(status);
         process.alarm = None;
         let (space, parent, signal) = (process.space, process.parent, process.exit_signal);
@@ -309,7 +311,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Looks for a child that there is something to tell about, or says how to wait for it.
-    fn ask(&mut self, who: Caller, meant: impl Fn(&Process) -> bool, question: Question, hang: bool) -> Result<Option<Answer>, Stop> {
+    fn ask(
+        &mut self,
+        who: Caller,
+        meant: impl Fn(&Process) -> bool,
+        question: Question,
+        hang: bool,
+    ) -> Result<Option<Answer>, Stop> {
         let mut any = false;
         let mut found = None;
         for child in self.processes.values().filter(|child| child.parent == who.process && meant(child)) {
@@ -317,7 +325,9 @@ impl<M: Machine> Unix<M> {
             let status = match child.ended {
                 Some(status) if question.ended => Some(status),
                 Some(_) => None,
-                None => child.news.filter(|&news| if news == 0xffff { question.continued } else { question.halted }),
+                None => child
+                    .news
+                    .filter(|&news| if news == 0xffff { question.continued } else { question.halted }),
             };
             if let Some(status) = status {
                 found = Some(Answer { child: child.id, status });
@@ -341,8 +351,20 @@ impl<M: Machine> Unix<M> {
         }
     }
 
-    pub(crate) fn call_wait4(&mut self, who: Caller, target: i32, status_at: u64, options: i32, usage_at: u64) -> Outcome {
-        let known = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WALL | libc::__WCLONE | libc::__WNOTHREAD;
+    pub(crate) fn call_wait4(
+        &mut self,
+        who: Caller,
+        target: i32,
+        status_at: u64,
+        options: i32,
+        usage_at: u64,
+    ) -> Outcome {
+        let known = libc::WNOHANG
+            | libc::WUNTRACED
+            | libc::WCONTINUED
+            | libc::__WALL
+            | libc::__WCLONE
+            | libc::__WNOTHREAD;
         if options & !known != 0 {
             return Err(EINVAL.into());
         }
@@ -359,17 +381,30 @@ impl<M: Machine> Unix<M> {
             1.. => child.id == target,
             _ => target.checked_neg() == Some(child.group),
         };
-        let Some(answer) = self.ask(who, meant, question, options & libc::WNOHANG == 0)? else { return Ok(0) };
+        let Some(answer) = self.ask(who, meant, question, options & libc::WNOHANG == 0)? else {
+            return Ok(0);
+        };
         if status_at != 0 {
             self.memory.write(who.space, status_at, &answer.status)?;
         }
         if usage_at != 0 {
-            self.memory.write_bytes(who.space, usage_at, &crate::host::bytes_of(&crate::host::zeroes::<libc::rusage>()))?;
+            self.memory.write_bytes(
+                who.space,
+                usage_at,
+                &crate::host::bytes_of(&crate::host::zeroes::<libc::rusage>()),
+            )?;
         }
         Ok(answer.child as u64)
     }
 
-    pub(crate) fn call_wait_id(&mut self, who: Caller, kind: i32, target: i32, told_at: u64, options: i32) -> Outcome {
+    pub(crate) fn call_wait_id(
+        &mut self,
+        who: Caller,
+        kind: i32,
+        target: i32,
+        told_at: u64,
+        options: i32,
+    ) -> Outcome {
         let question = Question {
             ended: options & libc::WEXITED != 0,
             halted: options & libc::WSTOPPED != 0,
@@ -480,7 +515,8 @@ pub(crate) fn first_limits() -> [Limit; 16] {
     let endless = Limit { current: u64::MAX, most: u64::MAX };
     let mut limits = [endless; 16];
     limits[libc::RLIMIT_STACK as usize] = Limit { current: crate::spaces::STACK_BYTES, most: u64::MAX };
-    limits[libc::RLIMIT_NOFILE as usize] = Limit { current: 1024, most: crate::descriptors::MOST_DESCRIPTORS };
+    limits[libc::RLIMIT_NOFILE as usize] =
+        Limit { current: 1024, most: crate::descriptors::MOST_DESCRIPTORS };
     limits[libc::RLIMIT_NPROC as usize] = Limit { current: MOST_THREADS as u64, most: MOST_THREADS as u64 };
     limits[libc::RLIMIT_CORE as usize] = Limit { current: 0, most: u64::MAX };
     limits

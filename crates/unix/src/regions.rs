@@ -46,7 +46,10 @@ impl<B: Backing> Region<B> {
             }
             _ => false,
         };
-        backing && self.rights == next.rights && self.shared == next.shared && self.grows_down == next.grows_down
+        backing
+            && self.rights == next.rights
+            && self.shared == next.shared
+            && self.grows_down == next.grows_down
     }
 }
 
@@ -273,7 +276,8 @@ mod tests {
         (0..PAGES)
             .map(|page| {
                 regions.at(page * PAGE_BYTES).map(|(start, region)| {
-                    let backing = region.backing.map(|(object, first)| (object.0, first + page - start / PAGE_BYTES));
+                    let backing =
+                        region.backing.map(|(object, first)| (object.0, first + page - start / PAGE_BYTES));
                     (region.rights, region.shared, backing)
                 })
             })

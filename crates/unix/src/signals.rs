@@ -41,8 +41,16 @@ pub(crate) fn effect(signal: i32) -> Effect {
         libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH => Effect::Nothing,
         libc::SIGCONT => Effect::GoOn,
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Effect::Halt,
-        libc::SIGQUIT | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT | libc::SIGBUS | libc::SIGFPE | libc::SIGSEGV
-        | libc::SIGXCPU | libc::SIGXFSZ | libc::SIGSYS => Effect::EndWithCore,
+        libc::SIGQUIT
+        | libc::SIGILL
+        | libc::SIGTRAP
+        | libc::SIGABRT
+        | libc::SIGBUS
+        | libc::SIGFPE
+        | libc::SIGSEGV
+        | libc::SIGXCPU
+        | libc::SIGXFSZ
+        | libc::SIGSYS => Effect::EndWithCore,
         _ => Effect::End,
     }
 }
@@ -73,7 +81,8 @@ impl Pending {
 
     /// Takes the first of those with the lowest number in the set.
     pub(crate) fn take(&mut self, set: u64) -> Option<SignalInformation> {
-        let number = self.waiting.iter().map(|one| one.number).filter(|&number| set & bit(number) != 0).min()?;
+        let number =
+            self.waiting.iter().map(|one| one.number).filter(|&number| set & bit(number) != 0).min()?;
         let at = self.waiting.iter().position(|one| one.number == number)?;
         Some(self.waiting.remove(at))
     }
@@ -124,12 +133,19 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Sends a signal to a process, or to one of its threads.
-    pub(crate) fn post(&mut self, process: Id, thread: Option<Id>, information: SignalInformation) -> Result<(), Errno> {
+    pub(crate) fn post(
+        &mut self,
+        process: Id,
+        thread: Option<Id>,
+        information: SignalInformation,
+    ) -> Result<(), Errno> {
         let signal = information.number;
         let Some(target) = self.processes.get_mut(&process).filter(|process| process.ended.is_none()) else {
             return Ok(());
         };
-        let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].into_iter().fold(0, |set, one| set | bit(one));
+        let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU]
+            .into_iter()
+            .fold(0, |set, one| set | bit(one));
         let cancelled = match signal {
             libc::SIGCONT => stops,
             _ if stops & bit(signal) != 0 => bit(libc::SIGCONT),
@@ -150,7 +166,9 @@ impl<M: Machine> Unix<M> {
             unix.threads.get(id).is_none_or(|thread| thread.blocked_really() & bit(signal) != 0)
         };
         let open: Vec<Id> = candidates.iter().copied().filter(|id| !blocked(self, id)).collect();
-        let awaited = candidates.iter().any(|id| self.threads.get(id).is_some_and(|thread| thread.awaits & bit(signal) != 0));
+        let awaited = candidates
+            .iter()
+            .any(|id| self.threads.get(id).is_some_and(|thread| thread.awaits & bit(signal) != 0));
         if self.is_ignored(process, signal) && !open.is_empty() && !awaited {
             return Ok(());
         }
@@ -165,7 +183,8 @@ impl<M: Machine> Unix<M> {
             },
         }
         self.wakes.wake(Key::Signals(process));
-        let waits = |id: &&Id| self.threads.get(id).is_some_and(|thread| matches!(thread.state, State::Waiting(_)));
+        let waits =
+            |id: &&Id| self.threads.get(id).is_some_and(|thread| matches!(thread.state, State::Waiting(_)));
         let Some(&chosen) = open.iter().find(waits).or(open.first()) else { return Ok(()) };
         self.notice(chosen);
         Ok(())
@@ -237,7 +256,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// `tkill` without a process, `tgkill` with one.
-    pub(crate) fn call_thread_kill(&mut self, who: Caller, process: Option<Id>, thread: Id, signal: i32) -> Outcome {
+    pub(crate) fn call_thread_kill(
+        &mut self,
+        who: Caller,
+        process: Option<Id>,
+        thread: Id,
+        signal: i32,
+    ) -> Outcome {
         if thread <= 0 || process.is_some_and(|process| process <= 0) {
             return Err(EINVAL.into());
         }
@@ -254,7 +279,14 @@ impl<M: Machine> Unix<M> {
     }
 
     /// `rt_sigqueueinfo`, and with a thread `rt_tgsigqueueinfo`.
-    pub(crate) fn call_queue(&mut self, who: Caller, process: Id, thread: Option<Id>, signal: i32, at: u64) -> Outcome {
+    pub(crate) fn call_queue(
+        &mut self,
+        who: Caller,
+        process: Id,
+        thread: Option<Id>,
+        signal: i32,
+        at: u64,
+    ) -> Outcome {
         let mut information: SignalInformation = self.memory.read(who.space, at)?;
         information.number = checked(signal)?;
         // Only the kernel may say that a signal came from the kernel.
@@ -273,7 +305,14 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_action(&mut self, who: Caller, signal: i32, new: u64, old: u64, bytes: u64) -> Outcome {
+    pub(crate) fn call_action(
+        &mut self,
+        who: Caller,
+        signal: i32,
+        new: u64,
+        old: u64,
+        bytes: u64,
+    ) -> Outcome {
         checked(signal)?;
         if bytes != 8 {
             return Err(EINVAL.into());
@@ -372,7 +411,12 @@ impl<M: Machine> Unix<M> {
             return Err(EPERM.into());
         }
         if old != 0 {
-            let shown = SignalStack { flags: if on_it { libc::SS_ONSTACK } else { stack.flags }, ..stack };
+            let flags = match stack.bytes {
+                0 => libc::SS_DISABLE,
+                _ if on_it => libc::SS_ONSTACK,
+                _ => stack.flags,
+            };
+            let shown = SignalStack { flags, ..stack };
             self.memory.write(who.space, old, &shown)?;
         }
         if let Some(stack) = replacement {
@@ -382,7 +426,14 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Waits for a signal of a set, without a handler (`rt_sigtimedwait`).
-    pub(crate) fn call_timed_wait(&mut self, who: Caller, set: u64, told: u64, timeout: u64, bytes: u64) -> Outcome {
+    pub(crate) fn call_timed_wait(
+        &mut self,
+        who: Caller,
+        set: u64,
+        told: u64,
+        timeout: u64,
+        bytes: u64,
+    ) -> Outcome {
         if bytes != 8 {
             return Err(EINVAL.into());
         }

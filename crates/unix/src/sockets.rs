@@ -2,7 +2,10 @@
 //! refused, and so are descriptors in messages.
 
 use crate::descriptors::{Kind, OpenFile};
-use crate::errno::{EACCES, EAFNOSUPPORT, EAGAIN, EINVAL, EMSGSIZE, ENOTSOCK, EOPNOTSUPP, EPERM, EPIPE, EPROTONOSUPPORT, Errno};
+use crate::errno::{
+    EACCES, EAFNOSUPPORT, EAGAIN, EINVAL, EMSGSIZE, ENOTSOCK, EOPNOTSUPP, EPERM, EPIPE, EPROTONOSUPPORT,
+    Errno,
+};
 use crate::host;
 use crate::layouts::Message;
 use crate::machine::{Access, Machine};
@@ -14,9 +17,14 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 const FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE;
-const RECEIVE_FLAGS: i32 =
-    libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
+const SEND_FLAGS: i32 =
+    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE;
+const RECEIVE_FLAGS: i32 = libc::MSG_DONTWAIT
+    | libc::MSG_PEEK
+    | libc::MSG_TRUNC
+    | libc::MSG_OOB
+    | libc::MSG_WAITALL
+    | libc::MSG_CMSG_CLOEXEC;
 
 /// An internet address that is this host's own, or the one that stands for all its own when bound.
 fn is_own(address: &[u8], binds: bool) -> bool {
@@ -60,7 +68,14 @@ impl<M: Machine> Unix<M> {
         self.install(who, file, kind & libc::SOCK_CLOEXEC != 0)
     }
 
-    pub(crate) fn call_socket_pair(&mut self, who: Caller, family: i32, kind: i32, protocol: i32, into: u64) -> Outcome {
+    pub(crate) fn call_socket_pair(
+        &mut self,
+        who: Caller,
+        family: i32,
+        kind: i32,
+        protocol: i32,
+        into: u64,
+    ) -> Outcome {
         if family != libc::AF_UNIX {
             return Err(EOPNOTSUPP.into());
         }
@@ -71,7 +86,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// An address of a program, as the host is to get it. With the descriptor that must stay open as long as it is used.
-    fn address(&mut self, who: Caller, at: u64, bytes: u64, binds: bool) -> Result<(Vec<u8>, Option<std::os::fd::OwnedFd>), Errno> {
+    fn address(
+        &mut self,
+        who: Caller,
+        at: u64,
+        bytes: u64,
+        binds: bool,
+    ) -> Result<(Vec<u8>, Option<std::os::fd::OwnedFd>), Errno> {
         if bytes as i32 <= 1 || bytes > size_of::<libc::sockaddr_storage>() as u64 {
             return Err(EINVAL);
         }
@@ -97,7 +118,9 @@ impl<M: Machine> Unix<M> {
                     let text = [format!("/proc/self/fd/{}/", parent.as_raw_fd()).as_bytes(), &name].concat();
                     (parent, text)
                 } else {
-                    let Located::Host { root, path } = self.locate(who, libc::AT_FDCWD, path, true)? else { return Err(EACCES) };
+                    let Located::Host { root, path } = self.locate(who, libc::AT_FDCWD, path, true)? else {
+                        return Err(EACCES);
+                    };
                     let held = self.hold(root, &path, true)?;
                     let text = format!("/proc/self/fd/{}", held.as_raw_fd()).into_bytes();
                     (held, text)
@@ -164,12 +187,23 @@ impl<M: Machine> Unix<M> {
             return Err(EINVAL);
         }
         // A path that was bound by way of a descriptor of the emulator's says nothing to a program.
-        let shown = if address.get(2..).is_some_and(|path| path.starts_with(b"/proc/self/fd/")) { &address[..2] } else { address };
+        let shown = if address.get(2..).is_some_and(|path| path.starts_with(b"/proc/self/fd/")) {
+            &address[..2]
+        } else {
+            address
+        };
         self.memory.write_bytes(who.space, at, &shown[..shown.len().min(room as usize)])?;
         self.memory.write(who.space, bytes_at, &(shown.len() as u32))
     }
 
-    pub(crate) fn call_accept(&mut self, who: Caller, descriptor: i32, at: u64, bytes_at: u64, flags: i32) -> Outcome {
+    pub(crate) fn call_accept(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        at: u64,
+        bytes_at: u64,
+        flags: i32,
+    ) -> Outcome {
         let (file, host) = self.socket_of(who, descriptor)?;
         if flags & !FLAGS != 0 {
             return Err(EINVAL.into());
@@ -185,27 +219,47 @@ impl<M: Machine> Unix<M> {
         self.install(who, file, flags & libc::SOCK_CLOEXEC != 0)
     }
 
-    pub(crate) fn call_socket_name(&mut self, who: Caller, descriptor: i32, at: u64, bytes_at: u64, peer: bool) -> Outcome {
+    pub(crate) fn call_socket_name(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        at: u64,
+        bytes_at: u64,
+        peer: bool,
+    ) -> Outcome {
         let (_, host) = self.socket_of(who, descriptor)?;
         let address = if peer { host::peer_address(host)? } else { host::own_address(host)? };
         self.show_address(who, &address, at, bytes_at)?;
         Ok(0)
     }
 
-    fn send(&mut self, who: Caller, descriptor: i32, buffers: &[Buffer], to: (u64, u64), flags: i32) -> Outcome {
+    fn send(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        buffers: &[Buffer],
+        to: (u64, u64),
+        flags: i32,
+    ) -> Outcome {
         let (file, host) = self.socket_of(who, descriptor)?;
         if flags & !SEND_FLAGS != 0 {
             return Err(EOPNOTSUPP.into());
         }
         file.used.set(file.used.get() + 1);
-        let (address, _held) = if to.0 == 0 { (Vec::new(), None) } else { self.address(who, to.0, to.1, false)? };
+        let (address, _held) =
+            if to.0 == 0 { (Vec::new(), None) } else { self.address(who, to.0, to.1, false)? };
         let mut pieces = self.memory.pieces(who.space, buffers, Access::Read)?;
         let wanted: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
         let gathered: u64 = pieces.iter().map(|piece| piece.iov_len as u64).sum();
         if gathered < wanted && self.is_datagram(host) {
             return Err(EMSGSIZE.into());
         }
-        match host::send(host, &mut pieces, &address, flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE)) {
+        match host::send(
+            host,
+            &mut pieces,
+            &address,
+            flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE),
+        ) {
             Err(EAGAIN) if file.never_waits() || flags & libc::MSG_DONTWAIT != 0 => Err(EAGAIN.into()),
             Err(EAGAIN) => Err(Wait::descriptor(host, libc::POLLOUT).into()),
             Err(EPIPE) if flags & libc::MSG_NOSIGNAL == 0 => {
@@ -224,7 +278,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Receives: how many bytes, from whom, and with which flags.
-    fn receive(&mut self, who: Caller, descriptor: i32, buffers: &[Buffer], flags: i32) -> Result<(u64, Vec<u8>, i32), Stop> {
+    fn receive(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        buffers: &[Buffer],
+        flags: i32,
+    ) -> Result<(u64, Vec<u8>, i32), Stop> {
         let (file, host) = self.socket_of(who, descriptor)?;
         if flags & !RECEIVE_FLAGS != 0 {
             return Err(EOPNOTSUPP.into());
@@ -262,7 +322,13 @@ impl<M: Machine> Unix<M> {
         self.send(who, descriptor, &buffers, (message.name, u64::from(message.name_bytes)), flags)
     }
 
-    pub(crate) fn call_receive_message(&mut self, who: Caller, descriptor: i32, at: u64, flags: i32) -> Outcome {
+    pub(crate) fn call_receive_message(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        at: u64,
+        flags: i32,
+    ) -> Outcome {
         let mut message: Message = self.memory.read(who.space, at)?;
         let buffers = self.buffers(who, message.vectors, message.vector_count)?;
         let (received, address, told) = self.receive(who, descriptor, &buffers, flags)?;
@@ -283,7 +349,14 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_get_option(&mut self, who: Caller, descriptor: i32, level: i32, name: i32, into: [u64; 2]) -> Outcome {
+    pub(crate) fn call_get_option(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        level: i32,
+        name: i32,
+        into: [u64; 2],
+    ) -> Outcome {
         let (_, host) = self.socket_of(who, descriptor)?;
         let room: u32 = self.memory.read(who.space, into[1])?;
         let value = host::socket_option(host, level, name, (room as usize).min(256))?;
@@ -292,17 +365,34 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_set_option(&mut self, who: Caller, descriptor: i32, level: i32, name: i32, from: (u64, u64)) -> Outcome {
+    pub(crate) fn call_set_option(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        level: i32,
+        name: i32,
+        from: (u64, u64),
+    ) -> Outcome {
         let (_, host) = self.socket_of(who, descriptor)?;
         let harmless = match level {
             libc::SOL_SOCKET => matches!(
                 name,
-                libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_KEEPALIVE | libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_LINGER
-                    | libc::SO_BROADCAST | libc::SO_OOBINLINE
+                libc::SO_REUSEADDR
+                    | libc::SO_REUSEPORT
+                    | libc::SO_KEEPALIVE
+                    | libc::SO_SNDBUF
+                    | libc::SO_RCVBUF
+                    | libc::SO_LINGER
+                    | libc::SO_BROADCAST
+                    | libc::SO_OOBINLINE
             ),
             libc::IPPROTO_TCP => matches!(
                 name,
-                libc::TCP_NODELAY | libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_CORK
+                libc::TCP_NODELAY
+                    | libc::TCP_KEEPIDLE
+                    | libc::TCP_KEEPINTVL
+                    | libc::TCP_KEEPCNT
+                    | libc::TCP_CORK
             ),
             libc::IPPROTO_IPV6 => name == libc::IPV6_V6ONLY,
             _ => false,

@@ -131,7 +131,8 @@ impl<M: Machine> Memory<M> {
         self.last_number += 1;
         let number = SpaceNumber(self.last_number);
         let regions = Regions::new(self.machine.addresses());
-        self.spaces.insert(number, Space { machine, regions, private: BTreeMap::new(), users: 1, heap: 0..0 });
+        self.spaces
+            .insert(number, Space { machine, regions, private: BTreeMap::new(), users: 1, heap: 0..0 });
         Ok(number)
     }
 
@@ -219,7 +220,10 @@ impl<M: Machine> Memory<M> {
         }
         let (page, rights, shared) = (page_of(address), region.rights, region.shared);
         let pages = page_of(start)..page_of(region.end);
-        let backing = region.backing.as_ref().map(|(object, first)| (Backed::clone(object), first + page - pages.start));
+        let backing = region
+            .backing
+            .as_ref()
+            .map(|(object, first)| (Backed::clone(object), first + page - pages.start));
         if shared {
             let (object, index) = backing.ok_or(Refusal::Unmapped)?;
             let frame = self.object_page(&object, index)?;
@@ -282,7 +286,13 @@ impl<M: Machine> Memory<M> {
     }
 
     /// What a page that is there already is to be mapped as.
-    fn resident(&self, space: &Space<M>, start: u64, region: &Region<Backed>, page: u64) -> Option<(Frame, Rights)> {
+    fn resident(
+        &self,
+        space: &Space<M>,
+        start: u64,
+        region: &Region<Backed>,
+        page: u64,
+    ) -> Option<(Frame, Rights)> {
         let index = |first: &u64| first + page - page_of(start);
         if region.shared {
             let (object, first) = region.backing.as_ref()?;
@@ -321,7 +331,12 @@ impl<M: Machine> Memory<M> {
     }
 
     /// The frame of a page for the emulator's own access on behalf of the program, with the program's rights.
-    pub(crate) fn reach(&mut self, number: SpaceNumber, address: u64, access: Access) -> Result<Frame, Refusal> {
+    pub(crate) fn reach(
+        &mut self,
+        number: SpaceNumber,
+        address: u64,
+        access: Access,
+    ) -> Result<Frame, Refusal> {
         let present = self.present(number, address, access)?;
         if present.replaced {
             let space = self.space(number).machine;
@@ -331,8 +346,15 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Maps something of so many bytes.
-    pub(crate) fn map(&mut self, number: SpaceNumber, place: Place, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
-        let bytes = whole_pages(bytes).filter(|&bytes| bytes > 0).ok_or(if bytes == 0 { EINVAL } else { ENOMEM })?;
+    pub(crate) fn map(
+        &mut self,
+        number: SpaceNumber,
+        place: Place,
+        bytes: u64,
+        mapping: Mapping,
+    ) -> Result<u64, Errno> {
+        let bytes =
+            whole_pages(bytes).filter(|&bytes| bytes > 0).ok_or(if bytes == 0 { EINVAL } else { ENOMEM })?;
         let space = self.space(number);
         let fits = |start: u64| start.is_multiple_of(PAGE_BYTES) && start.checked_add(bytes).is_some();
         let start = match place {
@@ -426,11 +448,19 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Gives other rights to a range.
-    pub(crate) fn protect(&mut self, number: SpaceNumber, start: u64, bytes: u64, rights: Rights) -> Result<(), Errno> {
+    pub(crate) fn protect(
+        &mut self,
+        number: SpaceNumber,
+        start: u64,
+        bytes: u64,
+        rights: Rights,
+    ) -> Result<(), Errno> {
         if bytes == 0 && start.is_multiple_of(PAGE_BYTES) {
             return Ok(());
         }
-        let range = self.range(number, start, bytes).map_err(|_| if start.is_multiple_of(PAGE_BYTES) { ENOMEM } else { EINVAL })?;
+        let range = self
+            .range(number, start, bytes)
+            .map_err(|_| if start.is_multiple_of(PAGE_BYTES) { ENOMEM } else { EINVAL })?;
         self.space_mut(number).regions.protect(range.clone(), rights)?;
         let machine = self.space(number).machine;
         self.machine.unmap(machine, page_of(range.start), page_of(range.end - range.start));
@@ -522,7 +552,8 @@ impl<M: Machine> Memory<M> {
             return heap.end;
         }
         let done = if to > from {
-            let mapping = Mapping { rights: Rights::READ_WRITE, shared: false, grows_down: false, backing: None };
+            let mapping =
+                Mapping { rights: Rights::READ_WRITE, shared: false, grows_down: false, backing: None };
             self.map(number, Place::OnlyIfFree(from), to - from, mapping).is_ok()
         } else {
             to == from || self.unmap(number, to, from - to).is_ok()
@@ -580,10 +611,5 @@ impl<M: Machine> Memory<M> {
     /// Pages with a frame in the space, for reports to programs.
     pub(crate) fn resident_pages(&self, number: SpaceNumber) -> u64 {
         self.space(number).private.len() as u64
-    }
-
-    #[cfg(test)]
-    pub(crate) fn private_frame(&self, number: SpaceNumber, address: u64) -> Option<Frame> {
-        self.space(number).private.get(&page_of(address)).copied()
     }
 }

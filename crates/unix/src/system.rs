@@ -63,7 +63,14 @@ impl<M: Machine> Unix<M> {
         Ok(ticks(self.began.elapsed()) as u64)
     }
 
-    pub(crate) fn call_limit(&mut self, who: Caller, target: i32, resource: u32, new: u64, old: u64) -> Outcome {
+    pub(crate) fn call_limit(
+        &mut self,
+        who: Caller,
+        target: i32,
+        resource: u32,
+        new: u64,
+        old: u64,
+    ) -> Outcome {
         let target = if target == 0 { who.process } else { target };
         let process = self.processes.get(&target).ok_or(ESRCH)?;
         let before = *process.limits.get(resource as usize).ok_or(EINVAL)?;
@@ -132,8 +139,15 @@ impl<M: Machine> Unix<M> {
                 self.memory.write(who.space, value, &name)?;
                 Ok(0)
             }
-            libc::PR_GET_DUMPABLE | libc::PR_GET_KEEPCAPS | libc::PR_GET_NO_NEW_PRIVS | libc::PR_GET_SECCOMP => Ok(0),
-            libc::PR_SET_DUMPABLE | libc::PR_SET_NO_NEW_PRIVS | libc::PR_SET_TIMERSLACK | libc::PR_SET_VMA | libc::PR_SET_KEEPCAPS => Ok(0),
+            libc::PR_GET_DUMPABLE
+            | libc::PR_GET_KEEPCAPS
+            | libc::PR_GET_NO_NEW_PRIVS
+            | libc::PR_GET_SECCOMP => Ok(0),
+            libc::PR_SET_DUMPABLE
+            | libc::PR_SET_NO_NEW_PRIVS
+            | libc::PR_SET_TIMERSLACK
+            | libc::PR_SET_VMA
+            | libc::PR_SET_KEEPCAPS => Ok(0),
             libc::PR_GET_TIMERSLACK => Ok(50_000),
             libc::PR_CAPBSET_READ => Ok(0),
             option => {

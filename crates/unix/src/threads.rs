@@ -37,13 +37,27 @@ impl<M: Machine> Unix<M> {
             return self.wait_for_parting(child as Id);
         }
         let flags = wanted.flags;
-        let known = VM | FS | FILES | SIGHAND | VFORK | PARENT | THREAD | SYSVSEM | SETTLS | PARENT_SETTID | CHILD_CLEARTID
-            | CHILD_SETTID | DETACHED | UNTRACED | CLEAR_SIGHAND;
+        let known = VM
+            | FS
+            | FILES
+            | SIGHAND
+            | VFORK
+            | PARENT
+            | THREAD
+            | SYSVSEM
+            | SETTLS
+            | PARENT_SETTID
+            | CHILD_CLEARTID
+            | CHILD_SETTID
+            | DETACHED
+            | UNTRACED
+            | CLEAR_SIGHAND;
         if flags & NAMESPACES != 0 {
             return Err(EPERM.into());
         }
         let lone = flags & THREAD != 0 && flags & SIGHAND == 0 || flags & SIGHAND != 0 && flags & VM == 0;
-        if flags & !known != 0 || lone || flags & THREAD != 0 && flags & VFORK != 0 || wanted.exit_signal > 64 {
+        if flags & !known != 0 || lone || flags & THREAD != 0 && flags & VFORK != 0 || wanted.exit_signal > 64
+        {
             return Err(EINVAL.into());
         }
         if flags & SETTLS != 0 && wanted.tls >= 1 << 47 {
@@ -103,7 +117,13 @@ impl<M: Machine> Unix<M> {
         self.wait_for_parting(id)
     }
 
-    fn add_process(&mut self, who: Caller, id: Id, space: crate::spaces::SpaceNumber, wanted: &CloneArguments) {
+    fn add_process(
+        &mut self,
+        who: Caller,
+        id: Id,
+        space: crate::spaces::SpaceNumber,
+        wanted: &CloneArguments,
+    ) {
         if wanted.flags & VM != 0 {
             self.memory.share_space(space);
         }
@@ -128,7 +148,11 @@ impl<M: Machine> Unix<M> {
             group: parent.group,
             session: parent.session,
             space,
-            table: if copied { Rc::new(RefCell::new(parent.table.borrow().clone())) } else { Rc::clone(&parent.table) },
+            table: if copied {
+                Rc::new(RefCell::new(parent.table.borrow().clone()))
+            } else {
+                Rc::clone(&parent.table)
+            },
             place: if wanted.flags & FS != 0 {
                 Rc::clone(&parent.place)
             } else {

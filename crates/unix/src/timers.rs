@@ -50,7 +50,8 @@ impl TimerFile {
 /// A span of time that a program gave.
 pub(crate) fn span(time: Timespec) -> Result<Duration, Errno> {
     let seconds = u64::try_from(time.seconds).map_err(|_| EINVAL)?;
-    let nanoseconds = u32::try_from(time.nanoseconds).ok().filter(|&part| part < 1_000_000_000).ok_or(EINVAL)?;
+    let nanoseconds =
+        u32::try_from(time.nanoseconds).ok().filter(|&part| part < 1_000_000_000).ok_or(EINVAL)?;
     Ok(Duration::new(seconds, nanoseconds).min(FOREVER))
 }
 
@@ -71,7 +72,10 @@ fn told_short(span: Duration) -> Timeval {
 
 /// A number of milliseconds as `poll` takes it: negative for no end.
 pub(crate) fn milliseconds(count: i32) -> Option<Timespec> {
-    (count >= 0).then(|| Timespec { seconds: i64::from(count / 1000), nanoseconds: i64::from(count % 1000) * 1_000_000 })
+    (count >= 0).then(|| Timespec {
+        seconds: i64::from(count / 1000),
+        nanoseconds: i64::from(count % 1000) * 1_000_000,
+    })
 }
 
 impl<M: Machine> Unix<M> {
@@ -83,7 +87,12 @@ impl<M: Machine> Unix<M> {
     }
 
     /// The same for a time on a clock.
-    pub(crate) fn absolute_deadline(&mut self, who: Caller, clock: i32, time: Timespec) -> Result<Instant, Errno> {
+    pub(crate) fn absolute_deadline(
+        &mut self,
+        who: Caller,
+        clock: i32,
+        time: Timespec,
+    ) -> Result<Instant, Errno> {
         let time = span(time)?;
         let now = host::clock(clock)?;
         let progress = &mut self.thread_mut(who.thread).progress;
@@ -92,10 +101,17 @@ impl<M: Machine> Unix<M> {
 
     fn show_clock(&self, who: Caller, clock: i32) -> Result<Duration, Errno> {
         match clock {
-            libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_RAW | libc::CLOCK_BOOTTIME | libc::CLOCK_TAI
-            | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_MONOTONIC_COARSE => host::clock(clock),
+            libc::CLOCK_REALTIME
+            | libc::CLOCK_MONOTONIC
+            | libc::CLOCK_MONOTONIC_RAW
+            | libc::CLOCK_BOOTTIME
+            | libc::CLOCK_TAI
+            | libc::CLOCK_REALTIME_COARSE
+            | libc::CLOCK_MONOTONIC_COARSE => host::clock(clock),
             // The machine does not tell how long a thread ran; the time since its process began is never less.
-            libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => Ok(self.process(who.process).begun.elapsed()),
+            libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
+                Ok(self.process(who.process).begun.elapsed())
+            }
             _ if clock < 0 => Ok(self.process(who.process).begun.elapsed()),
             _ => Err(EINVAL),
         }
@@ -139,7 +155,8 @@ impl<M: Machine> Unix<M> {
         if !matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC | libc::CLOCK_BOOTTIME) {
             return Err(if clock == libc::CLOCK_PROCESS_CPUTIME_ID { EOPNOTSUPP } else { EINVAL }.into());
         }
-        let until = if absolute { self.absolute_deadline(who, clock, time)? } else { self.deadline(who, time)? };
+        let until =
+            if absolute { self.absolute_deadline(who, clock, time)? } else { self.deadline(who, time)? };
         if until <= Instant::now() { Ok(0) } else { Err(Wait::until(Some(until)).into()) }
     }
 
@@ -155,7 +172,8 @@ impl<M: Machine> Unix<M> {
         };
         if let (true, Some(until)) = (rest_at != 0, thread.progress.deadline) {
             // A program that gives a bad address does not learn the rest.
-            let _ = self.memory.write(who.space, rest_at, &told(until.saturating_duration_since(Instant::now())));
+            let _ =
+                self.memory.write(who.space, rest_at, &told(until.saturating_duration_since(Instant::now())));
         }
     }
 
@@ -174,7 +192,8 @@ impl<M: Machine> Unix<M> {
             .collect();
         for id in due {
             if let Some(process) = self.processes.get_mut(&id) {
-                process.alarm = process.alarm.and_then(|(_, again)| (!again.is_zero()).then(|| (now + again, again)));
+                process.alarm =
+                    process.alarm.and_then(|(_, again)| (!again.is_zero()).then(|| (now + again, again)));
             }
             // One more of the same signal is no loss.
             let _ = self.post(id, None, information(libc::SIGALRM, libc::SI_KERNEL));
@@ -185,7 +204,8 @@ impl<M: Machine> Unix<M> {
         let now = Instant::now();
         let process = self.process_mut(who.process);
         let before = process.alarm;
-        process.alarm = alarm.filter(|(first, _)| !first.is_zero()).map(|(first, again)| (now + first, again));
+        process.alarm =
+            alarm.filter(|(first, _)| !first.is_zero()).map(|(first, again)| (now + first, again));
         before.map_or(TimerValue::default(), |(when, again)| TimerValue {
             interval: told_short(again),
             value: told_short(when.saturating_duration_since(now).max(Duration::from_micros(1))),
@@ -193,17 +213,20 @@ impl<M: Machine> Unix<M> {
     }
 
     pub(crate) fn call_alarm(&mut self, who: Caller, seconds: u32) -> Outcome {
-        let before = self.swap_alarm(who, Some((Duration::from_secs(u64::from(seconds)), Duration::ZERO))).value;
-        let rounded = before.seconds + i64::from(before.microseconds > 500_000 || before.seconds == 0 && before.microseconds > 0);
+        let before =
+            self.swap_alarm(who, Some((Duration::from_secs(u64::from(seconds)), Duration::ZERO))).value;
+        let rounded = before.seconds
+            + i64::from(before.microseconds > 500_000 || before.seconds == 0 && before.microseconds > 0);
         Ok(rounded as u64)
     }
 
     pub(crate) fn call_set_timer(&mut self, who: Caller, kind: i32, new: u64, old: u64) -> Outcome {
-        if kind != libc::ITIMER_REAL as i32 {
+        if kind != libc::ITIMER_REAL {
             // Timers on the time that a program runs: the machine does not tell it.
             return Err(EINVAL.into());
         }
-        let value: TimerValue = if new == 0 { TimerValue::default() } else { self.memory.read(who.space, new)? };
+        let value: TimerValue =
+            if new == 0 { TimerValue::default() } else { self.memory.read(who.space, new)? };
         let spans = (span_of(value.value)?, span_of(value.interval)?);
         let before = self.swap_alarm(who, Some(spans));
         if old != 0 {
@@ -214,12 +237,14 @@ impl<M: Machine> Unix<M> {
 
     pub(crate) fn call_get_timer(&mut self, who: Caller, kind: i32, into: u64) -> Outcome {
         let mut shown = TimerValue::default();
-        if kind == libc::ITIMER_REAL as i32
+        if kind == libc::ITIMER_REAL
             && let Some((when, again)) = self.process(who.process).alarm
         {
             shown = TimerValue {
                 interval: told_short(again),
-                value: told_short(when.saturating_duration_since(Instant::now()).max(Duration::from_micros(1))),
+                value: told_short(
+                    when.saturating_duration_since(Instant::now()).max(Duration::from_micros(1)),
+                ),
             };
         }
         self.memory.write(who.space, into, &shown)?;
@@ -237,7 +262,14 @@ impl<M: Machine> Unix<M> {
         self.install(who, file, flags & libc::TFD_CLOEXEC != 0)
     }
 
-    pub(crate) fn call_timer_set(&mut self, who: Caller, descriptor: i32, flags: i32, new: Option<u64>, old: u64) -> Outcome {
+    pub(crate) fn call_timer_set(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        flags: i32,
+        new: Option<u64>,
+        old: u64,
+    ) -> Outcome {
         let file = self.file(who, descriptor)?;
         let Kind::Timer(timer) = &file.kind else { return Err(EINVAL.into()) };
         let now = Instant::now();

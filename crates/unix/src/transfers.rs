@@ -26,7 +26,10 @@ fn behind(buffers: &[Buffer], mut done: u64) -> Vec<Buffer> {
         let skipped = done.min(buffer.bytes);
         done -= skipped;
         if skipped < buffer.bytes {
-            rest.push(Buffer { address: buffer.address.wrapping_add(skipped), bytes: buffer.bytes - skipped });
+            rest.push(Buffer {
+                address: buffer.address.wrapping_add(skipped),
+                bytes: buffer.bytes - skipped,
+            });
         }
     }
     rest
@@ -57,15 +60,25 @@ impl<M: Machine> Unix<M> {
         if file.never_waits() { Stop::Error(EAGAIN) } else { Stop::Wait(wait) }
     }
 
-    fn read_regular(&mut self, who: Caller, host: i32, name: crate::objects::FileName, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    fn read_regular(
+        &mut self,
+        who: Caller,
+        host: i32,
+        name: crate::objects::FileName,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         self.memory.objects.before_read(&self.memory.machine, name);
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
         let mut done = 0;
         while done < total {
-            let step = self.memory.pieces(who.space, &behind(buffers, done), Access::Write).and_then(|pieces| match at {
-                Some(at) => host::read_at(host, &pieces, at.saturating_add(done)),
-                None => host::read(host, &pieces),
-            });
+            let step =
+                self.memory.pieces(who.space, &behind(buffers, done), Access::Write).and_then(|pieces| {
+                    match at {
+                        Some(at) => host::read_at(host, &pieces, at.saturating_add(done)),
+                        None => host::read(host, &pieces),
+                    }
+                });
             match step {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
@@ -76,16 +89,24 @@ impl<M: Machine> Unix<M> {
         Ok(done)
     }
 
-    fn write_regular(&mut self, who: Caller, file: &OpenFile, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    fn write_regular(
+        &mut self,
+        who: Caller,
+        file: &OpenFile,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         let Kind::Regular { host, name } = &file.kind else { return Err(EBADF.into()) };
         let host = host.as_raw_fd();
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
         let mut done = 0;
         while done < total {
-            let step = self.memory.pieces(who.space, &behind(buffers, done), Access::Read).and_then(|pieces| match at {
-                Some(at) => host::write_at(host, &pieces, at.saturating_add(done)),
-                None => host::write(host, &pieces),
-            });
+            let step = self.memory.pieces(who.space, &behind(buffers, done), Access::Read).and_then(
+                |pieces| match at {
+                    Some(at) => host::write_at(host, &pieces, at.saturating_add(done)),
+                    None => host::write(host, &pieces),
+                },
+            );
             match step {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
@@ -98,7 +119,14 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Brings what was written to a file to those who have it mapped.
-    fn wrote(&mut self, name: crate::objects::FileName, host: i32, file: &OpenFile, at: Option<u64>, bytes: u64) -> Result<(), Errno> {
+    fn wrote(
+        &mut self,
+        name: crate::objects::FileName,
+        host: i32,
+        file: &OpenFile,
+        at: Option<u64>,
+        bytes: u64,
+    ) -> Result<(), Errno> {
         let end = match at {
             Some(at) if file.flags.get() & libc::O_APPEND == 0 => at + bytes,
             Some(_) => host::stat(host)?.st_size as u64,
@@ -109,7 +137,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Reads from an open file, at an offset or where it stands.
-    pub(crate) fn read_file(&mut self, who: Caller, file: &Rc<OpenFile>, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    pub(crate) fn read_file(
+        &mut self,
+        who: Caller,
+        file: &Rc<OpenFile>,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         if !file.may_read() {
             return Err(EBADF.into());
         }
@@ -187,7 +221,12 @@ impl<M: Machine> Unix<M> {
         }
     }
 
-    fn read_device(&mut self, who: Caller, device: crate::virtual_files::Device, buffers: &[Buffer]) -> Outcome {
+    fn read_device(
+        &mut self,
+        who: Caller,
+        device: crate::virtual_files::Device,
+        buffers: &[Buffer],
+    ) -> Outcome {
         use crate::virtual_files::Device;
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
         let mut done = 0;
@@ -238,7 +277,8 @@ impl<M: Machine> Unix<M> {
             }
             Kind::Socket { host } => {
                 let host = host.as_raw_fd();
-                let mut pieces = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
+                let mut pieces =
+                    [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
                 match host::send(host, &mut pieces, &[], 0) {
                     Err(EPIPE) => Err(self.broken_pipe(who)),
                     Err(EAGAIN) => Err(Self::wait_or_fail(file, Wait::descriptor(host, libc::POLLOUT))),
@@ -262,9 +302,9 @@ impl<M: Machine> Unix<M> {
             if done >= total && total > 0 {
                 return Ok(done);
             }
-            let step = source(self, done).map_err(Stop::from).and_then(|bytes| {
-                if bytes.is_empty() { Ok(0) } else { self.put(who, file, &bytes) }
-            });
+            let step = source(self, done)
+                .map_err(Stop::from)
+                .and_then(|bytes| if bytes.is_empty() { Ok(0) } else { self.put(who, file, &bytes) });
             match step {
                 Ok(0) => return Ok(done),
                 Ok(moved) => self.thread_mut(who.thread).progress.done += moved,
@@ -275,7 +315,13 @@ impl<M: Machine> Unix<M> {
     }
 
     /// Writes to an open file, at an offset or where it stands.
-    pub(crate) fn write_file(&mut self, who: Caller, file: &Rc<OpenFile>, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    pub(crate) fn write_file(
+        &mut self,
+        who: Caller,
+        file: &Rc<OpenFile>,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         use crate::virtual_files::Device;
         if !file.may_write() {
             return Err(EBADF.into());
@@ -304,16 +350,30 @@ impl<M: Machine> Unix<M> {
                     None => Err(Self::wait_or_fail(file, Wait::key(Key::Object(*number)))),
                 }
             }
-            _ => self.put_all(who, file, total, |unix, done| unix.memory.gather(who.space, &behind(buffers, done), CHUNK)),
+            _ => self.put_all(who, file, total, |unix, done| {
+                unix.memory.gather(who.space, &behind(buffers, done), CHUNK)
+            }),
         }
     }
 
-    pub(crate) fn call_read(&mut self, who: Caller, descriptor: i32, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    pub(crate) fn call_read(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         let file = self.file(who, descriptor)?;
         self.read_file(who, &file, buffers, at)
     }
 
-    pub(crate) fn call_write(&mut self, who: Caller, descriptor: i32, buffers: &[Buffer], at: Option<u64>) -> Outcome {
+    pub(crate) fn call_write(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        buffers: &[Buffer],
+        at: Option<u64>,
+    ) -> Outcome {
         let file = self.file(who, descriptor)?;
         self.write_file(who, &file, buffers, at)
     }
@@ -327,7 +387,9 @@ impl<M: Machine> Unix<M> {
         let file = self.file(who, descriptor)?;
         let moved = |base: u64| base.checked_add_signed(offset).ok_or(EINVAL);
         let position = match &file.kind {
-            Kind::Regular { host, .. } | Kind::Directory { host } => return Ok(host::seek(host.as_raw_fd(), offset, whence)?),
+            Kind::Regular { host, .. } | Kind::Directory { host } => {
+                return Ok(host::seek(host.as_raw_fd(), offset, whence)?);
+            }
             Kind::Device(_) => 0,
             Kind::Text(_) | Kind::Listing(_) => match whence {
                 libc::SEEK_SET => moved(0)?,
@@ -345,7 +407,14 @@ impl<M: Machine> Unix<M> {
     }
 
     /// `sendfile`, and `copy_file_range` between regular files.
-    pub(crate) fn call_send_file(&mut self, who: Caller, to: i32, from: i32, offsets: [u64; 2], bytes: u64) -> Outcome {
+    pub(crate) fn call_send_file(
+        &mut self,
+        who: Caller,
+        to: i32,
+        from: i32,
+        offsets: [u64; 2],
+        bytes: u64,
+    ) -> Outcome {
         let (to, from) = (self.file(who, to)?, self.file(who, from)?);
         if !to.may_write() || !from.may_read() {
             return Err(EBADF.into());
@@ -355,7 +424,11 @@ impl<M: Machine> Unix<M> {
         self.memory.objects.before_read(&self.memory.machine, *name);
         let bytes = bytes.min(MOST);
         let [from_at, to_at] = offsets;
-        let start: u64 = if from_at == 0 { host::seek(host, 0, libc::SEEK_CUR)? } else { self.memory.read(who.space, from_at)? };
+        let start: u64 = if from_at == 0 {
+            host::seek(host, 0, libc::SEEK_CUR)?
+        } else {
+            self.memory.read(who.space, from_at)?
+        };
         // Where the file stands is moved at the very end only, so that a call that waits begins again at the same place.
         let chunk = |done: u64| {
             let mut chunk = vec![0u8; (bytes - done).min(CHUNK) as usize];
@@ -365,14 +438,16 @@ impl<M: Machine> Unix<M> {
         };
         let done = if let Kind::Regular { host: target, name } = &to.kind {
             let target = target.as_raw_fd();
-            let mut place: Option<u64> = if to_at == 0 { None } else { Some(self.memory.read(who.space, to_at)?) };
+            let mut place: Option<u64> =
+                if to_at == 0 { None } else { Some(self.memory.read(who.space, to_at)?) };
             let mut done = 0;
             while done < bytes {
                 let chunk = chunk(done)?;
                 if chunk.is_empty() {
                     break;
                 }
-                let piece = [libc::iovec { iov_base: chunk.as_ptr().cast_mut().cast(), iov_len: chunk.len() }];
+                let piece =
+                    [libc::iovec { iov_base: chunk.as_ptr().cast_mut().cast(), iov_len: chunk.len() }];
                 let wrote = match place {
                     Some(at) => host::write_at(target, &piece, at)?,
                     None => host::write(target, &piece)?,
@@ -411,7 +486,14 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_allocate(&mut self, who: Caller, descriptor: i32, mode: i32, offset: i64, bytes: i64) -> Outcome {
+    pub(crate) fn call_allocate(
+        &mut self,
+        who: Caller,
+        descriptor: i32,
+        mode: i32,
+        offset: i64,
+        bytes: i64,
+    ) -> Outcome {
         let file = self.file(who, descriptor)?;
         let Kind::Regular { host, .. } = &file.kind else { return Err(EBADF.into()) };
         if !file.may_write() || offset < 0 || bytes <= 0 {
@@ -431,7 +513,11 @@ mod tests {
 
     #[test]
     fn what_is_done_is_skipped_across_buffers() {
-        let buffers = [Buffer { address: 10, bytes: 4 }, Buffer { address: 100, bytes: 0 }, Buffer { address: 50, bytes: 6 }];
+        let buffers = [
+            Buffer { address: 10, bytes: 4 },
+            Buffer { address: 100, bytes: 0 },
+            Buffer { address: 50, bytes: 6 },
+        ];
         assert_eq!(behind(&buffers, 0), vec![buffers[0], buffers[2]]);
         assert_eq!(behind(&buffers, 4), vec![buffers[2]]);
         assert_eq!(behind(&buffers, 7), vec![Buffer { address: 53, bytes: 3 }]);

@@ -106,7 +106,8 @@ impl<M: Machine> Unix<M> {
     /// An emulator with its first program loaded, which runs when `run` is called.
     pub fn new(machine: M, options: Options) -> Result<Self, StartError> {
         use std::os::unix::ffi::OsStrExt;
-        let mounts = Mounts::new(options.root.as_os_str().as_bytes()).map_err(|error| StartError::Root(error.0))?;
+        let mounts =
+            Mounts::new(options.root.as_os_str().as_bytes()).map_err(|error| StartError::Root(error.0))?;
         let mut random = [0u8; 16];
         host::random(&mut random);
         let hexadecimal: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -148,7 +149,12 @@ impl<M: Machine> Unix<M> {
         Ok(unix)
     }
 
-    fn begin(&mut self, directory: &[u8], standard: [Option<OwnedFd>; 3], call: Invocation) -> Result<(), StartError> {
+    fn begin(
+        &mut self,
+        directory: &[u8],
+        standard: [Option<OwnedFd>; 3],
+        call: Invocation,
+    ) -> Result<(), StartError> {
         let machine_error = |_: Errno| StartError::Machine;
         let space = self.memory.new_space().map_err(machine_error)?;
         let id = self.new_id().map_err(machine_error)?;
@@ -189,7 +195,11 @@ impl<M: Machine> Unix<M> {
         };
         self.processes.insert(id, process);
         let machine_space = self.memory.space(space).machine;
-        let machine = self.memory.machine.load_thread(machine_space, &Registers::default()).ok_or(StartError::Machine)?;
+        let machine = self
+            .memory
+            .machine
+            .load_thread(machine_space, &Registers::default())
+            .ok_or(StartError::Machine)?;
         self.threads.insert(id, Thread::new(id, machine));
         self.by_machine.insert(machine, id);
         let who = Caller { thread: id, process: id, space };
@@ -220,7 +230,11 @@ impl<M: Machine> Unix<M> {
             self.settle();
             if let Some(status) = self.end {
                 self.end_all();
-                return if status & 0x7f == 0 { ExitStatus::Exited(status >> 8) } else { ExitStatus::Killed(status & 0x7f) };
+                return if status & 0x7f == 0 {
+                    ExitStatus::Exited(status >> 8)
+                } else {
+                    ExitStatus::Killed(status & 0x7f)
+                };
             }
             self.serve_one();
         }
@@ -248,7 +262,8 @@ impl<M: Machine> Unix<M> {
 
     fn end_all(&mut self) {
         loop {
-            let lasts = self.processes.values().find(|process| process.ended.is_none()).map(|process| process.id);
+            let lasts =
+                self.processes.values().find(|process| process.ended.is_none()).map(|process| process.id);
             match lasts {
                 Some(id) => self.end_process(id, libc::SIGKILL),
                 None => return,
@@ -270,7 +285,11 @@ impl<M: Machine> Unix<M> {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            polled.extend(wait.descriptors.iter().map(|&(fd, events)| libc::pollfd { fd, events, revents: 0 }));
+            polled.extend(wait.descriptors.iter().map(|&(fd, events)| libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            }));
         }
         let ageing = self.scheduler.next(self.threads.values().any(|thread| thread.state == State::Running));
         until = match (until, ageing) {
@@ -307,7 +326,8 @@ impl<M: Machine> Unix<M> {
     fn serve_call(&mut self, machine: M::Thread) {
         let Some(id) = self.stopped(machine) else { return };
         let registers = *self.registers(id);
-        let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+        let arguments =
+            [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
         let thread = self.thread_mut(id);
         thread.call = (registers.rax, arguments);
         thread.progress = Progress::default();
@@ -386,7 +406,9 @@ impl<M: Machine> Unix<M> {
         }
         let ready = |wait: &crate::waiting::Wait| {
             wait.descriptors.iter().any(|&(descriptor, events)| {
-                polled.iter().any(|polled| polled.fd == descriptor && polled.events == events && polled.revents != 0)
+                polled
+                    .iter()
+                    .any(|polled| polled.fd == descriptor && polled.events == events && polled.revents != 0)
             })
         };
         self.again(ready);
@@ -397,8 +419,12 @@ impl<M: Machine> Unix<M> {
             return;
         }
         let group = self.foreground;
-        let meant: Vec<Id> =
-            self.processes.values().filter(|process| process.group == group).map(|process| process.id).collect();
+        let meant: Vec<Id> = self
+            .processes
+            .values()
+            .filter(|process| process.group == group)
+            .map(|process| process.id)
+            .collect();
         for process in meant {
             // One more of the same signal is no loss.
             let _ = self.post(process, None, information(signal, libc::SI_KERNEL));
@@ -466,6 +492,12 @@ impl<M: Machine> Unix<M> {
 
     pub(crate) fn new_file(&mut self, kind: Kind, flags: i32) -> Rc<OpenFile> {
         let number = self.new_number();
-        Rc::new(OpenFile { number, kind, flags: Cell::new(flags), position: Cell::new(0), used: Cell::new(0) })
+        Rc::new(OpenFile {
+            number,
+            kind,
+            flags: Cell::new(flags),
+            position: Cell::new(0),
+            used: Cell::new(0),
+        })
     }
 }

@@ -24,7 +24,12 @@ pub(crate) struct Buffer {
 
 impl<M: Machine> Memory<M> {
     /// Copies from a program. Nothing can be said about `into` after an error.
-    pub(crate) fn read_bytes(&mut self, space: SpaceNumber, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn read_bytes(
+        &mut self,
+        space: SpaceNumber,
+        address: u64,
+        into: &mut [u8],
+    ) -> Result<(), Errno> {
         let mut done = 0;
         while done < into.len() {
             let at = address.checked_add(done as u64).ok_or(EFAULT)?;
@@ -52,19 +57,33 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A value from a program.
-    pub(crate) fn read<T: FromBytes + IntoBytes>(&mut self, space: SpaceNumber, address: u64) -> Result<T, Errno> {
+    pub(crate) fn read<T: FromBytes + IntoBytes>(
+        &mut self,
+        space: SpaceNumber,
+        address: u64,
+    ) -> Result<T, Errno> {
         let mut value = T::new_zeroed();
         self.read_bytes(space, address, value.as_mut_bytes())?;
         Ok(value)
     }
 
     /// A value to a program.
-    pub(crate) fn write<T: IntoBytes + Immutable>(&mut self, space: SpaceNumber, address: u64, value: &T) -> Result<(), Errno> {
+    pub(crate) fn write<T: IntoBytes + Immutable>(
+        &mut self,
+        space: SpaceNumber,
+        address: u64,
+        value: &T,
+    ) -> Result<(), Errno> {
         self.write_bytes(space, address, value.as_bytes())
     }
 
     /// Bytes up to a zero, which is not among them; at most `most` of them.
-    pub(crate) fn read_string(&mut self, space: SpaceNumber, address: u64, most: usize) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read_string(
+        &mut self,
+        space: SpaceNumber,
+        address: u64,
+        most: usize,
+    ) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
         let mut at = address;
         loop {
@@ -86,7 +105,12 @@ impl<M: Machine> Memory<M> {
 
     /// The frames under buffers as pieces for a call of the host, neighbours joined. It ends early, with at least one byte, where the
     /// program has no access, and at the most that one call moves; the pieces hold until a mapping is changed.
-    pub(crate) fn pieces(&mut self, space: SpaceNumber, buffers: &[Buffer], access: Access) -> Result<Vec<libc::iovec>, Errno> {
+    pub(crate) fn pieces(
+        &mut self,
+        space: SpaceNumber,
+        buffers: &[Buffer],
+        access: Access,
+    ) -> Result<Vec<libc::iovec>, Errno> {
         let mut pieces: Vec<libc::iovec> = Vec::new();
         let mut left = MOST_BYTES;
         for buffer in buffers {
@@ -119,7 +143,12 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Copies a message to buffers, and says how many bytes found room.
-    pub(crate) fn scatter(&mut self, space: SpaceNumber, buffers: &[Buffer], from: &[u8]) -> Result<u64, Errno> {
+    pub(crate) fn scatter(
+        &mut self,
+        space: SpaceNumber,
+        buffers: &[Buffer],
+        from: &[u8],
+    ) -> Result<u64, Errno> {
         let mut done = 0;
         for buffer in buffers {
             let bytes = buffer.bytes.min((from.len() - done) as u64) as usize;
@@ -133,7 +162,12 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Copies what is in buffers, at most so many bytes.
-    pub(crate) fn gather(&mut self, space: SpaceNumber, buffers: &[Buffer], most: u64) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn gather(
+        &mut self,
+        space: SpaceNumber,
+        buffers: &[Buffer],
+        most: u64,
+    ) -> Result<Vec<u8>, Errno> {
         let mut gathered = Vec::new();
         for buffer in buffers {
             let bytes = buffer.bytes.min(most - gathered.len() as u64) as usize;

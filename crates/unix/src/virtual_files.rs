@@ -52,7 +52,7 @@ pub(crate) type Entry = (Vec<u8>, u8);
 /// A directory of the emulator's own that is open.
 pub(crate) struct Listing {
     pub(crate) path: Vec<u8>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: std::cell::RefCell<Vec<Entry>>,
 }
 
 /// Something that the emulator makes up.
@@ -88,7 +88,11 @@ fn text_of(bytes: &[u8]) -> &str {
 
 impl<M: Machine> Unix<M> {
     /// What is at a path below `/dev` or `/proc`, and the parts of the path that are behind it, if it is a link.
-    pub(crate) fn node<'a>(&self, who: Caller, parts: &'a [&'a [u8]]) -> Result<(Node, &'a [&'a [u8]]), Errno> {
+    pub(crate) fn node<'a>(
+        &self,
+        who: Caller,
+        parts: &'a [&'a [u8]],
+    ) -> Result<(Node, &'a [&'a [u8]]), Errno> {
         let (node, used) = match parts {
             [b"dev", rest @ ..] => self.device_node(who, rest)?,
             [_, rest @ ..] => self.proc_node(who, rest)?,
@@ -137,9 +141,14 @@ impl<M: Machine> Unix<M> {
         match *name {
             b"self" => return Ok((Node::Link(format!("/proc/{}", who.process).into_bytes()), 1)),
             b"thread-self" => {
-                return Ok((Node::Link(format!("/proc/{}/task/{}", who.process, who.thread).into_bytes()), 1));
+                return Ok((
+                    Node::Link(format!("/proc/{}/task/{}", who.process, who.thread).into_bytes()),
+                    1,
+                ));
             }
-            b"sys" => return self.system_setting(rest).map(|text| (Node::Text(text.into_bytes()), parts.len())),
+            b"sys" => {
+                return self.system_setting(rest).map(|text| (Node::Text(text.into_bytes()), parts.len()));
+            }
             _ => {}
         }
         if let Ok(id) = text_of(name).parse::<Id>() {
@@ -155,7 +164,9 @@ impl<M: Machine> Unix<M> {
     }
 
     fn process_node(&self, process: &Process, parts: &[&[u8]]) -> Result<(Node, usize), Errno> {
-        let place = |directory: &crate::descriptors::OpenFile| self.directory_name(directory).unwrap_or(b"/".to_vec());
+        let place = |directory: &crate::descriptors::OpenFile| {
+            self.directory_name(directory).unwrap_or(b"/".to_vec())
+        };
         Ok(match parts {
             [] => {
                 let mut entries = files(&PROCESS_FILES);
@@ -172,7 +183,12 @@ impl<M: Machine> Unix<M> {
             [b"root", ..] => (Node::Link(b"/".to_vec()), 1),
             [b"fd" | b"fdinfo"] => {
                 let used = process.table.borrow().used();
-                (Node::Directory(used.into_iter().map(|one| (one.to_string().into_bytes(), libc::DT_LNK)).collect()), 1)
+                (
+                    Node::Directory(
+                        used.into_iter().map(|one| (one.to_string().into_bytes(), libc::DT_LNK)).collect(),
+                    ),
+                    1,
+                )
             }
             [b"fd", name, rest @ ..] => {
                 let descriptor = text_of(name).parse().map_err(|_| ENOENT)?;
@@ -257,7 +273,9 @@ impl<M: Machine> Unix<M> {
     }
 
     fn process_text(&self, process: &Process, name: &str) -> Option<Vec<u8>> {
-        let joined = |parts: &[Vec<u8>]| parts.iter().flat_map(|part| part.iter().copied().chain([0])).collect::<Vec<u8>>();
+        let joined = |parts: &[Vec<u8>]| {
+            parts.iter().flat_map(|part| part.iter().copied().chain([0])).collect::<Vec<u8>>()
+        };
         let base = process.executable.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
         let command = String::from_utf8_lossy(&base[..base.len().min(15)]).into_owned();
         let lasts = process.ended.is_none();
@@ -274,7 +292,9 @@ impl<M: Machine> Unix<M> {
             'T'
         } else {
             let runs = |id: &Id| {
-                self.threads.get(id).is_some_and(|thread| matches!(thread.state, State::Running | State::Stopped))
+                self.threads
+                    .get(id)
+                    .is_some_and(|thread| matches!(thread.state, State::Running | State::Stopped))
             };
             if process.threads.iter().any(runs) { 'R' } else { 'S' }
         };
@@ -351,13 +371,19 @@ impl<M: Machine> Unix<M> {
 
     /// What a link to a descriptor says.
     pub(crate) fn descriptor_text(&self, process: Id, descriptor: i32) -> Result<Vec<u8>, Errno> {
-        let file = self.processes.get(&process).ok_or(ENOENT)?.table.borrow().get(descriptor).map_err(|_| ENOENT)?;
+        let file =
+            self.processes.get(&process).ok_or(ENOENT)?.table.borrow().get(descriptor).map_err(|_| ENOENT)?;
         let text = match &file.kind {
-            Kind::Regular { host, .. } => return self.host_name(host.as_raw_fd()).or(Ok(b"/unknown".to_vec())),
-            Kind::Directory { .. } | Kind::Path { .. } | Kind::Listing(_) => return self.directory_name(&file),
+            Kind::Regular { host, .. } => {
+                return self.host_name(host.as_raw_fd()).or(Ok(b"/unknown".to_vec()));
+            }
+            Kind::Directory { .. } | Kind::Path { .. } | Kind::Listing(_) => {
+                return self.directory_name(&file);
+            }
             Kind::Stream { host } => return host::path_of(host.as_raw_fd()),
             Kind::Device(device) => {
-                let name = DEVICES.iter().find(|(_, known)| known == device).map_or("null", |&(name, _)| name);
+                let name =
+                    DEVICES.iter().find(|(_, known)| known == device).map_or("null", |&(name, _)| name);
                 format!("/dev/{name}")
             }
             Kind::Pipe(end) => format!("pipe:[{}]", end.pipe.number),

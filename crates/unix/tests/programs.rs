@@ -17,7 +17,13 @@ struct Ran {
 
 fn temporary(name: &str) -> File {
     let path = std::env::temp_dir().join(format!("comb-unix-test-{}-{name}", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a temporary file");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .expect("a temporary file");
     std::fs::remove_file(&path).expect("just made");
     file
 }
@@ -85,12 +91,20 @@ fn input_is_read() {
 
 #[test]
 fn a_shell_makes_pipelines() {
-    shell("pipes", "echo b a c | tr ' ' '\\n' | sort | busybox tr '\\n' ,; seq 1 20000 | wc -l", "a,b,c,20000\n");
+    shell(
+        "pipes",
+        "echo b a c | tr ' ' '\\n' | sort | busybox tr '\\n' ,; seq 1 20000 | wc -l",
+        "a,b,c,20000\n",
+    );
 }
 
 #[test]
 fn a_shell_waits_for_its_children() {
-    shell("wait", "(exit 3); echo $?; (sleep 0.05; echo late) & wait; echo end; false || echo no", "3\nlate\nend\nno\n");
+    shell(
+        "wait",
+        "(exit 3); echo $?; (sleep 0.05; echo late) & wait; echo end; false || echo no",
+        "3\nlate\nend\nno\n",
+    );
 }
 
 #[test]
@@ -111,14 +125,23 @@ fn files_are_made_and_changed() {
 
 #[test]
 fn what_is_made_up_is_seen_and_what_is_the_hosts_is_not() {
-    shell("proc", "readlink /proc/self/exe; cat /proc/self/comm; echo x > /dev/null; ls /proc/self/fd | wc -l", "/usr/bin/busybox\nbusybox\n4\n");
-    shell("outside", "cat /proc/1/mem /sys/kernel/vmcoreinfo 2>/dev/null; echo $?; ls /sys 2>/dev/null; echo $?", "1\n1\n");
+    shell(
+        "proc",
+        "readlink /proc/self/exe; cat /proc/self/comm; echo x > /dev/null; ls /proc/self/fd | wc -l",
+        "/usr/bin/busybox\nbusybox\n4\n",
+    );
+    shell(
+        "outside",
+        "cat /proc/1/mem /sys/kernel/vmcoreinfo 2>/dev/null; echo $?; ls /sys 2>/dev/null; echo $?",
+        "1\n1\n",
+    );
 }
 
 #[test]
 fn a_dynamic_program_runs() {
     expect("dynamic", &["/bin/echo", "dynamic"], "", "dynamic\n");
-    let script = "x=$(ls / | grep -c '^etc$'); echo $x; printf '%s\\n' a b | while read l; do echo \"<$l>\"; done";
+    let script =
+        "x=$(ls / | grep -c '^etc$'); echo $x; printf '%s\\n' a b | while read l; do echo \"<$l>\"; done";
     expect("bash", &["/bin/bash", "-c", script], "", "1\n<a>\n<b>\n");
 }
 
@@ -126,7 +149,8 @@ fn a_dynamic_program_runs() {
 fn sqlite_keeps_its_tables() {
     let file = std::env::temp_dir().join(format!("comb-unix-test-{}.db", std::process::id()));
     let name = file.to_str().expect("a plain name");
-    let statements = "pragma journal_mode=wal; create table t(a); insert into t values(1),(2); select sum(a) from t;";
+    let statements =
+        "pragma journal_mode=wal; create table t(a); insert into t values(1),(2); select sum(a) from t;";
     expect("sqlite", &["/usr/bin/sqlite3", name, statements], "", "wal\n3\n");
     expect("sqlite-again", &["/usr/bin/sqlite3", name, "select count(*) from t;"], "", "2\n");
     for suffix in ["", "-wal", "-shm"] {
@@ -136,7 +160,12 @@ fn sqlite_keeps_its_tables() {
 
 #[test]
 fn python_computes() {
-    expect("python", &[PYTHON, "-c", "import json, math; print(json.dumps([math.pi > 3, 2**100]))"], "", "[true, 1267650600228229401496703205376]\n");
+    expect(
+        "python",
+        &[PYTHON, "-c", "import json, math; print(json.dumps([math.pi > 3, 2**100]))"],
+        "",
+        "[true, 1267650600228229401496703205376]\n",
+    );
 }
 
 #[test]
@@ -193,4 +222,45 @@ fn a_compiler_makes_a_program_that_runs() {
     if Path::new("/usr/bin/gcc").exists() {
         expect("gcc", &["/bin/sh", "-c", script], source, "4.50 15.00\n");
     }
+}
+
+/// Compiles a program of ours, runs it on the host and on the emulator, and compares what it says.
+fn as_on_the_host(name: &str) {
+    if !Path::new("/usr/bin/gcc").exists() {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs_in_c").join(format!("{name}.c"));
+    let program = std::env::temp_dir().join(format!("comb-unix-test-{}-{name}", std::process::id()));
+    let built = std::process::Command::new("/usr/bin/gcc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("a compiler that runs");
+    assert!(built.success());
+    let path = program.to_str().expect("a plain name");
+    // A group of its own, since the program sends signals to its group; on the emulator it has one anyway.
+    let host = std::process::Command::new("/usr/bin/setsid")
+        .args(["-w", path])
+        .output()
+        .expect("a program that runs");
+    let ran = run(name, &[path], "");
+    std::fs::remove_file(&program).expect("just made");
+    let ran = ran.expect("it was just made");
+    assert_eq!(ran.out, String::from_utf8_lossy(&host.stdout), "errors: {}", ran.error);
+    assert_eq!(ran.status, ExitStatus::Exited(host.status.code().expect("it says how it ended")));
+}
+
+#[test]
+fn signals_are_as_on_the_host() {
+    as_on_the_host("signals");
+}
+
+#[test]
+fn memory_is_as_on_the_host() {
+    as_on_the_host("memory");
+}
+
+#[test]
+fn threads_are_as_on_the_host() {
+    as_on_the_host("threads");
 }

@@ -1,4 +1,5 @@
 #![expect(unsafe_code, reason = "a machine made of stub processes, by ptrace")]
+#![expect(clippy::cast_possible_truncation, reason = "numbers of the host are as wide as it says")]
 //! A machine for tests that runs real programs: each space is a stub process whose calls and faults all come here by ptrace. It is
 //! slow, and knows nothing of the supervisor; it is here to show that the emulator is right.
 
@@ -48,12 +49,20 @@ fn wait(pid: i32, flags: i32) -> (i32, i32) {
 fn get(pid: i32) -> libc::user_regs_struct {
     // SAFETY: a structure of integers.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    assert_eq!(ptrace(libc::PTRACE_GETREGS, pid, 0, &raw mut registers as usize), 0, "a stopped thread has registers");
+    assert_eq!(
+        ptrace(libc::PTRACE_GETREGS, pid, 0, &raw mut registers as usize),
+        0,
+        "a stopped thread has registers"
+    );
     registers
 }
 
 fn set(pid: i32, registers: &libc::user_regs_struct) {
-    assert_eq!(ptrace(libc::PTRACE_SETREGS, pid, 0, std::ptr::from_ref(registers) as usize), 0, "registers are sound");
+    assert_eq!(
+        ptrace(libc::PTRACE_SETREGS, pid, 0, std::ptr::from_ref(registers) as usize),
+        0,
+        "registers are sound"
+    );
 }
 
 /// Makes a stub's first thread do a call. `at` is where there is a `syscall` instruction.
@@ -67,7 +76,6 @@ fn inject(pid: i32, at: u64, number: i64, arguments: [u64; 6]) -> i64 {
     loop {
         assert_eq!(ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0), 0);
         let (found, status) = wait(pid, 0);
-        if std::env::var_os("DBG").is_some() { eprintln!("inject {pid} {number} status {status:x} rip {:x} rax {:x}", get(pid).rip, get(pid).rax); }
         assert!(found == pid && libc::WIFSTOPPED(status), "a stub stays until it is ended: {status:x}");
         if status >> 8 == libc::SIGTRAP {
             return get(pid).rax as i64;
@@ -102,7 +110,8 @@ impl Traced {
         (to.rbp, to.rbx, to.r11, to.r10) = (from.rbp, from.rbx, from.r11, from.r10);
         (to.r9, to.r8, to.rax, to.rcx) = (from.r9, from.r8, from.rax, from.rcx);
         (to.rdx, to.rsi, to.rdi, to.rip) = (from.rdx, from.rsi, from.rdi, from.rip);
-        (to.eflags, to.rsp, to.fs_base, to.gs_base) = (from.rflags | 0x202, from.rsp, from.fs_base, from.gs_base);
+        (to.eflags, to.rsp, to.fs_base, to.gs_base) =
+            (from.rflags | 0x202, from.rsp, from.fs_base, from.gs_base);
         to.orig_rax = u64::MAX;
         set(id, &to);
     }
@@ -139,7 +148,6 @@ impl Traced {
     fn event(&mut self, id: i32, status: i32) -> Option<Event<i32>> {
         assert!(libc::WIFSTOPPED(status), "a thread ends only when it is told to: {status:x}");
         let registers = self.pull(id);
-        if std::env::var_os("DBG").is_some() { eprintln!("event {id} {status:x} rip {:x} rax {} rsp {:x}", registers.rip, registers.orig_rax, registers.rsp); }
         self.traps += 1;
         let signal = status >> 8 & 0xff;
         if signal == libc::SIGTRAP | 0x80 {
@@ -238,7 +246,8 @@ impl Machine for Traced {
         }
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
         let offset = u64::from(frame.0) * PAGE_BYTES;
-        let arguments = [page * PAGE_BYTES, count * PAGE_BYTES, bits as u64, flags, self.descriptor as u64, offset];
+        let arguments =
+            [page * PAGE_BYTES, count * PAGE_BYTES, bits as u64, flags, self.descriptor as u64, offset];
         done(inject(space, STUB, libc::SYS_mmap, arguments));
         let table = self.spaces.get_mut(&space).expect("a loaded space");
         table.extend((page..page + count).map(|page| (page, Rights { read: true, ..rights })));
@@ -260,7 +269,12 @@ impl Machine for Traced {
     }
 
     fn load_thread(&mut self, space: i32, registers: &Registers) -> Option<i32> {
-        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
         let id = inject(space, STUB, libc::SYS_clone, [flags as u64, 0, 0, 0, 0, 0]) as i32;
         assert!(id > 0, "a stub can have threads");
         let (found, status) = wait(id, 0);
@@ -330,7 +344,8 @@ impl Machine for Traced {
         }
         loop {
             let mut registers = get(thread);
-            (registers.rip, registers.rax, registers.rdi, registers.orig_rax) = (STUB, libc::SYS_exit as u64, 0, u64::MAX);
+            (registers.rip, registers.rax, registers.rdi, registers.orig_rax) =
+                (STUB, libc::SYS_exit as u64, 0, u64::MAX);
             set(thread, &registers);
             ptrace(libc::PTRACE_CONT, thread, 0, 0);
             if !matches!(wait(thread, 0), (found, status) if found == thread && libc::WIFSTOPPED(status)) {
