@@ -166,10 +166,13 @@ impl Traced {
             let table = &self.spaces[&self.threads[&id].space];
             let rights = table.get(&(address / PAGE_BYTES)).copied().unwrap_or(Rights::NONE);
             let fetched = (registers.rip..registers.rip + 15).contains(&address);
-            let access = match (rights.any(), fetched && !rights.execute) {
+            // The host does not say what kind of access it was. It says whether anything was mapped at that moment, which may have
+            // changed since: where nothing was, reading comes first, and a store faults once more.
+            const NOTHING_MAPPED: i32 = 1;
+            let access = match (information.si_code == NOTHING_MAPPED, fetched && !rights.execute) {
                 (_, true) => Access::Execute,
-                (true, _) if !rights.write => Access::Write,
-                _ => Access::Read,
+                (true, _) => Access::Read,
+                _ => Access::Write,
             };
             return Some(Event::Fault { thread: id, address, access });
         }
