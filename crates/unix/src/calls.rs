@@ -296,15 +296,18 @@ impl<M: Machine> Unix<M> {
             libc::SYS_getrusage => self.call_usage(who, int_a, b),
             libc::SYS_times => self.call_times(who, a),
             libc::SYS_sched_yield => Ok(0),
-            libc::SYS_sched_getaffinity => self.call_affinity(who, b, c),
-            libc::SYS_sched_setaffinity => Ok(0),
-            libc::SYS_sched_getparam => {
-                self.memory.write(who.space, b, &0i32).map(|()| 0).map_err(Stop::from)
-            }
-            libc::SYS_sched_getscheduler | libc::SYS_sched_setscheduler | libc::SYS_sched_setparam => Ok(0),
-            libc::SYS_sched_get_priority_max | libc::SYS_sched_get_priority_min => {
-                Ok(u64::from(matches!(int_a, 1 | 2)))
-            }
+            libc::SYS_sched_getaffinity
+            | libc::SYS_sched_setaffinity
+            | libc::SYS_sched_getscheduler
+            | libc::SYS_sched_getparam
+            | libc::SYS_sched_setscheduler
+            | libc::SYS_sched_setparam => self.perform_scheduling_call(who, number, arguments),
+            libc::SYS_sched_get_priority_max | libc::SYS_sched_get_priority_min => match int_a {
+                libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => Ok(0),
+                libc::SCHED_FIFO | libc::SCHED_RR if number == libc::SYS_sched_get_priority_max => Ok(99),
+                libc::SCHED_FIFO | libc::SCHED_RR => Ok(1),
+                _ => Err(EINVAL.into()),
+            },
             // The call's own scale is upside down: 20 is nice 0.
             libc::SYS_getpriority => Ok(20),
             libc::SYS_setpriority => Ok(0),
@@ -316,6 +319,32 @@ impl<M: Machine> Unix<M> {
             libc::SYS_capget => Err(ESRCH.into()),
             _ => return None,
         })
+    }
+
+    /// Threads have no policies that a program could choose: they are what every thread has at first.
+    fn perform_scheduling_call(&mut self, who: Caller, number: i64, arguments: [u64; 6]) -> Outcome {
+        let [target, b, c, ..] = arguments;
+        let target = target as i32;
+        if target < 0 {
+            return Err(if number == libc::SYS_sched_getaffinity { ESRCH } else { EINVAL }.into());
+        }
+        if target != 0 && !self.threads.contains_key(&target) {
+            return Err(ESRCH.into());
+        }
+        match number {
+            libc::SYS_sched_getaffinity => self.call_affinity(who, b, c),
+            libc::SYS_sched_getparam => {
+                self.memory.write(who.space, b, &0i32)?;
+                Ok(0)
+            }
+            libc::SYS_sched_setscheduler if b != 0 => Err(EPERM.into()),
+            libc::SYS_sched_setaffinity => {
+                let mut mask = vec![0u8; b.min(1024) as usize];
+                self.memory.read_bytes(who.space, c, &mut mask)?;
+                if mask.iter().all(|&byte| byte == 0) { Err(EINVAL.into()) } else { Ok(0) }
+            }
+            _ => Ok(0),
+        }
     }
 
     fn call_processor(&mut self, who: Caller, processor: u64, node: u64) -> Outcome {

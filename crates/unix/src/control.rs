@@ -1,7 +1,7 @@
 //! Calls on descriptors as such: copies, flags, pipes, and what may be asked of devices.
 
 use crate::descriptors::{Kind, OpenFile};
-use crate::errno::{EBADF, EINVAL, ENOTTY, EPERM, ESRCH, Errno};
+use crate::errno::{EBADF, EINVAL, ENOTTY, ESRCH, Errno};
 use crate::host;
 use crate::machine::Machine;
 use crate::pipes::{End, Pipe};
@@ -191,14 +191,11 @@ impl<M: Machine> Unix<M> {
             | libc::F_OFD_GETLK
             | libc::F_OFD_SETLK
             | libc::F_OFD_SETLKW => self.call_lock(who, &file, command, argument),
-            libc::F_GETPIPE_SZ if matches!(file.kind, Kind::Pipe(_)) => Ok(crate::pipes::CAPACITY as u64),
-            libc::F_SETPIPE_SZ if matches!(file.kind, Kind::Pipe(_)) => {
-                if argument > crate::pipes::CAPACITY as u64 {
-                    Err(EPERM.into())
-                } else {
-                    Ok(crate::pipes::CAPACITY as u64)
-                }
-            }
+            libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => match &file.kind {
+                Kind::Pipe(end) if command == libc::F_GETPIPE_SZ => Ok(end.pipe.capacity() as u64),
+                Kind::Pipe(end) => Ok(end.pipe.set_capacity(u64::from(argument as u32))? as u64),
+                _ => Err(EBADF.into()),
+            },
             _ => {
                 self.note_unsupported(libc::SYS_fcntl as u64, command as u64);
                 Err(EINVAL.into())

@@ -195,13 +195,12 @@ impl<M: Machine> Unix<M> {
             context.trap = 14;
             context.error = self.thread(id).fault_error;
         }
-        let shown = SignalStack { flags: if on_it { libc::SS_ONSTACK } else { stack.flags }, ..stack };
         let frame = SignalFrame {
             return_address: if action.flags & RESTORER != 0 { action.restorer } else { 0 },
             context: UserContext {
                 flags: CONTEXT_FLAGS,
                 link: 0,
-                stack: shown,
+                stack,
                 context,
                 mask: saved_mask.unwrap_or(mask),
             },

@@ -299,7 +299,7 @@ impl<M: Machine> Unix<M> {
         let who = self.end_other_threads(who);
         let thread = self.thread_mut(who.thread);
         let old_machine = std::mem::replace(&mut thread.machine, machine);
-        thread.stack = crate::layouts::SignalStack { flags: libc::SS_DISABLE, ..Default::default() };
+        thread.stack = crate::layouts::SignalStack::default();
         (thread.clear_at, thread.robust_list) = (0, (0, 0));
         thread.name = [0; 16];
         let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");

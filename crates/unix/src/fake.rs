@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "programs of the fake machine reach memory as a processor does, by frames")]
 
 use crate::machine::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -51,8 +50,8 @@ pub(crate) struct Fake {
     turn: u32,
     /// The code, by the page that it is at.
     code: Option<Code>,
-    /// How many mapping calls were made, for tests of fault-around.
-    pub(crate) maps: RefCell<u64>,
+    /// How many faults there were, for tests of what is mapped around them.
+    pub(crate) faults: u64,
 }
 
 impl Fake {
@@ -68,7 +67,7 @@ impl Fake {
             last: 0,
             turn: 0,
             code: None,
-            maps: RefCell::new(0),
+            faults: 0,
         }
     }
 
@@ -90,6 +89,16 @@ impl Fake {
         &mut self.memory[at / PAGE_BYTES as usize][at % PAGE_BYTES as usize]
     }
 
+    /// Loads a byte or stores one, if that needs no fault.
+    pub(crate) fn touch(&mut self, space: u32, address: u64, store: Option<u8>) -> Option<u8> {
+        let access = if store.is_some() { Access::Write } else { Access::Read };
+        let at = self.translate(space, address, access).ok()?;
+        if let Some(byte) = store {
+            *self.byte(at) = byte;
+        }
+        Some(*self.byte(at))
+    }
+
     /// Whether all spaces and threads have gone.
     pub(crate) fn is_empty(&self) -> bool {
         self.spaces.is_empty() && self.threads.is_empty()
@@ -109,6 +118,7 @@ impl Fake {
         let fault = |fake: &mut Fake, step: Option<Step>, (address, access): (u64, Access)| {
             let thread = fake.threads.get_mut(&id).expect("a running thread");
             (thread.step, thread.running) = (step, false);
+            fake.faults += 1;
             Some(Event::Fault { thread: id, address, access })
         };
         let step = match pending {
@@ -194,7 +204,6 @@ impl Machine for Fake {
     }
 
     fn map(&mut self, space: u32, page: u64, frame: Frame, count: u64, rights: Rights) {
-        *self.maps.borrow_mut() += 1;
         let table = self.spaces.get_mut(&space).expect("a loaded space");
         for index in 0..count {
             table.insert(page + index, (Frame(frame.0 + index as u32), rights));

@@ -72,7 +72,7 @@ impl<M: Machine> Unix<M> {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let kind = match node {
             Node::Directory(_) if writes => return Err(EISDIR),
-            Node::Directory(entries) => Kind::Listing(Listing { path, entries }),
+            Node::Directory(entries) => Kind::Listing(Listing { path, entries: entries.into() }),
             _ if flags & libc::O_DIRECTORY != 0 => return Err(ENOTDIR),
             Node::Text(_) if writes => return Err(EACCES),
             Node::Text(text) => Kind::Text(text),
@@ -603,9 +603,17 @@ impl<M: Machine> Unix<M> {
         let entries = match &file.kind {
             Kind::Directory { host } => host::directory_entries(host.as_raw_fd(), bytes)?,
             Kind::Listing(listing) => {
+                if file.position.get() == 0
+                    && let Ok(Located::Virtual { node: Node::Directory(entries), .. }) =
+                        self.locate(who, libc::AT_FDCWD, &listing.path, true)
+                {
+                    // As it is now, with the descriptor that it is read by.
+                    listing.entries.replace(entries);
+                }
+                let listed = listing.entries.borrow();
                 let mut entries = Vec::new();
                 let dots = [(b".".to_vec(), libc::DT_DIR), (b"..".to_vec(), libc::DT_DIR)];
-                let all = dots.iter().chain(&listing.entries);
+                let all = dots.iter().chain(listed.iter());
                 for (at, (name, kind)) in all.enumerate().skip(file.position.get() as usize) {
                     let record = (19 + name.len() + 1).next_multiple_of(8);
                     if entries.len() + record > bytes {

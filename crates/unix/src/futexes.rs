@@ -41,6 +41,11 @@ impl Futexes {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.by_thread.is_empty()
+    }
+
     /// Takes out the first waiters for any of these bits.
     fn take(&mut self, key: FutexKey, most: u32, bits: u32) -> Vec<Id> {
         let Some(waiters) = self.waiters.get(&key) else { return Vec::new() };

@@ -1,12 +1,15 @@
 //! Pipes, within the emulator.
 
+use crate::errno::{EBUSY, EPERM, Errno};
 use crate::waiting::{Key, Wakes};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What a pipe holds at most, as on Linux.
+/// What a new pipe holds at most, as on Linux.
 pub(crate) const CAPACITY: usize = 65536;
+/// What a program may make it hold at most.
+pub(crate) const MOST_CAPACITY: usize = 1 << 20;
 /// So many bytes are written as one or not yet (`PIPE_BUF`).
 pub(crate) const ATOMIC: usize = 4096;
 
@@ -14,6 +17,7 @@ pub(crate) const ATOMIC: usize = 4096;
 pub(crate) struct Pipe {
     pub(crate) number: u64,
     bytes: RefCell<VecDeque<u8>>,
+    capacity: Cell<usize>,
     readers: Cell<u32>,
     writers: Cell<u32>,
     /// How often something was written, for those who look for news.
@@ -43,6 +47,7 @@ impl Pipe {
         Rc::new(Pipe {
             number,
             bytes: RefCell::default(),
+            capacity: Cell::new(CAPACITY),
             readers: Cell::new(0),
             writers: Cell::new(0),
             changes: Cell::new(0),
@@ -62,7 +67,26 @@ impl Pipe {
 
     /// Whether a write of a few bytes would find room.
     pub(crate) fn has_room(&self) -> bool {
-        CAPACITY - self.waiting() >= ATOMIC
+        self.capacity.get() - self.waiting() >= ATOMIC
+    }
+
+    /// What it holds at most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity.get()
+    }
+
+    /// Lets it hold at least so many bytes at most. Nothing changes if it holds more already than it is to.
+    pub(crate) fn set_capacity(&self, bytes: u64) -> Result<usize, Errno> {
+        if bytes > MOST_CAPACITY as u64 {
+            return Err(EPERM);
+        }
+        let capacity = (bytes as usize).max(ATOMIC).next_power_of_two();
+        if capacity < self.waiting() {
+            return Err(EBUSY);
+        }
+        self.capacity.set(capacity);
+        self.changed();
+        Ok(capacity)
     }
 
     /// Whether anybody can still write.
@@ -80,7 +104,7 @@ impl Pipe {
         if !self.is_read() {
             return Err(Stuck::Broken);
         }
-        let room = CAPACITY - self.waiting();
+        let room = self.capacity.get() - self.waiting();
         let count = from.len().min(room);
         if count < from.len() && (from.len() <= ATOMIC || room == 0) {
             return Err(Stuck::NotNow);
@@ -148,6 +172,16 @@ mod tests {
         assert_eq!(writer.pipe.put(&[2; ATOMIC + 1]), Err(Stuck::NotNow));
         reader.pipe.consume(5);
         assert_eq!(writer.pipe.put(&[2; ATOMIC + 1]), Ok(5));
+    }
+
+    #[test]
+    fn a_pipe_can_be_made_to_hold_more_or_less() {
+        let (_, reader, writer) = pipe();
+        assert_eq!(reader.pipe.set_capacity(5000), Ok(8192));
+        assert_eq!(writer.pipe.put(&vec![0; 10_000]), Ok(8192));
+        assert_eq!(reader.pipe.set_capacity(1), Err(EBUSY));
+        assert_eq!(reader.pipe.set_capacity(u64::MAX), Err(EPERM));
+        assert_eq!(reader.pipe.capacity(), 8192);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl<M: Machine> Thread<M> {
             saved_mask: None,
             awaits: 0,
             pending: Pending::default(),
-            stack: SignalStack { flags: libc::SS_DISABLE, ..SignalStack::default() },
+            stack: SignalStack::default(),
             clear_at: 0,
             robust_list: (0, 0),
             call: (0, [0; 6]),

@@ -411,7 +411,12 @@ impl<M: Machine> Unix<M> {
             return Err(EPERM.into());
         }
         if old != 0 {
-            let shown = SignalStack { flags: if on_it { libc::SS_ONSTACK } else { stack.flags }, ..stack };
+            let flags = match stack.bytes {
+                0 => libc::SS_DISABLE,
+                _ if on_it => libc::SS_ONSTACK,
+                _ => stack.flags,
+            };
+            let shown = SignalStack { flags, ..stack };
             self.memory.write(who.space, old, &shown)?;
         }
         if let Some(stack) = replacement {

@@ -532,11 +532,13 @@ impl<M: Machine> Memory<M> {
         let target = self.map(number, place, new_bytes, mapping)?;
         let machine = self.space(number).machine;
         self.machine.unmap(machine, page_of(start), page_of(bytes));
-        let kept = page_of(bytes.min(new_bytes));
+        let kept = page_of(start)..page_of(start + bytes.min(new_bytes));
         let space = self.space_mut(number);
-        for index in 0..kept {
-            if let Some(frame) = space.private.remove(&(page_of(start) + index)) {
-                space.private.insert(page_of(target) + index, frame);
+        // Only pages that are there: a mapping may be far larger than memory.
+        let moved: Vec<u64> = space.private.range(kept).map(|(&page, _)| page).collect();
+        for page in moved {
+            if let Some(frame) = space.private.remove(&page) {
+                space.private.insert(page - page_of(start) + page_of(target), frame);
             }
         }
         self.unmap(number, start, bytes)?;
@@ -612,9 +614,125 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn resident_pages(&self, number: SpaceNumber) -> u64 {
         self.space(number).private.len() as u64
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn private_frame(&self, number: SpaceNumber, address: u64) -> Option<Frame> {
-        self.space(number).private.get(&page_of(address)).copied()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use proptest::prelude::*;
+
+    const FIRST: u64 = 0x10_0000;
+    const PAGES: u64 = 40;
+
+    /// A space as a program would have it if each page were looked at alone: what it holds, and whether it may be stored to.
+    type Model = Vec<Option<(u8, bool)>>;
+
+    fn anonymous(write: bool) -> Mapping {
+        let rights = if write { Rights::READ_WRITE } else { Rights::READ };
+        Mapping { rights, shared: false, grows_down: false, backing: None }
+    }
+
+    /// A store as the processor would make it: by what is mapped, and by faults where nothing is.
+    fn access(
+        memory: &mut Memory<Fake>,
+        number: SpaceNumber,
+        address: u64,
+        store: Option<u8>,
+    ) -> Result<u8, Refusal> {
+        let kind = if store.is_some() { Access::Write } else { Access::Read };
+        for _ in 0..2 {
+            let space = memory.space(number).machine;
+            if let Some(byte) = memory.machine.touch(space, address, store) {
+                return Ok(byte);
+            }
+            memory.fault(number, address, kind)?;
+        }
+        panic!("a fault that was served comes back");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn spaces_hold_what_was_stored_in_them(
+            steps in proptest::collection::vec((0u8..8, any::<u8>(), 0..PAGES, 1..12u64, 1..=255u8), 1..80)
+        ) {
+            let mut memory = Memory::new(Fake::new(2048));
+            let mut spaces: Vec<(SpaceNumber, Model)> = vec![(memory.new_space().expect("room"), vec![None; PAGES as usize])];
+            for (kind, which, page, count, byte) in steps {
+                let known = spaces.len();
+                let at = which as usize % known;
+                let (number, model) = &mut spaces[at];
+                let number = *number;
+                let end = (page + count).min(PAGES);
+                let (start, bytes) = (FIRST + page * PAGE_BYTES, (end - page) * PAGE_BYTES);
+                let pages = page as usize..end as usize;
+                match kind {
+                    0 => {
+                        memory.map(number, Place::Exactly(start), bytes, anonymous(true)).expect("within the bounds");
+                        model[pages].fill(Some((0, true)));
+                    }
+                    1 => {
+                        memory.unmap(number, start, bytes).expect("a sound range");
+                        model[pages].fill(None);
+                    }
+                    2 => {
+                        let write = byte > 127;
+                        let rights = if write { Rights::READ_WRITE } else { Rights::READ };
+                        let whole = model[pages.clone()].iter().all(Option::is_some);
+                        prop_assert_eq!(memory.protect(number, start, bytes, rights).is_ok(), whole);
+                        if whole {
+                            model[pages].iter_mut().flatten().for_each(|page| page.1 = write);
+                        }
+                    }
+                    3 if known < 5 => {
+                        let model = model.clone();
+                        spaces.push((memory.fork_space(number).expect("room"), model));
+                    }
+                    4 if known > 1 => {
+                        memory.release_space(number);
+                        spaces.swap_remove(at);
+                    }
+                    5 => {
+                        // By the emulator, as a call does.
+                        let expected = model[page as usize].is_some_and(|page| page.1);
+                        prop_assert_eq!(memory.write_bytes(number, start + 5, &[byte]).is_ok(), expected);
+                        if let (true, Some(page)) = (expected, &mut model[page as usize]) {
+                            page.0 = byte;
+                        }
+                    }
+                    6 => {
+                        let old = (start, PAGE_BYTES);
+                        let to = FIRST + (which as u64 % PAGES) * PAGE_BYTES;
+                        let expected = model[page as usize].is_some() && to != start;
+                        prop_assert_eq!(memory.remap(number, old, PAGE_BYTES, true, Some(to)).is_ok(), expected);
+                        if expected {
+                            model[which as usize % PAGES as usize] = model[page as usize].take();
+                        }
+                    }
+                    _ => {
+                        let result = access(&mut memory, number, start + 5, Some(byte));
+                        match &mut model[page as usize] {
+                            None => prop_assert_eq!(result, Err(Refusal::Unmapped)),
+                            Some((_, false)) => prop_assert_eq!(result, Err(Refusal::Forbidden)),
+                            Some((held, true)) => {
+                                prop_assert!(result.is_ok());
+                                *held = byte;
+                            }
+                        }
+                    }
+                }
+                for (number, model) in &spaces {
+                    for (page, expected) in model.iter().enumerate() {
+                        let found = access(&mut memory, *number, FIRST + page as u64 * PAGE_BYTES + 5, None).ok();
+                        prop_assert_eq!(found, expected.map(|(held, _)| held));
+                    }
+                }
+            }
+            for (number, _) in spaces {
+                memory.release_space(number);
+            }
+            prop_assert_eq!(memory.frames.held(), 0);
+        }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) type Entry = (Vec<u8>, u8);
 /// A directory of the emulator's own that is open.
 pub(crate) struct Listing {
     pub(crate) path: Vec<u8>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: std::cell::RefCell<Vec<Entry>>,
 }
 
 /// Something that the emulator makes up.
@@ -74,9 +74,13 @@ const DEVICES: [(&str, Device); 6] = [
     ("tty", Device::Terminal),
 ];
 
-const PROCESS_FILES: [&str; 8] = ["cmdline", "comm", "environ", "limits", "maps", "stat", "statm", "status"];
+const PROCESS_FILES: [&str; 10] =
+    ["cmdline", "comm", "environ", "limits", "maps", "mountinfo", "mounts", "stat", "statm", "status"];
 const SYSTEM_FILES: [&str; 9] =
     ["cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "stat", "swaps", "uptime", "version"];
+
+const MOUNTS: &str =
+    "comb / ext4 rw 0 0\nproc /proc proc rw 0 0\ndev /dev tmpfs rw 0 0\nshm /dev/shm tmpfs rw 0 0\n";
 
 fn files(names: &[&str]) -> Vec<Entry> {
     names.iter().map(|name| (name.as_bytes().to_vec(), libc::DT_REG)).collect()
@@ -226,7 +230,7 @@ impl<M: Machine> Unix<M> {
             "kernel/random/boot_id" => format!("{}\n", self.boot_id),
             "vm/overcommit_memory" => "1\n".into(),
             "vm/max_map_count" => "65530\n".into(),
-            "fs/pipe-max-size" => format!("{}\n", crate::pipes::CAPACITY),
+            "fs/pipe-max-size" => format!("{}\n", crate::pipes::MOST_CAPACITY),
             _ => return Err(ENOENT),
         })
     }
@@ -256,7 +260,7 @@ impl<M: Machine> Unix<M> {
                     free / 1024
                 )
             }
-            "mounts" => "comb / ext4 rw 0 0\nproc /proc proc rw 0 0\ndev /dev tmpfs rw 0 0\nshm /dev/shm tmpfs rw 0 0\n".into(),
+            "mounts" => MOUNTS.into(),
             "stat" => {
                 let mut text = String::from("cpu  0 0 0 0 0 0 0 0 0 0\n");
                 for processor in 0..host::processors() {
@@ -325,6 +329,10 @@ impl<M: Machine> Unix<M> {
                 .into_bytes()
             }
             "limits" => b"Limit Soft Hard Units\n".to_vec(),
+            "mounts" => MOUNTS.as_bytes().to_vec(),
+            "mountinfo" => b"1 1 0:1 / / rw - ext4 comb rw\n2 1 0:2 / /proc rw - proc proc rw\n3 1 0:3 / /dev rw - tmpfs dev rw\n\
+                             4 3 0:4 / /dev/shm rw - tmpfs shm rw\n"
+                .to_vec(),
             _ => return None,
         })
     }

@@ -223,3 +223,44 @@ fn a_compiler_makes_a_program_that_runs() {
         expect("gcc", &["/bin/sh", "-c", script], source, "4.50 15.00\n");
     }
 }
+
+/// Compiles a program of ours, runs it on the host and on the emulator, and compares what it says.
+fn as_on_the_host(name: &str) {
+    if !Path::new("/usr/bin/gcc").exists() {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs_in_c").join(format!("{name}.c"));
+    let program = std::env::temp_dir().join(format!("comb-unix-test-{}-{name}", std::process::id()));
+    let built = std::process::Command::new("/usr/bin/gcc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("a compiler that runs");
+    assert!(built.success());
+    let path = program.to_str().expect("a plain name");
+    // A group of its own, since the program sends signals to its group; on the emulator it has one anyway.
+    let host = std::process::Command::new("/usr/bin/setsid")
+        .args(["-w", path])
+        .output()
+        .expect("a program that runs");
+    let ran = run(name, &[path], "");
+    std::fs::remove_file(&program).expect("just made");
+    let ran = ran.expect("it was just made");
+    assert_eq!(ran.out, String::from_utf8_lossy(&host.stdout), "errors: {}", ran.error);
+    assert_eq!(ran.status, ExitStatus::Exited(host.status.code().expect("it says how it ended")));
+}
+
+#[test]
+fn signals_are_as_on_the_host() {
+    as_on_the_host("signals");
+}
+
+#[test]
+fn memory_is_as_on_the_host() {
+    as_on_the_host("memory");
+}
+
+#[test]
+fn threads_are_as_on_the_host() {
+    as_on_the_host("threads");
+}
