@@ -22,6 +22,9 @@ missing_for_tests() {
   if etcd_is_wanted; then echo etcd-server; fi
   if fio_is_wanted; then echo fio; fi
   if ! have strace; then echo strace; fi
+  # What runs on the cache kernel as it does on the host.
+  if ! have busybox; then echo busybox-static; fi
+  if ! have sqlite3; then echo sqlite3; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
   missing_for_python_peers
@@ -35,7 +38,7 @@ missing_for_tests() {
   if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio and compare them with strace and Python' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio, compare them with strace and Python, and run programs on the cache kernel' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'

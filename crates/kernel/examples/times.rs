@@ -73,7 +73,7 @@ fn main() {
             }
         }
         report(
-            ["a fault, new windows and frames", "a fault, mapped again", "a fault, mapped again"][round],
+            ["a fault, new stretches and frames", "a fault, mapped again", "a fault, mapped again"][round],
             pages,
             since,
         );

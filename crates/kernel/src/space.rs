@@ -1,8 +1,8 @@
 //! A space on the host: a process with a stub in it, and memory that only its supervisor changes.
 //!
-//! Mappings are made within *windows*: stretches of addresses where the process has mapped a page group's memory already, and has entries for no page.
-//! To load a mapping there is one call of the host's kernel, from outside. Where there is no window yet, or not the one for this frame, the
-//! mapper makes one first. A frame whose number leaves the same rest by [`WINDOW_PAGES`] as its page's gets a window with room for its
+//! Mappings are made within *stretches*: ranges of addresses where the process has mapped a page group's memory already, and has entries for no page.
+//! To load a mapping there is one call of the host's kernel, from outside. Where there is no stretch yet, or not the one for this frame, the
+//! mapper makes one first. A frame whose number leaves the same rest by [`STRETCH_PAGES`] as its page's gets a stretch with room for its
 //! neighbours; any other gets one of its own. That is all that a kernel needs to know to be fast.
 #![expect(unsafe_code, reason = "a process is made that is none of Rust's")]
 
@@ -22,8 +22,8 @@ use crate::stub;
 use crate::stub::layout::*;
 use crate::userfaultfd::{Entry, Userfaultfd, scan};
 
-/// Pages of a window, where frames are as their pages are.
-pub const WINDOW_PAGES: u64 = 16;
+/// Pages of a stretch, where frames are as their pages are.
+pub const STRETCH_PAGES: u64 = 16;
 
 /// Where threads look before they ask their kernel to signal: for each page of messages, where its receiver has it, and its ring.
 pub const TRANSLATIONS_ADDRESS: u64 = TRANSLATIONS;
@@ -110,7 +110,7 @@ impl Bell {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct Stretch {
     pages: u64,
     frame: Frame,
     rights: Rights,
@@ -129,7 +129,7 @@ pub struct Space {
     userfaultfd: Userfaultfd,
     pagemap: OwnedFd,
     /// By their first page.
-    windows: BTreeMap<u64, Window>,
+    stretches: BTreeMap<u64, Stretch>,
     /// What is in its ports, by number, as the supervisor names it.
     ports: [u64; MOST_PORTS],
     next_port: usize,
@@ -300,7 +300,7 @@ impl Space {
             .map_err(host_error("show a process's pages"))?;
         let process = unfinished.finish();
         let pagemap = pagemap.into();
-        let (windows, mapper_processor) = (BTreeMap::new(), usize::MAX);
+        let (stretches, mapper_processor) = (BTreeMap::new(), usize::MAX);
         Ok(Self {
             process,
             pid,
@@ -310,7 +310,7 @@ impl Space {
             areas_file,
             userfaultfd,
             pagemap,
-            windows,
+            stretches,
             ports: [0; MOST_PORTS],
             next_port: 0,
             processors,
@@ -367,10 +367,10 @@ impl Space {
         Ok(self.order(&[call])?[0])
     }
 
-    /// The window that a page is in.
-    fn window(&self, page: u64) -> Option<(u64, Window)> {
-        let (&first, &window) = self.windows.range(..=page).next_back()?;
-        (page < first + window.pages).then_some((first, window))
+    /// The stretch that a page is in.
+    fn stretch(&self, page: u64) -> Option<(u64, Stretch)> {
+        let (&first, &stretch) = self.stretches.range(..=page).next_back()?;
+        (page < first + stretch.pages).then_some((first, stretch))
     }
 
     /// Makes frames visible at pages, all of one page group. There is nothing at these pages, or the same.
@@ -387,14 +387,14 @@ impl Space {
         if end > TOP / PAGE_BYTES || (page < hole.end && hole.start < end) {
             return Err(SpaceError::BadAddress);
         }
-        let is_fitting = self.window(page).is_some_and(|(first, window)| {
+        let is_fitting = self.stretch(page).is_some_and(|(first, stretch)| {
             let at = page - first;
-            end <= first + window.pages
-                && u64::from(window.frame.0) + at == u64::from(frame.0)
-                && window.rights == rights
+            end <= first + stretch.pages
+                && u64::from(stretch.frame.0) + at == u64::from(frame.0)
+                && stretch.rights == rights
         });
         if !is_fitting {
-            self.make_window(frames, page, frame, u64::from(count), rights)?;
+            self.make_stretch(frames, page, frame, u64::from(count), rights)?;
         }
         let (mut start, end) = (page * PAGE_BYTES, end * PAGE_BYTES);
         let mut is_populated = false;
@@ -416,7 +416,7 @@ impl Space {
         Ok(())
     }
 
-    fn make_window(
+    fn make_stretch(
         &mut self,
         frames: &Frames,
         page: u64,
@@ -425,17 +425,17 @@ impl Space {
         rights: Rights,
     ) -> Result<(), SpaceError> {
         let (mut first, mut end) = (page, page + count);
-        let is_inside = |page| self.window(page).is_some();
-        if page % WINDOW_PAGES == u64::from(frame.0) % WINDOW_PAGES {
+        let is_inside = |page| self.stretch(page).is_some();
+        if page % STRETCH_PAGES == u64::from(frame.0) % STRETCH_PAGES {
             // As far as nothing else is there.
-            while !first.is_multiple_of(WINDOW_PAGES) && !is_inside(first - 1) {
+            while !first.is_multiple_of(STRETCH_PAGES) && !is_inside(first - 1) {
                 first -= 1;
             }
-            while !end.is_multiple_of(WINDOW_PAGES) && !is_inside(end) {
+            while !end.is_multiple_of(STRETCH_PAGES) && !is_inside(end) {
                 end += 1;
             }
         }
-        let frame = Frame(frame.0 - u32::try_from(page - first).expect("less than a window"));
+        let frame = Frame(frame.0 - u32::try_from(page - first).expect("less than a stretch"));
         let pages = end - first;
         assert!(
             frame.offset() / PAGE_BYTES + pages <= u64::from(GROUP_FRAMES),
@@ -447,55 +447,55 @@ impl Space {
         let map = libc::SYS_mmap.cast_unsigned();
         // Registered before anything is allowed: there is no moment in which a touch is not stopped.
         let mapped = self.order_one([map, start, bytes, 0, flags, file, frame.offset()])?;
-        check_result(mapped, start, "map a window")?;
+        check_result(mapped, start, "map a stretch")?;
         self.cut(first, end);
-        self.userfaultfd.register(start, bytes).map_err(host_error("watch a window"))?;
+        self.userfaultfd.register(start, bytes).map_err(host_error("watch a stretch"))?;
         let protect = libc::SYS_mprotect.cast_unsigned();
         let opened = self.order_one([protect, start, bytes, rights.bits(), 0, 0, 0])?;
-        check_result(opened, 0, "open a window")?;
-        self.windows.insert(first, Window { pages, frame, rights });
+        check_result(opened, 0, "open a stretch")?;
+        self.stretches.insert(first, Stretch { pages, frame, rights });
         Ok(())
     }
 
-    /// Windows end where another begins.
+    /// Stretchs end where another begins.
     fn cut(&mut self, first: u64, end: u64) {
-        let overlapping: Vec<(u64, Window)> = self
-            .windows
+        let overlapping: Vec<(u64, Stretch)> = self
+            .stretches
             .range(..end)
             .rev()
-            .map(|(&start, &window)| (start, window))
-            .take_while(|(start, window)| start + window.pages > first)
+            .map(|(&start, &stretch)| (start, stretch))
+            .take_while(|(start, stretch)| start + stretch.pages > first)
             .collect();
-        for (start, window) in overlapping {
-            self.windows.remove(&start);
+        for (start, stretch) in overlapping {
+            self.stretches.remove(&start);
             if start < first {
-                self.windows.insert(start, Window { pages: first - start, ..window });
+                self.stretches.insert(start, Stretch { pages: first - start, ..stretch });
             }
-            let after = start + window.pages;
+            let after = start + stretch.pages;
             if after > end {
-                let frame = Frame(window.frame.0 + u32::try_from(end - start).expect("less than a group"));
-                self.windows.insert(end, Window { pages: after - end, frame, ..window });
+                let frame = Frame(stretch.frame.0 + u32::try_from(end - start).expect("less than a group"));
+                self.stretches.insert(end, Stretch { pages: after - end, frame, ..stretch });
             }
         }
     }
 
-    /// Where in a range there are windows: between them is nothing, and there can be much of that.
-    fn stretches(&self, page: u64, end: u64) -> Vec<(u64, u64)> {
-        let before = self.window(page).map(|(first, window)| (first, window.pages));
+    /// Where in a range there are stretches: between them is nothing, and there can be much of that.
+    fn ranges(&self, page: u64, end: u64) -> Vec<(u64, u64)> {
+        let before = self.stretch(page).map(|(first, stretch)| (first, stretch.pages));
         let within =
-            self.windows.range(page + 1..end.max(page + 1)).map(|(&first, window)| (first, window.pages));
-        let mut stretches: Vec<(u64, u64)> = Vec::new();
+            self.stretches.range(page + 1..end.max(page + 1)).map(|(&first, stretch)| (first, stretch.pages));
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (first, pages) in before.into_iter().chain(within) {
             let (first, last) = (first.max(page), (first + pages).min(end));
-            match stretches.last_mut() {
+            match ranges.last_mut() {
                 Some((_, end)) if *end == first => *end = last,
-                _ => stretches.push((first, last)),
+                _ => ranges.push((first, last)),
             }
         }
-        stretches
+        ranges
     }
 
-    /// Changes what threads may do in all windows of a range. When it returns, they may not do any more what they may not.
+    /// Changes what threads may do in all stretches of a range. When it returns, they may not do any more what they may not.
     pub fn protect(
         &mut self,
         page: u64,
@@ -503,20 +503,20 @@ impl Space {
         change: impl Fn(Rights) -> Rights,
     ) -> Result<(), SpaceError> {
         let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
-        let before = self.window(page).map(|(first, _)| first).unwrap_or(page);
-        let changing: Vec<(u64, Window)> = self
-            .windows
+        let before = self.stretch(page).map(|(first, _)| first).unwrap_or(page);
+        let changing: Vec<(u64, Stretch)> = self
+            .stretches
             .range(before..end)
-            .map(|(&first, &window)| (first, window))
-            .filter(|(_, window)| change(window.rights) != window.rights)
+            .map(|(&first, &stretch)| (first, stretch))
+            .filter(|(_, stretch)| change(stretch.rights) != stretch.rights)
             .collect();
         let mut calls: Vec<[u64; 7]> = Vec::new();
-        for (first, window) in changing {
-            let (start, last) = (first.max(page), (first + window.pages).min(end));
-            let frame = Frame(window.frame.0 + u32::try_from(start - first).expect("less than a group"));
-            let rights = change(window.rights);
+        for (first, stretch) in changing {
+            let (start, last) = (first.max(page), (first + stretch.pages).min(end));
+            let frame = Frame(stretch.frame.0 + u32::try_from(start - first).expect("less than a group"));
+            let rights = change(stretch.rights);
             self.cut(start, last);
-            self.windows.insert(start, Window { pages: last - start, frame, rights });
+            self.stretches.insert(start, Stretch { pages: last - start, frame, rights });
             let protect = libc::SYS_mprotect.cast_unsigned();
             let (address, bytes) = (start * PAGE_BYTES, (last - start) * PAGE_BYTES);
             match calls.last_mut() {
@@ -536,19 +536,19 @@ impl Space {
     /// not say that they were not; and some that were not mapped.
     pub fn unmap(&mut self, page: u64, count: u64, modified: &mut dyn FnMut(u64)) -> Result<(), SpaceError> {
         let end = page.checked_add(count).ok_or(SpaceError::BadAddress)?;
-        let stretches = self.stretches(page, end);
+        let ranges = self.ranges(page, end);
         let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
         let call = |&(first, last): &(u64, u64)| {
             let (start, bytes) = (first * PAGE_BYTES, (last - first) * PAGE_BYTES);
             [libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0]
         };
-        for some in stretches.chunks(MOST_ORDERS) {
+        for some in ranges.chunks(MOST_ORDERS) {
             for result in self.order(&some.iter().map(call).collect::<Vec<_>>())? {
                 check_result(result, 0, "take mappings away")?;
             }
         }
         let mut is_honest = true;
-        for (first, last) in stretches {
+        for (first, last) in ranges {
             let mut at = first;
             scan(&self.pagemap, first * PAGE_BYTES, (last - first) * PAGE_BYTES, |first, pages, entry| {
                 match entry {
@@ -646,10 +646,10 @@ impl Space {
     }
 
     /// Tells all pages of a range where something may have been mapped.
-    pub(crate) fn all_windows(&self, page: u64, count: u64, each: &mut dyn FnMut(u64)) {
+    pub(crate) fn all_stretches(&self, page: u64, count: u64, each: &mut dyn FnMut(u64)) {
         let end = page.saturating_add(count);
-        for (&first, window) in self.windows.range(..end) {
-            (first.max(page)..(first + window.pages).min(end)).for_each(&mut *each);
+        for (&first, stretch) in self.stretches.range(..end) {
+            (first.max(page)..(first + stretch.pages).min(end)).for_each(&mut *each);
         }
     }
 

@@ -135,7 +135,7 @@ impl Hardware for Machine {
             Self::harm(place);
         }
         if place.is_harmed {
-            place.space.all_windows(first_page, pages, modified);
+            place.space.all_stretches(first_page, pages, modified);
         }
     }
 

@@ -95,7 +95,7 @@ fn neighbours_are_not_visible_before_they_are_mapped_and_only_what_was_written_i
     let mut world = World::with(&[0x48, 0x89, 0x1f, 0x0f, 5]);
     let page = 0x70010;
     world.start(0, Registers { rdi: (page + 3) << 12, ..Registers::default() });
-    // The window has room for sixteen.
+    // The stretch has room for sixteen.
     world.space.map(&world.frames, page, Frame(144), 1, Rights::WRITE).unwrap();
     assert_eq!(world.next(0), Stop::Fault { address: (page + 3) << 12, touch: Touch::Write });
     world.space.map(&world.frames, page + 1, Frame(145), 15, Rights::WRITE).unwrap();
