@@ -239,11 +239,11 @@ fn stops(count: usize, measured: &mut Measured) -> Outcome<()> {
     measured.by_ptrace = peers::ptrace_calls(TIMES, count)?;
     measured.native_call = peers::native_calls(TIMES);
     measured.native_fault = peers::native_faults(count)?;
-    // The program's process keeps the processor of who starts it.
-    let mut world = World::new(Sizes::default())?;
     if apart {
         peers::stay_on(&processors[..1])?;
     }
+    // Its programs keep the processor.
+    let mut world = World::new(Sizes::default())?;
     let space = world.space()?;
     let thread = world.thread(space, MANY_SPINS)?;
     let sleeper = world.thread(space, 0)?;

@@ -15,7 +15,7 @@ pub trait Calls {
     /// Where frame 0 is in this process, and after it all others. Those that were not granted may not be touched.
     fn memory(&self) -> NonNull<u8>;
 
-    /// Whether a page group may be mapped writable.
+    /// Whether a page group may be mapped writable. From then on its frames are where [`Calls::memory`] says.
     fn may_write(&self, group: u32) -> bool;
 
     /// How many page groups there are, with those that were not granted.
@@ -57,6 +57,9 @@ pub trait Calls {
     /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
     fn look_around(&mut self);
 
+    /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
+    fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
+
     /// The oldest object that was unloaded and of which this kernel has not heard.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
 }
@@ -84,8 +87,8 @@ impl Calls for Direct {
         self.supervisor.frames().start()
     }
 
-    fn may_write(&self, _group: u32) -> bool {
-        true
+    fn may_write(&self, group: u32) -> bool {
+        self.supervisor.frames().group(group).is_ok()
     }
 
     fn groups(&self) -> u32 {
@@ -138,6 +141,10 @@ impl Calls for Direct {
 
     fn look_around(&mut self) {
         self.supervisor.sweep();
+    }
+
+    fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
+        self.supervisor.keep_on(self.kernel, thread, processor)
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

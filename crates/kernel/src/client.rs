@@ -231,6 +231,10 @@ impl Calls for Client {
         // The server does.
     }
 
+    fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::KeepOn { thread, processor })
+    }
+
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {
         if self.counter.word(WAITING).load(Acquire) == 0 {
             return Ok(None);

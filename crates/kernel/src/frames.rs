@@ -1,6 +1,7 @@
 //! The physical memory: frames, in page groups, each of which is memory of its own, so that a kernel can be given some and not others.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -31,7 +32,8 @@ impl Frame {
 /// All frames of a supervisor.
 #[derive(Debug)]
 pub struct Frames {
-    groups: Vec<OwnedFd>,
+    /// Made when they are used for the first time.
+    groups: Vec<OnceLock<OwnedFd>>,
     /// All of them, one after the other.
     all: Shared,
 }
@@ -41,14 +43,20 @@ impl Frames {
     pub fn new(groups: u32) -> Result<Self, Errno> {
         let bytes = usize::try_from(u64::from(groups) * GROUP_BYTES).map_err(|_| Errno::NOMEM)?;
         let all = Shared::reserve(bytes)?;
-        let make = |group: usize| {
+        Ok(Self { groups: (0..groups).map(|_| OnceLock::new()).collect(), all })
+    }
+
+    /// A group's memory, which is there from now on.
+    pub(crate) fn group(&self, group: u32) -> Result<BorrowedFd<'_>, Errno> {
+        let place = &self.groups[group as usize];
+        if place.get().is_none() {
             let file = host::memory(c"comb-frames", GROUP_BYTES)?;
             let bytes = usize::try_from(GROUP_BYTES).expect("a group is small");
-            all.put(group * bytes, bytes, file.as_fd())?;
-            Ok(file)
-        };
-        let groups = (0..groups as usize).map(make).collect::<Result<_, Errno>>()?;
-        Ok(Self { groups, all })
+            self.all.put(group as usize * bytes, bytes, file.as_fd())?;
+            // Frames belong to the one thread that serves a supervisor's calls.
+            let _ = place.set(file);
+        }
+        Ok(place.get().expect("just made").as_fd())
     }
 
     /// How many there are.
@@ -61,31 +69,28 @@ impl Frames {
         self.groups.is_empty()
     }
 
-    /// Where the first one is in this process, and after it all others. Programs change what is there at any time.
+    /// Where the first one is in this process, and after it all others: once their group was used. Programs change what is there at any time.
     pub fn start(&self) -> std::ptr::NonNull<u8> {
         self.all.at(0)
-    }
-
-    /// A group's memory.
-    pub(crate) fn group(&self, group: u32) -> BorrowedFd<'_> {
-        self.groups[group as usize].as_fd()
     }
 
     /// Sees to it that frames have memory.
     pub(crate) fn populate(&self, first: Frame, frames: u32) -> Result<(), Errno> {
         let bytes = u64::from(frames) * PAGE_BYTES;
-        fallocate(self.group(first.group()), FallocateFlags::empty(), first.offset(), bytes)
+        fallocate(self.group(first.group())?, FallocateFlags::empty(), first.offset(), bytes)
     }
 
     /// Copies from a frame, as it is now.
     pub fn read(&self, frame: Frame, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= 4096, "within a frame");
+        self.group(frame.group()).expect("the host has memory");
         self.all.copy_out(frame.0 as usize * 4096 + offset, to);
     }
 
     /// Copies to a frame.
     pub fn write(&self, frame: Frame, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= 4096, "within a frame");
+        self.group(frame.group()).expect("the host has memory");
         self.all.copy_in(frame.0 as usize * 4096 + offset, from);
     }
 }

@@ -77,7 +77,7 @@ impl Server {
                 descriptor.groups.of_frame(u64::from(group) * u64::from(GROUP_FRAMES)) == Access::ReadWrite
             };
             let neighbours = (first..count).take(MOST_DESCRIPTORS).take_while(|group| may_write(*group));
-            let files: Vec<_> = neighbours.map(|group| frames.group(group)).collect();
+            let files = neighbours.map(|group| frames.group(group)).collect::<Result<Vec<_>, Errno>>()?;
             if files.is_empty() {
                 first += 1;
                 continue;
@@ -184,6 +184,10 @@ impl Server {
             Request::Signal { space, address } => Answer::Count(supervisor.signal(kernel, space, address)?),
             Request::Redirect { space, page, thread } => {
                 supervisor.redirect(kernel, space, page, thread)?;
+                Answer::Done
+            }
+            Request::KeepOn { thread, processor } => {
+                supervisor.keep_on(kernel, thread, processor)?;
                 Answer::Done
             }
             Request::TakeWriteback => {

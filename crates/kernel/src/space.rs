@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct Common {
     text: OwnedFd,
     version_file: OwnedFd,
     version: Shared,
+    /// On which processors programs may run: all that whoever made this might, then.
+    processors: CpuSet,
 }
 
 impl Common {
@@ -80,7 +83,7 @@ impl Common {
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
         let version_file = host::memory(c"comb-version", PAGE_BYTES)?;
         let version = Shared::map(version_file.as_fd(), PAGE)?;
-        Ok(Self { text: file, version_file, version })
+        Ok(Self { text: file, version_file, version, processors: sched_getaffinity(None)? })
     }
 
     /// Translations of another version do not hold any more.
@@ -133,6 +136,7 @@ pub struct Space {
     /// What is in its ports, by number, as the supervisor names it.
     ports: [u64; MOST_PORTS],
     next_port: usize,
+    is_harmed: bool,
     /// On which processors its programs may run.
     processors: CpuSet,
     /// On which its mapper does: that of the supervisor, who sleeps while it works. To wake somebody on another takes five times as long.
@@ -268,7 +272,6 @@ impl Space {
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
         let sequence = 1;
         control.word(ORDERS_SEQUENCE).store(sequence, Release);
-        let processors = sched_getaffinity(None).map_err(host_error("say where this process runs"))?;
         let sequences = Sequences::of_this_thread();
         let parent = std::process::id();
         let mut descriptor: libc::c_int = -1;
@@ -313,7 +316,8 @@ impl Space {
             stretches,
             ports: [0; MOST_PORTS],
             next_port: 0,
-            processors,
+            is_harmed: false,
+            processors: common.processors,
             mapper_processor,
         })
     }
@@ -442,7 +446,8 @@ impl Space {
             "what is mapped at once is of one page group"
         );
         let (start, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-        let file = frames.group(frame.group()).as_raw_fd().cast_unsigned().into();
+        let group = frames.group(frame.group()).map_err(host_error("give memory"))?;
+        let file = group.as_raw_fd().cast_unsigned().into();
         let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned());
         let map = libc::SYS_mmap.cast_unsigned();
         // Registered before anything is allowed: there is no moment in which a touch is not stopped.
@@ -580,8 +585,7 @@ impl Space {
         match u32::try_from(thread) {
             Ok(thread) if thread > 0 => {
                 // It has begun where the mapper is.
-                let of_host = i32::try_from(thread).ok().and_then(Pid::from_raw);
-                let _ = sched_setaffinity(of_host, &self.processors);
+                self.keep_on(thread, None);
                 Ok(thread)
             }
             _ => Err(host_error("start a thread")(Errno::from_raw_os_error(
@@ -623,6 +627,31 @@ impl Space {
         Ok(())
     }
 
+    /// Has a thread run on this processor, if that is one of its space's; or on any of these.
+    pub(crate) fn keep_on(&self, thread: u32, processor: Option<u32>) {
+        let wanted = processor
+            .map(|processor| processor as usize)
+            .filter(|processor| *processor < CpuSet::MAX_CPU && self.processors.is_set(*processor));
+        let mut set = CpuSet::new();
+        match wanted {
+            Some(processor) => set.set(processor),
+            None => set = self.processors,
+        }
+        // The space can change the number of its thread, but not to that of a thread that is not its own.
+        let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+        let is_own = thread.is_some_and(|thread| {
+            std::path::Path::new(&format!(
+                "/proc/{}/task/{}",
+                self.pid.as_raw_nonzero(),
+                thread.as_raw_nonzero()
+            ))
+            .exists()
+        });
+        if is_own {
+            let _ = sched_setaffinity(thread, &set);
+        }
+    }
+
     /// Takes a ring away that its threads could signal.
     pub(crate) fn close_port(&mut self, name: u64) -> Result<(), SpaceError> {
         let Some(port) = self.ports.iter().position(|port| *port == name) else { return Ok(()) };
@@ -640,8 +669,9 @@ impl Space {
         has_ended(self.process.as_fd())
     }
 
-    /// Ends its process, with all that is in it.
-    pub(crate) fn end(&self) {
+    /// Ends its process, with all that is in it: who uses it has found that it does not do what it is told.
+    pub(crate) fn end(&mut self) {
+        self.is_harmed = true;
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
     }
 
@@ -723,7 +753,27 @@ fn end_process(process: &OwnedFd) {
 }
 
 impl Drop for Space {
+    /// Nothing of it is visible any more: that it has ended can be heard of later, but for one that harmed itself.
     fn drop(&mut self) {
-        end_process(&self.process);
+        if self.is_harmed {
+            end_process(&self.process);
+        } else {
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            bury();
+            if let Ok(mut dying) = DYING.lock() {
+                dying.extend(self.process.try_clone());
+            }
+        }
+    }
+}
+
+/// Processes that are ending.
+static DYING: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// Waits for those that have ended.
+fn bury() {
+    if let Ok(mut dying) = DYING.lock() {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        dying.retain(|process| matches!(waitid(WaitId::PidFd(process.as_fd()), options), Ok(None)));
     }
 }

@@ -457,6 +457,23 @@ impl Supervisor {
         self.publish();
     }
 
+    /// Has a thread of the caller's run on this processor only, or on any that its space may run on.
+    pub fn keep_on(
+        &mut self,
+        caller: KernelId,
+        thread: ThreadId,
+        processor: Option<u32>,
+    ) -> Result<(), CallError> {
+        let view = self.objects.thread(thread)?;
+        if view.kernel != caller {
+            return Err(Refused::ForeignThread(thread).into());
+        }
+        if let Some(runner) = self.machine.threads[usize::from(thread.slot())] {
+            self.machine.place(view.space).space.keep_on(runner.host_thread, processor);
+        }
+        Ok(())
+    }
+
     /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, threads
     /// of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
     pub fn signal(&mut self, caller: KernelId, space: SpaceId, address: u64) -> Result<u32, CallError> {

@@ -48,6 +48,7 @@ pub(crate) enum Request {
     Interrupt(ThreadId),
     Signal { space: SpaceId, address: u64 },
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
+    KeepOn { thread: ThreadId, processor: Option<u32> },
     TakeWriteback,
 }
 

@@ -48,7 +48,7 @@ impl Drop for World {
 
 impl World {
     fn write(&self, frame: usize, content: &[u8]) {
-        assert!(content.len() <= 4096);
+        assert!(content.len() <= 4096 && self.calls.may_write(0));
         // SAFETY: a frame that this kernel has been granted.
         unsafe { self.calls.memory().as_ptr().add(frame * 4096).copy_from(content.as_ptr(), content.len()) };
     }

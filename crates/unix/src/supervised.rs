@@ -16,6 +16,8 @@ use comb_kernel::objects::{
 use comb_kernel::supervisor::{CallError, State};
 use comb_kernel::thread::{self, Stop, Touch};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
 use crate::machine::{Access, Event, Frame, Machine, Registers, Rights};
 
 /// Threads ring, but a hostile one can silence the bell for others of its own emulator. So all are looked at this often.
@@ -48,6 +50,8 @@ struct Entry {
     runs: bool,
     /// As it was when it stopped, with what the emulator has changed since.
     registers: Registers,
+    /// The only processor on which it runs.
+    kept_on: Option<u32>,
     priority: u8,
 }
 
@@ -65,7 +69,17 @@ pub struct Supervised<C> {
     granted_groups: u32,
     /// How long a thread and the emulator wait for each other before they sleep.
     spins: u32,
+    /// How many threads run, as far as the emulator has been told.
+    running: usize,
+    /// For how many resumptions none but the one that was resumed has run.
+    alone: u32,
+    processors: CpuSet,
+    /// Where the emulator stays, and keeps its thread, while only one runs at a time.
+    stays_on: Option<u32>,
 }
+
+/// After so many resumptions of one thread at a time, there is nothing to be gained from other processors, and to wake somebody there takes long.
+const ALONE: u32 = 32;
 
 impl<C: Calls> Supervised<C> {
     /// The kernel whose calls these are, with room for so many threads at a time.
@@ -78,6 +92,33 @@ impl<C: Calls> Supervised<C> {
             rung: VecDeque::new(),
             granted_groups: 0,
             spins,
+            running: 0,
+            alone: 0,
+            processors: sched_getaffinity(None).unwrap_or_default(),
+            stays_on: None,
+        }
+    }
+
+    /// Where a thread is to run that is about to.
+    fn choose_processor(&mut self, number: u32) {
+        self.alone = if self.running > 0 { 0 } else { self.alone.saturating_add(1) };
+        let is_to_stay = self.spins == 0 && self.alone >= ALONE;
+        if is_to_stay != self.stays_on.is_some() {
+            self.stays_on = is_to_stay.then(|| u32::try_from(sched_getcpu()).ok()).flatten();
+            let mut own = self.processors;
+            if let Some(processor) = self.stays_on {
+                own = CpuSet::new();
+                own.set(processor as usize);
+            }
+            let _ = sched_setaffinity(None, &own);
+        }
+        let wanted = self.stays_on;
+        let entry = &mut self.threads[number as usize];
+        if entry.kept_on != wanted
+            && let Whereabouts::Loaded(thread) = entry.whereabouts
+        {
+            entry.kept_on = wanted;
+            let _ = self.ask(|calls| calls.keep_on(thread, wanted));
         }
     }
 
@@ -135,7 +176,11 @@ impl<C: Calls> Supervised<C> {
         let spins = self.spins;
         let loaded = self.ask(|calls| calls.load_thread(load, state, spins))?;
         self.by_slot[usize::from(loaded.slot())] = number;
-        self.threads[number as usize].whereabouts = Whereabouts::Loaded(loaded);
+        let entry = &mut self.threads[number as usize];
+        entry.whereabouts = Whereabouts::Loaded(loaded);
+        // A runner of the host may be one that was kept somewhere before.
+        entry.kept_on = None;
+        let _ = self.ask(|calls| calls.keep_on(loaded, None));
         Ok(loaded)
     }
 
@@ -143,7 +188,7 @@ impl<C: Calls> Supervised<C> {
         let number = u32::try_from(self.threads.len()).ok()?;
         let registers = told(state);
         let whereabouts = Whereabouts::WrittenBack(Box::default());
-        self.threads.push(Entry { space, whereabouts, runs: false, registers, priority: 0 });
+        self.threads.push(Entry { space, whereabouts, runs: false, registers, kept_on: None, priority: 0 });
         match self.load(number, state) {
             Ok(_) => Some(Thread(number)),
             Err(_) => {
@@ -197,6 +242,7 @@ impl<C: Calls> Supervised<C> {
             }
         };
         self.threads[number as usize].runs = false;
+        self.running -= 1;
         let thread = Thread(number);
         Some(match stop {
             Some(Stop::Call { is_foreign: false }) => Event::Call { thread },
@@ -465,6 +511,10 @@ impl<C: Calls> Machine for Supervised<C> {
 
     fn resume(&mut self, thread: Thread) {
         let number = thread.0;
+        if !self.threads[number as usize].runs {
+            self.choose_processor(number);
+            self.running += 1;
+        }
         let entry = &mut self.threads[number as usize];
         entry.runs = true;
         let (registers, segments) = given(&entry.registers);
@@ -505,6 +555,7 @@ impl<C: Calls> Machine for Supervised<C> {
 
     fn end_thread(&mut self, thread: Thread) {
         let entry = &mut self.threads[thread.0 as usize];
+        self.running -= usize::from(entry.runs);
         entry.runs = false;
         let whereabouts = std::mem::replace(&mut entry.whereabouts, Whereabouts::Ended);
         if let Whereabouts::Loaded(loaded) = whereabouts {

@@ -86,15 +86,11 @@ pub(super) fn measure(count: usize, measured: &mut Measured) -> Outcome<()> {
     let value = rounds(count, || {
         let mut world = World::new(Sizes::default())?;
         world.supervisor.frames().write(Frame(0), 1024, programs::messages());
-        let mut spaces = Vec::new();
-        for processor in &processors[..2] {
-            // A space's programs run where it was made.
-            peers::stay_on(&[*processor])?;
-            spaces.push(world.space()?);
-        }
-        peers::stay_on(&processors)?;
-        let spaces = [spaces[0], spaces[1]];
+        let spaces = [world.space()?, world.space()?];
         let threads = [load(&mut world, spaces[0], 0)?, load(&mut world, spaces[1], 1)?];
+        for (thread, &processor) in threads.into_iter().zip(&processors) {
+            world.supervisor.keep_on(world.kernel, thread, u32::try_from(processor).ok())?;
+        }
         for (way, frame) in [(0, 128), (1, 129)] {
             let signal = Some(threads[1 - way]);
             let hears = Mapping {

@@ -157,7 +157,11 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
         5 => Request::UnloadMappings { space: space(dice), page: word(dice), pages: word(dice) },
         6 => Request::UnloadThread(thread(dice)),
         7 => Request::UnloadSpace(space(dice)),
-        8 => match below(dice, 3) {
+        8 => match below(dice, 4) {
+            3 => Request::KeepOn {
+                thread: thread(dice),
+                processor: Some(u32::try_from(below(dice, 1 << 32)).unwrap()),
+            },
             0 => Request::Interrupt(thread(dice)),
             1 => Request::Signal { space: space(dice), address: word(dice) << 12 },
             _ => Request::Redirect { space: space(dice), page: word(dice), thread: thread(dice) },
