@@ -2,8 +2,8 @@
 //!
 //! Mappings are made within *stretches*: ranges of addresses where the process has mapped a page group's memory already, and has entries for no page.
 //! To load a mapping there is one call of the host's kernel, from outside. Where there is no stretch yet, or not the one for this frame, the
-//! mapper makes one first. A frame whose number leaves the same rest by [`STRETCH_PAGES`] as its page's gets a stretch with room for its
-//! neighbours; any other gets one of its own. That is all that a kernel needs to know to be fast.
+//! mapper makes one first. A frame whose number leaves the same rest by 128 or by 16 as its page's gets a stretch with room for so many
+//! neighbours, as far as no others are mapped there; any other gets one of its own. That is all that a kernel needs to know to be fast.
 #![expect(unsafe_code, reason = "a process is made that is none of Rust's")]
 
 use std::collections::BTreeMap;
@@ -23,8 +23,11 @@ use crate::stub;
 use crate::stub::layout::*;
 use crate::userfaultfd::{Entry, Userfaultfd, scan};
 
-/// Pages of a stretch, where frames are as their pages are.
-pub const STRETCH_PAGES: u64 = 16;
+/// Pages of stretches, where frames are as their pages are: the most that can be, and what even small allocations have.
+const STRETCHES: [u64; 2] = [GROUP_FRAMES as u64, 16];
+
+/// No program has memory below: the host does not give it to everybody.
+const LOWEST_PAGE: u64 = 16;
 
 /// Where threads look before they ask their kernel to signal: for each page of messages, where its receiver has it, and its ring.
 pub const TRANSLATIONS_ADDRESS: u64 = TRANSLATIONS;
@@ -117,6 +120,8 @@ struct Stretch {
     pages: u64,
     frame: Frame,
     rights: Rights,
+    /// Which of its pages have something mapped, from the first on.
+    mapped: u128,
 }
 
 /// A space's process.
@@ -388,7 +393,7 @@ impl Space {
     ) -> Result<(), SpaceError> {
         let end = page.checked_add(u64::from(count)).ok_or(SpaceError::BadAddress)?;
         let hole = STUB_START / PAGE_BYTES..STUB_END / PAGE_BYTES;
-        if end > TOP / PAGE_BYTES || (page < hole.end && hole.start < end) {
+        if page < LOWEST_PAGE || end > TOP / PAGE_BYTES || (page < hole.end && hole.start < end) {
             return Err(SpaceError::BadAddress);
         }
         let is_fitting = self.stretch(page).is_some_and(|(first, stretch)| {
@@ -400,6 +405,7 @@ impl Space {
         if !is_fitting {
             self.make_stretch(frames, page, frame, u64::from(count), rights)?;
         }
+        self.note(page, u64::from(count), true);
         let (mut start, end) = (page * PAGE_BYTES, end * PAGE_BYTES);
         let mut is_populated = false;
         while start < end {
@@ -429,13 +435,14 @@ impl Space {
         rights: Rights,
     ) -> Result<(), SpaceError> {
         let (mut first, mut end) = (page, page + count);
-        let is_inside = |page| self.stretch(page).is_some();
-        if page % STRETCH_PAGES == u64::from(frame.0) % STRETCH_PAGES {
-            // As far as nothing else is there.
-            while !first.is_multiple_of(STRETCH_PAGES) && !is_inside(first - 1) {
+        let is_mapped = |page| {
+            self.stretch(page).is_some_and(|(first, stretch)| stretch.mapped >> (page - first) & 1 != 0)
+        };
+        if let Some(size) = STRETCHES.into_iter().find(|size| page % size == u64::from(frame.0) % size) {
+            while !first.is_multiple_of(size) && first > LOWEST_PAGE && !is_mapped(first - 1) {
                 first -= 1;
             }
-            while !end.is_multiple_of(STRETCH_PAGES) && !is_inside(end) {
+            while !end.is_multiple_of(size) && end < TOP / PAGE_BYTES && !is_mapped(end) {
                 end += 1;
             }
         }
@@ -458,11 +465,23 @@ impl Space {
         let protect = libc::SYS_mprotect.cast_unsigned();
         let opened = self.order_one([protect, start, bytes, rights.bits(), 0, 0, 0])?;
         check_result(opened, 0, "open a stretch")?;
-        self.stretches.insert(first, Stretch { pages, frame, rights });
+        self.stretches.insert(first, Stretch { pages, frame, rights, mapped: 0 });
         Ok(())
     }
 
-    /// Stretchs end where another begins.
+    /// Remembers that something is mapped in a range, or nothing any more.
+    fn note(&mut self, page: u64, count: u64, is_mapped: bool) {
+        let (before, end) = (self.stretch(page).map_or(page, |(first, _)| first), page.saturating_add(count));
+        for (&first, stretch) in self.stretches.range_mut(before..end.max(before + 1)) {
+            let (from, to) = (first.max(page), (first + stretch.pages).min(end));
+            if from < to {
+                let bits = low_bits(to - from) << (from - first);
+                stretch.mapped = if is_mapped { stretch.mapped | bits } else { stretch.mapped & !bits };
+            }
+        }
+    }
+
+    /// Stretches end where another begins.
     fn cut(&mut self, first: u64, end: u64) {
         let overlapping: Vec<(u64, Stretch)> = self
             .stretches
@@ -474,12 +493,14 @@ impl Space {
         for (start, stretch) in overlapping {
             self.stretches.remove(&start);
             if start < first {
-                self.stretches.insert(start, Stretch { pages: first - start, ..stretch });
+                let mapped = stretch.mapped & low_bits(first - start);
+                self.stretches.insert(start, Stretch { pages: first - start, mapped, ..stretch });
             }
             let after = start + stretch.pages;
             if after > end {
                 let frame = Frame(stretch.frame.0 + u32::try_from(end - start).expect("less than a group"));
-                self.stretches.insert(end, Stretch { pages: after - end, frame, ..stretch });
+                let mapped = stretch.mapped >> (end - start);
+                self.stretches.insert(end, Stretch { pages: after - end, frame, mapped, ..stretch });
             }
         }
     }
@@ -521,7 +542,8 @@ impl Space {
             let frame = Frame(stretch.frame.0 + u32::try_from(start - first).expect("less than a group"));
             let rights = change(stretch.rights);
             self.cut(start, last);
-            self.stretches.insert(start, Stretch { pages: last - start, frame, rights });
+            let mapped = stretch.mapped >> (start - first) & low_bits(last - start);
+            self.stretches.insert(start, Stretch { pages: last - start, frame, rights, mapped });
             let protect = libc::SYS_mprotect.cast_unsigned();
             let (address, bytes) = (start * PAGE_BYTES, (last - start) * PAGE_BYTES);
             match calls.last_mut() {
@@ -552,6 +574,7 @@ impl Space {
                 check_result(result, 0, "take mappings away")?;
             }
         }
+        self.note(page, count, false);
         let mut is_honest = true;
         for (first, last) in ranges {
             let mut at = first;
@@ -690,6 +713,11 @@ impl Space {
             unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, INTERRUPT) };
         if result == 0 { Ok(()) } else { Err(SpaceError::Gone) }
     }
+}
+
+/// So many ones.
+fn low_bits(count: u64) -> u128 {
+    if count >= 128 { u128::MAX } else { (1 << count) - 1 }
 }
 
 fn last_error() -> Errno {

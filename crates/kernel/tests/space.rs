@@ -201,3 +201,40 @@ fn many_threads_stop_each_for_itself() {
         }
     }
 }
+
+#[test]
+fn other_frames_take_the_place_of_stretches_that_are_not_used() {
+    // 1: mov rax, [rdi]; add rdi, 4096; syscall; jmp 1b
+    let mut world = World::with(&[0x48, 0x8b, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0x0f, 5, 0xeb, 0xf2]);
+    let page = 0x70000;
+    // The first gets a stretch of 128. What comes into its middle are other frames: sixteen that are as their pages are, and two that are not.
+    let mappings = [
+        (0, 128),
+        (16, 256 + 32),
+        (17, 256 + 33),
+        (31, 256 + 47),
+        (32, 300),
+        (33, 299),
+        (127, 128 + 127),
+        (126, 128 + 126),
+    ];
+    for (at, frame) in mappings {
+        world.frames.write(Frame(frame), 0, &u64::from(frame).to_le_bytes());
+        world.space.map(&world.frames, page + at, Frame(frame), 1, Rights::READ).unwrap();
+    }
+    world.start(0, Registers::default());
+    let area = Area::of(&world.space, 0);
+    for (at, frame) in mappings {
+        let registers = Registers { rip: CODE_PAGE << 12, rdi: (page + at) << 12, ..Registers::default() };
+        area.set_registers(&registers).unwrap();
+        assert_eq!(world.next(0), Stop::Call { is_foreign: false });
+        assert_eq!(area.registers().unwrap().rax, u64::from(frame), "page {at}");
+    }
+    for at in [1, 15, 18, 30, 34, 125] {
+        let registers = Registers { rip: CODE_PAGE << 12, rdi: (page + at) << 12, ..Registers::default() };
+        area.set_registers(&registers).unwrap();
+        assert_eq!(world.next(0), Stop::Fault { address: (page + at) << 12, touch: Touch::Read });
+    }
+    let mut modified = Vec::new();
+    world.space.unmap(page, 128, &mut |page| modified.push(page)).unwrap();
+}
