@@ -208,8 +208,18 @@ async def main():
     print(out, p.returncode)
 asyncio.run(main())
 with multiprocessing.Pool(2) as pool: print(pool.map(abs, range(-3, 1)))
+with multiprocessing.Manager() as m: l = m.list([1]); l.append(2); print(list(l))
+import socket
+s = socket.socket(socket.AF_UNIX); s.bind('\\0comb-name'); s.listen()
+c = socket.socket(socket.AF_UNIX); c.connect('\\0comb-name'); a, _ = s.accept()
+c.send(b'abstract'); print(a.recv(20), s.getsockname(), c.getpeername(), a.getsockname())
 ";
-    expect("python-loop", &[PYTHON, "-c", script], "", "b'through' 0\n[3, 2, 1, 0]\n");
+    expect(
+        "python-loop",
+        &[PYTHON, "-c", script],
+        "",
+        "b'through' 0\n[3, 2, 1, 0]\n[1, 2]\nb'abstract' b'\\x00comb-name' b'\\x00comb-name' b'\\x00comb-name'\n",
+    );
 }
 
 #[test]
