@@ -274,3 +274,38 @@ fn memory_is_as_on_the_host() {
 fn threads_are_as_on_the_host() {
     as_on_the_host("threads");
 }
+
+#[test]
+fn calls_that_make_no_sense_are_survived() {
+    if !Path::new("/usr/bin/gcc").exists() {
+        return;
+    }
+    let root = std::env::temp_dir().join(format!("comb-unix-test-{}-wild", std::process::id()));
+    std::fs::create_dir_all(root.join("tmp")).expect("a temporary directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs_in_c/wild.c");
+    let arguments = ["-O1", "-w", "-static", "-o"];
+    let built = std::process::Command::new("/usr/bin/gcc")
+        .args(arguments)
+        .args([&root.join("wild"), &source])
+        .status();
+    assert!(built.expect("a compiler that runs").success());
+    let out = temporary("wild-out");
+    let copy = |file: &File| Some(OwnedFd::from(file.try_clone().expect("a copy")));
+    // Other seeds can be tried by hand.
+    let first = std::env::var("WILD_FIRST").unwrap_or_else(|_| "1".into());
+    let count = std::env::var("WILD_COUNT").unwrap_or_else(|_| "25".into());
+    let options = Options {
+        root: root.clone(),
+        working_directory: "/tmp".into(),
+        arguments: vec!["/wild".into(), first.into(), count.into()],
+        environment: Vec::new(),
+        standard: [copy(&out), copy(&out), copy(&out)],
+        signals: None,
+    };
+    let mut unix = Unix::new(Traced::new(), options).expect("a program that can be started");
+    let status = unix.run();
+    drop(unix);
+    let _ = std::fs::remove_dir_all(&root);
+    assert_eq!(status, ExitStatus::Exited(0));
+    assert!(text(out).contains("survived"));
+}
