@@ -1,5 +1,5 @@
 //! Sockets, passed through to the host: of the UNIX domain below the root, and of the internet to this very host only. Others are
-//! refused, and so are descriptors in messages.
+//! refused.
 
 use crate::descriptors::{Kind, OpenFile};
 use crate::errno::{
@@ -290,7 +290,7 @@ impl<M: Machine> Unix<M> {
         who: Caller,
         descriptor: i32,
         buffers: &[Buffer],
-        to: (u64, u64),
+        (to, carried): ((u64, u64), Vec<Rc<OpenFile>>),
         flags: i32,
     ) -> Outcome {
         let (file, host) = self.socket_of(who, descriptor)?;
@@ -306,12 +306,21 @@ impl<M: Machine> Unix<M> {
         if gathered < wanted && self.is_datagram(host) {
             return Err(EMSGSIZE.into());
         }
-        match host::send(
-            host,
-            &mut pieces,
-            &address,
-            flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE),
-        ) {
+        let passed_flags = flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE);
+        let sent = if carried.is_empty() {
+            host::send(host, &mut pieces, &address, passed_flags)
+        } else if to.0 != 0 {
+            // Only between sockets that are connected.
+            Err(EOPNOTSUPP)
+        } else {
+            let tokens = self.send_off(carried)?;
+            let sent = host::send_with(host, &mut pieces, &tokens, passed_flags);
+            if sent.is_err() {
+                self.call_back(&tokens);
+            }
+            sent
+        };
+        match sent {
             Err(EAGAIN) if file.never_waits() || flags & libc::MSG_DONTWAIT != 0 => Err(EAGAIN.into()),
             Err(EAGAIN) => Err(Wait::descriptor(host, libc::POLLOUT).into()),
             Err(EPIPE) if flags & libc::MSG_NOSIGNAL == 0 => {
@@ -329,21 +338,25 @@ impl<M: Machine> Unix<M> {
         kind.is_ok_and(|kind| kind != libc::SOCK_STREAM.to_le_bytes())
     }
 
-    /// Receives: how many bytes, from whom, and with which flags.
+    /// Receives without waiting, or says how to wait.
     fn receive(
         &mut self,
         who: Caller,
         descriptor: i32,
         buffers: &[Buffer],
         flags: i32,
-    ) -> Result<(u64, Vec<u8>, i32), Stop> {
+    ) -> Result<host::Received, Stop> {
         let (file, host) = self.socket_of(who, descriptor)?;
         if flags & !RECEIVE_FLAGS != 0 {
             return Err(EOPNOTSUPP.into());
         }
         file.used.set(file.used.get() + 1);
         let mut pieces = self.memory.pieces(who.space, buffers, Access::Write)?;
-        match host::receive(host, &mut pieces, flags & (libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_OOB)) {
+        match host::receive_with(
+            host,
+            &mut pieces,
+            flags & (libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_OOB),
+        ) {
             Err(EAGAIN) if file.never_waits() || flags & libc::MSG_DONTWAIT != 0 => Err(EAGAIN.into()),
             Err(EAGAIN) => Err(Wait::descriptor(host, libc::POLLIN).into()),
             result => Ok(result?),
@@ -353,25 +366,25 @@ impl<M: Machine> Unix<M> {
     pub(crate) fn call_send_to(&mut self, who: Caller, arguments: [u64; 6]) -> Outcome {
         let [descriptor, at, bytes, flags, to, to_bytes] = arguments;
         let buffers = Self::one_buffer(at, bytes);
-        self.send(who, descriptor as i32, &buffers, (to, to_bytes), flags as i32)
+        self.send(who, descriptor as i32, &buffers, ((to, to_bytes), Vec::new()), flags as i32)
     }
 
     pub(crate) fn call_receive_from(&mut self, who: Caller, arguments: [u64; 6]) -> Outcome {
         let [descriptor, at, bytes, flags, from, from_bytes] = arguments;
         let buffers = Self::one_buffer(at, bytes);
-        let (received, address, _) = self.receive(who, descriptor as i32, &buffers, flags as i32)?;
-        self.show_address(who, shown(&address), from, from_bytes)?;
-        Ok(received)
+        let received = self.receive(who, descriptor as i32, &buffers, flags as i32)?;
+        for token in &received.passed {
+            self.call_back(std::slice::from_ref(token));
+        }
+        self.show_address(who, shown(&received.address), from, from_bytes)?;
+        Ok(received.bytes)
     }
 
     pub(crate) fn call_send_message(&mut self, who: Caller, descriptor: i32, at: u64, flags: i32) -> Outcome {
         let message: Message = self.memory.read(who.space, at)?;
-        if message.control != 0 && message.control_bytes > 0 {
-            // Descriptors, most of all: the emulator's are not the host's.
-            return Err(EOPNOTSUPP.into());
-        }
+        let carried = self.carried(who, &message)?;
         let buffers = self.buffers(who, message.vectors, message.vector_count)?;
-        self.send(who, descriptor, &buffers, (message.name, u64::from(message.name_bytes)), flags)
+        self.send(who, descriptor, &buffers, ((message.name, u64::from(message.name_bytes)), carried), flags)
     }
 
     pub(crate) fn call_receive_message(
@@ -383,17 +396,22 @@ impl<M: Machine> Unix<M> {
     ) -> Outcome {
         let mut message: Message = self.memory.read(who.space, at)?;
         let buffers = self.buffers(who, message.vectors, message.vector_count)?;
-        let (received, address, told) = self.receive(who, descriptor, &buffers, flags)?;
+        let received = self.receive(who, descriptor, &buffers, flags)?;
         if message.name != 0 {
-            let address = shown(&address);
+            let address = shown(&received.address);
             let shown = &address[..address.len().min(message.name_bytes as usize)];
             self.memory.write_bytes(who.space, message.name, shown)?;
             message.name_bytes = address.len() as u32;
         }
-        message.control_bytes = 0;
+        let closes_on_exec = flags & libc::MSG_CMSG_CLOEXEC != 0;
+        let keeps = flags & libc::MSG_PEEK != 0;
+        let (control_bytes, cut) = self.hand_over(who, &message, &received.passed, closes_on_exec, keeps)?;
+        message.control_bytes = control_bytes;
+        let told = received.flags & !(libc::MSG_CTRUNC | libc::MSG_CMSG_CLOEXEC)
+            | if cut { libc::MSG_CTRUNC } else { 0 };
         message.flags = told as u32;
         self.memory.write(who.space, at, &message)?;
-        Ok(received)
+        Ok(received.bytes)
     }
 
     pub(crate) fn call_shut_down(&mut self, who: Caller, descriptor: i32, how: i32) -> Outcome {

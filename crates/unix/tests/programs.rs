@@ -212,13 +212,17 @@ with multiprocessing.Manager() as m: l = m.list([1]); l.append(2); print(list(l)
 import socket
 s = socket.socket(socket.AF_UNIX); s.bind('\\0comb-name'); s.listen()
 c = socket.socket(socket.AF_UNIX); c.connect('\\0comb-name'); a, _ = s.accept()
+r, w = __import__('os').pipe()
+socket.send_fds(c, [b'fd'], [w, 1]); got, fds, _, _ = socket.recv_fds(a, 9, 5)
+__import__('os').write(fds[0], b'passed'); [__import__('os').close(f) for f in fds + [w]]
+print(got, len(fds), __import__('os').read(r, 99), __import__('os').read(r, 99))
 c.send(b'abstract'); print(a.recv(20), s.getsockname(), c.getpeername(), a.getsockname())
 ";
     expect(
         "python-loop",
         &[PYTHON, "-c", script],
         "",
-        "b'through' 0\n[3, 2, 1, 0]\n[1, 2]\nb'abstract' b'\\x00comb-name' b'\\x00comb-name' b'\\x00comb-name'\n",
+        "b'through' 0\n[3, 2, 1, 0]\n[1, 2]\nb'fd' 2 b'passed' b''\nb'abstract' b'\\x00comb-name' b'\\x00comb-name' b'\\x00comb-name'\n",
     );
 }
 
