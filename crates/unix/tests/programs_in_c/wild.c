@@ -69,6 +69,5 @@ int main(int argc, char **argv) {
         kill(-child, SIGKILL);
         while (wait(&status) > 0) kill(-child, SIGKILL);
     }
-    puts("survived");
-    return 0;
+    return 23; /* nothing else ends with it */
 }
