@@ -147,7 +147,7 @@ pub trait Machine {
     /// that were granted may be touched.
     fn memory(&self) -> NonNull<u8>;
 
-    /// More frames, or `None` when there are no more for this emulator. The range begins at a multiple of 16 and its length is one;
+    /// More frames, or `None` when there are no more for this emulator. Both ends of the range are multiples of 16;
     /// what is in the frames is not defined. The emulator suballocates them itself. (The cache kernel, §3.)
     fn grant(&mut self) -> Option<Range<u32>>;
 
