@@ -113,13 +113,16 @@ impl<M: Machine> Unix<M> {
             libc::SYS_link => self.call_link(who, (HERE, a), (HERE, b), 0),
             libc::SYS_linkat => self.call_link(who, (int_a, b), (int_c, d), e as i32),
             libc::SYS_chmod => {
-                self.change(who, (HERE, Some(a)), 0, |unix, held| unix.call_change_mode(who, held, b as u32))
+                self.change(who, (HERE, Some(a)), 0, |unix, held| unix.call_change_mode(held, b as u32))
             }
             libc::SYS_fchmod => {
-                self.change(who, (int_a, None), 0, |unix, held| unix.call_change_mode(who, held, b as u32))
+                self.change(who, (int_a, None), 0, |unix, held| unix.call_change_mode(held, b as u32))
             }
             libc::SYS_fchmodat => {
-                self.change(who, (int_a, Some(b)), 0, |unix, held| unix.call_change_mode(who, held, c as u32))
+                self.change(who, (int_a, Some(b)), 0, |unix, held| unix.call_change_mode(held, c as u32))
+            }
+            libc::SYS_fchmodat2 => {
+                self.change(who, (int_a, Some(b)), int_d, |unix, held| unix.call_change_mode(held, c as u32))
             }
             libc::SYS_chown => self.change(who, (HERE, Some(a)), 0, |unix, held| {
                 unix.call_change_owner(held, b as u32, c as u32)

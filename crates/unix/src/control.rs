@@ -224,7 +224,7 @@ impl<M: Machine> Unix<M> {
             WAITING_BYTES => {
                 let count = match &file.kind {
                     Kind::Pipe(end) => end.pipe.waiting() as i32,
-                    Kind::Stream { host } | Kind::Socket { host } => {
+                    Kind::Stream { host } | Kind::Socket { host, .. } => {
                         let mut value = [0u8; 64];
                         host::device_value(host.as_raw_fd(), WAITING_BYTES, &mut value)?;
                         i32::from_le_bytes([value[0], value[1], value[2], value[3]])

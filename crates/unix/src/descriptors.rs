@@ -36,8 +36,8 @@ pub(crate) enum Kind {
     Timer(crate::timers::TimerFile),
     /// A set of descriptors to be polled.
     Epoll(Epoll),
-    /// A socket of the host.
-    Socket { host: OwnedFd },
+    /// A socket of the host, with what programs call its own address and its peer's where the host calls them otherwise.
+    Socket { host: OwnedFd, own_name: RefCell<Vec<u8>>, peer_name: RefCell<Vec<u8>> },
 }
 
 /// An open file, which any number of descriptors may refer to.
@@ -60,7 +60,7 @@ impl OpenFile {
             | Kind::Directory { host }
             | Kind::Path { host }
             | Kind::Stream { host }
-            | Kind::Socket { host } => Some(host.as_raw_fd()),
+            | Kind::Socket { host, .. } => Some(host.as_raw_fd()),
             _ => None,
         }
     }

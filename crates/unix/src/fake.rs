@@ -210,10 +210,11 @@ impl Machine for Fake {
         }
     }
 
-    fn forbid_writes(&mut self, space: u32, page: u64, count: u64) {
+    fn forbid_writes(&mut self, space: u32, page: u64, count: u64, left: Rights) {
         let table = self.spaces.get_mut(&space).expect("a loaded space");
         for (_, (_, rights)) in table.range_mut(page..page + count) {
-            rights.write = false;
+            assert_eq!(rights.execute, left.execute, "only the right to store is taken");
+            *rights = left;
         }
     }
 

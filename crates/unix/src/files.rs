@@ -150,7 +150,8 @@ impl<M: Machine> Unix<M> {
             return Ok(self.new_file(Kind::Path { host }, flags & SHOWN_FLAGS));
         }
         let mask = self.process(who.process).place.borrow().mask;
-        let mode = mode & 0o7777 & !mask;
+        // Nobody gains rights by a file that a program made.
+        let mode = mode & 0o1777 & !mask;
         if flags & libc::O_TMPFILE == libc::O_TMPFILE {
             crate::paths::check_file_system(self.hold(root, &path, follow)?.as_raw_fd())?;
             let host =
@@ -439,7 +440,7 @@ impl<M: Machine> Unix<M> {
             _ => return Err(EPERM.into()),
         };
         let (parent, name) = self.parent(who, directory, &path)?;
-        host::make_node(parent.as_raw_fd(), &name, kind | mode & 0o7777 & !mask)?;
+        host::make_node(parent.as_raw_fd(), &name, kind | mode & 0o1777 & !mask)?;
         Ok(0)
     }
 
@@ -492,8 +493,7 @@ impl<M: Machine> Unix<M> {
         Ok(0)
     }
 
-    pub(crate) fn call_change_mode(&mut self, who: Caller, held: &Held, mode: u32) -> Outcome {
-        let _ = who;
+    pub(crate) fn call_change_mode(&mut self, held: &Held, mode: u32) -> Outcome {
         // Nobody gains rights by a program that is not run by the host itself.
         let host = self.host_of(held)?;
         host::change_mode(host, mode & 0o1777)?;

@@ -551,3 +551,86 @@ pub(crate) fn memory_file() -> Result<OwnedFd, Errno> {
     // SAFETY: the name ends with zero.
     owned(unsafe { libc::memfd_create(c"comb-unix".as_ptr(), libc::MFD_CLOEXEC) })
 }
+
+/// As many descriptors as one message carries on Linux.
+pub(crate) const MOST_PASSED: usize = 253;
+
+/// Room for a control message with so many descriptors, aligned as the host wants it.
+fn control_room(count: usize) -> Vec<u64> {
+    // SAFETY: it only computes.
+    let bytes = unsafe { libc::CMSG_SPACE((count * size_of::<RawFd>()) as u32) };
+    vec![0; (bytes as usize).div_ceil(8)]
+}
+
+/// Sends from pieces of frames without waiting, with descriptors of our own.
+pub(crate) fn send_with(
+    descriptor: RawFd,
+    pieces: &mut [libc::iovec],
+    passed: &[OwnedFd],
+    flags: i32,
+) -> Result<u64, Errno> {
+    let mut control = control_room(passed.len());
+    // SAFETY: a structure of integers and pointers.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = control.len() * 8;
+    // SAFETY: the room is aligned and large enough for one header with all descriptors, and all of it outlives the call.
+    counted(unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of_val(passed) as u32) as usize;
+        message.msg_controllen = (*header).cmsg_len;
+        let data = libc::CMSG_DATA(header).cast::<RawFd>();
+        for (index, passed) in passed.iter().enumerate() {
+            data.add(index).write_unaligned(passed.as_raw_fd());
+        }
+        libc::sendmsg(descriptor, &raw const message, flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    })
+}
+
+/// What came with a message.
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
+    pub(crate) address: Vec<u8>,
+    pub(crate) flags: i32,
+    pub(crate) passed: Vec<OwnedFd>,
+}
+
+/// Receives into pieces of frames without waiting, with the descriptors that come along.
+pub(crate) fn receive_with(
+    descriptor: RawFd,
+    pieces: &mut [libc::iovec],
+    flags: i32,
+) -> Result<Received, Errno> {
+    let mut address = vec![0u8; size_of::<libc::sockaddr_storage>()];
+    let mut control = control_room(MOST_PASSED);
+    // SAFETY: a structure of integers and pointers.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = address.as_mut_ptr().cast();
+    message.msg_namelen = address.len() as u32;
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = control.len() * 8;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: address, room and pieces outlive the call, and the pieces lie in granted frames.
+    let bytes = counted(unsafe { libc::recvmsg(descriptor, &raw mut message, flags) })?;
+    let mut passed = Vec::new();
+    // SAFETY: the host has filled in headers that lie within the room, and each descriptor in them is new and ours.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(current) = header.as_ref() {
+            if current.cmsg_level == libc::SOL_SOCKET && current.cmsg_type == libc::SCM_RIGHTS {
+                let count = (current.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                passed.extend((0..count).map(|index| OwnedFd::from_raw_fd(data.add(index).read_unaligned())));
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    address.truncate(message.msg_namelen as usize);
+    Ok(Received { bytes, address, flags: message.msg_flags, passed })
+}

@@ -32,6 +32,7 @@ mod machine;
 mod mappings;
 mod names;
 mod objects;
+mod passing;
 mod paths;
 mod pipes;
 mod polled;

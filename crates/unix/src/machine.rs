@@ -147,7 +147,7 @@ pub trait Machine {
     /// that were granted may be touched.
     fn memory(&self) -> NonNull<u8>;
 
-    /// More frames, or `None` when there are no more for this emulator. The range begins at a multiple of 16 and its length is one;
+    /// More frames, or `None` when there are no more for this emulator. Both ends of the range are multiples of 16;
     /// what is in the frames is not defined. The emulator suballocates them itself. (The cache kernel, §3.)
     fn grant(&mut self) -> Option<Range<u32>>;
 
@@ -161,9 +161,10 @@ pub trait Machine {
     /// machine may forget a mapping at any time: the emulator maps it again at the next fault.
     fn map(&mut self, space: Self::Space, page: u64, frame: Frame, count: u64, rights: Rights);
 
-    /// Takes the right to store from what is mapped among these pages; what is not mapped stays so. No store goes through any more
-    /// when this returns, on any processor.
-    fn forbid_writes(&mut self, space: Self::Space, page: u64, count: u64);
+    /// Takes the right to store from what is mapped among these pages, so that `rights` are left, which are the same for all of them;
+    /// what is not mapped stays so. To unmap them is right, too, and costs more faults. No store goes through any more when this
+    /// returns, on any processor.
+    fn forbid_writes(&mut self, space: Self::Space, page: u64, count: u64, rights: Rights);
 
     /// Nothing is mapped at these pages when this returns, on any processor; only then may the frames be used for something else.
     fn unmap(&mut self, space: Self::Space, page: u64, count: u64);

@@ -24,7 +24,7 @@ impl<M: Machine> Unix<M> {
             };
         };
         let ready = match &file.kind {
-            Kind::Stream { host } | Kind::Socket { host } => {
+            Kind::Stream { host } | Kind::Socket { host, .. } => {
                 use std::os::fd::AsRawFd;
                 wait.descriptors.push((host.as_raw_fd(), events));
                 host::ready(host.as_raw_fd(), events)

@@ -1,10 +1,9 @@
 //! Sockets, passed through to the host: of the UNIX domain below the root, and of the internet to this very host only. Others are
-//! refused, and so are descriptors in messages.
+//! refused.
 
 use crate::descriptors::{Kind, OpenFile};
 use crate::errno::{
-    EACCES, EAFNOSUPPORT, EAGAIN, EINVAL, EMSGSIZE, ENOTSOCK, EOPNOTSUPP, EPERM, EPIPE, EPROTONOSUPPORT,
-    Errno,
+    EACCES, EAFNOSUPPORT, EAGAIN, EINVAL, EMSGSIZE, ENOTSOCK, EOPNOTSUPP, EPIPE, EPROTONOSUPPORT, Errno,
 };
 use crate::host;
 use crate::layouts::Message;
@@ -13,6 +12,7 @@ use crate::paths::Located;
 use crate::unix::{Caller, Unix};
 use crate::user_memory::Buffer;
 use crate::waiting::{Outcome, Stop, Wait};
+use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
@@ -39,10 +39,18 @@ fn is_own(address: &[u8], binds: bool) -> bool {
     }
 }
 
+/// What a program is shown of an address that the host tells. What was bound by way of a descriptor of the emulator's, or under a name
+/// that is this emulator's own, would say nothing to it.
+fn shown(address: &[u8]) -> &[u8] {
+    let hidden = |path: &[u8]| path.starts_with(b"/proc/self/fd/") || path.first() == Some(&0);
+    let local = address.starts_with(&(libc::AF_UNIX as u16).to_le_bytes());
+    if local && address.get(2..).is_some_and(hidden) { &address[..2] } else { address }
+}
+
 impl<M: Machine> Unix<M> {
     fn socket_of(&self, who: Caller, descriptor: i32) -> Result<(Rc<OpenFile>, i32), Errno> {
         let file = self.file(who, descriptor)?;
-        let Kind::Socket { host } = &file.kind else { return Err(ENOTSOCK) };
+        let Kind::Socket { host, .. } = &file.kind else { return Err(ENOTSOCK) };
         let host = host.as_raw_fd();
         Ok((file, host))
     }
@@ -58,7 +66,10 @@ impl<M: Machine> Unix<M> {
 
     fn add_socket(&mut self, host: std::os::fd::OwnedFd, kind: i32) -> Rc<OpenFile> {
         let never_waits = if kind & libc::SOCK_NONBLOCK != 0 { libc::O_NONBLOCK } else { 0 };
-        self.new_file(Kind::Socket { host }, libc::O_RDWR | never_waits)
+        self.new_file(
+            Kind::Socket { host, own_name: RefCell::default(), peer_name: RefCell::default() },
+            libc::O_RDWR | never_waits,
+        )
     }
 
     pub(crate) fn call_socket(&mut self, who: Caller, family: i32, kind: i32, protocol: i32) -> Outcome {
@@ -107,9 +118,20 @@ impl<M: Machine> Unix<M> {
                 if name.is_empty() && binds {
                     return Ok((address, None));
                 }
-                if name.first().is_none_or(|&byte| byte == 0) {
-                    // Names that are no paths are the host's, all over it.
-                    return Err(EPERM);
+                if name.is_empty() {
+                    return Err(EINVAL);
+                }
+                if name[0] == 0 {
+                    // Names that are no paths are known all over the host: these are made this emulator's own.
+                    let mut address = (libc::AF_UNIX as u16).to_le_bytes().to_vec();
+                    address.push(0);
+                    address.extend_from_slice(&self.boot_id.as_bytes()[..8]);
+                    address.extend_from_slice(&name[1..]);
+                    return if address.len() > 110 {
+                        Err(crate::errno::ENAMETOOLONG)
+                    } else {
+                        Ok((address, None))
+                    };
                 }
                 let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
                 let path = &name[..end];
@@ -137,10 +159,29 @@ impl<M: Machine> Unix<M> {
         }
     }
 
+    /// An address of the UNIX domain as the program gave it; nothing for others, which are what the host says they are.
+    fn given_name(&mut self, who: Caller, at: u64, bytes: u64) -> Result<Vec<u8>, Errno> {
+        let mut name = vec![0u8; bytes.min(110) as usize];
+        self.memory.read_bytes(who.space, at, &mut name)?;
+        if !name.starts_with(&(libc::AF_UNIX as u16).to_le_bytes()) || name.len() <= 2 {
+            return Ok(Vec::new());
+        }
+        if name[2] != 0 {
+            // A path is shown with the zero that ends it, and nothing behind.
+            let end = name[2..].iter().position(|&byte| byte == 0).map_or(name.len(), |end| end + 2);
+            name.truncate(end);
+            name.push(0);
+        }
+        Ok(name)
+    }
+
     pub(crate) fn call_bind(&mut self, who: Caller, descriptor: i32, at: u64, bytes: u64) -> Outcome {
-        let (_, host) = self.socket_of(who, descriptor)?;
+        let (file, host) = self.socket_of(who, descriptor)?;
         let (address, _held) = self.address(who, at, bytes, true)?;
         host::bind(host, &address)?;
+        if let Kind::Socket { own_name, .. } = &file.kind {
+            own_name.replace(self.given_name(who, at, bytes)?);
+        }
         Ok(0)
     }
 
@@ -155,6 +196,10 @@ impl<M: Machine> Unix<M> {
             };
         }
         let (address, _held) = self.address(who, at, bytes, false)?;
+        let name = self.given_name(who, at, bytes)?;
+        if let Kind::Socket { peer_name, .. } = &file.kind {
+            peer_name.replace(name);
+        }
         match host::connect(host, &address) {
             Err(Errno(libc::EINPROGRESS)) if !file.never_waits() => {
                 self.thread_mut(who.thread).progress.given = Some(0);
@@ -186,14 +231,8 @@ impl<M: Machine> Unix<M> {
         if (room as i32) < 0 {
             return Err(EINVAL);
         }
-        // A path that was bound by way of a descriptor of the emulator's says nothing to a program.
-        let shown = if address.get(2..).is_some_and(|path| path.starts_with(b"/proc/self/fd/")) {
-            &address[..2]
-        } else {
-            address
-        };
-        self.memory.write_bytes(who.space, at, &shown[..shown.len().min(room as usize)])?;
-        self.memory.write(who.space, bytes_at, &(shown.len() as u32))
+        self.memory.write_bytes(who.space, at, &address[..address.len().min(room as usize)])?;
+        self.memory.write(who.space, bytes_at, &(address.len() as u32))
     }
 
     pub(crate) fn call_accept(
@@ -214,8 +253,14 @@ impl<M: Machine> Unix<M> {
             Err(EAGAIN) => return Err(Wait::descriptor(host, libc::POLLIN).into()),
             result => result?,
         };
-        self.show_address(who, &address, at, bytes_at)?;
+        self.show_address(who, shown(&address), at, bytes_at)?;
+        let listener = file;
         let file = self.add_socket(accepted, flags);
+        if let (Kind::Socket { own_name, .. }, Kind::Socket { own_name: listening, .. }) =
+            (&file.kind, &listener.kind)
+        {
+            own_name.replace(listening.borrow().clone());
+        }
         self.install(who, file, flags & libc::SOCK_CLOEXEC != 0)
     }
 
@@ -227,8 +272,15 @@ impl<M: Machine> Unix<M> {
         bytes_at: u64,
         peer: bool,
     ) -> Outcome {
-        let (_, host) = self.socket_of(who, descriptor)?;
+        let (file, host) = self.socket_of(who, descriptor)?;
         let address = if peer { host::peer_address(host)? } else { host::own_address(host)? };
+        let mut address = shown(&address).to_vec();
+        if let Kind::Socket { own_name, peer_name, .. } = &file.kind {
+            let name = if peer { peer_name.borrow() } else { own_name.borrow() };
+            if !name.is_empty() {
+                address.clone_from(&name);
+            }
+        }
         self.show_address(who, &address, at, bytes_at)?;
         Ok(0)
     }
@@ -238,7 +290,7 @@ impl<M: Machine> Unix<M> {
         who: Caller,
         descriptor: i32,
         buffers: &[Buffer],
-        to: (u64, u64),
+        (to, carried): ((u64, u64), Vec<Rc<OpenFile>>),
         flags: i32,
     ) -> Outcome {
         let (file, host) = self.socket_of(who, descriptor)?;
@@ -254,12 +306,21 @@ impl<M: Machine> Unix<M> {
         if gathered < wanted && self.is_datagram(host) {
             return Err(EMSGSIZE.into());
         }
-        match host::send(
-            host,
-            &mut pieces,
-            &address,
-            flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE),
-        ) {
+        let passed_flags = flags & (libc::MSG_OOB | libc::MSG_EOR | libc::MSG_MORE);
+        let sent = if carried.is_empty() {
+            host::send(host, &mut pieces, &address, passed_flags)
+        } else if to.0 != 0 {
+            // Only between sockets that are connected.
+            Err(EOPNOTSUPP)
+        } else {
+            let tokens = self.send_off(carried)?;
+            let sent = host::send_with(host, &mut pieces, &tokens, passed_flags);
+            if sent.is_err() {
+                self.call_back(&tokens);
+            }
+            sent
+        };
+        match sent {
             Err(EAGAIN) if file.never_waits() || flags & libc::MSG_DONTWAIT != 0 => Err(EAGAIN.into()),
             Err(EAGAIN) => Err(Wait::descriptor(host, libc::POLLOUT).into()),
             Err(EPIPE) if flags & libc::MSG_NOSIGNAL == 0 => {
@@ -277,21 +338,25 @@ impl<M: Machine> Unix<M> {
         kind.is_ok_and(|kind| kind != libc::SOCK_STREAM.to_le_bytes())
     }
 
-    /// Receives: how many bytes, from whom, and with which flags.
+    /// Receives without waiting, or says how to wait.
     fn receive(
         &mut self,
         who: Caller,
         descriptor: i32,
         buffers: &[Buffer],
         flags: i32,
-    ) -> Result<(u64, Vec<u8>, i32), Stop> {
+    ) -> Result<host::Received, Stop> {
         let (file, host) = self.socket_of(who, descriptor)?;
         if flags & !RECEIVE_FLAGS != 0 {
             return Err(EOPNOTSUPP.into());
         }
         file.used.set(file.used.get() + 1);
         let mut pieces = self.memory.pieces(who.space, buffers, Access::Write)?;
-        match host::receive(host, &mut pieces, flags & (libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_OOB)) {
+        match host::receive_with(
+            host,
+            &mut pieces,
+            flags & (libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_OOB),
+        ) {
             Err(EAGAIN) if file.never_waits() || flags & libc::MSG_DONTWAIT != 0 => Err(EAGAIN.into()),
             Err(EAGAIN) => Err(Wait::descriptor(host, libc::POLLIN).into()),
             result => Ok(result?),
@@ -301,25 +366,25 @@ impl<M: Machine> Unix<M> {
     pub(crate) fn call_send_to(&mut self, who: Caller, arguments: [u64; 6]) -> Outcome {
         let [descriptor, at, bytes, flags, to, to_bytes] = arguments;
         let buffers = Self::one_buffer(at, bytes);
-        self.send(who, descriptor as i32, &buffers, (to, to_bytes), flags as i32)
+        self.send(who, descriptor as i32, &buffers, ((to, to_bytes), Vec::new()), flags as i32)
     }
 
     pub(crate) fn call_receive_from(&mut self, who: Caller, arguments: [u64; 6]) -> Outcome {
         let [descriptor, at, bytes, flags, from, from_bytes] = arguments;
         let buffers = Self::one_buffer(at, bytes);
-        let (received, address, _) = self.receive(who, descriptor as i32, &buffers, flags as i32)?;
-        self.show_address(who, &address, from, from_bytes)?;
-        Ok(received)
+        let received = self.receive(who, descriptor as i32, &buffers, flags as i32)?;
+        for token in &received.passed {
+            self.call_back(std::slice::from_ref(token));
+        }
+        self.show_address(who, shown(&received.address), from, from_bytes)?;
+        Ok(received.bytes)
     }
 
     pub(crate) fn call_send_message(&mut self, who: Caller, descriptor: i32, at: u64, flags: i32) -> Outcome {
         let message: Message = self.memory.read(who.space, at)?;
-        if message.control != 0 && message.control_bytes > 0 {
-            // Descriptors, most of all: the emulator's are not the host's.
-            return Err(EOPNOTSUPP.into());
-        }
+        let carried = self.carried(who, &message)?;
         let buffers = self.buffers(who, message.vectors, message.vector_count)?;
-        self.send(who, descriptor, &buffers, (message.name, u64::from(message.name_bytes)), flags)
+        self.send(who, descriptor, &buffers, ((message.name, u64::from(message.name_bytes)), carried), flags)
     }
 
     pub(crate) fn call_receive_message(
@@ -331,16 +396,22 @@ impl<M: Machine> Unix<M> {
     ) -> Outcome {
         let mut message: Message = self.memory.read(who.space, at)?;
         let buffers = self.buffers(who, message.vectors, message.vector_count)?;
-        let (received, address, told) = self.receive(who, descriptor, &buffers, flags)?;
+        let received = self.receive(who, descriptor, &buffers, flags)?;
         if message.name != 0 {
+            let address = shown(&received.address);
             let shown = &address[..address.len().min(message.name_bytes as usize)];
             self.memory.write_bytes(who.space, message.name, shown)?;
             message.name_bytes = address.len() as u32;
         }
-        message.control_bytes = 0;
+        let closes_on_exec = flags & libc::MSG_CMSG_CLOEXEC != 0;
+        let keeps = flags & libc::MSG_PEEK != 0;
+        let (control_bytes, cut) = self.hand_over(who, &message, &received.passed, closes_on_exec, keeps)?;
+        message.control_bytes = control_bytes;
+        let told = received.flags & !(libc::MSG_CTRUNC | libc::MSG_CMSG_CLOEXEC)
+            | if cut { libc::MSG_CTRUNC } else { 0 };
         message.flags = told as u32;
         self.memory.write(who.space, at, &message)?;
-        Ok(received)
+        Ok(received.bytes)
     }
 
     pub(crate) fn call_shut_down(&mut self, who: Caller, descriptor: i32, how: i32) -> Outcome {

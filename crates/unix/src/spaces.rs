@@ -175,7 +175,8 @@ impl<M: Machine> Memory<M> {
             let first = private.range(pages.clone()).next();
             let last = private.range(pages).next_back();
             if let (Some((&first, _)), Some((&last, _))) = (first, last) {
-                self.machine.forbid_writes(machine, first, last - first + 1);
+                let rights = region.rights.without_write();
+                self.machine.forbid_writes(machine, first, last - first + 1, rights);
             }
         }
         let space = self.space_mut(child);

@@ -209,7 +209,7 @@ impl<M: Machine> Unix<M> {
                 self.memory.scatter(who.space, buffers, &passed.to_le_bytes())?;
                 Ok(8)
             }
-            Kind::Socket { host } => {
+            Kind::Socket { host, .. } => {
                 let host = host.as_raw_fd();
                 let mut pieces = self.memory.pieces(who.space, buffers, Access::Write)?;
                 match host::receive(host, &mut pieces, 0) {
@@ -275,7 +275,7 @@ impl<M: Machine> Unix<M> {
                     done => Ok(done?),
                 }
             }
-            Kind::Socket { host } => {
+            Kind::Socket { host, .. } => {
                 let host = host.as_raw_fd();
                 let mut pieces =
                     [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];

@@ -208,8 +208,22 @@ async def main():
     print(out, p.returncode)
 asyncio.run(main())
 with multiprocessing.Pool(2) as pool: print(pool.map(abs, range(-3, 1)))
+with multiprocessing.Manager() as m: l = m.list([1]); l.append(2); print(list(l))
+import socket
+s = socket.socket(socket.AF_UNIX); s.bind('\\0comb-name'); s.listen()
+c = socket.socket(socket.AF_UNIX); c.connect('\\0comb-name'); a, _ = s.accept()
+r, w = __import__('os').pipe()
+socket.send_fds(c, [b'fd'], [w, 1]); got, fds, _, _ = socket.recv_fds(a, 9, 5)
+__import__('os').write(fds[0], b'passed'); [__import__('os').close(f) for f in fds + [w]]
+print(got, len(fds), __import__('os').read(r, 99), __import__('os').read(r, 99))
+c.send(b'abstract'); print(a.recv(20), s.getsockname(), c.getpeername(), a.getsockname())
 ";
-    expect("python-loop", &[PYTHON, "-c", script], "", "b'through' 0\n[3, 2, 1, 0]\n");
+    expect(
+        "python-loop",
+        &[PYTHON, "-c", script],
+        "",
+        "b'through' 0\n[3, 2, 1, 0]\n[1, 2]\nb'fd' 2 b'passed' b''\nb'abstract' b'\\x00comb-name' b'\\x00comb-name' b'\\x00comb-name'\n",
+    );
 }
 
 #[test]
@@ -263,4 +277,38 @@ fn memory_is_as_on_the_host() {
 #[test]
 fn threads_are_as_on_the_host() {
     as_on_the_host("threads");
+}
+
+#[test]
+fn calls_that_make_no_sense_are_survived() {
+    if !Path::new("/usr/bin/gcc").exists() {
+        return;
+    }
+    let root = std::env::temp_dir().join(format!("comb-unix-test-{}-wild", std::process::id()));
+    std::fs::create_dir_all(root.join("tmp")).expect("a temporary directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs_in_c/wild.c");
+    let arguments = ["-O1", "-w", "-static", "-o"];
+    let built = std::process::Command::new("/usr/bin/gcc")
+        .args(arguments)
+        .args([&root.join("wild"), &source])
+        .status();
+    assert!(built.expect("a compiler that runs").success());
+    let out = temporary("wild-out");
+    let copy = |file: &File| Some(OwnedFd::from(file.try_clone().expect("a copy")));
+    // Other seeds can be tried by hand.
+    let first = std::env::var("WILD_FIRST").unwrap_or_else(|_| "1".into());
+    let count = std::env::var("WILD_COUNT").unwrap_or_else(|_| "25".into());
+    let options = Options {
+        root: root.clone(),
+        working_directory: "/tmp".into(),
+        arguments: vec!["/wild".into(), first.into(), count.into()],
+        environment: Vec::new(),
+        standard: [copy(&out), copy(&out), copy(&out)],
+        signals: None,
+    };
+    let mut unix = Unix::new(Traced::new(), options).expect("a program that can be started");
+    let status = unix.run();
+    drop(unix);
+    let _ = std::fs::remove_dir_all(&root);
+    assert_eq!(status, ExitStatus::Exited(23));
 }

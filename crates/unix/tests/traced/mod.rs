@@ -256,8 +256,8 @@ impl Machine for Traced {
         table.extend((page..page + count).map(|page| (page, Rights { read: true, ..rights })));
     }
 
-    fn forbid_writes(&mut self, space: i32, page: u64, count: u64) {
-        // Which pages are executable is not the same for all: they are mapped again when they are touched.
+    fn forbid_writes(&mut self, space: i32, page: u64, count: u64, _: Rights) {
+        // They are mapped again when they are touched.
         self.unmap(space, page, count);
     }
 
