@@ -462,7 +462,7 @@ impl<C: Calls> Machine for Supervised<C> {
         let _ = self.ask(|calls| calls.load_mappings(&mapping, count));
     }
 
-    fn forbid_writes(&mut self, space: Space, page: u64, count: u64) {
+    fn forbid_writes(&mut self, space: Space, page: u64, count: u64, _rights: Rights) {
         if let Some(loaded) = self.spaces[space.0 as usize] {
             let _ = self.ask(|calls| calls.forbid_writes(loaded, page, count));
         }
