@@ -98,6 +98,10 @@ impl Run {
         let mut unix =
             Unix::new(machine, options).map_err(|error| Failure::not_found(format!("{name}: {error}")))?;
         let status = unix.run();
+        if unix.machine().is_exhausted() && status != ExitStatus::Exited(0) {
+            let memory = crate::table::bytes(self.memory);
+            output.warn(format!("programs wanted more than the {memory} that they may have: --memory"));
+        }
         if self.list_unsupported {
             for (call, count) in unix.unsupported() {
                 output.warn(format!("there is no {call}: {count} times"));

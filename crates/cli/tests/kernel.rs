@@ -353,8 +353,17 @@ fn is_alive(process: u32) -> bool {
 #[test]
 fn what_cannot_be_run_is_said() {
     let place = Place::new("mistakes");
-    let cases: [(&[&str], &[&str], &str); 4] = [
-        (&[], &["/nowhere/program"], "/nowhere/program"),
+    let cases: [(&[&str], &[&str], &str); 5] = [
+        (
+            &["--memory", "48M"],
+            &["python3", "-c", "x = bytearray(200000000)"],
+            "programs wanted more than the 48",
+        ),
+        (
+            &[],
+            &["/nowhere/program"],
+            "/nowhere/program: the program cannot be run: No such file or directory",
+        ),
         (&["--root", "/nowhere"], &["/bin/true"], "/nowhere"),
         (&["--memory", "much"], &["/bin/true"], "such as 512M"),
         (&["--directory", "/nowhere"], &["/bin/true"], "working directory"),

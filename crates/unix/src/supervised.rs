@@ -67,6 +67,8 @@ pub struct Supervised<C> {
     /// Who may have stopped.
     rung: VecDeque<u32>,
     granted_groups: u32,
+    /// More memory was wanted than there is.
+    is_exhausted: bool,
     /// How long a thread and the emulator wait for each other before they sleep.
     spins: u32,
     /// How many threads run, as far as the emulator has been told.
@@ -91,12 +93,18 @@ impl<C: Calls> Supervised<C> {
             by_slot: vec![u32::MAX; sizes.threads as usize],
             rung: VecDeque::new(),
             granted_groups: 0,
+            is_exhausted: false,
             spins,
             running: 0,
             alone: 0,
             processors: sched_getaffinity(None).unwrap_or_default(),
             stays_on: None,
         }
+    }
+
+    /// Whether programs wanted more memory than there is.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
     }
 
     /// Where a thread is to run that is about to.
@@ -423,6 +431,7 @@ impl<C: Calls> Machine for Supervised<C> {
         loop {
             let group = self.granted_groups;
             if group >= self.calls.groups() {
+                self.is_exhausted = true;
                 return None;
             }
             self.granted_groups += 1;

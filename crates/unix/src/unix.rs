@@ -41,6 +41,11 @@ pub struct Options {
     pub signals: Option<OwnedFd>,
 }
 
+/// As people know an error of UNIX.
+fn said(error: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(error)
+}
+
 /// How the first program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExitStatus {
@@ -54,13 +59,13 @@ pub enum ExitStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
     /// The root is not a directory that can be used.
-    #[error("the root cannot be used (error {0})")]
+    #[error("the root cannot be used: {}", said(*.0))]
     Root(i32),
     /// There is no such working directory below the root.
-    #[error("the working directory cannot be used (error {0})")]
+    #[error("the working directory cannot be used: {}", said(*.0))]
     WorkingDirectory(i32),
     /// The program is not there or cannot be run.
-    #[error("the program cannot be run (error {0})")]
+    #[error("the program cannot be run: {}", said(*.0))]
     Program(i32),
     /// The machine has no room.
     #[error("the machine has no room for a first program")]
