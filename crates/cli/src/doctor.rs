@@ -175,6 +175,7 @@ fn is_available(mechanism: Mechanism) -> bool {
         Mechanism::Landlock => comb_region::launch::can_confine(),
         Mechanism::Bpf => comb_trace::kernel::is_permitted(),
         Mechanism::BpfCast => comb_trace::kernel::has_cast(),
+        Mechanism::PagemapScan => comb_kernel::space::tells_what_was_modified(),
         _ => comb_memory::mechanism::is_available(mechanism).unwrap_or_else(|| mechanism.is_available()),
     }
 }

@@ -21,7 +21,7 @@ use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::{self, Rights, Shared};
 use crate::stub;
 use crate::stub::layout::*;
-use crate::userfaultfd::{Entry, Userfaultfd, scan};
+use crate::userfaultfd::{Entry, Userfaultfd, look, scan};
 
 /// Pages of stretches, where frames are as their pages are: the most that can be, and what even small allocations have.
 const STRETCHES: [u64; 2] = [GROUP_FRAMES as u64, 16];
@@ -578,17 +578,21 @@ impl Space {
         let mut is_honest = true;
         for (first, last) in ranges {
             let mut at = first;
-            scan(&self.pagemap, first * PAGE_BYTES, (last - first) * PAGE_BYTES, |first, pages, entry| {
-                match entry {
-                    Entry::Clean => {
-                        (at..first).for_each(&mut *modified);
-                        at = first + pages;
-                    }
-                    // What the mapper says does not count.
-                    Entry::Present => is_honest = false,
+            let each = |first, pages, entry| match entry {
+                Entry::Clean => {
+                    (at..first).for_each(&mut *modified);
+                    at = first + pages;
                 }
-            })
-            .map_err(host_error("show a process's pages"))?;
+                // What the mapper says does not count.
+                Entry::Present => is_honest = false,
+            };
+            let (start, bytes) = (first * PAGE_BYTES, (last - first) * PAGE_BYTES);
+            let seen = if self.userfaultfd.notes() {
+                scan(&self.pagemap, start, bytes, each)
+            } else {
+                look(&self.pagemap, start, bytes, each)
+            };
+            seen.map_err(host_error("show a process's pages"))?;
             (at..last).for_each(&mut *modified);
         }
         if is_honest { Ok(()) } else { Err(SpaceError::Gone) }
@@ -687,6 +691,11 @@ impl Space {
         check_result(mapped, address, "take a ring away")
     }
 
+    /// Whether it is known which of its pages were modified. Otherwise all count as if they were.
+    pub fn tells_what_was_modified(&self) -> bool {
+        self.userfaultfd.notes()
+    }
+
     /// Whether its process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         has_ended(self.process.as_fd())
@@ -718,6 +727,14 @@ impl Space {
 /// So many ones.
 fn low_bits(count: u64) -> u128 {
     if count >= 128 { u128::MAX } else { (1 << count) - 1 }
+}
+
+/// Whether spaces can be had here, and tell which of their pages were modified: tried.
+pub fn tells_what_was_modified() -> bool {
+    let Ok((common, bell)) = Common::new().and_then(|common| Ok((common, Bell::new()?))) else {
+        return false;
+    };
+    Space::new(&common, &bell).is_ok_and(|space| space.tells_what_was_modified())
 }
 
 fn last_error() -> Errno {

@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use comb_types::Mechanism;
 use rustix::io::Errno;
 
 use crate::host::ioctl;
@@ -23,7 +24,9 @@ const MINOR_SHMEM: u64 = 1 << 10;
 const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const WP_UNPOPULATED: u64 = 1 << 13;
 const WP_ASYNC: u64 = 1 << 15;
-const FEATURES: u64 = MISSING_SHMEM | SIGBUS | MINOR_SHMEM | WP_HUGETLBFS_SHMEM | WP_UNPOPULATED | WP_ASYNC;
+const FEATURES: u64 = MISSING_SHMEM | SIGBUS | MINOR_SHMEM;
+/// With these, first stores are noted.
+const NOTES: u64 = WP_HUGETLBFS_SHMEM | WP_UNPOPULATED | WP_ASYNC;
 
 const REGISTER_MISSING: u64 = 1 << 0;
 const REGISTER_WRITEPROTECT: u64 = 1 << 1;
@@ -87,20 +90,34 @@ struct Region {
 #[derive(Debug)]
 pub(crate) struct Userfaultfd {
     descriptor: OwnedFd,
+    /// Whether the host's kernel notes first stores.
+    notes: bool,
 }
 
 impl Userfaultfd {
     /// Agrees with the host's kernel on how faults are told.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
-        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
-        // SAFETY: the structure that this request is defined with; no memory is touched.
-        unsafe { ioctl(&descriptor, UFFDIO_API, &mut api) }?;
-        Ok(Self { descriptor })
+        let agree = |features| {
+            let mut api = Api { api: API, features, ioctls: 0 };
+            // SAFETY: the structure that this request is defined with; no memory is touched.
+            unsafe { ioctl(&descriptor, UFFDIO_API, &mut api) }.map(drop)
+        };
+        // Who is refused may ask again for less.
+        let notes = !Mechanism::PagemapScan.is_switched_off() && agree(FEATURES | NOTES).is_ok();
+        if !notes {
+            agree(FEATURES)?;
+        }
+        Ok(Self { descriptor, notes })
+    }
+
+    /// Whether it is known which pages were stored to.
+    pub(crate) fn notes(&self) -> bool {
+        self.notes
     }
 
     /// From now on what has no entry there stops whoever touches it.
     pub(crate) fn register(&self, start: u64, bytes: u64) -> Result<(), Errno> {
-        let mode = REGISTER_MISSING | REGISTER_WRITEPROTECT | REGISTER_MINOR;
+        let mode = REGISTER_MISSING | REGISTER_MINOR | if self.notes { REGISTER_WRITEPROTECT } else { 0 };
         let mut register = Register { start, bytes, mode, ioctls: 0 };
         // SAFETY: the structure that this request is defined with; a space's memory, of which Rust knows nothing.
         unsafe { ioctl(&self.descriptor, UFFDIO_REGISTER, &mut register) }.map(drop)
@@ -108,8 +125,8 @@ impl Userfaultfd {
 
     /// Makes entries for pages that have none. How many bytes it did, and what stopped it.
     pub(crate) fn map(&self, start: u64, bytes: u64) -> (u64, Result<(), Errno>) {
-        let mut request =
-            Continue { start, bytes, mode: CONTINUE_DONTWAKE | CONTINUE_WRITEPROTECTED, mapped: 0 };
+        let mode = CONTINUE_DONTWAKE | if self.notes { CONTINUE_WRITEPROTECTED } else { 0 };
+        let mut request = Continue { start, bytes, mode, mapped: 0 };
         // SAFETY: as above.
         let result = unsafe { ioctl(&self.descriptor, UFFDIO_CONTINUE, &mut request) };
         (u64::try_from(request.mapped).unwrap_or(0), result.map(drop))
@@ -162,6 +179,25 @@ pub(crate) fn scan(
             break;
         }
         at = scan.walk_end;
+    }
+    Ok(())
+}
+
+/// The same without notes: which pages have an entry, one by one.
+pub(crate) fn look(
+    pagemap: impl AsFd,
+    start: u64,
+    bytes: u64,
+    mut each: impl FnMut(u64, u64, Entry),
+) -> Result<(), Errno> {
+    const PRESENT: u64 = 1 << 63;
+    let first = start / PAGE_BYTES;
+    let mut entries = vec![0; usize::try_from(bytes / PAGE_BYTES * 8).map_err(|_| Errno::INVAL)?];
+    let read = rustix::io::pread(pagemap, &mut entries, first * 8)?;
+    for (page, entry) in (first..).zip(entries[..read].chunks_exact(8)) {
+        if u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT != 0 {
+            each(page, 1, Entry::Present);
+        }
     }
     Ok(())
 }

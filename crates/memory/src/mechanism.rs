@@ -17,7 +17,8 @@ pub fn is_available(mechanism: Mechanism) -> Option<bool> {
         | Mechanism::Landlock
         | Mechanism::Cgroups
         | Mechanism::Bpf
-        | Mechanism::BpfCast => {
+        | Mechanism::BpfCast
+        | Mechanism::PagemapScan => {
             return None;
         }
     };

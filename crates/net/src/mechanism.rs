@@ -27,7 +27,8 @@ fn kernel_has(mechanism: Mechanism) -> bool {
         | Mechanism::Landlock
         | Mechanism::Cgroups
         | Mechanism::Bpf
-        | Mechanism::BpfCast => false,
+        | Mechanism::BpfCast
+        | Mechanism::PagemapScan => false,
     }
 }
 

@@ -28,11 +28,13 @@ pub enum Mechanism {
     Bpf,
     /// Such programs may be told a pointer's type. Without: each field by a call.
     BpfCast,
+    /// Notes of first stores, and the pages of a process with these notes, asked for many at once. Without: one by one, and nobody knows.
+    PagemapScan,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Membarrier,
         Self::AfXdp,
         Self::SocketPidfd,
@@ -42,6 +44,7 @@ impl Mechanism {
         Self::Cgroups,
         Self::Bpf,
         Self::BpfCast,
+        Self::PagemapScan,
     ];
 
     /// Its name in `COMB_WITHOUT` and in `comb doctor`.
@@ -56,6 +59,7 @@ impl Mechanism {
             Self::Cgroups => "cgroups",
             Self::Bpf => "bpf",
             Self::BpfCast => "bpf_cast",
+            Self::PagemapScan => "pagemap_scan",
         }
     }
 
@@ -72,6 +76,7 @@ impl Mechanism {
             Self::Bpf => {
                 "comb trace sees programs through a library that they load, and not all that they do"
             }
+            Self::PagemapScan => "the cache kernel looks at pages one by one, and takes all for modified",
             Self::BpfCast => "comb trace reads each field of the kernel's by a call, and costs a third more",
         }
     }

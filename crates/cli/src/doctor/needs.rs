@@ -66,6 +66,12 @@ impl Needs {
                 lost: "comb trace records no process that runs already, no static program, no page fault and no write-back",
                 remedy: "root, or setcap cap_bpf,cap_perfmon+ep on the comb program; a kernel with CONFIG_DEBUG_INFO_BTF",
             },
+            Mechanism::PagemapScan => Self {
+                kernel: (6, 7),
+                privilege: "none",
+                lost: "application kernels write pages back that have not changed",
+                remedy: "a newer kernel",
+            },
             Mechanism::BpfCast => Self {
                 kernel: (6, 2),
                 privilege: "as bpf",
