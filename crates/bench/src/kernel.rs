@@ -95,6 +95,7 @@ fn mapping(space: SpaceId, page: u64, frame: u64, is_code: bool) -> Mapping {
         locked: false,
         signal: None,
         copy_of: None,
+        stored: false,
     }
 }
 
@@ -270,7 +271,7 @@ fn faults(world: &mut World, space: SpaceId, count: usize) -> Outcome<Option<f64
         let took = each(PAGES, || {
             world.supervisor.load_mappings(
                 world.kernel,
-                &mapping(space, DATA_PAGE + page, 128 + page, false),
+                &Mapping { stored: true, ..mapping(space, DATA_PAGE + page, 128 + page, false) },
                 1,
             )?;
             page += 1;

@@ -391,6 +391,19 @@ impl Space {
         count: u32,
         rights: Rights,
     ) -> Result<(), SpaceError> {
+        self.map_stored(frames, page, frame, count, rights, false)
+    }
+
+    /// The same; pages that are about to be stored to count as modified.
+    pub(crate) fn map_stored(
+        &mut self,
+        frames: &Frames,
+        page: u64,
+        frame: Frame,
+        count: u32,
+        rights: Rights,
+        is_stored: bool,
+    ) -> Result<(), SpaceError> {
         let end = page.checked_add(u64::from(count)).ok_or(SpaceError::BadAddress)?;
         let hole = STUB_START / PAGE_BYTES..STUB_END / PAGE_BYTES;
         if page < LOWEST_PAGE || end > TOP / PAGE_BYTES || (page < hole.end && hole.start < end) {
@@ -409,7 +422,7 @@ impl Space {
         let (mut start, end) = (page * PAGE_BYTES, end * PAGE_BYTES);
         let mut is_populated = false;
         while start < end {
-            let (mapped, result) = self.userfaultfd.map(start, end - start);
+            let (mapped, result) = self.userfaultfd.map(start, end - start, is_stored);
             start += mapped;
             match result {
                 Ok(()) => break,

@@ -384,7 +384,9 @@ impl Supervisor {
             let frame = Frame(u32::try_from(first.frame).expect("the tables have taken it"));
             let Machine { frames, spaces, .. } = &mut self.machine;
             let place = spaces[usize::from(first.space.slot())].as_mut().expect("the tables have found it");
-            if let Err(error) = place.space.map(frames, first.page, frame, loaded, rights) {
+            if let Err(error) =
+                place.space.map_stored(frames, first.page, frame, loaded, rights, first.stored)
+            {
                 self.objects.unload_mappings(
                     &mut self.machine,
                     caller,

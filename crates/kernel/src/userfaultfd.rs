@@ -123,9 +123,9 @@ impl Userfaultfd {
         unsafe { ioctl(&self.descriptor, UFFDIO_REGISTER, &mut register) }.map(drop)
     }
 
-    /// Makes entries for pages that have none. How many bytes it did, and what stopped it.
-    pub(crate) fn map(&self, start: u64, bytes: u64) -> (u64, Result<(), Errno>) {
-        let mode = CONTINUE_DONTWAKE | if self.notes { CONTINUE_WRITEPROTECTED } else { 0 };
+    /// Makes entries for pages that have none; of those that count as stored to, first stores are not noted any more. How many bytes it did, and what stopped it.
+    pub(crate) fn map(&self, start: u64, bytes: u64, is_stored: bool) -> (u64, Result<(), Errno>) {
+        let mode = CONTINUE_DONTWAKE | if self.notes && !is_stored { CONTINUE_WRITEPROTECTED } else { 0 };
         let mut request = Continue { start, bytes, mode, mapped: 0 };
         // SAFETY: as above.
         let result = unsafe { ioctl(&self.descriptor, UFFDIO_CONTINUE, &mut request) };

@@ -68,6 +68,7 @@ impl World {
             locked: false,
             signal: None,
             copy_of: None,
+            stored: false,
         };
         self.calls.load_mappings(&mapping, 1).unwrap();
     }
@@ -235,5 +236,35 @@ fn rights_change_in_place() {
             modified.push(page);
         }
         assert_eq!(modified, [data + 3]);
+    });
+}
+
+#[test]
+fn what_is_about_to_be_stored_to_counts_as_modified() {
+    both_ways(SIZES, |world| {
+        let space = world.space(7);
+        for (page, stored) in [(0x70000, true), (0x70001, false)] {
+            let mapping = Mapping {
+                space,
+                page,
+                frame: 128 + page % 2,
+                writable: true,
+                executable: false,
+                message: false,
+                locked: false,
+                signal: None,
+                copy_of: None,
+                stored,
+            };
+            world.calls.load_mappings(&mapping, 1).unwrap();
+        }
+        world.calls.unload_mappings(space, 0x70000, 2).unwrap();
+        let mut told = Vec::new();
+        while let Some(writeback) = world.calls.take_writeback().unwrap() {
+            let Writeback::Mapping { page, modified, .. } = writeback else { panic!("{writeback:?}") };
+            told.push((page, modified));
+        }
+        told.sort_unstable();
+        assert_eq!(told, [(0x70000, true), (0x70001, false)]);
     });
 }

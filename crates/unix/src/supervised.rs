@@ -465,6 +465,8 @@ impl<C: Calls> Machine for Supervised<C> {
             locked: false,
             signal: None,
             copy_of: None,
+            // The emulator has its own idea of what was modified.
+            stored: rights.write,
         };
         let count = u32::try_from(count).expect("what is mapped at once is not much");
         // Whatever is not loaded now is loaded at its next fault.

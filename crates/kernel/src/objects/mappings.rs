@@ -37,6 +37,8 @@ pub struct Mapping {
     pub signal: Option<ThreadId>,
     /// The frame is to become a copy of this one when it is first written; until then this one is read. This takes the right to read it.
     pub copy_of: Option<u64>,
+    /// The page is about to be stored to: it counts as modified from the beginning, and its first store costs nothing. It is not remembered.
+    pub stored: bool,
 }
 
 /// How a load of a mapping went.
@@ -181,6 +183,7 @@ impl<S> Objects<S> {
             locked: record.is_locked(),
             signal: more(Kind::Signal).map(|signal| ThreadId(self.threads.key(signal.thread()))),
             copy_of: more(Kind::Copy).map(|copy| u64::from(copy.frame())),
+            stored: false,
         })
     }
 

@@ -119,6 +119,7 @@ impl Bounds {
                     locked,
                     signal: None,
                     copy_of: None,
+                    stored: false,
                 };
                 mappings.push(Mapping { writable: true, ..reader });
                 mappings.extend(threads.iter().map(|thread| Mapping { signal: Some(*thread), ..reader }));

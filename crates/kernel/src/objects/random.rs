@@ -83,6 +83,7 @@ impl Names {
                     locked: flag(0) && flag(4),
                     signal: flag(5).then_some(thread),
                     copy_of: (flag(6) && flag(7)).then_some(u64::from(c % 3) * 128),
+                    stored: false,
                 };
                 Op::LoadMapping(caller, mapping)
             }

@@ -14,7 +14,9 @@ impl<S> Objects<S> {
         self.find_own_space(kernel, mapping.space)?;
         let Ok(loaded) = self.mapping(mapping.space, mapping.page) else { return Ok(false) };
         let Mapping { writable, executable, .. } = *mapping;
-        if (Mapping { writable, executable, ..loaded }) != *mapping || mapping.signal.is_some() {
+        if (Mapping { writable, executable, stored: mapping.stored, ..loaded }) != *mapping
+            || mapping.signal.is_some()
+        {
             return Ok(false);
         }
         self.check_access(kernel, mapping)?;

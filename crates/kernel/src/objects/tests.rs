@@ -38,6 +38,7 @@ fn mapping(space: SpaceId, page: u64, frame: u64) -> Mapping {
         locked: false,
         signal: None,
         copy_of: None,
+        stored: false,
     }
 }
 

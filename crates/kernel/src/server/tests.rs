@@ -55,6 +55,7 @@ fn mapping(space: SpaceId, page: u64, frame: u64, is_code: bool) -> Mapping {
         locked: false,
         signal: None,
         copy_of: None,
+        stored: false,
     }
 }
 
