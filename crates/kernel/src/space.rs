@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::time::Duration;
 
+use rustix::fs::tell;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -129,8 +130,10 @@ struct Stretch {
 pub struct Space {
     process: OwnedFd,
     pid: Pid,
-    /// Orders, results, and translations.
+    /// Orders, hints, and translations.
     control: Shared,
+    /// The same, whose position is what the mapper reports.
+    reports: OwnedFd,
     sequence: u32,
     pub(crate) areas: Shared,
     areas_file: OwnedFd,
@@ -276,6 +279,8 @@ impl Space {
         }
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
         let sequence = 1;
+        let report = u32::try_from(control_file.as_raw_fd()).expect("descriptors are not negative");
+        control.word(ORDERS_REPORT).store(report, Release);
         control.word(ORDERS_SEQUENCE).store(sequence, Release);
         let sequences = Sequences::of_this_thread();
         let parent = std::process::id();
@@ -297,7 +302,7 @@ impl Space {
             .expect("it has a number");
         let unfinished = Unfinished(Some(process));
         let process = unfinished.0.as_ref().expect("not taken yet");
-        wait_for_results(&control, sequence, process.as_fd())?;
+        wait_for_report(&control, &control_file, sequence, process.as_fd())?;
         let userfaultfd = control.long(4096 + RESULTS_VALUES).load(Acquire);
         let userfaultfd = RawFd::try_from(userfaultfd).map_err(|_| SpaceError::Gone)?;
         // SAFETY: descriptors are shared with the new process, which has made this one and told nobody else.
@@ -313,6 +318,7 @@ impl Space {
             process,
             pid,
             control,
+            reports: control_file,
             sequence,
             areas,
             areas_file,
@@ -342,8 +348,9 @@ impl Space {
         self.areas_file.as_fd()
     }
 
-    /// Has the mapper make these calls, one after the other. What they returned is an allegation.
-    pub(crate) fn order(&mut self, calls: &[[u64; 7]]) -> Result<Vec<i64>, SpaceError> {
+    /// Has the mapper make these calls, one after the other, each of which is to return what stands behind its arguments. What it reports, no program
+    /// of the space can: the lower half of the last result.
+    pub(crate) fn order(&mut self, action: &'static str, calls: &[[u64; 8]]) -> Result<u32, SpaceError> {
         assert!(calls.len() <= MOST_ORDERS, "as many as there is room for");
         for (index, call) in calls.iter().enumerate() {
             for (word, value) in call.iter().enumerate() {
@@ -355,9 +362,12 @@ impl Space {
         self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
         host::wake(self.control.word(ORDERS_SEQUENCE));
-        wait_for_results(&self.control, self.sequence, self.process.as_fd())?;
-        let result = |index| self.control.long(4096 + RESULTS_VALUES + index * 8).load(Acquire).cast_signed();
-        Ok((0..calls.len()).map(result).collect())
+        let result = wait_for_report(&self.control, &self.reports, self.sequence, self.process.as_fd())?;
+        // No error is as low as an address of a page.
+        match i32::try_from(result.wrapping_neg()) {
+            Ok(error @ 1..4096) => Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) }),
+            _ => Ok(result),
+        }
     }
 
     /// Has the mapper where the supervisor is.
@@ -370,10 +380,6 @@ impl Space {
             let _ = sched_setaffinity(Some(self.pid), &set);
             self.mapper_processor = processor;
         }
-    }
-
-    fn order_one(&mut self, call: [u64; 7]) -> Result<i64, SpaceError> {
-        Ok(self.order(&[call])?[0])
     }
 
     /// The stretch that a page is in.
@@ -471,13 +477,11 @@ impl Space {
         let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned());
         let map = libc::SYS_mmap.cast_unsigned();
         // Registered before anything is allowed: there is no moment in which a touch is not stopped.
-        let mapped = self.order_one([map, start, bytes, 0, flags, file, frame.offset()])?;
-        check_result(mapped, start, "map a stretch")?;
+        self.order("map a stretch", &[[map, start, bytes, 0, flags, file, frame.offset(), start]])?;
         self.cut(first, end);
         self.userfaultfd.register(start, bytes).map_err(host_error("watch a stretch"))?;
         let protect = libc::SYS_mprotect.cast_unsigned();
-        let opened = self.order_one([protect, start, bytes, rights.bits(), 0, 0, 0])?;
-        check_result(opened, 0, "open a stretch")?;
+        self.order("open a stretch", &[[protect, start, bytes, rights.bits(), 0, 0, 0, 0]])?;
         self.stretches.insert(first, Stretch { pages, frame, rights, mapped: 0 });
         Ok(())
     }
@@ -549,7 +553,7 @@ impl Space {
             .map(|(&first, &stretch)| (first, stretch))
             .filter(|(_, stretch)| change(stretch.rights) != stretch.rights)
             .collect();
-        let mut calls: Vec<[u64; 7]> = Vec::new();
+        let mut calls: Vec<[u64; 8]> = Vec::new();
         for (first, stretch) in changing {
             let (start, last) = (first.max(page), (first + stretch.pages).min(end));
             let frame = Frame(stretch.frame.0 + u32::try_from(start - first).expect("less than a group"));
@@ -561,13 +565,11 @@ impl Space {
             let (address, bytes) = (start * PAGE_BYTES, (last - start) * PAGE_BYTES);
             match calls.last_mut() {
                 Some(call) if call[1] + call[2] == address && call[3] == rights.bits() => call[2] += bytes,
-                _ => calls.push([protect, address, bytes, rights.bits(), 0, 0, 0]),
+                _ => calls.push([protect, address, bytes, rights.bits(), 0, 0, 0, 0]),
             }
         }
         for some in calls.chunks(MOST_ORDERS) {
-            for result in self.order(some)? {
-                check_result(result, 0, "change what may be done with pages")?;
-            }
+            self.order("change what may be done with pages", some)?;
         }
         Ok(())
     }
@@ -580,12 +582,10 @@ impl Space {
         let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
         let call = |&(first, last): &(u64, u64)| {
             let (start, bytes) = (first * PAGE_BYTES, (last - first) * PAGE_BYTES);
-            [libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0]
+            [libc::SYS_madvise.cast_unsigned(), start, bytes, advice, 0, 0, 0, 0]
         };
         for some in ranges.chunks(MOST_ORDERS) {
-            for result in self.order(&some.iter().map(call).collect::<Vec<_>>())? {
-                check_result(result, 0, "take mappings away")?;
-            }
+            self.order("take mappings away", &some.iter().map(call).collect::<Vec<_>>())?;
         }
         self.note(page, count, false);
         let mut is_honest = true;
@@ -621,17 +621,11 @@ impl Space {
             | libc::CLONE_SYSVSEM;
         let stack = AREAS + (u64::from(number) + 1) * AREA_BYTES - 64;
         let clone = libc::SYS_clone.cast_unsigned();
-        let thread = self.order_one([clone, u64::from(flags.cast_unsigned()), stack, 0, 0, 0, 0])?;
-        match u32::try_from(thread) {
-            Ok(thread) if thread > 0 => {
-                // It has begun where the mapper is.
-                self.keep_on(thread, None);
-                Ok(thread)
-            }
-            _ => Err(host_error("start a thread")(Errno::from_raw_os_error(
-                i32::try_from(-thread).unwrap_or(libc::EIO),
-            ))),
-        }
+        let flags = u64::from(flags.cast_unsigned());
+        let thread = self.order("start a thread", &[[clone, flags, stack, 0, 0, 0, 0, ANY]])?;
+        // It has begun where the mapper is.
+        self.keep_on(thread, None);
+        Ok(thread)
     }
 
     /// Lets its threads signal one of another space's, by its ring, and know so: messages of this page are that page's there.
@@ -651,9 +645,8 @@ impl Space {
             let file = areas.as_raw_fd().cast_unsigned().into();
             let offset = u64::from(area) * AREA_BYTES + AREA_RING as u64;
             let map = libc::SYS_mmap.cast_unsigned();
-            let mapped =
-                self.order_one([map, address, PAGE_BYTES, Rights::WRITE.bits(), flags, file, offset])?;
-            check_result(mapped, address, "map a ring")?;
+            let call = [map, address, PAGE_BYTES, Rights::WRITE.bits(), flags, file, offset, address];
+            self.order("map a ring", &[call])?;
             self.ports[port] = name;
         }
         let entry = usize::try_from(page % MOST_TRANSLATIONS).expect("it is small") * TRANSLATION_BYTES;
@@ -699,9 +692,10 @@ impl Space {
             (PORTS + port as u64 * PAGE_BYTES, libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS);
         let map = libc::SYS_mmap.cast_unsigned();
         let flags = u64::from(flags.cast_unsigned());
-        let mapped = self.order_one([map, address, PAGE_BYTES, 0, flags, u64::MAX, 0])?;
+        let call = [map, address, PAGE_BYTES, 0, flags, u64::MAX, 0, address];
+        self.order("take a ring away", &[call])?;
         self.ports[port] = 0;
-        check_result(mapped, address, "take a ring away")
+        Ok(())
     }
 
     /// Whether it is known which of its pages were modified. Otherwise all count as if they were.
@@ -754,29 +748,26 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn check_result(result: i64, wanted: u64, action: &'static str) -> Result<(), SpaceError> {
-    if result.cast_unsigned() == wanted {
-        return Ok(());
-    }
-    let error = i32::try_from(-result).unwrap_or(libc::EIO);
-    Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) })
-}
-
-fn wait_for_results(control: &Shared, sequence: u32, process: BorrowedFd<'_>) -> Result<(), SpaceError> {
-    let done = control.word(4096 + RESULTS_DONE);
-    let awaited = control.word(ORDERS_AWAITED);
+/// Waits until the mapper has reported of these orders: the lower half of the last result. The word that it waits at is a hint, which programs of the space
+/// can write as well.
+fn wait_for_report(
+    control: &Shared,
+    reports: &OwnedFd,
+    sequence: u32,
+    process: BorrowedFd<'_>,
+) -> Result<u32, SpaceError> {
+    let (done, awaited) = (control.word(4096 + RESULTS_DONE), control.word(ORDERS_AWAITED));
     let since = std::time::Instant::now();
     loop {
-        let seen = done.load(Acquire);
-        if seen == sequence {
-            return Ok(());
-        }
         awaited.swap(1, SeqCst);
-        if done.load(Acquire) == seen {
-            host::wait(done, seen, Some(Duration::from_millis(50)));
+        let seen = done.load(SeqCst);
+        let report = tell(reports).map_err(host_error("tell a position"))?;
+        if report >> 32 == u64::from(sequence & 0x7fff_ffff) {
+            awaited.swap(0, AcqRel);
+            return Ok(u32::try_from(report & 0xffff_ffff).expect("half of it"));
         }
-        awaited.swap(0, AcqRel);
-        if done.load(Acquire) == seen && (has_ended(process) || since.elapsed() > PATIENCE) {
+        host::wait(done, seen, Some(Duration::from_millis(50)));
+        if has_ended(process) || since.elapsed() > PATIENCE {
             return Err(SpaceError::Gone);
         }
     }

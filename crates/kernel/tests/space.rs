@@ -254,3 +254,28 @@ fn hosts_without_notes_do_too() {
     let output = tests.env(WITHOUT, "pagemap_scan").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
+
+/// A program that says in the mapper's place that all is done once had mappings made where others' frames still were.
+#[test]
+fn what_a_program_says_in_the_mappers_place_is_not_believed() {
+    // 1: inc eax; mov [rdi], eax; jmp 1b: every number of orders there can be
+    let mut world = World::with(&[0xff, 0xc0, 0x89, 0x07, 0xeb, 0xfa]);
+    // 1: mov rbx, [rdi]; syscall; jmp 1b
+    world.frames.write(Frame(0), 256, &[0x48, 0x8b, 0x1f, 0x0f, 5, 0xeb, 0xf9]);
+    let results = 0x7000_0002_0000;
+    for (number, first) in [(0, 0), (1, 1 << 30)] {
+        world.start(number, Registers { rdi: results, rax: first, ..Registers::default() });
+        Area::of(&world.space, number).resume();
+    }
+    let page = 0x70010;
+    let rip = (CODE_PAGE << 12) + 256;
+    world.start(2, Registers { rdi: page << 12, rip, ..Registers::default() });
+    let frames = [144, 300, 145, 301, 160, 302];
+    for frame in frames.into_iter().cycle().take(120) {
+        world.frames.write(Frame(frame), 0, &u64::from(frame).to_le_bytes());
+        world.space.map(&world.frames, page, Frame(frame), 1, Rights::READ).unwrap();
+        assert_eq!(world.next(2), Stop::Call { is_foreign: false });
+        assert_eq!(Area::of(&world.space, 2).registers().unwrap().rbx, u64::from(frame));
+        world.space.unmap(page, 1, &mut |_| {}).unwrap();
+    }
+}

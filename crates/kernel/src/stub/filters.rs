@@ -30,6 +30,7 @@ const X86_64: u32 = 0xc000_003e;
 /// What the mapper is told to do, and what makes a thread of a program out of a new one.
 const OF_MAPPER: &[libc::c_long] = &[
     libc::SYS_futex,
+    libc::SYS_lseek,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,

@@ -17,7 +17,7 @@ pub(crate) const CONSTANTS: u64 = TEXT + PAGE_BYTES;
 
 /// What the mapper is to do: the space reads it, the supervisor writes it.
 pub(crate) const ORDERS: u64 = STUB_START + 0x1_0000;
-/// What came of it: the space writes it.
+/// That something came of it: the space writes it, so that it is a hint. What, the mapper reports where the space cannot.
 pub(crate) const RESULTS: u64 = STUB_START + 0x2_0000;
 /// Where threads ring for their kernel: all its spaces write it.
 pub(crate) const BELL: u64 = STUB_START + 0x3_0000;
@@ -38,14 +38,18 @@ pub(crate) const MOST_THREADS: u64 = 1024;
 const _: () = assert!(AREAS + AREA_BYTES * MOST_THREADS <= STUB_END && AREAS.is_multiple_of(AREA_BYTES));
 
 /// Orders of one sequence.
-pub(crate) const MOST_ORDERS: usize = 64;
+pub(crate) const MOST_ORDERS: usize = 62;
 
 // Within the orders.
 pub(crate) const ORDERS_SEQUENCE: usize = 0;
 pub(crate) const ORDERS_COUNT: usize = 4;
 pub(crate) const ORDERS_AWAITED: usize = 8;
+/// The descriptor by which the mapper reports.
+pub(crate) const ORDERS_REPORT: usize = 12;
 pub(crate) const ORDERS_CALLS: usize = 16;
-pub(crate) const ORDER_BYTES: usize = 56;
+pub(crate) const ORDER_BYTES: usize = 64;
+/// Of an order whose result can be any.
+pub(crate) const ANY: u64 = u64::MAX - 1;
 const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE);
 
 // Within the results.
