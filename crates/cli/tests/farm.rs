@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 const MEGABYTE: f64 = 1e6;
+const PAGE: f64 = 4096.0;
 
 fn side(name: &str, nodes: u32) -> Value {
     let run = Command::new(env!("CARGO_BIN_EXE_comb"))
@@ -18,12 +19,12 @@ fn side(name: &str, nodes: u32) -> Value {
 
 #[test]
 fn a_process_that_knows_a_farm_holds_little_more_than_one_that_is_alone() {
-    let view = side("farm_view", 1000);
+    let view = side("farm_view", 3000);
     let field = |name: &str| view[name].as_f64().expect("a number");
     assert!(field("bytes") <= 4.0 * MEGABYTE, "{view}");
-    // What it counts itself, beyond what one counts that is alone, it holds, so there was something to measure; pages and what was
-    // freed come on top.
-    assert!(field("counted_bytes") > 10_000.0 && field("bytes") > field("counted_bytes") / 2.0, "{view}");
+    // What it counts itself, beyond what one counts that is alone, it holds, so there was something to measure. The kernel knows whole
+    // pages only, and a few that the one alone holds too have room for some of it: three were seen, six are allowed for.
+    assert!(field("counted_bytes") > 30_000.0 && field("bytes") + 6.0 * PAGE > field("counted_bytes"), "{view}");
 }
 
 #[test]
