@@ -85,18 +85,7 @@ impl World {
 }
 
 fn mapping(space: SpaceId, page: u64, frame: u64, is_code: bool) -> Mapping {
-    Mapping {
-        space,
-        page,
-        frame,
-        writable: !is_code,
-        executable: is_code,
-        message: false,
-        locked: false,
-        signal: None,
-        copy_of: None,
-        stored: false,
-    }
+    Mapping { writable: !is_code, executable: is_code, ..Mapping::read(space, page, frame) }
 }
 
 /// Microseconds for one of so many.

@@ -24,7 +24,10 @@ fn a_process_that_knows_a_farm_holds_little_more_than_one_that_is_alone() {
     assert!(field("bytes") <= 4.0 * MEGABYTE, "{view}");
     // What it counts itself, beyond what one counts that is alone, it holds, so there was something to measure. The kernel knows whole
     // pages only, and a few that the one alone holds too have room for some of it: three were seen, six are allowed for.
-    assert!(field("counted_bytes") > 30_000.0 && field("bytes") + 6.0 * PAGE > field("counted_bytes"), "{view}");
+    assert!(
+        field("counted_bytes") > 30_000.0 && field("bytes") + 6.0 * PAGE > field("counted_bytes"),
+        "{view}"
+    );
 }
 
 #[test]

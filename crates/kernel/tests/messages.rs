@@ -14,18 +14,7 @@ const STACK_PAGE: u64 = 0x500;
 const MESSAGE_PAGES: [u64; 2] = [0x70000, 0x90000];
 
 fn mapping(space: SpaceId, page: u64, frame: u64) -> Mapping {
-    Mapping {
-        space,
-        page,
-        frame,
-        writable: frame != 0,
-        executable: frame == 0,
-        message: false,
-        locked: false,
-        signal: None,
-        copy_of: None,
-        stored: false,
-    }
+    Mapping { writable: frame != 0, executable: frame == 0, ..Mapping::read(space, page, frame) }
 }
 
 struct World {

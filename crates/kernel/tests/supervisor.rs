@@ -58,18 +58,8 @@ impl World {
     }
 
     fn map(&mut self, space: SpaceId, page: u64, frame: u64, is_code: bool) {
-        let mapping = Mapping {
-            space,
-            page,
-            frame,
-            writable: !is_code,
-            executable: is_code,
-            message: false,
-            locked: false,
-            signal: None,
-            copy_of: None,
-            stored: false,
-        };
+        let mapping =
+            Mapping { writable: !is_code, executable: is_code, ..Mapping::read(space, page, frame) };
         self.calls.load_mappings(&mapping, 1).unwrap();
     }
 
@@ -244,18 +234,7 @@ fn what_is_about_to_be_stored_to_counts_as_modified() {
     both_ways(SIZES, |world| {
         let space = world.space(7);
         for (page, stored) in [(0x70000, true), (0x70001, false)] {
-            let mapping = Mapping {
-                space,
-                page,
-                frame: 128 + page % 2,
-                writable: true,
-                executable: false,
-                message: false,
-                locked: false,
-                signal: None,
-                copy_of: None,
-                stored,
-            };
+            let mapping = Mapping { writable: true, stored, ..Mapping::read(space, page, 128 + page % 2) };
             world.calls.load_mappings(&mapping, 1).unwrap();
         }
         world.calls.unload_mappings(space, 0x70000, 2).unwrap();

@@ -456,17 +456,11 @@ impl<C: Calls> Machine for Supervised<C> {
     fn map(&mut self, space: Space, page: u64, frame: Frame, count: u64, rights: Rights) {
         let Ok(loaded) = self.space(space.0) else { return };
         let mapping = Mapping {
-            space: loaded,
-            page,
-            frame: frame.0.into(),
             writable: rights.write,
             executable: rights.execute,
-            message: false,
-            locked: false,
-            signal: None,
-            copy_of: None,
             // The emulator has its own idea of what was modified.
             stored: rights.write,
+            ..Mapping::read(loaded, page, frame.0.into())
         };
         let count = u32::try_from(count).expect("what is mapped at once is not much");
         // Whatever is not loaded now is loaded at its next fault.

@@ -41,6 +41,25 @@ pub struct Mapping {
     pub stored: bool,
 }
 
+impl Mapping {
+    /// Of this page to this frame, to be read. Anything else is said beside it.
+    pub const fn read(space: SpaceId, page: u64, frame: u64) -> Self {
+        let (writable, executable, message, locked, stored) = (false, false, false, false, false);
+        Self {
+            space,
+            page,
+            frame,
+            writable,
+            executable,
+            message,
+            locked,
+            signal: None,
+            copy_of: None,
+            stored,
+        }
+    }
+}
+
 /// How a load of a mapping went.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use = "a mapping that was displaced must not be put into the machine"]

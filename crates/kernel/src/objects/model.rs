@@ -109,18 +109,7 @@ impl Bounds {
         for (page, frame) in (0..self.pages).flat_map(|page| (0..self.frames).map(move |frame| (page, frame)))
         {
             for &locked in self.locked() {
-                let reader = Mapping {
-                    space,
-                    page,
-                    frame,
-                    writable: false,
-                    executable: false,
-                    message: true,
-                    locked,
-                    signal: None,
-                    copy_of: None,
-                    stored: false,
-                };
+                let reader = Mapping { message: true, locked, ..Mapping::read(space, page, frame) };
                 mappings.push(Mapping { writable: true, ..reader });
                 mappings.extend(threads.iter().map(|thread| Mapping { signal: Some(*thread), ..reader }));
             }

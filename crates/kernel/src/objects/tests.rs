@@ -28,18 +28,7 @@ fn bench(sizes: Sizes) -> Bench {
 }
 
 fn mapping(space: SpaceId, page: u64, frame: u64) -> Mapping {
-    Mapping {
-        space,
-        page,
-        frame,
-        writable: false,
-        executable: false,
-        message: false,
-        locked: false,
-        signal: None,
-        copy_of: None,
-        stored: false,
-    }
+    Mapping::read(space, page, frame)
 }
 
 impl Bench {

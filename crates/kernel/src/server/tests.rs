@@ -45,18 +45,7 @@ fn served() -> (JoinHandle<Server>, [UnixStream; 2]) {
 }
 
 fn mapping(space: SpaceId, page: u64, frame: u64, is_code: bool) -> Mapping {
-    Mapping {
-        space,
-        page,
-        frame,
-        writable: !is_code,
-        executable: is_code,
-        message: false,
-        locked: false,
-        signal: None,
-        copy_of: None,
-        stored: false,
-    }
+    Mapping { writable: !is_code, executable: is_code, ..Mapping::read(space, page, frame) }
 }
 
 /// Runs a program that calls, until it is told to end. How many calls were answered.
