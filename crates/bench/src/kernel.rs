@@ -17,6 +17,7 @@ use comb_kernel::objects::{
     ThreadId, ThreadLoad,
 };
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::Registers;
 
@@ -59,7 +60,7 @@ impl World {
             registers: Registers { rip: CODE_PAGE << 12, ..Registers::default() },
             ..State::default()
         };
-        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
         Ok(self.supervisor.load_thread(self.kernel, load, &state, spins)?)
     }
 
@@ -368,7 +369,7 @@ fn kernels(count: usize) -> Outcome<Three> {
         let descriptor = KernelDescriptor {
             groups: Groups::new(frames, Access::None),
             processor_shares: vec![50; 2],
-            maximum_priority: 10,
+            maximum_priority: USUAL_PRIORITY,
             locks: Locks::default(),
         };
         let load = KernelLoad { tag: Tag(3), descriptor, locked: false, waiting: VecDeque::new() };

@@ -54,11 +54,14 @@ pub trait Calls {
     /// Has another thread hear of the messages of a page.
     fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError>;
 
-    /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
+    /// Has the supervisor look after spaces that ended by themselves and after shares, if nobody else does.
     fn look_around(&mut self);
 
     /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
+
+    /// Changes a thread's priority: what is charged for it changes with it. ([`crate::shares`])
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError>;
 
     /// The oldest object that was unloaded and of which this kernel has not heard.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
@@ -141,10 +144,15 @@ impl Calls for Direct {
 
     fn look_around(&mut self) {
         self.supervisor.sweep();
+        self.supervisor.look_after_shares();
     }
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.supervisor.keep_on(self.kernel, thread, processor)
+    }
+
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.supervisor.set_priority(self.kernel, thread, priority)
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

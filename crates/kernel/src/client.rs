@@ -235,6 +235,10 @@ impl Calls for Client {
         self.ask_for_nothing(&Request::KeepOn { thread, processor })
     }
 
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetPriority { thread, priority })
+    }
+
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {
         if self.counter.word(WAITING).load(Acquire) == 0 {
             return Ok(None);

@@ -12,8 +12,12 @@ use crate::objects::{
     Mapping, Objects, Receiver, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView,
     Writeback,
 };
+use crate::scheduling::{Process, Thread};
+use crate::shares::Meter;
 use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
+
+mod resources;
 
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -54,17 +58,18 @@ struct Place {
     space: Space,
     /// Areas whose thread is parked.
     free: Vec<u32>,
-    /// How many areas there are threads for.
-    areas: u32,
+    /// The host's threads, by their area.
+    threads: Vec<Thread>,
     /// It does not do what its code does, and was ended.
     is_harmed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Runner {
+    kernel: KernelId,
+    priority: u8,
     space: u16,
     area: u32,
-    host_thread: u32,
 }
 
 /// What is under the tables.
@@ -75,6 +80,9 @@ struct Machine {
     /// By slot, as all that follows.
     spaces: Vec<Option<Place>>,
     threads: Vec<Option<Runner>>,
+    meter: Meter,
+    /// Those of the kernels that are no first ones have processes of their own.
+    processes: Vec<(KernelId, Process)>,
 }
 
 impl Machine {
@@ -104,11 +112,12 @@ impl Hardware for Machine {
             }
         }
         let runner = self.threads[usize::from(thread.slot())].take().expect("what is loaded has a runner");
+        self.charge(runner);
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
         let area = Area::of(&place.space, runner.area);
         if !area.is_stopped() {
             let since = Instant::now();
-            let _ = place.space.interrupt(runner.host_thread);
+            let _ = place.space.interrupt(place.threads[runner.area as usize].number);
             while !area.is_stopped() && !place.is_harmed {
                 std::thread::yield_now();
                 if since.elapsed() > PATIENCE {
@@ -152,6 +161,8 @@ pub struct Supervisor {
     /// The kernels' bells, by slot.
     bells: Vec<Option<Bell>>,
     first: KernelId,
+    /// Until when what was used is charged.
+    charged_until: Instant,
 }
 
 impl Supervisor {
@@ -176,10 +187,12 @@ impl Supervisor {
             common: Common::new().map_err(host)?,
             spaces: (0..sizes.spaces).map(|_| None).collect(),
             threads: (0..sizes.threads).map(|_| None).collect(),
+            meter: Meter::new(resources::processors(), sizes.kernels),
+            processes: Vec::new(),
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
         bells[usize::from(first.slot())] = Some(Bell::new().map_err(host)?);
-        Ok((Self { objects, machine, bells, first }, first))
+        Ok((Self { objects, machine, bells, first, charged_until: Instant::now() }, first))
     }
 
     /// The first kernel, which is always there.
@@ -232,9 +245,11 @@ impl Supervisor {
         load: KernelLoad<Box<State>>,
     ) -> Result<KernelId, CallError> {
         let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
+        let shares = load.descriptor.processor_shares.clone();
         let kernel = self.objects.load_kernel(&mut self.machine, caller, load);
         self.publish();
         let kernel = kernel?;
+        self.machine.meter.set(kernel, &shares);
         self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
     }
@@ -243,6 +258,8 @@ impl Supervisor {
     pub fn unload_kernel(&mut self, caller: KernelId, kernel: KernelId) -> Result<(), CallError> {
         self.objects.unload_kernel(&mut self.machine, caller, kernel)?;
         self.publish();
+        self.machine.meter.close(kernel);
+        self.machine.processes.retain(|(of, _)| *of != kernel);
         self.bells[usize::from(kernel.slot())] = None;
         Ok(())
     }
@@ -256,7 +273,8 @@ impl Supervisor {
         let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
         let made = Space::new(&self.machine.common, bell);
         let error = made.as_ref().err().copied();
-        let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
+        let place =
+            made.ok().map(|space| Place { space, free: Vec::new(), threads: Vec::new(), is_harmed: false });
         self.machine.spaces[usize::from(space.slot())] = place;
         match error {
             None => Ok(space),
@@ -282,8 +300,10 @@ impl Supervisor {
         let space = load.space.slot();
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
-            Ok((area, host_thread)) => {
-                self.machine.threads[usize::from(number)] = Some(Runner { space, area, host_thread });
+            Ok(area) => {
+                let runner = Runner { kernel: caller, priority: load.priority, space, area };
+                self.machine.threads[usize::from(number)] = Some(runner);
+                self.machine.prefer(runner);
                 Ok(thread)
             }
             Err(error) => {
@@ -293,24 +313,24 @@ impl Supervisor {
         }
     }
 
-    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<(u32, u32), CallError> {
+    /// Stops a thread of the host's in an area, in this state.
+    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<u32, CallError> {
         if place.is_harmed {
             return Err(SpaceError::Gone.into());
         }
-        let (area, host_thread) = match place.free.pop() {
+        let area = match place.free.pop() {
             Some(area) => {
-                let host_thread = Area::of(&place.space, area).host_thread();
                 Area::of(&place.space, area).reuse(number.into(), spins);
-                (area, host_thread)
+                area
             }
             None => {
-                if u64::from(place.areas) >= crate::stub::layout::MOST_THREADS {
+                if place.threads.len() as u64 >= crate::stub::layout::MOST_THREADS {
                     return Err(CallError::Crowded);
                 }
-                let area = place.areas;
-                let host_thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
-                place.areas += 1;
-                (area, host_thread)
+                let area = u32::try_from(place.threads.len()).expect("few");
+                let thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
+                place.threads.push(Thread::new(place.space.process(), thread));
+                area
             }
         };
         let shown = Area::of(&place.space, area);
@@ -328,7 +348,7 @@ impl Supervisor {
             Machine::harm(place);
             return Err(SpaceError::Gone.into());
         }
-        Ok((area, host_thread))
+        Ok(area)
     }
 
     /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given. After an error, those before the one
@@ -471,7 +491,8 @@ impl Supervisor {
             return Err(Refused::ForeignThread(thread).into());
         }
         if let Some(runner) = self.machine.threads[usize::from(thread.slot())] {
-            self.machine.place(view.space).space.keep_on(runner.host_thread, processor);
+            let place = self.machine.place(view.space);
+            place.space.keep_on(place.threads[runner.area as usize].number, processor);
         }
         Ok(())
     }
@@ -531,7 +552,7 @@ impl Supervisor {
         let number = usize::from(thread.slot());
         let runner = self.machine.threads[number].expect("what is loaded has a runner");
         let place = self.machine.place(view.space);
-        Ok(place.space.interrupt(runner.host_thread)?)
+        Ok(place.space.interrupt(place.threads[runner.area as usize].number)?)
     }
 
     /// What is said of a thread that is loaded.

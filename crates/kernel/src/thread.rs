@@ -192,11 +192,6 @@ impl<'a> Area<'a> {
         self.areas.copy_in(self.start() + AREA_RING, &[0; PAGE]);
     }
 
-    /// Its thread of the host, as it is said to be.
-    pub(crate) fn host_thread(self) -> u32 {
-        self.word(AREA_HOST).load(Acquire)
-    }
-
     /// Where its state is, in the areas, if it says that of a place where it can be.
     fn frame(self) -> Option<usize> {
         let own = AREAS + u64::from(self.number) * AREA_BYTES;
@@ -401,9 +396,7 @@ impl Space {
         spins: u32,
     ) -> Result<u32, SpaceError> {
         Area::of(self, number).prepare(registers, bell_number, spins);
-        let thread = self.start_thread(number)?;
-        Area::of(self, number).word(AREA_HOST).store(thread, Release);
-        Ok(thread)
+        self.start_thread(number)
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) enum Request {
     Signal { space: SpaceId, address: u64 },
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
     KeepOn { thread: ThreadId, processor: Option<u32> },
+    SetPriority { thread: ThreadId, priority: u8 },
     TakeWriteback,
 }
 

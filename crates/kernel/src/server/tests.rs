@@ -13,6 +13,7 @@ use crate::objects::{
     FRAMES_IN_GROUP, Groups, KernelDescriptor, KernelLoad, Locks, Mapping, Sizes, SpaceId, SpaceLoad, Tag,
     ThreadId, ThreadLoad,
 };
+use crate::shares::USUAL_PRIORITY;
 use crate::supervisor::State;
 use crate::thread::{Registers, Stop};
 use crate::wire::receive_descriptors;
@@ -32,7 +33,7 @@ fn served() -> (JoinHandle<Server>, [UnixStream; 2]) {
         let descriptor = KernelDescriptor {
             groups,
             processor_shares: Vec::new(),
-            maximum_priority: 3,
+            maximum_priority: USUAL_PRIORITY,
             locks: Locks { kernels: 0, spaces: 1, threads: 1, mappings: 8 },
         };
         let load = KernelLoad { tag: Tag(9), descriptor, locked: false, waiting: VecDeque::new() };
@@ -87,7 +88,7 @@ fn go_on(client: &mut Client, should_end: &AtomicBool, done: &AtomicU64) {
                 let Ok(space) = client.load_space(SpaceLoad { tag: Tag(1), locked: false }) else { continue };
                 let registers = Registers { rip: CODE_PAGE << 12, rbx: expected, ..Registers::default() };
                 let state = State { registers, ..State::default() };
-                let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+                let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
                 let thread = client.load_thread(load, &state, 0);
                 let code = client.load_mappings(&mapping(space, CODE_PAGE, 0, true), 1);
                 loaded = thread.ok().zip(code.ok()).map(|(thread, ())| (space, thread));
@@ -129,7 +130,7 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
             let state = State { registers, segments: [below(dice, 1 << 47), 0], vectors, stop: None };
             let load =
                 ThreadLoad { tag: Tag(1), space: space(dice), priority: 200, locked: below(dice, 2) == 0 };
-            let load = ThreadLoad { priority: u8::try_from(below(dice, 6)).unwrap(), ..load };
+            let load = ThreadLoad { priority: u8::try_from(below(dice, 24)).unwrap(), ..load };
             Request::LoadThread { load, state: Box::new(state), spins: 0 }
         }
         2 | 3 => {
