@@ -2,7 +2,8 @@
 
 use std::ptr::NonNull;
 
-use crate::objects::{KernelId, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::objects::{KernelId, Mapping, Refused, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::scheduling::prefer_this_thread;
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::thread::Area;
@@ -62,6 +63,9 @@ pub trait Calls {
 
     /// Changes a thread's priority: what is charged for it changes with it. ([`crate::shares`])
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError>;
+
+    /// Changes the priority of the kernel itself: of its process, or of the calling thread if the supervisor is in its own.
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError>;
 
     /// The oldest object that was unloaded and of which this kernel has not heard.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
@@ -153,6 +157,15 @@ impl Calls for Direct {
 
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
         self.supervisor.set_priority(self.kernel, thread, priority)
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        let maximum = self.supervisor.objects().kernel(self.kernel)?.maximum_priority;
+        if priority > maximum {
+            return Err(Refused::Priority { asked: priority, maximum }.into());
+        }
+        prefer_this_thread(priority);
+        Ok(())
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

@@ -99,6 +99,7 @@ impl Client {
                     error: Errno::from_raw_os_error(error),
                 }),
                 Failure::Crowded => CallError::Crowded,
+                Failure::NoProcess => CallError::NoProcess,
             }),
             Some(answer) => Ok(answer),
         }
@@ -237,6 +238,10 @@ impl Calls for Client {
 
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
         self.ask_for_nothing(&Request::SetPriority { thread, priority })
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetOwnPriority(priority))
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

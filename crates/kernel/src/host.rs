@@ -148,15 +148,20 @@ impl Drop for Shared {
     }
 }
 
-/// Waits while a shared word has this value, and not longer than this.
-pub(crate) fn wait(word: &std::sync::atomic::AtomicU32, value: u32, limit: Option<std::time::Duration>) {
+/// Waits while a shared word has this value, and not longer than this: whether it was less.
+pub(crate) fn wait(
+    word: &std::sync::atomic::AtomicU32,
+    value: u32,
+    limit: Option<std::time::Duration>,
+) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a word that lives, and a time that does.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    let waited = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    waited == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 /// Wakes one who waits there.

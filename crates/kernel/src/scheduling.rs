@@ -28,6 +28,9 @@ impl Class {
     /// That of a supervisor, which must be able to stop all others.
     pub(crate) const SUPERVISOR: Self = Self::RealTime { priority: HIGHEST_REAL_TIME + 1 };
 
+    /// That of a thread that a supervisor waits for.
+    pub(crate) const STOPPING: Self = Self::RealTime { priority: HIGHEST_REAL_TIME };
+
     /// What a priority of ours is on the host.
     pub(crate) fn of(priority: u8) -> Self {
         match priority {
@@ -67,6 +70,11 @@ impl Class {
     }
 }
 
+/// Has the host prefer the calling thread by a priority of ours, as far as it permits: for a kernel that has a thread of the host's for itself.
+pub fn prefer_this_thread(priority: u8) {
+    Class::of(priority).apply(0);
+}
+
 /// As the host's kernel lays it out.
 #[repr(C)]
 struct Attributes {
@@ -86,6 +94,7 @@ const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES_BYTES as usize);
 pub(crate) struct Thread {
     process: u32,
     pub(crate) number: u32,
+    pub(crate) priority: u8,
     /// Open once somebody wants to know.
     files: Option<Files>,
     charged: Duration,
@@ -127,7 +136,14 @@ impl Files {
 impl Thread {
     /// One of a process's, which has not been anything but new.
     pub(crate) fn new(process: u32, number: u32) -> Self {
-        Self { process, number, files: None, charged: Duration::ZERO, class: Class::NEW }
+        Self {
+            process,
+            number,
+            priority: USUAL_PRIORITY,
+            files: None,
+            charged: Duration::ZERO,
+            class: Class::NEW,
+        }
     }
 
     fn files(&mut self) -> Option<&Files> {
@@ -139,13 +155,15 @@ impl Thread {
         self.files.as_ref()
     }
 
-    /// What it used since it was asked last, and on which processor it was in the end.
+    /// What it used since it was asked last, if it has run, and on which processor it was in the end.
     pub(crate) fn take_used(&mut self) -> Option<(Duration, usize)> {
-        let files = self.files()?;
-        let (used, [processor, _]) = (files.used()?, files.place()?);
+        let used = self.files()?.used()?;
+        if used == self.charged {
+            return None;
+        }
         let since = used.saturating_sub(self.charged);
         self.charged = used;
-        Some((since, processor as usize))
+        Some((since, self.processor()))
     }
 
     /// The processor that it is on or was last.
@@ -182,6 +200,8 @@ fn read(file: &File) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct Process {
     number: u32,
+    /// Of all its threads.
+    pub(crate) priority: u8,
     threads: BTreeMap<u32, Thread>,
     /// Those that are found from now on are new.
     is_known: bool,
@@ -189,7 +209,14 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(number: u32) -> Self {
-        Self { number, threads: BTreeMap::new(), is_known: false }
+        Self { number, priority: USUAL_PRIORITY, threads: BTreeMap::new(), is_known: false }
+    }
+
+    /// Has the host prefer them by this priority.
+    pub(crate) fn set_priority(&mut self, priority: u8) {
+        self.priority = priority;
+        let _ = self.look();
+        self.threads.values_mut().for_each(|thread| thread.prefer(Class::of(priority), true));
     }
 
     /// Finds its threads as they are now. Nothing: there are none any more.

@@ -218,6 +218,10 @@ impl Server {
                 supervisor.set_priority(kernel, thread, priority)?;
                 Answer::Done
             }
+            Request::SetOwnPriority(priority) => {
+                supervisor.set_own_priority(kernel, priority)?;
+                Answer::Done
+            }
             Request::TakeWriteback => {
                 let writeback = supervisor.take_writeback(kernel)?;
                 Answer::Writeback(writeback.and_then(Gone::of))

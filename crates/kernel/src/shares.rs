@@ -2,7 +2,7 @@
 //!
 //! For each processor a kernel has a *credit*: time comes in at the rate of its share, and what its threads use goes out, at a premium where their
 //! priority is high and at a discount where it is low. Who has none left is demoted there: its threads run only while nobody else wants to, until it has some
-//! again. Nobody saves up or owes more than a moment's worth.
+//! again. Nobody saves up more than a moment's worth, and what is owed is forgiven above a fifth of a second.
 //!
 //! No clock, no host: the same calls have the same results.
 
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::objects::KernelId;
 
-/// What a share comes to in this time can be saved up, or owed.
+/// What a share comes to in this time can be saved up.
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// So much can be owed, whatever the share: it is more than can be used before it is looked at again.
-const OWED: Duration = Duration::from_millis(50);
+const OWED: Duration = Duration::from_millis(200);
 
 /// A kernel that was demoted stays so until it has what its share comes to in this time: changing is not free.
 const ENOUGH: Duration = Duration::from_millis(20);
@@ -62,7 +62,7 @@ impl Account {
 
     fn settle(&mut self) {
         let most = Self::of(self.share, MOMENT);
-        self.credit = self.credit.clamp(-most.max(Self::of(100, OWED)), most);
+        self.credit = self.credit.clamp(-Self::of(100, OWED), most);
         let enough = Self::of(self.share, ENOUGH);
         self.is_demoted = self.is_limited()
             && (self.share == 0 || if self.is_demoted { self.credit < enough } else { self.credit < 0 });

@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::{self, Rights, Shared};
+use crate::scheduling::Class;
 use crate::stub;
 use crate::stub::layout::*;
 use crate::userfaultfd::{Entry, Userfaultfd, look, scan};
@@ -302,7 +303,12 @@ impl Space {
             .expect("it has a number");
         let unfinished = Unfinished(Some(process));
         let process = unfinished.0.as_ref().expect("not taken yet");
-        wait_for_report(&control, &control_file, sequence, process.as_fd())?;
+        wait_for_report(
+            &control,
+            &control_file,
+            sequence,
+            (process.as_fd(), pid.as_raw_nonzero().get().cast_unsigned()),
+        )?;
         let userfaultfd = control.long(4096 + RESULTS_VALUES).load(Acquire);
         let userfaultfd = RawFd::try_from(userfaultfd).map_err(|_| SpaceError::Gone)?;
         // SAFETY: descriptors are shared with the new process, which has made this one and told nobody else.
@@ -362,7 +368,12 @@ impl Space {
         self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
         host::wake(self.control.word(ORDERS_SEQUENCE));
-        let result = wait_for_report(&self.control, &self.reports, self.sequence, self.process.as_fd())?;
+        let result = wait_for_report(
+            &self.control,
+            &self.reports,
+            self.sequence,
+            (self.process.as_fd(), self.process()),
+        )?;
         // No error is as low as an address of a page.
         match i32::try_from(result.wrapping_neg()) {
             Ok(error @ 1..4096) => Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) }),
@@ -754,7 +765,7 @@ fn wait_for_report(
     control: &Shared,
     reports: &OwnedFd,
     sequence: u32,
-    process: BorrowedFd<'_>,
+    (process, mapper): (BorrowedFd<'_>, u32),
 ) -> Result<u32, SpaceError> {
     let (done, awaited) = (control.word(4096 + RESULTS_DONE), control.word(ORDERS_AWAITED));
     let since = std::time::Instant::now();
@@ -766,7 +777,10 @@ fn wait_for_report(
             awaited.swap(0, AcqRel);
             return Ok(u32::try_from(report & 0xffff_ffff).expect("half of it"));
         }
-        host::wait(done, seen, Some(Duration::from_millis(50)));
+        if !host::wait(done, seen, Some(Duration::from_millis(20))) {
+            // Others do not let it have a processor. It runs nothing but orders.
+            Class::STOPPING.apply(mapper);
+        }
         if has_ended(process) || since.elapsed() > PATIENCE {
             return Err(SpaceError::Gone);
         }

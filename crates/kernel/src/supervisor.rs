@@ -12,7 +12,7 @@ use crate::objects::{
     Mapping, Objects, Receiver, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView,
     Writeback,
 };
-use crate::scheduling::{Process, Thread};
+use crate::scheduling::{Class, Process, Thread};
 use crate::shares::Meter;
 use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
@@ -21,6 +21,9 @@ mod resources;
 
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who has not stopped by then has no processor.
+const HURRY: Duration = Duration::from_millis(1);
 
 /// Why a call of the supervisor did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -34,6 +37,9 @@ pub enum CallError {
     /// More threads than a space can have.
     #[error("the space has as many threads as it can have")]
     Crowded,
+    /// The supervisor was not told which process the kernel is.
+    #[error("the kernel has no process that the supervisor knows of")]
+    NoProcess,
     /// Who is asked is not there any more, or does not answer in a way that can be understood.
     #[error("the supervisor is gone")]
     NoSupervisor,
@@ -55,6 +61,7 @@ pub struct State {
 /// A space that is loaded, and its areas.
 #[derive(Debug)]
 struct Place {
+    kernel: KernelId,
     space: Space,
     /// Areas whose thread is parked.
     free: Vec<u32>,
@@ -64,10 +71,29 @@ struct Place {
     is_harmed: bool,
 }
 
+impl Place {
+    /// Waits until a thread has stopped, which it is about to: as soon as it has a processor. If others do not let it have one, it is preferred to them; its
+    /// class comes back when it is loaded again.
+    fn wait_until_stopped(&mut self, area: u32) {
+        let since = Instant::now();
+        while !Area::of(&self.space, area).is_stopped() && !self.is_harmed {
+            match since.elapsed() {
+                passed if passed > PATIENCE => Machine::harm(self),
+                passed if passed > HURRY && self.space.has_ended() => Machine::harm(self),
+                passed if passed > HURRY => {
+                    self.threads[area as usize].prefer(Class::STOPPING, false);
+                    std::thread::sleep(HURRY);
+                }
+                _ => std::thread::yield_now(),
+            }
+        }
+        // It may only say that it has stopped.
+        self.threads[area as usize].prefer(Class::NEW, false);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Runner {
-    kernel: KernelId,
-    priority: u8,
     space: u16,
     area: u32,
 }
@@ -111,25 +137,18 @@ impl Hardware for Machine {
                 Self::harm(place);
             }
         }
-        let runner = self.threads[usize::from(thread.slot())].take().expect("what is loaded has a runner");
-        self.charge(runner);
+        // One that could not be started has none.
+        let Some(runner) = self.threads[usize::from(thread.slot())].take() else { return Box::default() };
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
-        let area = Area::of(&place.space, runner.area);
-        if !area.is_stopped() {
-            let since = Instant::now();
+        place.charge(&mut self.meter);
+        if !Area::of(&place.space, runner.area).is_stopped() {
             let _ = place.space.interrupt(place.threads[runner.area as usize].number);
-            while !area.is_stopped() && !place.is_harmed {
-                std::thread::yield_now();
-                if since.elapsed() > PATIENCE {
-                    Self::harm(place);
-                    return Box::default();
-                }
-            }
+            place.wait_until_stopped(runner.area);
         }
         if place.is_harmed {
             return Box::default();
         }
-        let state = Self::state_of(area);
+        let state = Self::state_of(Area::of(&place.space, runner.area));
         if state.is_none() {
             Self::harm(place);
         } else {
@@ -273,8 +292,13 @@ impl Supervisor {
         let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
         let made = Space::new(&self.machine.common, bell);
         let error = made.as_ref().err().copied();
-        let place =
-            made.ok().map(|space| Place { space, free: Vec::new(), threads: Vec::new(), is_harmed: false });
+        let place = made.ok().map(|space| Place {
+            kernel: caller,
+            space,
+            free: Vec::new(),
+            threads: Vec::new(),
+            is_harmed: false,
+        });
         self.machine.spaces[usize::from(space.slot())] = place;
         match error {
             None => Ok(space),
@@ -301,9 +325,9 @@ impl Supervisor {
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
             Ok(area) => {
-                let runner = Runner { kernel: caller, priority: load.priority, space, area };
-                self.machine.threads[usize::from(number)] = Some(runner);
-                self.machine.prefer(runner);
+                self.machine.threads[usize::from(number)] = Some(Runner { space, area });
+                place.threads[area as usize].priority = load.priority;
+                place.prefer(area, &self.machine.meter);
                 Ok(thread)
             }
             Err(error) => {
@@ -333,15 +357,11 @@ impl Supervisor {
                 area
             }
         };
-        let shown = Area::of(&place.space, area);
-        let since = Instant::now();
-        while !shown.is_stopped() {
-            std::thread::yield_now();
-            if since.elapsed() > PATIENCE {
-                Machine::harm(place);
-                return Err(SpaceError::Gone.into());
-            }
+        place.wait_until_stopped(area);
+        if place.is_harmed {
+            return Err(SpaceError::Gone.into());
         }
+        let shown = Area::of(&place.space, area);
         let set = shown.set_registers(&state.registers).and_then(|()| shown.set_vectors(&state.vectors));
         shown.set_segments(state.segments);
         if set.is_none() {

@@ -50,6 +50,7 @@ pub(crate) enum Request {
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
     KeepOn { thread: ThreadId, processor: Option<u32> },
     SetPriority { thread: ThreadId, priority: u8 },
+    SetOwnPriority(u8),
     TakeWriteback,
 }
 
@@ -79,6 +80,7 @@ pub(crate) enum Failure {
     BadAddress,
     Host(i32),
     Crowded,
+    NoProcess,
 }
 
 impl From<CallError> for Failure {
@@ -89,6 +91,7 @@ impl From<CallError> for Failure {
             CallError::Space(SpaceError::BadAddress) => Self::BadAddress,
             CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
             CallError::Crowded => Self::Crowded,
+            CallError::NoProcess => Self::NoProcess,
             CallError::NoSupervisor => Self::SpaceGone,
         }
     }

@@ -2,33 +2,39 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CallError, Machine, Runner, Supervisor};
-use crate::objects::{KernelId, ThreadId};
+use super::{CallError, Machine, Place, Runner, Supervisor};
+use crate::objects::{KernelId, Refused, ThreadId};
 use crate::scheduling::{Class, Process, Thread};
-use crate::shares::USUAL_PRIORITY;
+use crate::shares::{Meter, USUAL_PRIORITY};
 
 /// How often what kernels use is charged.
 const TICK: Duration = Duration::from_millis(10);
 
-impl Machine {
-    /// Charges a thread's kernel for what it has used, if it matters.
-    pub(super) fn charge(&mut self, runner: Runner) {
-        let Runner { kernel, priority, space, area } = runner;
-        if self.meter.is_limited(kernel)
-            && let Some(place) = &mut self.spaces[usize::from(space)]
-            && let Some((used, processor)) = place.threads[area as usize].take_used()
-        {
-            self.meter.charge(kernel, processor, priority, used);
+impl Place {
+    /// Charges its kernel for what its threads have used, if it matters: those that run, and those that only say that they do not.
+    pub(super) fn charge(&mut self, meter: &mut Meter) {
+        if !meter.is_limited(self.kernel) {
+            return;
+        }
+        for thread in &mut self.threads {
+            let priority = thread.priority;
+            if let Some((used, processor)) = thread.take_used() {
+                meter.charge(self.kernel, processor, priority, used);
+            }
         }
     }
 
     /// Has the host prefer a thread by its priority, if its kernel has a share left.
-    pub(super) fn prefer(&mut self, runner: Runner) {
-        let Runner { kernel, priority, space, area } = runner;
-        let Some(place) = &mut self.spaces[usize::from(space)] else { return };
-        let thread = &mut place.threads[area as usize];
-        let is_demoted = self.meter.is_limited(kernel) && self.meter.is_demoted(kernel, thread.processor());
-        thread.prefer(Class::of(if is_demoted { 0 } else { priority }), false);
+    pub(super) fn prefer(&mut self, area: u32, meter: &Meter) {
+        let thread = &mut self.threads[area as usize];
+        let is_demoted = meter.is_limited(self.kernel) && meter.is_demoted(self.kernel, thread.processor());
+        thread.prefer(Class::of(if is_demoted { 0 } else { thread.priority }), false);
+    }
+
+    fn prefer_all(&mut self, meter: &Meter) {
+        for area in 0..u32::try_from(self.threads.len()).expect("few") {
+            self.prefer(area, meter);
+        }
     }
 }
 
@@ -53,14 +59,17 @@ impl Supervisor {
         maximum: u8,
     ) -> Result<(), CallError> {
         self.objects.set_maximum_priority(caller, kernel, maximum)?;
-        for slot in 0..self.machine.threads.len() {
-            if let Some(runner) = &mut self.machine.threads[slot]
-                && runner.kernel == kernel
-            {
-                runner.priority = runner.priority.min(maximum);
-                let runner = *runner;
-                self.machine.prefer(runner);
+        for (of, process) in &mut self.machine.processes {
+            if *of == kernel && process.priority > maximum {
+                process.set_priority(maximum);
             }
+        }
+        let Machine { spaces, meter, .. } = &mut self.machine;
+        for place in spaces.iter_mut().flatten().filter(|place| place.kernel == kernel) {
+            for thread in &mut place.threads {
+                thread.priority = thread.priority.min(maximum);
+            }
+            place.prefer_all(meter);
         }
         Ok(())
     }
@@ -73,12 +82,13 @@ impl Supervisor {
         priority: u8,
     ) -> Result<(), CallError> {
         self.objects.set_priority(caller, thread, priority)?;
-        if let Some(runner) = &mut self.machine.threads[usize::from(thread.slot())] {
-            let before = *runner;
-            runner.priority = priority;
-            let runner = *runner;
-            self.machine.charge(before);
-            self.machine.prefer(runner);
+        let Machine { spaces, threads, meter, .. } = &mut self.machine;
+        if let Some(Runner { space, area }) = threads[usize::from(thread.slot())]
+            && let Some(place) = &mut spaces[usize::from(space)]
+        {
+            place.charge(meter);
+            place.threads[area as usize].priority = priority;
+            place.prefer(area, meter);
         }
         Ok(())
     }
@@ -88,6 +98,20 @@ impl Supervisor {
         self.objects.kernel(kernel)?;
         self.machine.processes.retain(|(_, known)| known.number() != process);
         self.machine.processes.push((kernel, Process::new(process)));
+        Ok(())
+    }
+
+    /// Changes the priority of all threads of a kernel's own processes, which [`Self::charge_process`] was told of.
+    pub fn set_own_priority(&mut self, caller: KernelId, priority: u8) -> Result<(), CallError> {
+        let maximum = self.objects.kernel(caller)?.maximum_priority;
+        if priority > maximum {
+            return Err(Refused::Priority { asked: priority, maximum }.into());
+        }
+        let mut own = self.machine.processes.iter_mut().filter(|(kernel, _)| *kernel == caller).peekable();
+        if own.peek().is_none() {
+            return Err(CallError::NoProcess);
+        }
+        own.for_each(|(_, process)| process.set_priority(priority));
         Ok(())
     }
 
@@ -124,11 +148,8 @@ impl Supervisor {
             return;
         }
         machine.processes.retain(|(kernel, _)| self.objects.kernel(*kernel).is_ok());
-        let runners: Vec<Runner> = machine.threads.iter().flatten().copied().collect();
-        for runner in &runners {
-            machine.charge(*runner);
-        }
-        let Machine { meter, processes, .. } = machine;
+        let Machine { meter, processes, spaces, .. } = machine;
+        spaces.iter_mut().flatten().for_each(|place| place.charge(meter));
         processes.retain_mut(|(kernel, process)| {
             if !meter.is_limited(*kernel) {
                 return true;
@@ -136,21 +157,22 @@ impl Supervisor {
             if process.look().is_none() {
                 return false;
             }
+            let priority = process.priority;
             for (used, processor) in process.threads().filter_map(Thread::take_used) {
-                meter.charge(*kernel, processor, USUAL_PRIORITY, used);
+                meter.charge(*kernel, processor, priority, used);
             }
             true
         });
         meter.pass(passed);
         for (kernel, process) in processes.iter_mut() {
+            let priority = process.priority;
             for thread in process.threads() {
                 let is_demoted = meter.is_demoted(*kernel, thread.processor());
-                thread.prefer(if is_demoted { Class::Idle } else { Class::NEW }, is_demoted);
+                thread.prefer(Class::of(if is_demoted { 0 } else { priority }), is_demoted);
             }
         }
-        for runner in runners {
-            self.machine.prefer(runner);
-        }
+        let limited = |place: &&mut Place| meter.is_limited(place.kernel);
+        spaces.iter_mut().flatten().filter(limited).for_each(|place| place.prefer_all(meter));
     }
 }
 

@@ -105,6 +105,8 @@ fn may_have_real_time() -> bool {
 
 #[test]
 fn beside_another_a_kernel_has_its_share_of_a_processor() {
+    // Who looks after shares has to be in time.
+    Class::SUPERVISOR.apply(0);
     let mut world = World::new();
     let (limited, other) = (world.kernel(20, 40), world.kernel(99, 40));
     world.computing(limited, USUAL_PRIORITY).unwrap();
@@ -118,20 +120,20 @@ fn beside_another_a_kernel_has_its_share_of_a_processor() {
 #[test]
 fn who_is_demoted_is_idle_on_the_host_and_comes_back() {
     let mut world = World::new();
-    let limited = world.kernel(10, 40);
+    let limited = world.kernel(1, 40);
     let thread = world.computing(limited, USUAL_PRIORITY).unwrap();
     let idle = [libc::SCHED_IDLE, 0, 0];
     assert_eq!(world.on_the_host(thread), [libc::SCHED_OTHER, 0, 0]);
     world.run_until(|world| world.on_the_host(thread) == idle);
     // It goes on, as long as there is anything left, and is promoted once it has stopped for a while.
     world.supervisor.interrupt(limited, thread).unwrap();
-    world.run_until(|world| world.on_the_host(thread) != idle);
+    let has_stopped = |world: &World| world.supervisor.area(limited, thread).unwrap().is_stopped();
+    world.run_until(|world| has_stopped(world) && world.on_the_host(thread) != idle);
     world.supervisor.area(limited, thread).unwrap().resume();
     world.run_until(|world| world.on_the_host(thread) == idle);
     // A greater grant counts at once.
     world.supervisor.set_processor_shares(world.first, limited, &[]).unwrap();
-    let runner = world.supervisor.machine.threads[usize::from(thread.slot())].unwrap();
-    world.supervisor.machine.prefer(runner);
+    world.supervisor.set_priority(limited, thread, USUAL_PRIORITY).unwrap();
     assert_ne!(world.on_the_host(thread), idle);
 }
 
@@ -181,9 +183,28 @@ impl Drop for Shell {
 }
 
 #[test]
+fn a_kernel_can_have_its_own_process_preferred_up_to_its_highest() {
+    let mut world = World::new();
+    let kernel = world.kernel(100, 30);
+    assert_eq!(world.supervisor.set_own_priority(kernel, 5), Err(CallError::NoProcess));
+    let shell = Shell(Command::new("sleep").arg("60").spawn().unwrap());
+    world.supervisor.charge_process(kernel, shell.0.id()).unwrap();
+    let nice = |shell: &Shell| {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", shell.0.id())).unwrap();
+        text.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned()
+    };
+    world.supervisor.set_own_priority(kernel, 5).unwrap();
+    assert_eq!(nice(&shell), "15");
+    let refused = Refused::Priority { asked: 31, maximum: 30 };
+    assert_eq!(world.supervisor.set_own_priority(kernel, 31), Err(refused.into()));
+    world.supervisor.set_maximum_priority(world.first, kernel, 2).unwrap();
+    assert_eq!(nice(&shell), "18");
+}
+
+#[test]
 fn a_kernels_own_process_is_charged_and_demoted() {
     let mut world = World::new();
-    let kernel = world.kernel(10, 40);
+    let kernel = world.kernel(1, 40);
     let shell = Shell(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
     world.supervisor.charge_process(kernel, shell.0.id()).unwrap();
     let policy = |shell: &Shell| {
