@@ -5,6 +5,7 @@ mod items;
 mod lines;
 mod messages;
 mod peers;
+mod realtime;
 
 pub(crate) use self::items::items;
 
@@ -200,6 +201,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         "%",
         0.5,
     ));
+    rows.extend(realtime::rows(if full { 5000 } else { 1000 }, &say)?);
     rows.extend(compiling::rows(if full { 9 } else { 3 }, &say)?);
     say("");
     print(&rows, json);

@@ -10,7 +10,7 @@ use crate::net::median;
 use crate::report::Row;
 
 /// A folder of its own, gone at the end.
-struct Place(PathBuf);
+pub(super) struct Place(pub(super) PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -18,10 +18,10 @@ impl Drop for Place {
     }
 }
 
-const FILES: usize = 8;
+pub(super) const FILES: usize = 8;
 
 /// What is compiled: some files of the usual headers and a few functions each, and a program of them.
-fn prepare() -> Outcome<Place> {
+pub(super) fn prepare() -> Outcome<Place> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-kernel-{}", std::process::id())));
     fs::create_dir(&place.0)?;
     for file in 0..FILES {
