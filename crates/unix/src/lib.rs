@@ -49,6 +49,7 @@ pub mod supervised;
 mod system;
 mod threads;
 mod timers;
+pub mod traced;
 mod transfers;
 mod unix;
 mod user_memory;
