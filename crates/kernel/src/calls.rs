@@ -1,8 +1,12 @@
 //! What an application kernel asks of its supervisor, in the same process or in another.
 
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use crate::objects::{KernelId, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::objects::{
+    Access, KernelId, KernelLoad, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback,
+};
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::thread::Area;
@@ -62,6 +66,34 @@ pub trait Calls {
 
     /// The oldest object that was unloaded and of which this kernel has not heard.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
+}
+
+/// What only the first kernel can ask: for others, and for itself. (§2.4, §3)
+pub trait First: Calls {
+    /// Loads a kernel, in the place of another if need be, with what it had not heard when it was written back. Whoever gets the counter's end is that
+    /// kernel.
+    fn load_kernel(&mut self, load: KernelLoad<Box<State>>) -> Result<(KernelId, OwnedFd), CallError>;
+
+    /// Unloads a kernel, with all that it has loaded.
+    fn unload_kernel(&mut self, kernel: KernelId) -> Result<(), CallError>;
+
+    /// Changes what a kernel may do with some page groups: see [`Supervisor::set_access`]. The kernel hears of it with its next call.
+    fn set_access(&mut self, kernel: KernelId, groups: Range<u64>, access: Access) -> Result<(), CallError>;
+
+    /// Changes a kernel's shares of the processors, in percent of each.
+    fn set_processor_shares(&mut self, kernel: KernelId, shares: &[u8]) -> Result<(), CallError>;
+
+    /// Changes the highest priority that a kernel's threads can have.
+    fn set_maximum_priority(&mut self, kernel: KernelId, maximum: u8) -> Result<(), CallError>;
+
+    /// Gives page groups other memory, all zeros: what they were, nobody has any more.
+    fn clear_groups(&mut self, groups: Range<u64>) -> Result<(), CallError>;
+
+    /// Copies from a frame, as it is now.
+    fn read(&self, frame: u64, offset: usize, to: &mut [u8]);
+
+    /// Copies to a frame.
+    fn write(&mut self, frame: u64, offset: usize, from: &[u8]);
 }
 
 /// A kernel in its supervisor's process: where one application has a machine for itself, it can be the first and only kernel. (§3)

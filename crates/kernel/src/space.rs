@@ -522,6 +522,11 @@ impl Space {
         }
     }
 
+    /// A page group is about to be other memory: what is mapped of it from now on is not mapped where the old one was. Nothing of it is mapped now.
+    pub(crate) fn forget_group(&mut self, group: u32) {
+        self.stretches.retain(|_, stretch| stretch.frame.group() != group);
+    }
+
     /// Where in a range there are stretches: between them is nothing, and there can be much of that.
     fn ranges(&self, page: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.stretch(page).map(|(first, stretch)| (first, stretch.pages));

@@ -1,5 +1,6 @@
 //! The cache kernel itself: the tables of what is loaded, and the machine that does what they say.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,9 @@ pub enum CallError {
     /// Who is asked is not there any more, or does not answer in a way that can be understood.
     #[error("the supervisor is gone")]
     NoSupervisor,
+    /// The kernel itself was written back meanwhile, and is loaded again. Of all that it had loaded nothing is, which it hears of as of any writeback.
+    #[error("the kernel was swapped out and in again")]
+    Reloaded,
 }
 
 /// All that a thread needs to go on, in this space or another.
@@ -245,6 +249,76 @@ impl Supervisor {
         self.publish();
         self.bells[usize::from(kernel.slot())] = None;
         Ok(())
+    }
+
+    /// Changes what a kernel may do with some page groups. What it may not write any more is other memory from then on, with the same content, and unloaded
+    /// from all who had mapped it; so what a kernel still has of it in its own process is nobody's. Who shares such a group is told of it, and what
+    /// it stores there until then is lost. Only the first can.
+    pub fn set_access(
+        &mut self,
+        caller: KernelId,
+        kernel: KernelId,
+        groups: Range<u64>,
+        access: Access,
+    ) -> Result<(), CallError> {
+        let before = self.objects.kernel(kernel)?.groups.clone();
+        let changed = self.objects.set_access(&mut self.machine, caller, kernel, groups.clone(), access);
+        self.publish();
+        changed?;
+        let is_lost = |group: &u64| {
+            access < Access::ReadWrite && before.of_frame(group * FRAMES_IN_GROUP) == Access::ReadWrite
+        };
+        let lost: Vec<u64> = groups.clone().filter(is_lost).collect();
+        if lost.is_empty() { Ok(()) } else { self.renew(caller, groups, &lost, true) }
+    }
+
+    /// Gives page groups other memory, all zeros, and takes what they were from whoever has it. Only the first can.
+    pub fn clear_groups(&mut self, caller: KernelId, groups: Range<u64>) -> Result<(), CallError> {
+        let end = u64::from(self.machine.frames.len() / GROUP_FRAMES);
+        let all: Vec<u64> = (groups.start..groups.end.min(end)).collect();
+        self.renew(caller, groups, &all, false)
+    }
+
+    /// Gives some groups of a range other memory, after all of the range is unloaded.
+    fn renew(
+        &mut self,
+        caller: KernelId,
+        groups: Range<u64>,
+        some: &[u64],
+        keeps_content: bool,
+    ) -> Result<(), CallError> {
+        let unloaded = self.objects.unload_groups(&mut self.machine, caller, groups);
+        self.publish();
+        unloaded?;
+        for group in some {
+            let group = u32::try_from(*group).expect("the tables have found it");
+            for place in self.machine.spaces.iter_mut().flatten() {
+                place.space.forget_group(group);
+            }
+            let renewed = self.machine.frames.renew(group, keeps_content);
+            renewed.map_err(|error| SpaceError::Host { action: "give memory", error })?;
+        }
+        Ok(())
+    }
+
+    /// Changes a kernel's shares of the processors. Only the first can.
+    pub fn set_processor_shares(
+        &mut self,
+        caller: KernelId,
+        kernel: KernelId,
+        shares: &[u8],
+    ) -> Result<(), CallError> {
+        Ok(self.objects.set_processor_shares(caller, kernel, shares)?)
+    }
+
+    /// Changes the highest priority that a kernel's threads can have. Only the first can.
+    pub fn set_maximum_priority(
+        &mut self,
+        caller: KernelId,
+        kernel: KernelId,
+        maximum: u8,
+    ) -> Result<(), CallError> {
+        Ok(self.objects.set_maximum_priority(caller, kernel, maximum)?)
     }
 
     /// Loads a space, with nothing in it.

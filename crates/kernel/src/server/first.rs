@@ -1,0 +1,70 @@
+//! What the first kernel asks of a supervisor in another process. (Cache Kernel §2.4, §3)
+
+use std::ops::Range;
+
+use super::*;
+use crate::objects::{KernelLoad, Refused};
+use crate::space::SpaceError;
+use crate::wire::OfFirst;
+
+impl Server {
+    pub(super) fn perform_first(&mut self, index: usize, request: OfFirst) -> Result<Answer, CallError> {
+        let first = self.supervisor.first();
+        if self.counters[index].kernel != first {
+            return Err(Refused::NotFirst.into());
+        }
+        match request {
+            OfFirst::LoadKernel { tag, descriptor, locked } => {
+                let waiting = std::mem::take(&mut self.counters[index].handed);
+                let kernel =
+                    self.supervisor.load_kernel(first, KernelLoad { tag, descriptor, locked, waiting })?;
+                let sent = self.open(kernel).and_then(|counter| {
+                    send_descriptors(&self.counters[index].socket, kernel.to_word(), &[counter.as_fd()])
+                });
+                if let Err(error) = sent {
+                    self.supervisor.unload_kernel(first, kernel)?;
+                    return Err(SpaceError::Host { action: "open a counter", error }.into());
+                }
+                return Ok(Answer::Kernel(kernel));
+            }
+            // Of kernels only the first hears.
+            OfFirst::HandOver(Gone::Kernel { .. }) => return Ok(Answer::NotUnderstood),
+            OfFirst::HandOver(gone) => {
+                if self.counters[index].handed.len() >= self.supervisor.objects().most_waiting() {
+                    return Err(CallError::Crowded);
+                }
+                self.counters[index].handed.push_back(gone.into());
+            }
+            OfFirst::UnloadKernel(kernel) => self.supervisor.unload_kernel(first, kernel)?,
+            OfFirst::SetAccess { kernel, groups, access } => {
+                self.supervisor.set_access(first, kernel, groups.clone(), access)?;
+                let is_given = access == Access::ReadWrite;
+                self.groups_changed(groups, |server, group, whose| {
+                    whose == kernel || !is_given && server.may_write(whose, group)
+                });
+            }
+            OfFirst::SetProcessorShares { kernel, shares } => {
+                self.supervisor.set_processor_shares(first, kernel, &shares)?;
+            }
+            OfFirst::SetMaximumPriority { kernel, maximum } => {
+                self.supervisor.set_maximum_priority(first, kernel, maximum)?;
+            }
+            OfFirst::ClearGroups(groups) => {
+                self.supervisor.clear_groups(first, groups.clone())?;
+                self.groups_changed(groups, |server, group, whose| server.may_write(whose, group));
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Some groups are other memory now, or have been given or taken: those whom it concerns are to be told.
+    fn groups_changed(&mut self, groups: Range<u64>, concerns: impl Fn(&Self, u32, KernelId) -> bool) {
+        for group in groups.filter_map(|group| u32::try_from(group).ok()) {
+            for index in 0..self.counters.len() {
+                if concerns(self, group, self.counters[index].kernel) {
+                    self.counters[index].untold.insert(group);
+                }
+            }
+        }
+    }
+}
