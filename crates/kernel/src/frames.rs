@@ -125,3 +125,29 @@ impl Frames {
         self.all.copy_in(frame.0 as usize * 4096 + offset, from);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_shortens_a_group_and_who_keeps_an_old_one_sees_nothing_new() {
+        let mut frames = Frames::new(2).unwrap();
+        frames.write(Frame(130), 0, b"kept");
+        let old = frames.group(1).unwrap().try_clone_to_owned().unwrap();
+        assert_eq!(rustix::fs::ftruncate(&old, 0), Err(Errno::PERM));
+        assert_eq!(fcntl_add_seals(&old, SealFlags::WRITE), Err(Errno::PERM));
+        frames.renew(1, true).unwrap();
+        let (mut bytes, mut seen) = ([0; 4], [1; 4]);
+        frames.read(Frame(130), 0, &mut bytes);
+        assert_eq!(&bytes, b"kept");
+        rustix::io::pread(&old, &mut seen, Frame(130).offset()).unwrap();
+        assert_eq!(seen, [0; 4], "the host has it back");
+        rustix::io::pwrite(&old, b"lost", Frame(130).offset()).unwrap();
+        frames.read(Frame(130), 0, &mut bytes);
+        assert_eq!(&bytes, b"kept");
+        frames.renew(1, false).unwrap();
+        frames.read(Frame(130), 0, &mut bytes);
+        assert_eq!(bytes, [0; 4]);
+    }
+}
