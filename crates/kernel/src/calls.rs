@@ -64,7 +64,8 @@ pub trait Calls {
     /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
 
-    /// The oldest object that was unloaded and of which this kernel has not heard.
+    /// The oldest object that was unloaded and of which this kernel has not heard. It hears of page groups that it was given or has lost as well, here as in
+    /// every call.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
 }
 

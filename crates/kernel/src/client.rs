@@ -353,6 +353,7 @@ impl Calls for Client {
         if self.is_closed() {
             self.reload()?;
         }
+        self.hear()?;
         if self.counter.word(WAITING).load(Acquire) == 0 {
             return Ok(None);
         }
