@@ -27,12 +27,12 @@ pub use self::process::own_line;
 use self::saved::Saved;
 
 mod book;
-//
+pub mod desk;
 mod meter;
-//
+pub mod peers;
 mod process;
 mod saved;
-//
+pub mod words;
 
 /// Why the manager did not do something. What a kernel had, it has, unless it says otherwise.
 #[derive(Debug, Error)]

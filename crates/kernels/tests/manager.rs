@@ -13,10 +13,13 @@ use comb_kernels::manager::{
     Allotment, Capacity, Free, Manager, ManagerError, NoNetwork, Overcommitted, own_line,
 };
 
+#[path = "manager/peers.rs"]
+mod peers;
 #[path = "manager/programs.rs"]
 mod programs;
 
-const KIND: &str = "COMB_TEST_KERNEL";
+/// What a kernel is to do stands behind it. To the tests' harness it is one more name of a test, which there is not.
+const KIND: &str = "kernel=";
 const SIZES: Sizes = Sizes { kernels: 8, spaces: 16, threads: 32, mappings: 512, writebacks: 256, seed: 5 };
 const GROUPS: u32 = 16;
 /// The first group is the manager's own.
@@ -27,9 +30,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A kernel: what its manager has started.
 #[test]
 fn program() {
-    let Ok(kind) = std::env::var(KIND) else { return };
+    let arguments: Vec<String> = std::env::args().collect();
+    let Some(kind) = arguments.iter().find_map(|argument| argument.strip_prefix(KIND)) else { return };
     let client = Client::by_line(own_line().unwrap(), 0).unwrap();
-    match kind.as_str() {
+    match kind {
         "counts" => programs::count(client, false),
         "is steady" => programs::count(client, true),
         "takes all" => programs::take_all(client),
@@ -42,10 +46,15 @@ fn program() {
     }
 }
 
+/// Of this test, as a kernel of that kind.
+fn arguments(kind: &str) -> Vec<String> {
+    let kind = format!("{KIND}{kind}");
+    ["--exact", "program", "--nocapture", "--test-threads=1", &kind].map(str::to_owned).into()
+}
+
 fn kernel(kind: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "program", "--nocapture", "--test-threads=1"]);
-    command.env(KIND, kind).stdout(Stdio::null());
+    command.args(arguments(kind)).stdout(Stdio::null());
     command
 }
 
