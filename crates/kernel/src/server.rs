@@ -19,7 +19,7 @@ use crate::stub::layout::AREA_BYTES;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::wire::{
     ANSWERED, ASKED, Answer, CLOSED, COUNTER_BYTES, Failure, Gone, KERNEL_SLEEPS, MOST_DESCRIPTORS, Request,
-    SUPERVISOR_SLEEPS, TOLD, TURN, WAITING, put, send_descriptors, take, word_of_groups,
+    SUPERVISOR_SLEEPS, TOLD, TURN, WAITING, put, send_descriptors, take, understood, word_of_groups,
 };
 
 /// Where one kernel asks.
@@ -143,10 +143,8 @@ impl Server {
                 continue;
             }
             any = true;
-            let answer = match take(&self.counters[index].memory) {
-                Some(request) => self.answer(index, request),
-                None => Answer::NotUnderstood,
-            };
+            let request = take(&self.counters[index].memory);
+            let answer = self.answer(index, request);
             let counter = &self.counters[index];
             if put(&counter.memory, &answer).is_none() {
                 put(&counter.memory, &Answer::NotUnderstood).expect("it is short");
@@ -187,8 +185,19 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, index: usize, request: Request) -> Answer {
+    fn answer(&mut self, index: usize, request: Option<Request>) -> Answer {
+        let Some(request) = request else { return Answer::NotUnderstood };
         self.perform(index, request).unwrap_or_else(|error| Answer::Failed(Failure::from(error)))
+    }
+
+    /// Answers what a kernel could have put at its counter, in bytes as they are there. Nothing: the kernel has no counter.
+    pub fn answer_to(&mut self, kernel: KernelId, request: &[u8]) -> Option<Vec<u8>> {
+        let index = self.counters.iter().position(|counter| counter.kernel == kernel)?;
+        let answer = self.answer(index, understood(request));
+        self.tell_of_groups();
+        self.tell_of_writebacks();
+        self.close_stale();
+        postcard::to_stdvec(&answer).ok()
     }
 
     fn perform(&mut self, index: usize, request: Request) -> Result<Answer, CallError> {
