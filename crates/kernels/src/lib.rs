@@ -1,3 +1,3 @@
 #![doc = include_str!("../README.md")]
 
-pub mod manager;
+pub mod resources;

@@ -9,13 +9,13 @@ use comb_kernel::client::Client;
 use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Sizes, Tag};
 use comb_kernel::server::Server;
 use comb_kernel::supervisor::Supervisor;
-use comb_kernels::manager::{
+use comb_kernels::resources::{
     Allotment, Capacity, Free, Manager, ManagerError, NoNetwork, Overcommitted, own_line,
 };
 
-#[path = "manager/peers.rs"]
+#[path = "resources/peers.rs"]
 mod peers;
-#[path = "manager/programs.rs"]
+#[path = "resources/programs.rs"]
 mod programs;
 
 /// What a kernel is to do stands behind it. To the tests' harness it is one more name of a test, which there is not.

@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{TryRecvError, channel};
 
-use comb_kernels::manager::desk::Desk;
-use comb_kernels::manager::peers::{Address, PeerError, Programs, ask};
-use comb_kernels::manager::words::{Key, MOST_BYTES, Question, Reply};
+use comb_kernels::resources::desk::Desk;
+use comb_kernels::resources::peers::{Address, PeerError, Programs, ask};
+use comb_kernels::resources::words::{Key, MOST_BYTES, Question, Reply};
 
 use super::*;
 
