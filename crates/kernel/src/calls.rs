@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use crate::objects::{
-    Access, KernelId, KernelLoad, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback,
+    Access, KernelId, KernelLoad, Mapping, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
@@ -87,8 +87,17 @@ pub trait First: Calls {
     /// Changes the highest priority that a kernel's threads can have.
     fn set_maximum_priority(&mut self, kernel: KernelId, maximum: u8) -> Result<(), CallError>;
 
-    /// Gives page groups other memory, all zeros: what they were, nobody has any more.
-    fn clear_groups(&mut self, groups: Range<u64>) -> Result<(), CallError>;
+    /// Gives page groups, in ascending order, other memory, all zeros: what they were, nobody has any more.
+    fn clear_groups(&mut self, groups: &[u32]) -> Result<(), CallError>;
+
+    /// As this, but what they were is put away under a name, emptied: see [`Supervisor::put_away`].
+    fn put_away(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError>;
+
+    /// Gives page groups the memory that was put away under a name, all zeros, the oldest first.
+    fn put_back(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError>;
+
+    /// What was put away under a name is not needed any more.
+    fn forget_away(&mut self, name: Tag) -> Result<(), CallError>;
 
     /// Copies from a frame, as it is now.
     fn read(&self, frame: u64, offset: usize, to: &mut [u8]);

@@ -50,44 +50,50 @@ impl Frames {
     pub(crate) fn group(&self, group: u32) -> Result<BorrowedFd<'_>, Errno> {
         let place = &self.groups[group as usize];
         if place.get().is_none() {
-            let file = self.make(group)?;
+            let file = Self::fresh()?;
+            self.show(group, &file)?;
             // Frames belong to the one thread that serves a supervisor's calls.
             let _ = place.set(file);
         }
         Ok(place.get().expect("just made").as_fd())
     }
 
-    /// New memory for a group. Whoever is given its descriptor can do nothing to its length: others who have the group would be stopped by it.
-    fn make(&self, group: u32) -> Result<OwnedFd, Errno> {
+    /// Memory for a group. Whoever is given its descriptor can do nothing to its length: others who have the group would be stopped by it.
+    pub(crate) fn fresh() -> Result<OwnedFd, Errno> {
         let file = host::memory(c"comb-frames", GROUP_BYTES)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let bytes = usize::try_from(GROUP_BYTES).expect("a group is small");
-        self.all.put(group as usize * bytes, bytes, file.as_fd())?;
         Ok(file)
     }
 
-    /// Gives a group other memory, with what was there or with zeros. Who had it and has not got it anew sees and changes nothing of it from now on. What
-    /// the old one took is the host's again; who keeps it and stores there takes it once more, until its process ends.
+    fn show(&self, group: u32, file: &OwnedFd) -> Result<(), Errno> {
+        let bytes = usize::try_from(GROUP_BYTES).expect("a group is small");
+        self.all.put(group as usize * bytes, bytes, file.as_fd())
+    }
+
+    /// Gives a group other memory: its old one. Who had that and has not got the other sees and changes nothing of the group from now on.
+    pub(crate) fn exchange(&mut self, group: u32, file: OwnedFd) -> Result<OwnedFd, Errno> {
+        self.group(group)?;
+        self.show(group, &file)?;
+        let old = self.groups[group as usize].take().expect("just made");
+        let _ = self.groups[group as usize].set(file);
+        Ok(old)
+    }
+
+    /// Gives a group new memory, with what was there or with zeros. What the old one took is the host's again; who keeps it and stores there takes it once
+    /// more, until its process ends.
     pub(crate) fn renew(&mut self, group: u32, keeps_content: bool) -> Result<(), Errno> {
-        let Some(old) = self.groups[group as usize].take() else { return Ok(()) };
-        let new = match self.make(group) {
-            Ok(new) => new,
-            Err(error) => {
-                let _ = self.groups[group as usize].set(old);
-                return Err(error);
-            }
-        };
+        let Some(old) = self.groups[group as usize].get() else { return Ok(()) };
+        let new = Self::fresh()?;
         if keeps_content {
             let mut content = vec![0; usize::try_from(GROUP_BYTES).expect("a group is small")];
-            let length = rustix::io::pread(&old, &mut content, 0)?;
+            let length = rustix::io::pread(old, &mut content, 0)?;
             for (page, at) in content[..length].chunks(4096).zip((0..).step_by(4096)) {
                 if page.iter().any(|byte| *byte != 0) {
                     rustix::io::pwrite(&new, page, at)?;
                 }
             }
         }
-        let _ = self.groups[group as usize].set(new);
-        fallocate(&old, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, GROUP_BYTES)
+        empty(&self.exchange(group, new)?)
     }
 
     /// How many there are.
@@ -124,6 +130,11 @@ impl Frames {
         self.group(frame.group()).expect("the host has memory");
         self.all.copy_in(frame.0 as usize * 4096 + offset, from);
     }
+}
+
+/// The host has the memory of a group again: it is all zeros.
+pub(crate) fn empty(file: &OwnedFd) -> Result<(), Errno> {
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, GROUP_BYTES)
 }
 
 #[cfg(test)]

@@ -522,9 +522,10 @@ impl Space {
         }
     }
 
-    /// A page group is about to be other memory: what is mapped of it from now on is not mapped where the old one was. Nothing of it is mapped now.
-    pub(crate) fn forget_group(&mut self, group: u32) {
-        self.stretches.retain(|_, stretch| stretch.frame.group() != group);
+    /// Page groups, in ascending order, are about to be other memory: what is mapped of them from now on is not mapped where the old one was. Nothing of them
+    /// is mapped now.
+    pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
+        self.stretches.retain(|_, stretch| groups.binary_search(&stretch.frame.group()).is_err());
     }
 
     /// Where in a range there are stretches: between them is nothing, and there can be much of that.

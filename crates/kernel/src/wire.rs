@@ -113,7 +113,16 @@ pub(crate) enum OfFirst {
         kernel: KernelId,
         maximum: u8,
     },
-    ClearGroups(Range<u64>),
+    ClearGroups(Vec<u32>),
+    PutAway {
+        name: Tag,
+        groups: Vec<u32>,
+    },
+    PutBack {
+        name: Tag,
+        groups: Vec<u32>,
+    },
+    ForgetAway(Tag),
 }
 
 /// What it is told.

@@ -49,7 +49,10 @@ enum OfFirst {
     SetAccess { kernel: KernelId, groups: Range<u64>, access: Access },
     SetProcessorShares { kernel: KernelId, shares: Vec<u8> },
     SetMaximumPriority { kernel: KernelId, maximum: u8 },
-    ClearGroups(Range<u64>),
+    ClearGroups(Vec<u32>),
+    PutAway { name: Tag, groups: Vec<u32> },
+    PutBack { name: Tag, groups: Vec<u32> },
+    ForgetAway(Tag),
 }
 
 #[derive(Clone, Serialize)]
@@ -206,7 +209,15 @@ impl World {
             }
             17 => Request::OfFirst(OfFirst::SetProcessorShares { kernel: kernel(dice), shares: vec![50] }),
             18 => Request::OfFirst(OfFirst::SetMaximumPriority { kernel: kernel(dice), maximum: 3 }),
-            _ => Request::OfFirst(OfFirst::ClearGroups(groups)),
+            _ => {
+                let groups = (dice.below(4)..dice.below(9)).collect();
+                Request::OfFirst(match dice.below(4) {
+                    0 => OfFirst::ClearGroups(groups),
+                    1 => OfFirst::PutAway { name: tag, groups },
+                    2 => OfFirst::PutBack { name: tag, groups },
+                    _ => OfFirst::ForgetAway(tag),
+                })
+            }
         }
     }
 }

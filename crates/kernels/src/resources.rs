@@ -192,6 +192,8 @@ impl<C: First> Manager<C> {
                 Ok(kernel)
             }
             Err(error) => {
+                self.hear()?;
+                self.back.remove(&kernel);
                 self.book.strike(kernel);
                 Err(error)
             }
@@ -302,10 +304,7 @@ impl<C: First> Manager<C> {
 
     /// What groups contained is gone, the host has their memory, and nobody has them. Before that they are not anybody else's.
     fn clear(&mut self, groups: &[u32]) -> Result<(), ManagerError> {
-        for range in ranges(groups) {
-            self.calls.clear_groups(range)?;
-        }
-        Ok(())
+        Ok(self.calls.clear_groups(groups)?)
     }
 
     /// Changes a kernel's shares of the processors.
@@ -370,6 +369,7 @@ impl<C: First> Manager<C> {
         }
         let groups = self.book.groups(kernel);
         self.clear(&groups)?;
+        self.calls.forget_away(kernel)?;
         self.book.strike(kernel);
         self.kernels.remove(&kernel);
         Ok(Ended { kernel, name, status })
@@ -386,18 +386,19 @@ impl<C: First> Manager<C> {
         }
         let waiting = self.unload(kernel, id)?;
         let groups = self.book.groups(kernel);
-        let calls = &self.calls;
-        match Saved::write(&path, groups.clone(), |frame, page| calls.read(frame, 0, page)) {
+        let calls = &mut self.calls;
+        let saved = Saved::write(&path, groups.clone(), |frame, page| calls.read(frame, 0, page))
+            .map_err(host("write what is swapped out"))
+            .and_then(|saved| Ok(calls.put_away(kernel, &groups).map(|()| saved)?));
+        match saved {
             Ok(saved) => {
-                // Whatever happens from here on, nothing is lost: it is out.
                 self.managed(kernel)?.standing = Standing::Out(saved, waiting);
-                self.clear(&groups)?;
                 self.book.release(kernel);
                 Ok(())
             }
             Err(error) => {
                 self.resume(kernel, &groups, waiting, &[])?;
-                Err(ManagerError::Host { action: "write what is swapped out", error })
+                Err(error)
             }
         }
     }
@@ -407,16 +408,21 @@ impl<C: First> Manager<C> {
         let Standing::Out(..) = self.managed(kernel)?.standing else {
             return Err(ManagerError::NotSwappedOut(kernel));
         };
+        self.keep_out(kernel)?;
         let groups = self.book.retake(kernel)?;
-        let brought = self.clear(&groups).and_then(|()| self.bring_in(kernel, &groups));
-        match brought {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.clear(&groups)?;
-                self.book.release(kernel);
-                Err(error)
-            }
+        let brought = self.bring_in(kernel, &groups);
+        if brought.is_err() {
+            self.keep_out(kernel)?;
         }
+        brought
+    }
+
+    /// A kernel that is swapped out has no memory, even if it was about to have some.
+    fn keep_out(&mut self, kernel: Tag) -> Result<(), ManagerError> {
+        let groups = self.book.groups(kernel);
+        self.calls.put_away(kernel, &groups)?;
+        self.book.release(kernel);
+        Ok(())
     }
 
     fn bring_in(&mut self, kernel: Tag, groups: &[u32]) -> Result<(), ManagerError> {
@@ -424,6 +430,8 @@ impl<C: First> Manager<C> {
             return Err(ManagerError::NotSwappedOut(kernel));
         };
         let calls = &mut self.calls;
+        // The memory that its process has: what it was about to do there when it was stopped, it does.
+        calls.put_back(kernel, groups)?;
         saved
             .read(groups, |frame, page| calls.write(frame, 0, page))
             .map_err(host("read what was swapped out"))?;

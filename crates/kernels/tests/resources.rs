@@ -1,16 +1,17 @@
 //! A manager, its supervisor, and kernels in processes of their own, which are this file's programs.
 
-use std::process::{Command, Stdio};
-use std::thread::JoinHandle;
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use comb_kernel::calls::First;
 use comb_kernel::client::Client;
 use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Sizes, Tag};
-use comb_kernel::server::Server;
-use comb_kernel::supervisor::Supervisor;
 use comb_kernels::resources::{
-    Allotment, Capacity, Free, Manager, ManagerError, NoNetwork, Overcommitted, own_line,
+    Allotment, Capacity, Free, Manager, ManagerError, Network, NoNetwork, Overcommitted, own_line,
 };
 
 #[path = "resources/peers.rs"]
@@ -32,7 +33,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn program() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(kind) = arguments.iter().find_map(|argument| argument.strip_prefix(KIND)) else { return };
-    let client = Client::by_line(own_line().unwrap(), 0).unwrap();
+    let line = own_line().unwrap();
+    if kind == "supervises" {
+        return programs::supervise(&line, SIZES, GROUPS);
+    }
+    let client = Client::by_line(line, 0).unwrap();
     match kind {
         "counts" => programs::count(client, false),
         "is steady" => programs::count(client, true),
@@ -60,20 +65,19 @@ fn kernel(kind: &str) -> Command {
 
 struct Cell {
     manager: Option<Manager<Client>>,
-    server: Option<JoinHandle<()>>,
+    supervisor: Child,
     directory: std::path::PathBuf,
 }
 
 impl Cell {
     fn new(name: &str) -> Self {
-        let (told, tells) = std::sync::mpsc::channel();
-        let server = std::thread::spawn(move || {
-            let (supervisor, first) = Supervisor::new(SIZES, GROUPS).unwrap();
-            let mut server = Server::new(supervisor);
-            told.send(server.open(first).unwrap()).unwrap();
-            server.run(0);
-        });
-        let client = Client::new(tells.recv().unwrap(), 0).unwrap();
+        Self::with_network(name, Box::new(NoNetwork))
+    }
+
+    fn with_network(name: &str, network: Box<dyn Network>) -> Self {
+        let (line, other) = UnixStream::pair().unwrap();
+        let supervisor = kernel("supervises").stdin(OwnedFd::from(other)).spawn().unwrap();
+        let client = Client::by_line(line, 0).unwrap();
         let capacity = Capacity {
             groups: 1..1 + CAPACITY,
             processor_shares: vec![100, 100],
@@ -83,8 +87,8 @@ impl Cell {
         };
         let directory = std::env::temp_dir().join(format!("comb-manager-{name}-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
-        let manager = Manager::new(client, capacity, directory.clone(), Box::new(NoNetwork));
-        Self { manager: Some(manager), server: Some(server), directory }
+        let manager = Manager::new(client, capacity, directory.clone(), network);
+        Self { manager: Some(manager), supervisor, directory }
     }
 
     fn manager(&mut self) -> &mut Manager<Client> {
@@ -127,11 +131,12 @@ impl Cell {
 impl Drop for Cell {
     fn drop(&mut self) {
         drop(self.manager.take());
-        let server = self.server.take().unwrap().join();
         let _ = std::fs::remove_dir(&self.directory);
-        if !std::thread::panicking() {
-            server.unwrap();
+        if std::thread::panicking() {
+            let _ = self.supervisor.kill();
         }
+        let status = self.supervisor.wait().unwrap();
+        assert!(std::thread::panicking() || status.success(), "the supervisor has ended: {status}");
     }
 }
 
@@ -188,6 +193,11 @@ fn a_kernel_that_is_swapped_out_goes_on_where_it_was_in_other_memory() {
             assert!(cell.word(kernel, programs::COUNT) > before);
         }
     }
+    // Even one that has not begun yet.
+    let late = cell.start("counts", 1);
+    cell.manager().swap_out(late).unwrap();
+    cell.manager().swap_in(late).unwrap();
+    cell.wait_for_count(late, 10);
     // One that is out can be ended, too.
     cell.manager().swap_out(counts).unwrap();
     cell.manager().end(counts).unwrap();
@@ -279,4 +289,51 @@ fn a_kernel_that_takes_all_it_can_displaces_nothing_that_is_locked_and_stops_nob
     assert_eq!(cell.manager().book().free(), free);
     cell.wait_for_count(steady, 100);
     assert_eq!(cell.word(steady, programs::RELOADS), 0);
+}
+
+/// What a network has been told, and what it says that kernels have used.
+#[derive(Clone, Default)]
+struct Told {
+    used: Rc<RefCell<u64>>,
+    words: Rc<RefCell<Vec<(&'static str, Tag)>>>,
+}
+
+impl Network for Told {
+    fn used(&mut self, _: Tag) -> u64 {
+        *self.used.borrow()
+    }
+
+    fn disconnect(&mut self, kernel: Tag) {
+        self.words.borrow_mut().push(("off", kernel));
+    }
+
+    fn connect(&mut self, kernel: Tag) {
+        self.words.borrow_mut().push(("on", kernel));
+    }
+}
+
+#[test]
+fn who_uses_more_of_the_network_than_it_has_is_cut_off_and_nobody_else() {
+    let told = Told::default();
+    let mut cell = Cell::with_network("network", Box::new(told.clone()));
+    let mut start = |network| {
+        let allotment = Allotment { groups: 1, network, ..Allotment::default() };
+        cell.manager().start("counts", kernel("counts"), &allotment).unwrap()
+    };
+    let [little, much] = [start(1000), start(900_000)];
+    let second = Duration::from_secs(1);
+    *told.used.borrow_mut() = 5000;
+    cell.manager().look_at_network(second);
+    assert_eq!(*told.words.borrow(), [("off", little)]);
+    cell.manager().set_network(little, 4000).unwrap();
+    cell.manager().look_at_network(second);
+    assert_eq!(*told.words.borrow(), [("off", little), ("on", little)]);
+    *told.used.borrow_mut() = 5_000_000;
+    cell.manager().look_at_network(second);
+    assert_eq!(told.words.borrow()[2..], [("off", little), ("off", much)]);
+    let refused = cell.manager().set_network(much, 996_001);
+    assert!(matches!(
+        refused,
+        Err(ManagerError::Overcommitted(Overcommitted::Network { asked: 996_001, free: 996_000 }))
+    ));
 }

@@ -5,9 +5,12 @@ use std::os::fd::OwnedFd;
 
 use super::{Client, GROUP_BYTES};
 use crate::calls::First;
-use crate::objects::{Access, KernelId, KernelLoad};
+use crate::objects::{Access, KernelId, KernelLoad, Tag};
 use crate::supervisor::{CallError, State};
 use crate::wire::{Answer, Gone, OfFirst, Request};
+
+/// So many page groups are named in one request.
+const AT_ONCE: usize = 4096;
 
 impl Client {
     fn ask_first(&mut self, request: OfFirst) -> Result<(), CallError> {
@@ -51,8 +54,22 @@ impl First for Client {
         self.ask_first(OfFirst::SetMaximumPriority { kernel, maximum })
     }
 
-    fn clear_groups(&mut self, groups: Range<u64>) -> Result<(), CallError> {
-        self.ask_first(OfFirst::ClearGroups(groups))
+    fn clear_groups(&mut self, groups: &[u32]) -> Result<(), CallError> {
+        groups.chunks(AT_ONCE).try_for_each(|some| self.ask_first(OfFirst::ClearGroups(some.to_vec())))
+    }
+
+    fn put_away(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError> {
+        let put = |groups| OfFirst::PutAway { name, groups };
+        groups.chunks(AT_ONCE).try_for_each(|some| self.ask_first(put(some.to_vec())))
+    }
+
+    fn put_back(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError> {
+        let put = |groups| OfFirst::PutBack { name, groups };
+        groups.chunks(AT_ONCE).try_for_each(|some| self.ask_first(put(some.to_vec())))
+    }
+
+    fn forget_away(&mut self, name: Tag) -> Result<(), CallError> {
+        self.ask_first(OfFirst::ForgetAway(name))
     }
 
     fn read(&self, frame: u64, offset: usize, to: &mut [u8]) {

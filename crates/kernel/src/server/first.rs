@@ -1,7 +1,5 @@
 //! What the first kernel asks of a supervisor in another process. (Cache Kernel §2.4, §3)
 
-use std::ops::Range;
-
 use super::*;
 use crate::objects::{KernelLoad, Refused};
 use crate::space::SpaceError;
@@ -38,10 +36,14 @@ impl Server {
             OfFirst::UnloadKernel(kernel) => self.supervisor.unload_kernel(first, kernel)?,
             OfFirst::SetAccess { kernel, groups, access } => {
                 self.supervisor.set_access(first, kernel, groups.clone(), access)?;
-                let is_given = access == Access::ReadWrite;
-                self.groups_changed(groups, |server, group, whose| {
-                    whose == kernel || !is_given && server.may_write(whose, group)
-                });
+                let groups: Vec<u32> = groups.filter_map(|group| u32::try_from(group).ok()).collect();
+                if access < Access::ReadWrite {
+                    self.groups_renewed(&groups);
+                }
+                let mut counters = self.counters.iter_mut();
+                if let Some(counter) = counters.find(|counter| counter.kernel == kernel) {
+                    counter.untold.extend(groups);
+                }
             }
             OfFirst::SetProcessorShares { kernel, shares } => {
                 self.supervisor.set_processor_shares(first, kernel, &shares)?;
@@ -50,21 +52,29 @@ impl Server {
                 self.supervisor.set_maximum_priority(first, kernel, maximum)?;
             }
             OfFirst::ClearGroups(groups) => {
-                self.supervisor.clear_groups(first, groups.clone())?;
-                self.groups_changed(groups, |server, group, whose| server.may_write(whose, group));
+                self.supervisor.clear_groups(first, &groups)?;
+                self.groups_renewed(&groups);
             }
+            OfFirst::PutAway { name, groups } => {
+                self.supervisor.put_away(first, name, &groups)?;
+                self.groups_renewed(&groups);
+            }
+            OfFirst::PutBack { name, groups } => {
+                self.supervisor.put_back(first, name, &groups)?;
+                self.groups_renewed(&groups);
+            }
+            OfFirst::ForgetAway(name) => self.supervisor.forget_away(first, name)?,
         }
         Ok(Answer::Done)
     }
 
-    /// Some groups are other memory now, or have been given or taken: those whom it concerns are to be told.
-    fn groups_changed(&mut self, groups: Range<u64>, concerns: impl Fn(&Self, u32, KernelId) -> bool) {
-        for group in groups.filter_map(|group| u32::try_from(group).ok()) {
-            for index in 0..self.counters.len() {
-                if concerns(self, group, self.counters[index].kernel) {
-                    self.counters[index].untold.insert(group);
-                }
-            }
+    /// Some groups are other memory now: all who may write them are to be told.
+    fn groups_renewed(&mut self, groups: &[u32]) {
+        for index in 0..self.counters.len() {
+            let kernel = self.counters[index].kernel;
+            let own: Vec<u32> =
+                groups.iter().copied().filter(|group| self.may_write(kernel, *group)).collect();
+            self.counters[index].untold.extend(own);
         }
     }
 }

@@ -107,7 +107,9 @@ fn below(dice: &mut Dice, limit: u64) -> u64 {
 fn any_of_first(dice: &mut Dice, word: impl Fn(&mut Dice) -> u64) -> OfFirst {
     let kernel = |dice: &mut Dice| KernelId::from_word(1 << 48 | 1 << 16 | below(dice, 3));
     let groups = |dice: &mut Dice| [below(dice, 10)..below(dice, 10), word(dice)..word(dice)];
-    match below(dice, 7) {
+    let list =
+        |dice: &mut Dice| (0..below(dice, 3)).map(|_| u32::try_from(below(dice, 10)).unwrap()).collect();
+    match below(dice, 9) {
         0 => {
             let groups = Groups::new(u64::from(GROUPS) * FRAMES_IN_GROUP, Access::ReadWrite);
             let (processor_shares, locks) = (vec![100; 3], Locks { mappings: 1, ..Locks::default() });
@@ -117,15 +119,15 @@ fn any_of_first(dice: &mut Dice, word: impl Fn(&mut Dice) -> u64) -> OfFirst {
         1 => OfFirst::HandOver(Gone::Space { tag: Tag(word(dice)) }),
         2 => OfFirst::UnloadKernel(kernel(dice)),
         3 => {
-            let [groups, _] = groups(dice);
+            let [few, any] = groups(dice);
+            let groups = if below(dice, 2) == 0 { few } else { any };
             OfFirst::SetAccess { kernel: kernel(dice), groups, access: Access::ReadWrite }
         }
         4 => OfFirst::SetProcessorShares { kernel: kernel(dice), shares: vec![0; 2] },
         5 => OfFirst::SetMaximumPriority { kernel: kernel(dice), maximum: 200 },
-        _ => {
-            let [few, any] = groups(dice);
-            OfFirst::ClearGroups(if below(dice, 2) == 0 { few } else { any })
-        }
+        6 => OfFirst::PutAway { name: Tag(word(dice)), groups: list(dice) },
+        7 => OfFirst::PutBack { name: Tag(word(dice)), groups: list(dice) },
+        _ => OfFirst::ClearGroups(list(dice)),
     }
 }
 

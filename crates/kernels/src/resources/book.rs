@@ -196,8 +196,7 @@ impl Book {
 
     /// A kernel comes back: which page groups it has now.
     pub fn retake(&mut self, kernel: Tag) -> Result<Vec<u32>, Overcommitted> {
-        // It may have some still.
-        self.release(kernel);
+        assert!(self.groups(kernel).is_empty(), "it has nothing");
         let asked = self.entries[&kernel].allotment.clone();
         self.check(&asked)?;
         let groups = self.lowest(asked.groups);

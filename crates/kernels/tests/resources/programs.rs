@@ -1,13 +1,17 @@
 //! What kernels do here: one runs a program that counts, the other takes all that it gets.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use comb_kernel::calls::{Calls, First};
 use comb_kernel::client::Client;
+use comb_kernel::client::line::hand_over;
 use comb_kernel::objects::{
-    FRAMES_IN_GROUP, Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+    FRAMES_IN_GROUP, Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
-use comb_kernel::supervisor::{CallError, State};
+use comb_kernel::server::Server;
+use comb_kernel::supervisor::{CallError, State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 
 // Words by which kernels tell how they are.
@@ -30,6 +34,16 @@ pub(crate) fn told(group: u32) -> u64 {
 
 fn groups(client: &Client) -> Vec<u32> {
     (0..client.groups()).filter(|group| client.may_write(*group)).collect()
+}
+
+/// The supervisor of a cell, until all kernels are gone: its first kernel is who has the other end of the line.
+pub(crate) fn supervise(line: &UnixStream, sizes: Sizes, groups: u32) {
+    let (supervisor, first) = Supervisor::new(sizes, groups).unwrap();
+    let mut server = Server::new(supervisor);
+    let counter = OwnedFd::from(server.open(first).unwrap());
+    hand_over(line, &counter, &[]).unwrap();
+    drop(counter);
+    server.run(0);
 }
 
 /// A kernel with one program, which it checks at each step.
@@ -139,7 +153,10 @@ impl Counting {
                     }
                     self.tell(RELOADS, self.reloads);
                 }
-                Writeback::Mapping { .. } => {}
+                // By the numbers that it knows, whatever its groups are now.
+                Writeback::Mapping { page, frame, .. } => {
+                    assert_eq!(frame, self.frame(if page == CODE_PAGE { 0 } else { 1 }));
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -104,7 +104,7 @@ fn a_cleared_group_is_other_memory_for_all_who_have_it() {
     let (space, thread) = count(&mut other, 128, 128 + 1);
     assert_eq!(run(&other, thread), Some(Stop::Call { is_foreign: false }));
     assert_eq!([word(&first, 129), word(&other, 129)], [1, 1]);
-    first.clear_groups(1..2).unwrap();
+    first.clear_groups(&[1]).unwrap();
     assert_eq!(word(&first, 129), 0);
     let fault = run(&other, thread);
     assert_eq!(
@@ -143,15 +143,25 @@ fn a_kernel_goes_on_where_it_was_with_other_groups_at_another_counter() {
         panic!("the first kernel hears of it")
     };
     assert_eq!(waiting.len(), 4, "{waiting:?}");
-    // The groups of the two change places.
+    // The groups of the two change places, while others have had them.
     let mut pages = [[0; 4096]; 2];
     for (page, frame) in pages.iter_mut().zip([128, 256]) {
         first.read(frame, 0, page);
     }
-    first.clear_groups(1..3).unwrap();
+    first.put_away(Tag(7), &[1, 2]).unwrap();
+    assert_eq!([128, 256].map(|frame| word(&first, frame)), [0, 0]);
+    first.clear_groups(&[1, 2]).unwrap();
+    first.put_back(Tag(7), &[2]).unwrap();
+    first.put_back(Tag(7), &[1]).unwrap();
+    let no_more = first.put_back(Tag(7), &[3]);
+    assert_eq!(no_more, Err(CallError::Refused(Refused::NotAway { name: Tag(7), groups: 1 })));
     for (page, frame) in pages.iter().zip([256, 128]) {
         first.write(frame, 0, page);
     }
+    // Before it has heard of anything, it stores where it always has.
+    assert_eq!(word(&other, 256), 1);
+    other.memory_for_tests().copy_in(257 * 4096, &9_u64.to_le_bytes());
+    assert_eq!(word(&first, 129), 9);
     for writeback in &mut waiting {
         if let Writeback::Mapping { frame, .. } = writeback {
             *frame = if *frame == 128 { 256 } else { 128 };
@@ -208,8 +218,29 @@ fn the_first_kernel_hears_of_kernels_that_end_and_loses_nothing_it_had_not_heard
     );
     let stale = first.set_maximum_priority(kernel, 1);
     assert_eq!(stale, Err(CallError::Refused(Refused::StaleKernel(kernel))));
-    let bad = first.clear_groups(0..u64::from(GROUPS) + 1);
-    assert_eq!(bad, Err(CallError::Refused(Refused::NoGroup(u64::from(GROUPS) + 1))));
+    assert_eq!(first.clear_groups(&[GROUPS]), Err(CallError::Refused(Refused::NoGroups)));
     drop(first);
+    server.join().unwrap();
+}
+
+#[test]
+fn who_does_not_listen_stops_nobody_and_hears_at_last_what_is_so() {
+    let (server, mut first) = first();
+    let (kernel, counter) = first.load_kernel(load(1..2)).unwrap();
+    let mut other = Client::new(counter.into(), 0).unwrap();
+    // More than a socket holds.
+    for round in 0..3000_u64 {
+        let access = if round % 2 == 0 { Access::ReadWrite } else { Access::None };
+        first.set_access(kernel, 3..4, access).unwrap();
+    }
+    first.set_access(kernel, 5..7, Access::ReadWrite).unwrap();
+    let since = std::time::Instant::now();
+    while !(other.may_write(5) && other.may_write(6)) {
+        assert!(since.elapsed() < Duration::from_secs(20), "it hears");
+        assert_eq!(other.take_writeback(), Ok(None));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!other.may_write(3) && other.may_write(1));
+    drop((first, other));
     server.join().unwrap();
 }
