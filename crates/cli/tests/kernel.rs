@@ -380,7 +380,11 @@ fn programs_run_over_ptrace_alone_as_well() {
     let place = Place::new("ptrace");
     let script = "for i in 1 2 3; do echo $i | sed s/2/two/; done; exit 7";
     let output = place.comb(&["--ptrace"], &["sh", "-c", script]).output().unwrap();
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), &b"1\ntwo\n3\n"[..]), "{output:?}");
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(7), &b"1\ntwo\n3\n"[..]),
+        "{output:?}"
+    );
     let words = "with open('/dev/zero', 'rb') as zero: blocks = [zero.read(1 << 20) for _ in range(64)]";
     let output = place.comb(&["--ptrace", "--memory", "24M"], &["python3", "-c", words]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -96,11 +96,21 @@ impl Shared {
     pub(crate) fn put(&self, at: usize, bytes: usize, file: BorrowedFd<'_>) -> Result<(), Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         assert!(at + bytes <= self.bytes, "within what is reserved");
-        // SAFETY: addresses that are this one's, where nothing is used yet.
+        // SAFETY: addresses that are this one's; what was there is no Rust object.
         unsafe {
             let to = self.start.as_ptr().add(at).cast();
             mmap(to, bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED, file, 0)
         }?;
+        Ok(())
+    }
+
+    /// Takes away what is at a place within.
+    pub(crate) fn remove(&self, at: usize, bytes: usize) -> Result<(), Errno> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        assert!(at + bytes <= self.bytes, "within what is reserved");
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as above.
+        unsafe { mmap_anonymous(self.start.as_ptr().add(at).cast(), bytes, ProtFlags::empty(), flags) }?;
         Ok(())
     }
 

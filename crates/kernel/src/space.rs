@@ -533,6 +533,12 @@ impl Space {
         }
     }
 
+    /// Page groups, in ascending order, are about to be other memory: what is mapped of them from now on is not mapped where the old one was. Nothing of them
+    /// is mapped now.
+    pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
+        self.stretches.retain(|_, stretch| groups.binary_search(&stretch.frame.group()).is_err());
+    }
+
     /// Where in a range there are stretches: between them is nothing, and there can be much of that.
     fn ranges(&self, page: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.stretch(page).map(|(first, stretch)| (first, stretch.pages));

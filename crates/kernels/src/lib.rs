@@ -5,5 +5,7 @@
 //! | module | question |
 //! |---|---|
 //! | [`realtime`] | how is something done in each period, whatever else is? |
+//! | [`resources`] | which kernels run, and what does each have? |
 
 pub mod realtime;
+pub mod resources;

@@ -1,5 +1,6 @@
 //! What kernels may have of the processors: shares and priorities, enforced on the host. (Cache Kernel §4.3)
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::{CallError, Machine, Place, Runner, Supervisor};
@@ -93,9 +94,13 @@ impl Supervisor {
         Ok(())
     }
 
-    /// What a process of the host's uses is its kernel's, too.
-    pub fn charge_process(&mut self, kernel: KernelId, process: u32) -> Result<(), CallError> {
+    /// What a process of the host's uses is its kernel's, too. It is named by its descriptor: a number could be another's by now.
+    pub fn charge_process(&mut self, kernel: KernelId, process: BorrowedFd<'_>) -> Result<(), CallError> {
         self.objects.kernel(kernel)?;
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()));
+        let about = about.unwrap_or_default();
+        let number = about.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<u32>().ok());
+        let process = number.filter(|number| *number > 0).ok_or(CallError::NoProcess)?;
         self.machine.processes.retain(|(_, known)| known.number() != process);
         self.machine.processes.push((kernel, Process::new(process)));
         Ok(())

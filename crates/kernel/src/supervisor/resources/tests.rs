@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
 
 use super::*;
@@ -108,13 +109,14 @@ fn beside_another_a_kernel_has_its_share_of_a_processor() {
     // Who looks after shares has to be in time.
     Class::SUPERVISOR.apply(0);
     let mut world = World::new();
-    let (limited, other) = (world.kernel(20, 40), world.kernel(99, 40));
+    let (limited, other) = (world.kernel(5, 40), world.kernel(99, 40));
+    let began = Instant::now();
     world.computing(limited, USUAL_PRIORITY).unwrap();
     world.computing(other, USUAL_PRIORITY).unwrap();
     world.run_until(|world| world.all_used(other) > Duration::from_secs(2));
-    // A fifth to four fifths; without limits it would be half and half. If others want the processor too, both have less.
-    let (has, others) = (world.all_used(limited), world.all_used(other));
-    assert!(has < others / 2 && has > Duration::ZERO, "{has:?} beside {others:?}");
+    // Without limits it would be as much as the other has. Where this may not outrank others it is not always in time.
+    let (has, most) = (world.all_used(limited), began.elapsed() / 20);
+    assert!(has < most * 3 / 2 + Duration::from_millis(100) && has > Duration::ZERO, "{has:?} of {most:?}");
 }
 
 #[test]
@@ -175,6 +177,13 @@ fn threads_of_one_real_time_priority_take_turns() {
 /// A process that is ended with the test.
 struct Shell(Child);
 
+impl Shell {
+    fn descriptor(&self) -> OwnedFd {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        pidfd_open(Pid::from_child(&self.0), PidfdFlags::empty()).unwrap()
+    }
+}
+
 impl Drop for Shell {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -187,8 +196,10 @@ fn a_kernel_can_have_its_own_process_preferred_up_to_its_highest() {
     let mut world = World::new();
     let kernel = world.kernel(100, 30);
     assert_eq!(world.supervisor.set_own_priority(kernel, 5), Err(CallError::NoProcess));
+    let no_process = std::fs::File::open("/dev/null").unwrap();
+    assert_eq!(world.supervisor.charge_process(kernel, no_process.as_fd()), Err(CallError::NoProcess));
     let shell = Shell(Command::new("sleep").arg("60").spawn().unwrap());
-    world.supervisor.charge_process(kernel, shell.0.id()).unwrap();
+    world.supervisor.charge_process(kernel, shell.descriptor().as_fd()).unwrap();
     let nice = |shell: &Shell| {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", shell.0.id())).unwrap();
         text.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned()
@@ -206,7 +217,7 @@ fn a_kernels_own_process_is_charged_and_demoted() {
     let mut world = World::new();
     let kernel = world.kernel(1, 40);
     let shell = Shell(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
-    world.supervisor.charge_process(kernel, shell.0.id()).unwrap();
+    world.supervisor.charge_process(kernel, shell.descriptor().as_fd()).unwrap();
     let policy = |shell: &Shell| {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", shell.0.id())).unwrap();
         text.rsplit_once(')').unwrap().1.split_whitespace().nth(38).unwrap().to_owned()
