@@ -119,6 +119,11 @@ pub trait Segment {
     /// When this returns, all that was modified is where the pages are kept.
     fn sync(&mut self, resources: &mut Resources, place: &Place) -> Result<(), FaultError>;
 
+    /// What it has done so far.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+
     /// Gives all frames back, without keeping what is in them.
     fn leave(&mut self, resources: &mut Resources, place: &Place) -> Result<(), FaultError>;
 }

@@ -87,6 +87,11 @@ impl File {
         self.is_direct
     }
 
+    /// Reads its first bytes: how many there are.
+    pub fn read_usual(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::pread(&self.usual, to, 0)
+    }
+
     fn error(&self, page: u64, action: &'static str) -> impl Fn(Errno) -> BackingError {
         let name = self.path.display().to_string();
         move |error| BackingError::Host { name: name.clone(), page, action, error }

@@ -13,8 +13,11 @@ const WORKERS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) ticket: u64,
+    pub(super) backing: Arc<dyn Backing>,
     pub(super) going: Vec<(u64, Vec<Piece>)>,
     pub(super) coming: Option<(u64, Vec<Piece>)>,
+    /// Who is told.
+    pub(super) reports: Sender<Done>,
 }
 
 /// How it went. If something did not go, nothing has come.
@@ -25,42 +28,28 @@ pub(super) struct Done {
     pub(super) result: Result<(), BackingError>,
 }
 
-/// The threads of a segment.
+/// The threads of a kernel.
 #[derive(Debug)]
 pub(super) struct Disk {
     /// Taken when it ends.
     jobs: Option<Sender<Job>>,
-    done: Receiver<Done>,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl Disk {
-    pub(super) fn new(backing: &Arc<dyn Backing>) -> Self {
+    pub(super) fn new() -> Self {
         let (jobs, queue) = channel();
-        let (reports, done) = channel();
         let queue = Arc::new(Mutex::new(queue));
-        let workers = (0..WORKERS)
-            .map(|_| {
-                let (backing, queue, reports) = (backing.clone(), queue.clone(), reports.clone());
-                std::thread::spawn(move || work(&*backing, &queue, &reports))
-            })
-            .collect();
-        Self { jobs: Some(jobs), done, workers }
+        let worker = |_| {
+            let queue = queue.clone();
+            std::thread::spawn(move || work(&queue))
+        };
+        Self { jobs: Some(jobs), workers: (0..WORKERS).map(worker).collect() }
     }
 
     pub(super) fn start(&self, job: Job) {
         let sent = self.jobs.as_ref().expect("it has not ended").send(job);
         sent.expect("workers wait as long as somebody may ask");
-    }
-
-    /// Something that is done, if there is.
-    pub(super) fn poll(&self) -> Option<Done> {
-        self.done.try_recv().ok()
-    }
-
-    /// Waits until something is done. Only while something was started and is not.
-    pub(super) fn wait(&self) -> Done {
-        self.done.recv().expect("workers wait as long as somebody may ask")
     }
 }
 
@@ -74,15 +63,21 @@ impl Drop for Disk {
     }
 }
 
-fn work(backing: &dyn Backing, queue: &Mutex<Receiver<Job>>, reports: &Sender<Done>) {
+fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { ticket, going, coming }) = job else { return };
-        let gone = going.iter().try_for_each(|(page, pieces)| backing.write(*page, pieces));
-        let has_gone = gone.is_ok();
-        let result =
-            gone.and_then(|()| coming.as_ref().map_or(Ok(()), |(page, pieces)| backing.read(*page, pieces)));
-        // Whoever does not listen any more does not need it.
-        let _ = reports.send(Done { ticket, has_gone, result });
+        let Ok(job) = job else { return };
+        perform(job);
     }
+}
+
+/// Moves what is to be moved, now and in this thread.
+pub(super) fn perform(job: Job) {
+    let Job { ticket, backing, going, coming, reports } = job;
+    let gone = going.iter().try_for_each(|(page, pieces)| backing.write(*page, pieces));
+    let has_gone = gone.is_ok();
+    let read = |(page, pieces): &(u64, Vec<Piece>)| backing.read(*page, pieces);
+    let result = gone.and_then(|()| coming.as_ref().map_or(Ok(()), read));
+    // Whoever does not listen any more does not need it.
+    let _ = reports.send(Done { ticket, has_gone, result });
 }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use comb_kernel::objects::Mapping;
 use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 
-use super::disk::{Disk, Done, Job};
+use super::disk::{self, Done, Job};
 use super::pages::{Page, Pages};
 use super::{
     Backing, BackingError, FaultError, PAGE_BYTES, Piece, Place, Replacement, Resources, Run, Segment, Step,
@@ -16,6 +17,9 @@ use super::{
 
 /// Pages that are written in one go.
 const MOST_AT_ONCE: u64 = 128;
+
+/// Frames can be enough and lie apart, so that each is mapped by itself, which takes longer than to move pages: so many times more is asked of the policy.
+const MORE_FOR_NEIGHBOURS: u32 = 2;
 
 /// What a segment has done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -41,13 +45,23 @@ struct Transfer {
     stays: bool,
 }
 
+/// Who moves pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// This thread, which could do nothing else meanwhile.
+    Here,
+    /// Another.
+    Aside,
+}
+
 /// Pages that are kept in a [`Backing`], and of which a [`Replacement`] decides. No more than a given number is in frames.
 #[derive(Debug)]
 pub struct Paged {
     pages: Pages,
     backing: Arc<dyn Backing>,
     policy: Box<dyn Replacement>,
-    disk: Disk,
+    reports: Sender<Done>,
+    done: Receiver<Done>,
     most: u32,
     /// Frames that it has.
     held: u32,
@@ -69,10 +83,12 @@ fn count_of(range: &Range<u64>) -> u32 {
 impl Paged {
     /// All pages of a backing, of which so many may be in frames: at least one.
     pub fn new(backing: Arc<dyn Backing>, policy: Box<dyn Replacement>, most: u32) -> Self {
+        let (reports, done) = channel();
         Self {
             pages: Pages::new(backing.pages()),
-            disk: Disk::new(&backing),
             backing,
+            reports,
+            done,
             policy,
             most: most.max(1),
             held: 0,
@@ -81,11 +97,6 @@ impl Paged {
             guarded: 0..0,
             counts: Counts::default(),
         }
-    }
-
-    /// What it has done so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     fn check(&self, place: &Place, page: u64, touch: Touch) -> Result<(), FaultError> {
@@ -103,7 +114,7 @@ impl Paged {
 
     /// When this returns, a page is in a frame.
     fn bring_here(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), FaultError> {
-        while let Some(done) = self.disk.poll() {
+        while let Ok(done) = self.done.try_recv() {
             self.finish(resources, done, page)?;
         }
         loop {
@@ -111,7 +122,7 @@ impl Paged {
                 return Ok(());
             }
             if self.pages.is_moving(page) {
-                let done = self.disk.wait();
+                let done = self.wait();
                 self.finish(resources, done, page)?;
                 continue;
             }
@@ -120,13 +131,13 @@ impl Paged {
             if count_of(&run) > self.most {
                 run = page..page + 1;
             }
-            if self.bring(resources, place, &run)? {
+            if self.bring(resources, place, &run, Way::Here)? {
                 continue;
             }
             if self.transfers.is_empty() {
                 return Err(FaultError::NoFrame { page, most: self.most });
             }
-            let done = self.disk.wait();
+            let done = self.wait();
             self.finish(resources, done, page)?;
         }
     }
@@ -137,6 +148,7 @@ impl Paged {
         resources: &mut Resources,
         place: &Place,
         run: &Range<u64>,
+        way: Way,
     ) -> Result<bool, FaultError> {
         let mut going = Vec::new();
         let made = self.make_room(resources, place, run, &mut going);
@@ -159,12 +171,12 @@ impl Paged {
         let has_begun = !runs.is_empty();
         self.counts.read += u64::from(count_of(&coming));
         if has_begun || !going.is_empty() {
-            self.start(resources, Transfer { going, coming, spare, stays: false }, pieces);
+            self.start(resources, Transfer { going, coming, spare, stays: false }, pieces, way);
         }
         made.map(|_| has_begun)
     }
 
-    fn start(&mut self, resources: &Resources, transfer: Transfer, coming: Vec<Piece>) {
+    fn start(&mut self, resources: &Resources, transfer: Transfer, coming: Vec<Piece>, way: Way) {
         let mut going: Vec<(u64, Vec<Run>)> = Vec::new();
         let mut next = None;
         for &page in &transfer.going {
@@ -185,7 +197,12 @@ impl Paged {
         self.next_ticket += 1;
         let coming = (!coming.is_empty()).then_some((transfer.coming.start, coming));
         self.transfers.insert(ticket, transfer);
-        self.disk.start(Job { ticket, going, coming });
+        let (backing, reports) = (self.backing.clone(), self.reports.clone());
+        let job = Job { ticket, backing, going, coming, reports };
+        match way {
+            Way::Here => disk::perform(job),
+            Way::Aside => resources.disk.start(job),
+        }
     }
 
     /// Asks the policy until there are frames. Of what has to go pages that were modified are told; their frames are in the pool already.
@@ -197,14 +214,17 @@ impl Paged {
         going: &mut Vec<u64>,
     ) -> Result<bool, FaultError> {
         let count = count_of(run);
+        let mut more = MORE_FOR_NEIGHBOURS;
         for _ in 0..=2 * self.pages.count() {
-            if self.held + count <= self.most && resources.pool.free() >= count {
+            let is_enough = self.held + count <= self.most && resources.pool.free() >= count;
+            if is_enough && (more == 0 || resources.pool.fits(run.start, count)) {
                 return Ok(true);
             }
+            more -= u32::from(is_enough);
             match self.policy.make_room(run, &self.pages) {
                 Step::Unload(range) => self.unload(resources, place, &range)?,
                 Step::Evict(range) => self.evict(resources, place, &range, going)?,
-                Step::Nothing => return Ok(false),
+                Step::Nothing => return Ok(is_enough),
             }
         }
         Ok(false)
@@ -255,6 +275,11 @@ impl Paged {
         Ok(())
     }
 
+    /// Waits for something that moves.
+    fn wait(&self) -> Done {
+        self.done.recv().expect("it has a sender itself")
+    }
+
     /// Something has moved, or has not. That is an error for who waits for one of the pages that did not come.
     fn finish(&mut self, resources: &mut Resources, done: Done, awaited: u64) -> Result<(), BackingError> {
         let transfer = self.transfers.remove(&done.ticket).expect("it was started");
@@ -289,7 +314,7 @@ impl Paged {
     fn settle(&mut self, resources: &mut Resources) -> Result<(), BackingError> {
         let mut result = Ok(());
         while !self.transfers.is_empty() {
-            let done = self.disk.wait();
+            let done = self.wait();
             result = result.and(done.result.clone());
             // Whoever awaits a page is told by the result.
             let _ = self.finish(resources, done, u64::MAX);
@@ -326,7 +351,7 @@ impl Paged {
     fn ahead(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), FaultError> {
         for range in self.policy.ahead(page, &self.pages) {
             for stretch in self.pages.stretches(range, is_away) {
-                if count_of(&stretch) > self.most || !self.bring(resources, place, &stretch)? {
+                if count_of(&stretch) > self.most || !self.bring(resources, place, &stretch, Way::Aside)? {
                     return Ok(());
                 }
             }
@@ -402,11 +427,16 @@ impl Segment for Paged {
                     resources,
                     Transfer { going, coming: 0..0, spare: Vec::new(), stays: true },
                     Vec::new(),
+                    Way::Aside,
                 );
             }
         }
         self.settle(resources)?;
         Ok(self.backing.sync()?)
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
     }
 
     fn leave(&mut self, resources: &mut Resources, place: &Place) -> Result<(), FaultError> {

@@ -59,19 +59,39 @@ impl Pool {
         let rest = u32::try_from(page % GROUP).expect("less than a group");
         let in_group = count.min(GROUP_FRAMES - rest);
         let wanted = bits(rest, in_group);
-        let found = self.free.iter().position(|free| free & wanted == wanted);
-        if let Some(group) = found {
+        if let Some(group) = self.fullest(|free| free & wanted == wanted) {
             self.hand_out(group, rest, in_group, runs);
         } else if in_group > 1 {
             self.take_some(page, in_group / 2, runs);
             self.take_some(page + u64::from(in_group / 2), in_group - in_group / 2, runs);
         } else {
-            let group = self.free.iter().position(|free| *free != 0).expect("they were counted");
+            let group = self.fullest(|free| free != 0).expect("they were counted");
             self.hand_out(group, self.free[group].trailing_zeros(), 1, runs);
         }
         if in_group < count {
             self.take_some(page + u64::from(in_group), count - in_group, runs);
         }
+    }
+
+    /// Whether all neighbours of a page group can have neighbouring frames.
+    pub(super) fn fits(&self, page: u64, count: u32) -> bool {
+        let (mut page, mut left) = (page, count);
+        while left > 0 {
+            let rest = u32::try_from(page % GROUP).expect("less than a group");
+            let in_group = left.min(GROUP_FRAMES - rest);
+            let wanted = bits(rest, in_group);
+            if !self.free.iter().any(|free| free & wanted == wanted) {
+                return false;
+            }
+            (page, left) = (page + u64::from(in_group), left - in_group);
+        }
+        true
+    }
+
+    /// Of the groups of which something is so the one with the fewest frames left: others are kept whole, for many neighbours.
+    fn fullest(&self, is_so: impl Fn(u128) -> bool) -> Option<usize> {
+        let groups = self.free.iter().enumerate().filter(|(_, free)| is_so(**free));
+        groups.min_by_key(|(_, free)| free.count_ones()).map(|(group, _)| group)
     }
 
     fn hand_out(&mut self, group: usize, first: u32, count: u32, runs: &mut Vec<Run>) {

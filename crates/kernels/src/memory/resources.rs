@@ -9,6 +9,7 @@ use comb_kernel::objects::Writeback;
 use comb_kernel::supervisor::{CallError, State};
 
 use super::content::{Content, Piece};
+use super::disk::Disk;
 use super::{Place, Pool, Run};
 
 /// A kernel's.
@@ -16,6 +17,7 @@ pub struct Resources {
     /// Frames that nothing is in.
     pub pool: Pool,
     waiting: VecDeque<Writeback<Box<State>>>,
+    pub(super) disk: Disk,
     /// Goes before the calls do.
     content: Content,
     calls: Box<dyn Calls>,
@@ -33,7 +35,7 @@ impl Resources {
         let pool = Pool::of(&*calls);
         // SAFETY: the frames of a kernel stay where they are as long as its calls do, which are dropped after this.
         let content = unsafe { Content::new(calls.memory(), calls.groups() * GROUP_FRAMES) };
-        Self { pool, waiting: VecDeque::new(), content, calls }
+        Self { pool, waiting: VecDeque::new(), disk: Disk::new(), content, calls }
     }
 
     /// What is asked of the supervisor.

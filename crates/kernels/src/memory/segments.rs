@@ -7,7 +7,7 @@ use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 use thiserror::Error;
 
-use super::{FaultError, PAGE_BYTES, Place, Resources, Rights, Segment};
+use super::{Counts, FaultError, PAGE_BYTES, Place, Resources, Rights, Segment};
 
 /// A segment cannot be seen where another is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -67,6 +67,16 @@ impl Segments {
             }
         }
         first
+    }
+
+    /// What all of them have done.
+    pub fn counts(&self) -> Counts {
+        self.all.values().map(|seen| seen.segment.counts()).fold(Counts::default(), |sum, one| Counts {
+            faults: sum.faults + one.faults,
+            here: sum.here + one.here,
+            read: sum.read + one.read,
+            written: sum.written + one.written,
+        })
     }
 
     /// The space, which is loaded if it is not.
