@@ -7,7 +7,14 @@ fn main() {
         _ => (comb_kernels::programs::DATABASE, comb_kernels::database::policy()),
     };
     let since = std::time::Instant::now();
-    let ran = comb_kernels::file_kernel::run(program, &words, words[2].as_ref(), policy, 128).unwrap();
+    let ran = comb_kernels::file_kernel::run(
+        program,
+        &words,
+        words[2].as_ref(),
+        policy,
+        comb_kernels::memory::Resources::alone(comb_kernel::objects::Sizes::default(), 128).unwrap(),
+    )
+    .unwrap();
     println!(
         "{:?} {} {:?} {:?}",
         ran.end,

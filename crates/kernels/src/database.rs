@@ -83,8 +83,8 @@ impl Replacement for Table {
         }
     }
 
-    fn make_room(&mut self, coming: &Range<u64>, pages: &Pages) -> Step {
-        let step = self.scan.make_room(coming, pages);
+    fn make_room(&mut self, coming: &Range<u64>, is_awaited: bool, pages: &Pages) -> Step {
+        let step = self.scan.make_room(coming, is_awaited, pages);
         if let Step::Evict(range) = &step {
             self.single.retain(|page| !range.contains(page));
         }

@@ -3,17 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use comb_kernel::calls::Direct;
-use comb_kernel::objects::Sizes;
-use comb_kernel::supervisor::{CallError, Supervisor};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::elf::{self, LoadError};
 use crate::memory::{Backing, Counts, File, PAGE_BYTES, Paged, Replacement, Resources, Rights};
-use crate::processing::{
-    Answer, Driver, DriverError, End, Handler, Processors, RoundRobin, Scheduler, Stopped,
-};
+use crate::processing::{Answer, Driver, DriverError, End, Handler, Processors, RoundRobin, Stopped};
 
 /// What is known of a file decides how its pages come and go.
 pub type Policy = Box<dyn FnMut(&File) -> Result<Box<dyn Replacement>, Errno>>;
@@ -162,31 +157,30 @@ pub enum RunError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// There is less memory than the program's own pages take.
-    #[error("{0} page groups are less than the program has before it asks for more")]
-    Small(u32),
-    /// The supervisor refuses.
-    #[error("the supervisor: {0}")]
-    Calls(#[from] CallError),
+    #[error("the program has {own} pages before it asks for more, and there are {all} frames")]
+    Small {
+        /// The program's.
+        own: u64,
+        /// The kernel's.
+        all: u32,
+    },
     /// It does not go on.
     #[error(transparent)]
     Driver(#[from] DriverError),
 }
 
-/// Runs a program that works on one file, on a supervisor of its own that has so many page groups.
+/// Runs a program that works on one file, with all memory that a kernel was granted.
 pub fn run(
     program: &[u8],
     arguments: &[&str],
     path: &Path,
     policy: Policy,
-    groups: u32,
+    resources: Resources,
 ) -> Result<Ran, RunError> {
-    let (supervisor, kernel) = Supervisor::new(Sizes::default(), groups)?;
-    let resources = Resources::new(Box::new(Direct::new(supervisor, kernel)));
-    let own = u32::try_from(elf::pages(program)?).unwrap_or(u32::MAX);
-    let most = resources.pool.free().checked_sub(own).filter(|most| *most > 0);
-    let most = most.ok_or(RunError::Small(groups))?;
-    let scheduler: Box<dyn Scheduler> = Box::new(RoundRobin::default());
-    let mut driver = Driver::new(resources, scheduler, Processors::Own);
+    let (own, all) = (elf::pages(program)?, resources.pool.free());
+    let most = u32::try_from(own).ok().and_then(|own| all.checked_sub(own)).filter(|most| *most > 0);
+    let most = most.ok_or(RunError::Small { own, all })?;
+    let mut driver = Driver::new(resources, Box::new(RoundRobin::default()), Processors::Own);
     let space = driver.add_space();
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (segments, resources) = driver.space(space).expect("it was just added");

@@ -82,18 +82,22 @@ impl Replacement for Sweep {
         }
     }
 
-    /// What was passed last, for it is needed last.
-    fn make_room(&mut self, coming: &Range<u64>, pages: &Pages) -> Step {
+    /// What was passed last, for it is needed last; and to read ahead, nothing that is needed before what comes.
+    fn make_room(&mut self, coming: &Range<u64>, is_awaited: bool, pages: &Pages) -> Step {
+        let is_coming = |run: &Range<u64>| run.start < coming.end && coming.start < run.end;
+        let has_some = |run: &Range<u64>| run.clone().any(|page| pages.is_here(page));
         let here = self.run(self.position);
         let mut run = self.previous(&here);
         while run != here {
-            let is_coming = run.start < coming.end && coming.start < run.end;
-            if !is_coming && run.clone().any(|page| pages.is_here(page)) {
+            if !is_coming(&run) && has_some(&run) {
                 return Step::Evict(run);
+            }
+            if is_coming(&run) && !is_awaited {
+                return Step::Nothing;
             }
             run = self.previous(&run);
         }
-        Step::Nothing
+        if is_awaited && !is_coming(&here) && has_some(&here) { Step::Evict(here) } else { Step::Nothing }
     }
 
     fn is_stored(&self, page: u64) -> bool {

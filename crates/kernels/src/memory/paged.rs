@@ -151,7 +151,7 @@ impl Paged {
         way: Way,
     ) -> Result<bool, FaultError> {
         let mut going = Vec::new();
-        let made = self.make_room(resources, place, run, &mut going);
+        let made = self.make_room(resources, place, run, way, &mut going);
         let runs =
             if matches!(made, Ok(true)) { resources.pool.take(run.start, count_of(run)) } else { None };
         let runs = runs.unwrap_or_default();
@@ -211,6 +211,7 @@ impl Paged {
         resources: &mut Resources,
         place: &Place,
         run: &Range<u64>,
+        way: Way,
         going: &mut Vec<u64>,
     ) -> Result<bool, FaultError> {
         let count = count_of(run);
@@ -221,7 +222,7 @@ impl Paged {
                 return Ok(true);
             }
             more -= u32::from(is_enough);
-            match self.policy.make_room(run, &self.pages) {
+            match self.policy.make_room(run, way == Way::Here, &self.pages) {
                 Step::Unload(range) => self.unload(resources, place, &range)?,
                 Step::Evict(range) => self.evict(resources, place, &range, going)?,
                 Step::Nothing => return Ok(is_enough),

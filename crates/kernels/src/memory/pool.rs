@@ -17,6 +17,8 @@ pub struct Run {
 pub struct Pool {
     /// By page group, a bit each.
     free: Vec<u128>,
+    /// Groups that are used for pages without neighbours, until all of it is free: otherwise every group would soon lack a frame for many.
+    is_small: Vec<bool>,
     count: u32,
 }
 
@@ -35,7 +37,7 @@ impl Pool {
     fn new(granted: impl Iterator<Item = bool>) -> Self {
         let free: Vec<u128> = granted.map(|granted| if granted { u128::MAX } else { 0 }).collect();
         let count = free.iter().map(|group| group.count_ones()).sum();
-        Self { free, count }
+        Self { is_small: vec![false; free.len()], free, count }
     }
 
     /// How many there are.
@@ -59,13 +61,15 @@ impl Pool {
         let rest = u32::try_from(page % GROUP).expect("less than a group");
         let in_group = count.min(GROUP_FRAMES - rest);
         let wanted = bits(rest, in_group);
-        if let Some(group) = self.fullest(|free| free & wanted == wanted) {
+        if let Some(group) = self.group_for(wanted) {
+            self.is_small[group] |= in_group == 1;
             self.hand_out(group, rest, in_group, runs);
         } else if in_group > 1 {
             self.take_some(page, in_group / 2, runs);
             self.take_some(page + u64::from(in_group / 2), in_group - in_group / 2, runs);
         } else {
-            let group = self.fullest(|free| free != 0).expect("they were counted");
+            let any = self.fullest(|free, is_small| free != 0 && is_small);
+            let group = any.or_else(|| self.fullest(|free, _| free != 0)).expect("they were counted");
             self.hand_out(group, self.free[group].trailing_zeros(), 1, runs);
         }
         if in_group < count {
@@ -73,14 +77,18 @@ impl Pool {
         }
     }
 
-    /// Whether all neighbours of a page group can have neighbouring frames.
+    /// Whether neighbours can have neighbouring frames, and all others as good ones after that.
     pub(super) fn fits(&self, page: u64, count: u32) -> bool {
         let (mut page, mut left) = (page, count);
         while left > 0 {
             let rest = u32::try_from(page % GROUP).expect("less than a group");
             let in_group = left.min(GROUP_FRAMES - rest);
             let wanted = bits(rest, in_group);
-            if !self.free.iter().any(|free| free & wanted == wanted) {
+            let one_of_few = in_group == 1 && self.has_small();
+            let group = self.group_for(wanted);
+            let is_kept_whole =
+                |group: usize| in_group > 1 || self.is_small[group] || self.free[group] == u128::MAX;
+            if !one_of_few && !group.is_some_and(is_kept_whole) {
                 return false;
             }
             (page, left) = (page + u64::from(in_group), left - in_group);
@@ -88,10 +96,28 @@ impl Pool {
         true
     }
 
+    /// The best group that has these frames.
+    fn group_for(&self, wanted: u128) -> Option<usize> {
+        let is_alone = wanted.is_power_of_two();
+        let has = |free: u128| free & wanted == wanted;
+        let like = self.fullest(|free, is_small| has(free) && is_small == is_alone);
+        // One alone is as well off with any of them.
+        if like.is_none() && is_alone && self.has_small() {
+            return None;
+        }
+        let whole = || self.fullest(|free, _| is_alone && free == u128::MAX);
+        like.or_else(whole).or_else(|| self.fullest(|free, _| has(free)))
+    }
+
+    fn has_small(&self) -> bool {
+        self.fullest(|free, is_small| free != 0 && is_small).is_some()
+    }
+
     /// Of the groups of which something is so the one with the fewest frames left: others are kept whole, for many neighbours.
-    fn fullest(&self, is_so: impl Fn(u128) -> bool) -> Option<usize> {
-        let groups = self.free.iter().enumerate().filter(|(_, free)| is_so(**free));
-        groups.min_by_key(|(_, free)| free.count_ones()).map(|(group, _)| group)
+    fn fullest(&self, is_so: impl Fn(u128, bool) -> bool) -> Option<usize> {
+        let groups = self.free.iter().zip(&self.is_small).enumerate();
+        let groups = groups.filter(|(_, (free, is_small))| is_so(**free, **is_small));
+        groups.min_by_key(|(_, (free, _))| free.count_ones()).map(|(group, _)| group)
     }
 
     fn hand_out(&mut self, group: usize, first: u32, count: u32, runs: &mut Vec<Run>) {
@@ -111,6 +137,7 @@ impl Pool {
         let group = &mut self.free[(frame / GROUP_FRAMES) as usize];
         assert!(*group & bits == 0, "each is given back once");
         *group |= bits;
+        self.is_small[(frame / GROUP_FRAMES) as usize] &= *group != u128::MAX;
         self.count += count;
     }
 
@@ -135,16 +162,32 @@ mod tests {
         assert_eq!(pool.free(), 256);
         assert_eq!(pool.take(16, 16), Some(vec![Run { frame: 16, count: 16 }]));
         assert_eq!(pool.take(128 + 16, 32), Some(vec![Run { frame: 256 + 16, count: 32 }]));
-        // Beyond a group's end there is another.
-        let runs = pool.take(120, 16).expect("there are as many");
-        assert_eq!(runs, [Run { frame: 120, count: 8 }, Run { frame: 0, count: 8 }]);
-        assert_eq!(pool.free(), 192);
-        assert_eq!(pool.take(0, 193), None);
-        let rest = pool.take(5, 192).expect("there are as many");
-        assert_eq!((rest.iter().map(|run| run.count).sum::<u32>(), pool.free()), (192, 0));
+        // Beyond a group's end there is another; and the group that is used more is used first.
+        let runs = pool.take(112, 32).expect("there are as many");
+        assert_eq!(runs, [Run { frame: 256 + 112, count: 16 }, Run { frame: 256, count: 16 }]);
+        assert_eq!(pool.free(), 176);
+        assert_eq!(pool.take(0, 177), None);
+        let rest = pool.take(5, 176).expect("there are as many");
+        assert_eq!((rest.iter().map(|run| run.count).sum::<u32>(), pool.free()), (176, 0));
         rest.into_iter().for_each(|run| pool.give(run));
-        assert_eq!(pool.free(), 192);
-        assert!(pool.take_this(300) && !pool.take_this(300) && !pool.take_this(128));
+        assert_eq!(pool.free(), 176);
+        assert!(pool.take_this(320) && !pool.take_this(320) && !pool.take_this(128));
+    }
+
+    /// A page here and there does not take from each group what makes it whole.
+    #[test]
+    fn pages_without_neighbours_share_a_group_and_others_have_one_for_themselves() {
+        let mut pool = Pool::new([true; 3].into_iter());
+        for page in [5, 700, 5, 3 * 128 + 9] {
+            assert!(pool.fits(page, 1));
+            pool.take(page, 1).expect("there are some");
+        }
+        assert_eq!(pool.take(128, 128), Some(vec![Run { frame: 128, count: 128 }]));
+        assert_eq!(pool.take(128, 128), Some(vec![Run { frame: 256, count: 128 }]));
+        assert!(!pool.fits(0, 128) && pool.fits(5, 1) && !pool.fits(4, 2));
+        // When it is as it was, it serves anybody.
+        pool.give(Run { frame: 128, count: 128 });
+        assert!(pool.fits(0, 128) && pool.fits(4, 2));
     }
 
     #[test]

@@ -41,8 +41,9 @@ pub trait Replacement: Debug {
         let _ = page;
     }
 
-    /// What to do so that there is room for these. Called again until there is, and never for ever: so often as there are twice as many pages.
-    fn make_room(&mut self, coming: &Range<u64>, pages: &Pages) -> Step;
+    /// What to do so that there is room for these, for which a thread waits, or which are read ahead. Called again until there is room, but no more often than there are
+    /// twice as many pages.
+    fn make_room(&mut self, coming: &Range<u64>, is_awaited: bool, pages: &Pages) -> Step;
 
     /// Whether the program will store to a page for certain, as soon as it has it. Then that costs nothing, and the page counts as modified.
     fn is_stored(&self, page: u64) -> bool {
@@ -62,7 +63,7 @@ pub struct Clock {
 }
 
 impl Replacement for Clock {
-    fn make_room(&mut self, _: &Range<u64>, pages: &Pages) -> Step {
+    fn make_room(&mut self, _: &Range<u64>, _: bool, pages: &Pages) -> Step {
         let turns = pages.count().div_ceil(ALONG);
         for _ in 0..turns {
             let start = if self.hand < pages.count() { self.hand } else { 0 };

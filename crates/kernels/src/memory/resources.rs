@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use comb_kernel::calls::Calls;
+use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::frames::GROUP_FRAMES;
-use comb_kernel::objects::Writeback;
-use comb_kernel::supervisor::{CallError, State};
+use comb_kernel::objects::{Sizes, Writeback};
+use comb_kernel::supervisor::{CallError, State, Supervisor};
 
 use super::content::{Content, Piece};
 use super::disk::Disk;
@@ -36,6 +36,12 @@ impl Resources {
         // SAFETY: the frames of a kernel stay where they are as long as its calls do, which are dropped after this.
         let content = unsafe { Content::new(calls.memory(), calls.groups() * GROUP_FRAMES) };
         Self { pool, waiting: VecDeque::new(), disk: Disk::new(), content, calls }
+    }
+
+    /// All of a supervisor of its own, in this process: where one application has a machine for itself. (§3)
+    pub fn alone(sizes: Sizes, groups: u32) -> Result<Self, CallError> {
+        let (supervisor, kernel) = Supervisor::new(sizes, groups)?;
+        Ok(Self::new(Box::new(Direct::new(supervisor, kernel))))
     }
 
     /// What is asked of the supervisor.
