@@ -1,25 +1,12 @@
-//! By hand.
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (program, policy) = match words[0] {
-        "mp3d" => (comb_kernels::programs::MP3D, comb_kernels::mp3d::policy()),
-        _ => (comb_kernels::programs::DATABASE, comb_kernels::database::policy()),
-    };
-    let since = std::time::Instant::now();
-    let ran = comb_kernels::file_kernel::run(
-        program,
-        &words,
-        words[2].as_ref(),
-        policy,
-        comb_kernels::memory::Resources::alone(comb_kernel::objects::Sizes::default(), 128).unwrap(),
-    )
-    .unwrap();
-    println!(
-        "{:?} {} {:?} {:?}",
-        ran.end,
-        String::from_utf8_lossy(&ran.output[0]),
-        ran.counts,
-        since.elapsed()
-    );
+//! What paging takes under the host and under kernels that do it themselves: `paging [ROUNDS]`.
+
+use comb_kernels::measure::{Work, measure};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let rounds = std::env::args().nth(1).map_or(Ok(3), |rounds| rounds.parse())?;
+    for work in [Work::MP3D, Work::DATABASE] {
+        let measured = measure(work, "/var/tmp".as_ref(), rounds, &|_| {})?;
+        println!("{work:?}: {measured:.2?}");
+    }
+    Ok(())
 }

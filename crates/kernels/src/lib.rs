@@ -11,11 +11,14 @@
 //! | [`mp3d`] | what does the kernel of a simulation know of its memory? |
 //! | [`database`] | and that of a database? |
 //! | [`programs`] | which programs are these? |
+//! | [`measure`], [`limit`] | how long do they take, beside the host's paging in as much memory? |
 
 pub mod database;
 pub mod elf;
 pub mod file_kernel;
 mod header;
+pub mod limit;
+pub mod measure;
 pub mod memory;
 pub mod mp3d;
 pub mod processing;

@@ -186,8 +186,8 @@ fn what_is_used_again_stays_because_it_faults_again() {
         assert!(matches!(touch(segment, WRITE, order(), false), End::Exit(0)));
         kept.reads_of(0)
     };
-    let [clock, in_turn] =
-        [reads_of_hot(Box::new(Clock::default())), reads_of_hot(Box::new(InTurn::default()))];
+    let clock = reads_of_hot(Box::<Clock>::default());
+    let in_turn = reads_of_hot(Box::<InTurn>::default());
     // Not never: when all that is there was used since the hand came by, what the hand is at goes.
     assert!(clock * 3 <= in_turn, "{clock} and {in_turn}");
 }
