@@ -3,6 +3,36 @@
 
 use std::arch::global_asm;
 
+/// Where [`hears`] writes what it hears.
+pub const LOG_ADDRESS: u64 = 0x60_0000;
+
+/// Computes until it has heard of some messages.
+///
+/// It begins with these: `r13`: of how many; `rbx`: with what it computes; a stack. At its end `rax` is [`END`], `rdi` how many steps it has computed, `rbx` and `r14` what
+/// [`heard`] says of so many, and `r15` the same as `rbx`. Its signal function is [`HEARS_FUNCTION`] bytes behind its beginning: it writes all addresses
+/// that it hears to [`LOG_ADDRESS`], after their number, and makes [`ASK`] if the lowest bit of an address is set.
+pub fn hears() -> &'static [u8] {
+    // SAFETY: the program below, from its first byte to its last.
+    unsafe {
+        let length =
+            (&raw const comb_program_hears_end).addr() - (&raw const comb_program_hears_start).addr();
+        std::slice::from_raw_parts(&raw const comb_program_hears_start, length)
+    }
+}
+
+/// Where the signal function of [`hears`] is, from its beginning.
+pub const HEARS_FUNCTION: u64 = 64;
+/// What that calls if it is told to.
+pub const ASK: u64 = 1001;
+
+/// What [`hears`] has computed after so many steps.
+pub fn heard(steps: u64, begin: u64) -> [u64; 2] {
+    (1..=steps).fold([begin, 0], |[at, sum], step| {
+        let at = at.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(step);
+        [at, sum ^ at.rotate_left(7)]
+    })
+}
+
 /// Makes call 39 again and again.
 pub const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
 
@@ -29,6 +59,8 @@ pub fn messages() -> &'static [u8] {
 }
 
 unsafe extern "C" {
+    static comb_program_hears_start: u8;
+    static comb_program_hears_end: u8;
     static comb_program_messages_start: u8;
     static comb_program_messages_end: u8;
 }
@@ -129,5 +161,50 @@ global_asm!(
     "ud2",
     ".globl comb_program_messages_end",
     "comb_program_messages_end:",
+    ".popsection",
+);
+
+global_asm!(
+    ".pushsection .rodata.comb_program_hears, \"a\", @progbits",
+    ".globl comb_program_hears_start",
+    "comb_program_hears_start:",
+    "movabs r12, 0x5851f42d4c957f2d",
+    "xor r14d, r14d",
+    "1:",
+    "inc rdi",
+    "imul rbx, r12",
+    "add rbx, rdi",
+    "movq xmm7, rbx",
+    "mov rcx, rbx",
+    "rol rcx, 7",
+    "xor r14, rcx",
+    "cmp [0x600000], r13",
+    "jb 1b",
+    "movq r15, xmm7",
+    "mov eax, 60",
+    "syscall",
+    ".org comb_program_hears_start + 64, 0xcc",
+    "mov ebx, 0x600000",
+    "mov rcx, [rbx]",
+    "mov [rbx + rcx * 8 + 8], rdi",
+    "inc qword ptr [rbx]",
+    "test dil, 1",
+    "jz 2f",
+    "push rsi",
+    "mov eax, 1001",
+    "syscall",
+    "pop rsi",
+    // It leaves nothing as it was.
+    "2:",
+    "pcmpeqd xmm7, xmm7",
+    "xor ebx, ebx",
+    "mov rcx, -1",
+    "mov rdi, -1",
+    "xor r12d, r12d",
+    "mov r14, -1",
+    "std",
+    "jmp rsi",
+    ".globl comb_program_hears_end",
+    "comb_program_hears_end:",
     ".popsection",
 );
