@@ -1,7 +1,9 @@
 //! What an application kernel asks of its supervisor, in the same process or in another.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use crate::host::Shared;
 use crate::objects::{KernelId, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
@@ -14,6 +16,9 @@ pub trait Calls {
 
     /// Where frame 0 is in this process, and after it all others. Those that were not granted may not be touched.
     fn memory(&self) -> NonNull<u8>;
+
+    /// The same memory, for who keeps it longer than this. To touch what was not granted ends the process.
+    fn kept_memory(&self) -> Arc<Shared>;
 
     /// Whether a page group may be mapped writable. From then on its frames are where [`Calls::memory`] says.
     fn may_write(&self, group: u32) -> bool;
@@ -85,6 +90,10 @@ impl Calls for Direct {
 
     fn memory(&self) -> NonNull<u8> {
         self.supervisor.frames().start()
+    }
+
+    fn kept_memory(&self) -> Arc<Shared> {
+        self.supervisor.frames().memory()
     }
 
     fn may_write(&self, group: u32) -> bool {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -32,7 +33,7 @@ pub struct Client {
     wakes: OwnedFd,
     socket: UnixStream,
     bell: Bell,
-    memory: Shared,
+    memory: Arc<Shared>,
     /// Which page groups it was granted.
     granted: Vec<bool>,
     /// How long it waits for an answer before it sleeps.
@@ -47,7 +48,7 @@ impl Client {
         let (groups, descriptors) = receive_descriptors(&socket)?;
         let [counter, wakes, bell] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| Errno::PROTO)?;
         let count = usize::try_from(groups).map_err(|_| Errno::PROTO)?;
-        let memory = Shared::reserve(count.checked_mul(GROUP_BYTES).ok_or(Errno::PROTO)?)?;
+        let memory = Arc::new(Shared::reserve(count.checked_mul(GROUP_BYTES).ok_or(Errno::PROTO)?)?);
         let mut granted = vec![false; count];
         loop {
             let (first, files) = receive_descriptors(&socket)?;
@@ -130,6 +131,10 @@ impl Calls for Client {
 
     fn memory(&self) -> NonNull<u8> {
         self.memory.at(0)
+    }
+
+    fn kept_memory(&self) -> Arc<Shared> {
+        self.memory.clone()
     }
 
     fn may_write(&self, group: u32) -> bool {
