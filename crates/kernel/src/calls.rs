@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use crate::host::Shared;
 use crate::objects::{
     Access, KernelId, KernelLoad, Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
@@ -19,6 +21,9 @@ pub trait Calls {
 
     /// Where frame 0 is in this process, and after it all others. Those that were not granted may not be touched.
     fn memory(&self) -> NonNull<u8>;
+
+    /// The same memory, for who keeps it longer than this. To touch what was not granted ends the process.
+    fn kept_memory(&self) -> Arc<Shared>;
 
     /// Whether a page group may be mapped writable. From then on its frames are where [`Calls::memory`] says.
     fn may_write(&self, group: u32) -> bool;
@@ -137,6 +142,10 @@ impl Calls for Direct {
 
     fn memory(&self) -> NonNull<u8> {
         self.supervisor.frames().start()
+    }
+
+    fn kept_memory(&self) -> Arc<Shared> {
+        self.supervisor.frames().memory()
     }
 
     fn may_write(&self, group: u32) -> bool {

@@ -83,9 +83,10 @@ impl Meter {
         Self { processors, kernels: (0..kernels).map(|_| None).collect() }
     }
 
-    /// Sets the shares of a kernel, which is new or has others than before. What it was not told of it has whole.
+    /// Sets the shares of a kernel, which is new or has others than before. Of processors that are not named it has nothing; if none is, all of all.
     pub fn set(&mut self, kernel: KernelId, shares: &[u8]) {
-        let share = |processor: usize| shares.get(processor).copied().unwrap_or(100);
+        let unnamed = if shares.is_empty() { 100 } else { 0 };
+        let share = |processor: usize| shares.get(processor).copied().unwrap_or(unnamed);
         let place = &mut self.kernels[usize::from(kernel.slot())];
         match place {
             Some((known, accounts)) if *known == kernel => {

@@ -40,11 +40,21 @@ pub const PROGRAMS_END: u64 = STUB_START;
 /// A mapper that does not do in this time what takes microseconds has been harmed by its own space, or starved.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Signals that stop a program's thread.
-pub(crate) const STOPPING: [libc::c_int; 7] =
-    [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, INTERRUPT];
+/// Signals of the host that the stub handles: they stop a program's thread, but for the last.
+pub(crate) const STOPPING: [libc::c_int; 8] = [
+    libc::SIGSYS,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    INTERRUPT,
+    MESSAGE,
+];
 /// By which the supervisor stops one.
 pub(crate) const INTERRUPT: libc::c_int = libc::SIGUSR1;
+/// By which it tells one that has a signal function to look into its ring.
+pub(crate) const MESSAGE: libc::c_int = libc::SIGUSR2;
 
 /// Why something cannot be done in a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -275,7 +285,8 @@ impl Space {
             place(VERSION, PAGE_BYTES, Rights::READ, &common.version_file, 0),
             place(AREAS, AREAS_BYTES, Rights::WRITE, &areas_file, 0),
         ];
-        for (at, address) in [TRANSLATIONS_WAIT, TRANSLATIONS_WAKE].into_iter().zip(stub::waiting()) {
+        let entries = [TRANSLATIONS_WAIT, TRANSLATIONS_WAKE, TRANSLATIONS_END_OF_FUNCTION];
+        for (at, address) in entries.into_iter().zip(stub::entries()) {
             control.long(TRANSLATIONS_AT + at).store(address, Release);
         }
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
@@ -741,9 +752,18 @@ impl Space {
 
     /// Stops a thread, wherever it is: it will say so itself.
     pub fn interrupt(&self, thread: u32) -> Result<(), SpaceError> {
+        self.send(thread, INTERRUPT)
+    }
+
+    /// Has a thread look into its ring, if it has a signal function.
+    pub(crate) fn tell_of_message(&self, thread: u32) -> Result<(), SpaceError> {
+        self.send(thread, MESSAGE)
+    }
+
+    fn send(&self, thread: u32, signal: libc::c_int) -> Result<(), SpaceError> {
         // SAFETY: a signal to a thread of a process that is ours until it is waited for.
         let result =
-            unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, INTERRUPT) };
+            unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, signal) };
         if result == 0 { Ok(()) } else { Err(SpaceError::Gone) }
     }
 }

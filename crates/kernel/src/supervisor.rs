@@ -62,6 +62,21 @@ pub struct State {
     pub vectors: Vec<u8>,
     /// Why it was stopped. Nothing: it has not run, or does not say, for its space has harmed itself.
     pub stop: Option<Stop>,
+    /// The function that hears of messages while it computes, as [`Area::set_signal_function`] says. 0: none, it looks for them itself.
+    pub signal_function: u64,
+    /// Signals that it has not taken, as its ring has them.
+    pub signals: Vec<u64>,
+    /// With what it goes on when its signal function ends. Nothing: it is not in that.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// What a signal function has interrupted.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Interrupted {
+    /// General registers.
+    pub registers: Registers,
+    /// Vector registers and the like, as of a state.
+    pub vectors: Vec<u8>,
 }
 
 /// A space that is loaded, and its areas.
@@ -127,11 +142,6 @@ impl Machine {
         place.is_harmed = true;
         place.space.end();
     }
-
-    fn state_of(area: Area<'_>) -> Option<State> {
-        let (registers, vectors, stop) = (area.registers()?, area.vectors()?, area.stop()?);
-        Some(State { registers, segments: area.segments(), vectors, stop: Some(stop) })
-    }
 }
 
 impl Hardware for Machine {
@@ -154,7 +164,7 @@ impl Hardware for Machine {
         if place.is_harmed {
             return Box::default();
         }
-        let state = Self::state_of(Area::of(&place.space, runner.area));
+        let state = Area::of(&place.space, runner.area).state();
         if state.is_none() {
             Self::harm(place);
         } else {
@@ -439,7 +449,7 @@ impl Supervisor {
         }
         let area = match place.free.pop() {
             Some(area) => {
-                Area::of(&place.space, area).reuse(number.into(), spins);
+                Area::of(&place.space, area).give(number.into(), spins);
                 area
             }
             None => {
@@ -457,11 +467,12 @@ impl Supervisor {
             return Err(SpaceError::Gone.into());
         }
         let shown = Area::of(&place.space, area);
-        let set = shown.set_registers(&state.registers).and_then(|()| shown.set_vectors(&state.vectors));
-        shown.set_segments(state.segments);
-        if set.is_none() {
+        if shown.set_state(state).is_none() {
             Machine::harm(place);
             return Err(SpaceError::Gone.into());
+        }
+        if !state.signals.is_empty() && shown.is_to_be_told() {
+            place.space.tell_of_message(place.threads[area as usize].number)?;
         }
         Ok(area)
     }
@@ -612,20 +623,28 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, threads
-    /// of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
+    /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, and has no
+    /// signal function, threads of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
     pub fn signal(&mut self, caller: KernelId, space: SpaceId, address: u64) -> Result<u32, CallError> {
         if self.objects.space(space)?.kernel != caller {
             return Err(Refused::ForeignSpace(space).into());
         }
         let (page, offset) = (address >> 12, address & 0xfff);
         let receivers: Vec<Receiver> = self.objects.receivers(space, page)?.collect();
-        let mut delivered = 0;
+        let (mut delivered, mut has_function) = (0, false);
         for receiver in &receivers {
-            let Some(area) = self.ringer(receiver.thread.slot().into()) else { continue };
+            let Some(runner) = self.machine.threads[usize::from(receiver.thread.slot())] else { continue };
+            let Some(place) = &self.machine.spaces[usize::from(runner.space)] else { continue };
+            let area = Area::of(&place.space, runner.area);
             delivered += u32::from(area.signal(receiver.page << 12 | offset));
+            if area.is_to_be_told() && !place.is_harmed {
+                // One that is gone hears nothing.
+                let _ = place.space.tell_of_message(place.threads[runner.area as usize].number);
+            }
+            has_function |= area.has_signal_function();
         }
         if let [receiver] = receivers[..]
+            && !has_function
             && let Some(runner) = self.machine.threads[usize::from(receiver.thread.slot())]
         {
             self.publish();

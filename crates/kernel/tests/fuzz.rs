@@ -27,7 +27,7 @@ const PAGE: u64 = 0x400;
 #[derive(Clone, Serialize)]
 enum Request {
     LoadSpace(SpaceLoad),
-    LoadThread { load: ThreadLoad, state: State, spins: u32 },
+    LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
     LoadMappings { first: Mapping, count: u32 },
     ForbidWrites { space: SpaceId, page: u64, pages: u64 },
     UnloadMappings { space: SpaceId, page: u64, pages: u64 },
@@ -46,7 +46,7 @@ enum Request {
 #[derive(Clone, Serialize)]
 enum OfFirst {
     LoadKernel { tag: Tag, descriptor: KernelDescriptor, locked: bool },
-    HandOver(Gone),
+    HandOver(Box<Gone>),
     UnloadKernel(KernelId),
     SetAccess { kernel: KernelId, groups: Range<u64>, access: Access },
     SetProcessorShares { kernel: KernelId, shares: Vec<u8> },
@@ -61,7 +61,7 @@ enum OfFirst {
 #[derive(Clone, Serialize)]
 enum Gone {
     Mapping { space: Tag, page: u64, frame: u64, modified: bool, referenced: bool },
-    Thread { tag: Tag, state: State },
+    Thread { tag: Tag, state: Box<State> },
     Space { tag: Tag },
     Kernel { tag: Tag, descriptor: KernelDescriptor, waiting: u32 },
 }
@@ -177,7 +177,7 @@ impl World {
             0 => Request::LoadSpace(SpaceLoad { tag, locked: dice.below(2) == 0 }),
             1 => {
                 let load = ThreadLoad { tag, space: space(dice), priority: 1, locked: dice.below(2) == 0 };
-                Request::LoadThread { load, state, spins: 0 }
+                Request::LoadThread { load, state: Box::new(state), spins: 0 }
             }
             2 | 3 => {
                 let mut first = Mapping::read(space(dice), page, u64::from(dice.below(700)));
@@ -203,12 +203,12 @@ impl World {
                 let descriptor = descriptor(groups, locks);
                 Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked: dice.below(2) == 0 })
             }
-            14 => Request::OfFirst(OfFirst::HandOver(match dice.below(4) {
+            14 => Request::OfFirst(OfFirst::HandOver(Box::new(match dice.below(4) {
                 0 => Gone::Mapping { space: tag, page, frame: 9, modified: true, referenced: false },
-                1 => Gone::Thread { tag, state },
+                1 => Gone::Thread { tag, state: Box::new(state) },
                 2 => Gone::Space { tag },
                 _ => Gone::Kernel { tag, descriptor: descriptor(groups, locks), waiting: 1 },
-            })),
+            }))),
             15 => Request::OfFirst(OfFirst::UnloadKernel(kernel(dice))),
             16 => {
                 let access = [Access::None, Access::Read, Access::ReadWrite][dice.index(3)];

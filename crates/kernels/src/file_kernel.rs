@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use comb_kernel::shares::USUAL_PRIORITY;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -185,7 +186,7 @@ pub fn run(
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (segments, resources) = driver.space(space).expect("it was just added");
     let registers = elf::load(program, arguments, segments, resources, directory)?;
-    driver.add_thread(space, registers, 0);
+    driver.add_thread(space, registers, USUAL_PRIORITY);
     let mut handler = FileKernel::new(path.to_owned(), policy, most);
     let end = driver.run(&mut handler)?.remove(&space).expect("it has run to its end");
     Ok(Ran { end, output: handler.output, counts: handler.counts })

@@ -6,6 +6,8 @@
 //! |---|---|
 //! | [`memory`] | which page is in which frame, what goes to make room, and what comes along? |
 //! | [`processing`] | which thread runs, and what happens when it stops? |
+//! | [`communication`] | how do kernels and programs send each other messages, and call each other's objects? |
+//! | [`shared`] | how do programs of several cells have memory in common? |
 //! | [`elf`] | how does a program begin? |
 //! | [`file_kernel`] | what do kernels of programs that work on one file have in common? |
 //! | [`mp3d`] | what does the kernel of a simulation know of its memory? |
@@ -15,6 +17,7 @@
 //! | [`programs`] | which programs are these? |
 //! | [`measure`], [`limit`] | how long do they take, beside the host's paging in as much memory? |
 
+pub mod communication;
 pub mod database;
 pub mod elf;
 pub mod file_kernel;
@@ -27,3 +30,4 @@ pub mod processing;
 pub mod programs;
 pub mod realtime;
 pub mod resources;
+pub mod shared;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use comb_kernel::objects::{Sizes, Tag};
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::thread::{Registers, Touch};
 use comb_kernels::memory::{
     Anonymous, Backing, BackingError, Clock, FaultError, Paged, Pages, Piece, Replacement, Resources, Rights,
@@ -168,7 +169,7 @@ fn touch(segment: Paged, rights: Rights, pages: impl IntoIterator<Item = u64>, s
     segments.add(DATA, rights, Box::new(segment)).expect("there is room");
     let registers =
         Registers { rip: CODE * PAGE, rsi: LIST * PAGE, rcx: 1, rdi: DATA * PAGE, ..Registers::default() };
-    driver.add_thread(space, registers, 0);
+    driver.add_thread(space, registers, USUAL_PRIORITY);
     driver.run(&mut Ends { syncs }).expect("it runs").remove(&space).expect("it has ended")
 }
 

@@ -226,7 +226,7 @@ impl<C: Calls> Supervised<C> {
             Whereabouts::Ended => return None,
         };
         let (registers, segments) = given(&entry.registers);
-        Some(State { registers, segments, vectors, stop: None })
+        Some(State { registers, segments, vectors, ..State::default() })
     }
 
     /// The event of a thread that has stopped, if it has and nobody has been told.
@@ -537,7 +537,7 @@ impl<C: Calls> Machine for Supervised<C> {
         let loaded = match &entry.whereabouts {
             Whereabouts::Loaded(loaded) => Some(*loaded),
             Whereabouts::WrittenBack(state) => {
-                let state = State { registers, segments, vectors: state.vectors.clone(), stop: None };
+                let state = State { registers, segments, vectors: state.vectors.clone(), ..State::default() };
                 self.load(number, &state).ok()
             }
             Whereabouts::Ended => return,

@@ -14,7 +14,7 @@ use crate::objects::{
     SpaceLoad, Tag, ThreadId, ThreadLoad,
 };
 use crate::shares::USUAL_PRIORITY;
-use crate::supervisor::State;
+use crate::supervisor::{Interrupted, State};
 use crate::thread::{Registers, Stop};
 use crate::wire::{OfFirst, receive_descriptors};
 
@@ -158,7 +158,13 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
             let registers =
                 Registers { rip: word(dice), rsp: word(dice), flags: word(dice), ..Registers::default() };
             let vectors = vec![0xff; pick(dice, 5) * 300];
-            let state = State { registers, segments: [below(dice, 1 << 47), 0], vectors, stop: None };
+            let interrupted =
+                (below(dice, 3) == 0).then(|| Interrupted { registers, vectors: vectors.clone() });
+            let signals = if below(dice, 2) == 0 { vec![word(dice); 258] } else { vec![word(dice)] };
+            let segments = [below(dice, 1 << 47), 0];
+            let signal_function = word(dice);
+            let state =
+                State { registers, segments, vectors, stop: None, signal_function, signals, interrupted };
             let load =
                 ThreadLoad { tag: Tag(1), space: space(dice), priority: 200, locked: below(dice, 2) == 0 };
             let load = ThreadLoad { priority: u8::try_from(below(dice, 24)).unwrap(), ..load };
