@@ -6,6 +6,7 @@ mod lines;
 mod messages;
 mod peers;
 mod realtime;
+mod thrashing;
 
 pub(crate) use self::items::items;
 
@@ -22,6 +23,7 @@ use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::Registers;
 
+use self::thrashing::Thrashing;
 use crate::net::median;
 use crate::report::{Goal, Row, print, shows_progress};
 use crate::reproduce::{ReproduceError, Reproduced};
@@ -127,6 +129,7 @@ pub(crate) struct Measured {
     share: Option<f64>,
     /// Of code: of memory, and all.
     lines: [Option<f64>; 2],
+    thrashing: Thrashing,
 }
 
 fn measure(count: usize, say: &dyn Fn(&str)) -> Outcome<Measured> {
@@ -218,10 +221,17 @@ pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
             eprint!("\r{what:70}");
         }
     };
-    let measured = measure(7, &say).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
+    let failed = |error: Box<dyn std::error::Error>| ReproduceError::Nothing(error.to_string());
+    let mut measured = measure(7, &say).map_err(failed)?;
+    say("turns, when more is active than there are places for");
+    measured.thrashing = thrashing::measure(20).map_err(failed)?;
     say("");
     let how = "One supervisor and its first kernel in one process; programs of a few instructions in spaces of their own; medians of seven rounds.";
-    Ok(Reproduced { how: how.to_owned(), items: items::items(&measured), drawings: Vec::new() })
+    Ok(Reproduced {
+        how: how.to_owned(),
+        items: items::items(&measured),
+        drawings: vec![measured.thrashing.drawing()],
+    })
 }
 
 /// Calls and faults of programs.

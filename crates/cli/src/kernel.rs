@@ -46,6 +46,9 @@ struct Run {
     /// How much memory all programs can have, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     memory: u64,
+    /// How much of idle programs' memory may be on disk while others need theirs
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    swap: u64,
     /// Set a variable of the environment, or leave one out (NAME=)
     #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
     variables: Vec<OsString>,
@@ -88,6 +91,7 @@ impl Run {
             arguments: self.command.clone(),
             environment,
             standard: [None, None, None],
+            swap: self.swap,
             signals: Some(forwarded_signals()?),
         };
         let status = if self.ptrace {

@@ -46,6 +46,7 @@ mod signals;
 mod sockets;
 mod spaces;
 pub mod supervised;
+mod swapping;
 mod system;
 mod threads;
 mod timers;

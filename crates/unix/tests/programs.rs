@@ -50,6 +50,7 @@ fn run(name: &str, arguments: &[&str], input: &str) -> Option<Ran> {
         arguments: arguments.iter().map(Into::into).collect(),
         environment: ["PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"].iter().map(Into::into).collect(),
         standard: [copy(&standard_input), copy(&out), copy(&error)],
+        swap: 0,
         signals: None,
     };
     let mut unix =
@@ -303,6 +304,7 @@ fn calls_that_make_no_sense_are_survived() {
         arguments: vec!["/wild".into(), first.into(), count.into()],
         environment: Vec::new(),
         standard: [copy(&out), copy(&out), copy(&out)],
+        swap: 0,
         signals: None,
     };
     let mut unix =
