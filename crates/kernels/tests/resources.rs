@@ -181,13 +181,21 @@ fn a_kernel_that_is_swapped_out_goes_on_where_it_was_in_other_memory() {
     cell.wait_for_count(counts, 100);
     cell.wait_for_count(other, 100);
 
+    // And once more elsewhere.
+    cell.manager().swap_out(counts).unwrap();
+    let one_more = cell.start("counts", 1);
+    cell.manager().swap_in(counts).unwrap();
+    assert_eq!(cell.manager().book().groups(counts), [6, 7, 8]);
+    cell.wait_for_count(counts, 100);
+    cell.manager().end(one_more).unwrap();
+
     // Wherever they are when they are stopped, they go on there.
-    for round in 2..12 {
+    for round in 1..11 {
         for kernel in [counts, other] {
             let before = cell.word(kernel, programs::COUNT);
             cell.manager().swap_out(kernel).unwrap();
             cell.manager().swap_in(kernel).unwrap();
-            let reloads = if kernel == counts { round } else { round - 1 };
+            let reloads = if kernel == counts { 2 + round } else { round };
             cell.wait(|cell| cell.word(kernel, programs::RELOADS) == reloads);
             cell.wait_for_count(kernel, 1 + round);
             assert!(cell.word(kernel, programs::COUNT) > before);

@@ -256,7 +256,10 @@ fn a_kernel_that_asks_for_anything_disturbs_no_other() {
                 // And is gone in the middle of something.
                 drop(other);
             });
-            hostile.join().unwrap();
+            let asked = hostile.join();
+            // Else nobody would hear of it: the other goes on.
+            should_end.store(asked.is_err(), SeqCst);
+            asked.unwrap();
             let before = done.load(SeqCst);
             let since = std::time::Instant::now();
             while done.load(SeqCst) < before + 100 && since.elapsed() < Duration::from_secs(20) {
