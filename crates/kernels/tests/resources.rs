@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use comb_kernel::calls::First;
 use comb_kernel::client::Client;
-use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Sizes, Tag};
+use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Refused, Sizes, Tag};
+use comb_kernel::supervisor::CallError;
 use comb_kernels::resources::{
     Allotment, Capacity, Free, Manager, ManagerError, Network, NoNetwork, Overcommitted, own_line,
 };
@@ -63,6 +64,10 @@ fn kernel(kind: &str) -> Command {
     command
 }
 
+fn allotment(groups: u32) -> Allotment {
+    Allotment { groups, ..Allotment::default() }
+}
+
 struct Cell {
     manager: Option<Manager<Client>>,
     supervisor: Child,
@@ -96,8 +101,7 @@ impl Cell {
     }
 
     fn start(&mut self, kind: &str, groups: u32) -> Tag {
-        let allotment = Allotment { groups, ..Allotment::default() };
-        self.manager().start(kind, kernel(kind), &allotment).unwrap()
+        self.manager().start(kind, kernel(kind), &allotment(groups)).unwrap()
     }
 
     /// A word that a kernel has written for whoever looks: in the last frame of its first group.
@@ -234,12 +238,18 @@ fn grants_change_while_a_kernel_runs() {
     cell.manager().set_network(kernel, 400_000).unwrap();
     let refused = cell.manager().set_maximum_priority(kernel, 21);
     assert!(matches!(refused, Err(ManagerError::Overcommitted(Overcommitted::Priority { .. }))));
-    let allotment = Allotment { processor_shares: vec![61], ..Allotment::default() };
-    let refused = cell.manager().start("counts", self::kernel("counts"), &allotment);
+    let too_much = Allotment { processor_shares: vec![61], ..Allotment::default() };
+    let refused = cell.manager().start("counts", self::kernel("counts"), &too_much);
     assert!(matches!(
         refused,
         Err(ManagerError::Overcommitted(Overcommitted::Processor { processor: 0, asked: 61, free: 60 }))
     ));
+    let before = cell.manager().book().free();
+    let locks = Locks { spaces: SIZES.spaces, ..Locks::default() };
+    let refused =
+        cell.manager().start("counts", self::kernel("counts"), &Allotment { locks, ..allotment(1) });
+    assert!(matches!(refused, Err(ManagerError::Call(CallError::Refused(Refused::TooManyLocks)))));
+    assert_eq!(cell.manager().book().free(), before);
     cell.wait_for_count(kernel, 10);
 }
 
@@ -264,7 +274,7 @@ fn what_a_kernel_had_is_given_back_when_it_ends() {
         assert!(matches!(cell.manager().end(kernel), Err(ManagerError::NoKernel(_))));
     }
     let missing = Command::new("/there/is/no/such/program");
-    let refused = cell.manager().start("missing", missing, &Allotment { groups: 1, ..Allotment::default() });
+    let refused = cell.manager().start("missing", missing, &allotment(1));
     assert!(matches!(refused, Err(ManagerError::Host { .. })), "{refused:?}");
     assert_eq!(cell.manager().book().free(), all);
 }
