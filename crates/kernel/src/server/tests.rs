@@ -114,7 +114,7 @@ fn any_of_first(dice: &mut Dice, word: impl Fn(&mut Dice) -> u64) -> OfFirst {
             let groups = Groups::new(u64::from(GROUPS) * FRAMES_IN_GROUP, Access::ReadWrite);
             let (processor_shares, locks) = (vec![100; 3], Locks { mappings: 1, ..Locks::default() });
             let descriptor = KernelDescriptor { groups, processor_shares, maximum_priority: 9, locks };
-            OfFirst::LoadKernel { tag: Tag(word(dice)), descriptor, locked: below(dice, 2) == 0 }
+            OfFirst::LoadKernel { tag: Tag(word(dice)), descriptor, locked: below(dice, 2) == 0, waiting: 0 }
         }
         1 => OfFirst::HandOver(Gone::Space { tag: Tag(word(dice)) }),
         2 => OfFirst::UnloadKernel(kernel(dice)),
