@@ -302,6 +302,16 @@ fn a_kernel_that_takes_all_it_can_displaces_nothing_that_is_locked_and_stops_nob
     }
     cell.wait(|cell| cell.word(rogue, programs::DISPLACED) > 0);
     cell.wait_for_count(steady, 50);
+    // Whatever it does, it can be stopped and be gone on with.
+    for _ in 0..3 {
+        let before = cell.word(rogue, programs::COUNT);
+        cell.manager().swap_out(rogue).unwrap();
+        assert_eq!(cell.manager().book().free(), free);
+        cell.wait_for_count(steady, 50);
+        cell.manager().swap_in(rogue).unwrap();
+        assert!(cell.word(rogue, programs::COUNT) >= before);
+        cell.wait_for_count(rogue, 20);
+    }
     let ended = cell.manager().end(rogue).unwrap();
     assert!(!ended.status.success());
     assert_eq!(cell.manager().book().free(), free);
