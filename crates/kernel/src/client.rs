@@ -122,11 +122,12 @@ impl Client {
         Ok(())
     }
 
-    /// The descriptor that comes by the socket under this name.
+    /// The descriptor that comes by the socket under this name, and what else there is to hear.
     fn receive(&mut self, name: u64) -> Result<OwnedFd, CallError> {
         loop {
             let (word, files) = receive_descriptors(&self.socket).map_err(|_| CallError::NoSupervisor)?;
             if word == name {
+                self.hear()?;
                 return files.into_iter().next().ok_or(CallError::NoSupervisor);
             }
             self.hear_of_groups(word, &files).map_err(|_| CallError::NoSupervisor)?;
@@ -166,7 +167,10 @@ impl Client {
             return Err(CallError::Reloaded);
         }
         let answer = self.ask_once(request)?;
-        self.hear()?;
+        // What comes with these by the socket comes before what there is to hear.
+        if !matches!(answer, Answer::Space(_) | Answer::Kernel(_)) {
+            self.hear()?;
+        }
         Ok(answer)
     }
 

@@ -101,6 +101,8 @@ pub(crate) enum OfFirst {
         tag: Tag,
         descriptor: KernelDescriptor,
         locked: bool,
+        /// So many were handed over.
+        waiting: u32,
     },
     /// The next kernel that is loaded has yet to hear of this.
     HandOver(Gone),

@@ -45,7 +45,7 @@ enum Request {
 
 #[derive(Clone, Serialize)]
 enum OfFirst {
-    LoadKernel { tag: Tag, descriptor: KernelDescriptor, locked: bool },
+    LoadKernel { tag: Tag, descriptor: KernelDescriptor, locked: bool, waiting: u32 },
     HandOver(Box<Gone>),
     UnloadKernel(KernelId),
     SetAccess { kernel: KernelId, groups: Range<u64>, access: Access },
@@ -201,7 +201,8 @@ impl World {
             12 => Request::TakeWriteback,
             13 => {
                 let descriptor = descriptor(groups, locks);
-                Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked: dice.below(2) == 0 })
+                let (locked, waiting) = (dice.below(2) == 0, dice.below(2));
+                Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked, waiting })
             }
             14 => Request::OfFirst(OfFirst::HandOver(Box::new(match dice.below(4) {
                 0 => Gone::Mapping { space: tag, page, frame: 9, modified: true, referenced: false },

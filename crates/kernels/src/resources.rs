@@ -123,6 +123,8 @@ pub struct Manager<C> {
     kernels: BTreeMap<Tag, Managed>,
     /// Kernels that were written back, with what they had not heard.
     back: BTreeMap<Tag, Waiting>,
+    /// Of whom nobody was told yet.
+    ended: Vec<Ended>,
     started: u64,
     /// Where it keeps what was swapped out.
     directory: PathBuf,
@@ -150,8 +152,9 @@ impl<C: First> Manager<C> {
     /// One that has nobody to manage yet. It is the first kernel; of what it may grant, nobody has anything. What is swapped out goes into files of this
     /// directory.
     pub fn new(calls: C, capacity: Capacity, directory: PathBuf, network: Box<dyn Network>) -> Self {
-        let (kernels, back) = (BTreeMap::new(), BTreeMap::new());
-        Self { calls, book: Book::new(capacity), kernels, back, started: 0, directory, network }
+        let (kernels, back, ended) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let book = Book::new(capacity);
+        Self { calls, book, kernels, back, ended, started: 0, directory, network }
     }
 
     /// Its own calls, as those of any kernel.
@@ -298,7 +301,7 @@ impl<C: First> Manager<C> {
         Ok(())
     }
 
-    /// Takes so many of its page groups from a kernel, the last that it has, with what is in them. What it has mapped of them it hears as written back.
+    /// Takes so many of its page groups from a kernel, the last that it has, or all, with what is in them. What it has mapped of them it hears as written back.
     pub fn take(&mut self, kernel: Tag, groups: u32) -> Result<(), ManagerError> {
         let id = self.loaded(kernel)?;
         let last = self.book.last(kernel, groups);
@@ -368,7 +371,12 @@ impl<C: First> Manager<C> {
                 over.push(*kernel);
             }
         }
-        over.into_iter().map(|kernel| self.end(kernel)).collect()
+        // Should one not be ended, the others are told of with the next call.
+        for kernel in over {
+            let ended = self.end(kernel)?;
+            self.ended.push(ended);
+        }
+        Ok(std::mem::take(&mut self.ended))
     }
 
     /// Ends a kernel: its process, and all that it had.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use comb_kernel::calls::First;
 use comb_kernel::client::Client;
-use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Sizes, Tag};
+use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Refused, Sizes, Tag};
 use comb_kernel::shares::USUAL_PRIORITY;
+use comb_kernel::supervisor::CallError;
 use comb_kernels::resources::{
     Allotment, Capacity, Free, Manager, ManagerError, Network, NoNetwork, Overcommitted, own_line,
 };
@@ -64,6 +65,11 @@ fn kernel(kind: &str) -> Command {
     command
 }
 
+fn allotment(groups: u32) -> Allotment {
+    let processor_shares = vec![10, 10];
+    Allotment { groups, processor_shares, maximum_priority: USUAL_PRIORITY, ..Allotment::default() }
+}
+
 struct Cell {
     manager: Option<Manager<Client>>,
     supervisor: Child,
@@ -97,10 +103,7 @@ impl Cell {
     }
 
     fn start(&mut self, kind: &str, groups: u32) -> Tag {
-        let processor_shares = vec![10, 10];
-        let allotment =
-            Allotment { groups, processor_shares, maximum_priority: USUAL_PRIORITY, ..Allotment::default() };
-        self.manager().start(kind, kernel(kind), &allotment).unwrap()
+        self.manager().start(kind, kernel(kind), &allotment(groups)).unwrap()
     }
 
     /// A word that a kernel has written for whoever looks: in the last frame of its first group.
@@ -184,13 +187,21 @@ fn a_kernel_that_is_swapped_out_goes_on_where_it_was_in_other_memory() {
     cell.wait_for_count(counts, 100);
     cell.wait_for_count(other, 100);
 
+    // And once more elsewhere.
+    cell.manager().swap_out(counts).unwrap();
+    let one_more = cell.start("counts", 1);
+    cell.manager().swap_in(counts).unwrap();
+    assert_eq!(cell.manager().book().groups(counts), [6, 7, 8]);
+    cell.wait_for_count(counts, 100);
+    cell.manager().end(one_more).unwrap();
+
     // Wherever they are when they are stopped, they go on there.
-    for round in 2..12 {
+    for round in 1..11 {
         for kernel in [counts, other] {
             let before = cell.word(kernel, programs::COUNT);
             cell.manager().swap_out(kernel).unwrap();
             cell.manager().swap_in(kernel).unwrap();
-            let reloads = if kernel == counts { round } else { round - 1 };
+            let reloads = if kernel == counts { 2 + round } else { round };
             cell.wait(|cell| cell.word(kernel, programs::RELOADS) == reloads);
             cell.wait_for_count(kernel, 1 + round);
             assert!(cell.word(kernel, programs::COUNT) > before);
@@ -229,12 +240,18 @@ fn grants_change_while_a_kernel_runs() {
     cell.manager().set_network(kernel, 400_000).unwrap();
     let refused = cell.manager().set_maximum_priority(kernel, 21);
     assert!(matches!(refused, Err(ManagerError::Overcommitted(Overcommitted::Priority { .. }))));
-    let allotment = Allotment { processor_shares: vec![61], ..Allotment::default() };
-    let refused = cell.manager().start("counts", self::kernel("counts"), &allotment);
+    let too_much = Allotment { processor_shares: vec![61], ..Allotment::default() };
+    let refused = cell.manager().start("counts", self::kernel("counts"), &too_much);
     assert!(matches!(
         refused,
         Err(ManagerError::Overcommitted(Overcommitted::Processor { processor: 0, asked: 61, free: 60 }))
     ));
+    let before = cell.manager().book().free();
+    let locks = Locks { spaces: SIZES.spaces, ..Locks::default() };
+    let refused =
+        cell.manager().start("counts", self::kernel("counts"), &Allotment { locks, ..allotment(1) });
+    assert!(matches!(refused, Err(ManagerError::Call(CallError::Refused(Refused::TooManyLocks)))));
+    assert_eq!(cell.manager().book().free(), before);
     cell.wait_for_count(kernel, 10);
 }
 
@@ -259,7 +276,7 @@ fn what_a_kernel_had_is_given_back_when_it_ends() {
         assert!(matches!(cell.manager().end(kernel), Err(ManagerError::NoKernel(_))));
     }
     let missing = Command::new("/there/is/no/such/program");
-    let refused = cell.manager().start("missing", missing, &Allotment { groups: 1, ..Allotment::default() });
+    let refused = cell.manager().start("missing", missing, &allotment(1));
     assert!(matches!(refused, Err(ManagerError::Host { .. })), "{refused:?}");
     assert_eq!(cell.manager().book().free(), all);
 }
@@ -292,6 +309,16 @@ fn a_kernel_that_takes_all_it_can_displaces_nothing_that_is_locked_and_stops_nob
     }
     cell.wait(|cell| cell.word(rogue, programs::DISPLACED) > 0);
     cell.wait_for_count(steady, 50);
+    // Whatever it does, it can be stopped and be gone on with.
+    for _ in 0..3 {
+        let before = cell.word(rogue, programs::COUNT);
+        cell.manager().swap_out(rogue).unwrap();
+        assert_eq!(cell.manager().book().free(), free);
+        cell.wait_for_count(steady, 50);
+        cell.manager().swap_in(rogue).unwrap();
+        assert!(cell.word(rogue, programs::COUNT) >= before);
+        cell.wait_for_count(rogue, 20);
+    }
     let ended = cell.manager().end(rogue).unwrap();
     assert!(!ended.status.success());
     assert_eq!(cell.manager().book().free(), free);

@@ -29,10 +29,11 @@ impl Client {
 impl First for Client {
     fn load_kernel(&mut self, load: KernelLoad<Box<State>>) -> Result<(KernelId, OwnedFd), CallError> {
         let KernelLoad { tag, descriptor, locked, waiting } = load;
+        let count = u32::try_from(waiting.len()).map_err(|_| CallError::Crowded)?;
         for writeback in waiting {
             self.ask_first(OfFirst::HandOver(Gone::of(writeback).0))?;
         }
-        match self.ask(&Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked }))? {
+        match self.ask(&Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked, waiting: count }))? {
             Answer::Kernel(kernel) => Ok((kernel, self.receive(kernel.to_word())?)),
             _ => Err(CallError::NoSupervisor),
         }

@@ -12,8 +12,12 @@ impl Server {
             return Err(Refused::NotFirst.into());
         }
         match request {
-            OfFirst::LoadKernel { tag, descriptor, locked } => {
+            OfFirst::LoadKernel { tag, descriptor, locked, waiting: expected } => {
                 let waiting = std::mem::take(&mut self.counters[index].handed);
+                // Of an earlier load some may be left, if that came to nothing.
+                if u32::try_from(waiting.len()) != Ok(expected) {
+                    return Ok(Answer::NotUnderstood);
+                }
                 let kernel =
                     self.supervisor.load_kernel(first, KernelLoad { tag, descriptor, locked, waiting })?;
                 let sent = self.open(kernel).and_then(|counter| {
@@ -29,6 +33,7 @@ impl Server {
             OfFirst::HandOver(Gone::Kernel { .. }) => return Ok(Answer::NotUnderstood),
             OfFirst::HandOver(gone) => {
                 if self.counters[index].handed.len() >= self.supervisor.objects().most_waiting() {
+                    self.counters[index].handed.clear();
                     return Err(CallError::Crowded);
                 }
                 self.counters[index].handed.push_back(gone.into());

@@ -115,7 +115,7 @@ fn any_of_first(dice: &mut Dice, word: impl Fn(&mut Dice) -> u64) -> OfFirst {
             let groups = Groups::new(u64::from(GROUPS) * FRAMES_IN_GROUP, Access::ReadWrite);
             let (processor_shares, locks) = (vec![100; 3], Locks { mappings: 1, ..Locks::default() });
             let descriptor = KernelDescriptor { groups, processor_shares, maximum_priority: 9, locks };
-            OfFirst::LoadKernel { tag: Tag(word(dice)), descriptor, locked: below(dice, 2) == 0 }
+            OfFirst::LoadKernel { tag: Tag(word(dice)), descriptor, locked: below(dice, 2) == 0, waiting: 0 }
         }
         1 => OfFirst::HandOver(Gone::Space { tag: Tag(word(dice)) }),
         2 => OfFirst::UnloadKernel(kernel(dice)),
@@ -263,7 +263,10 @@ fn a_kernel_that_asks_for_anything_disturbs_no_other() {
                 // And is gone in the middle of something.
                 drop(other);
             });
-            hostile.join().unwrap();
+            let asked = hostile.join();
+            // Else nobody would hear of it: the other goes on.
+            should_end.store(asked.is_err(), SeqCst);
+            asked.unwrap();
             let before = done.load(SeqCst);
             let since = std::time::Instant::now();
             while done.load(SeqCst) < before + 100 && since.elapsed() < Duration::from_secs(20) {

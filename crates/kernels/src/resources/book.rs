@@ -72,6 +72,9 @@ pub enum Overcommitted {
         /// In percent.
         free: u8,
     },
+    /// A share of a processor that is not there, even if it is none.
+    #[error("there is no processor {0}")]
+    NoProcessor(usize),
     /// A higher priority than any kernel can have.
     #[error("priority {asked} is asked for, and the highest that is granted is {highest}")]
     Priority {
@@ -166,7 +169,8 @@ impl Book {
             return Err(Overcommitted::Network { asked: asked.network, free: free.network });
         }
         for (processor, &asked) in asked.processor_shares.iter().enumerate() {
-            let free = free.processor_shares.get(processor).copied().unwrap_or(0);
+            let free = free.processor_shares.get(processor).copied();
+            let free = free.ok_or(Overcommitted::NoProcessor(processor))?;
             if asked > free {
                 return Err(Overcommitted::Processor { processor, asked, free });
             }
@@ -291,8 +295,8 @@ mod tests {
             Overcommitted::Processor { processor: 1, asked: 71, free: 70 }
         );
         assert_eq!(
-            refused(Allotment { processor_shares: vec![0, 0, 1], ..some.clone() }),
-            Overcommitted::Processor { processor: 2, asked: 1, free: 0 }
+            refused(Allotment { processor_shares: vec![0, 0, 0], ..some.clone() }),
+            Overcommitted::NoProcessor(2)
         );
         assert_eq!(
             refused(Allotment { maximum_priority: 10, ..some.clone() }),

@@ -60,6 +60,7 @@ impl Process {
                 return Ok(());
             }
             if since.elapsed() > PATIENCE {
+                self.go_on()?;
                 return Err(Errno::TIMEDOUT.into());
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -237,11 +237,8 @@ pub(crate) fn take_all(mut client: Client) {
         if all.contains(&Err(CallError::NoSupervisor)) {
             return;
         }
-        assert!(
-            matches!(all[4], Err(CallError::Refused(_) | CallError::Space(_) | CallError::Crowded)),
-            "{:?}",
-            all[4]
-        );
+        let is_locked = all[4].is_ok();
+        assert!(!is_locked, "it may lock nothing");
         if all.iter().any(|one| matches!(one, Err(CallError::Refused(Refused::Behind { .. })))) {
             while let Ok(Some(_)) = client.take_writeback() {
                 displaced += 1;

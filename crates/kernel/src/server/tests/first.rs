@@ -244,3 +244,43 @@ fn who_does_not_listen_stops_nobody_and_hears_at_last_what_is_so() {
     drop((first, other));
     server.join().unwrap();
 }
+
+/// Once, what came by the socket for a space was taken for news of page groups, or the other way round.
+#[test]
+fn spaces_come_and_go_while_grants_change() {
+    let (server, mut first) = first();
+    let (kernel, counter) = first.load_kernel(load(1..2)).unwrap();
+    let should_end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            let mut other = Client::new(counter.into(), 0).unwrap();
+            let mut loaded = 0;
+            while !should_end.load(Acquire) {
+                let space = other.load_space(SpaceLoad { tag: Tag(1), locked: false })?;
+                other.unload_space(space)?;
+                assert!(matches!(other.take_writeback()?, Some(Writeback::Space { tag: Tag(1) })));
+                loaded += 1;
+            }
+            Ok::<u32, CallError>(loaded)
+        });
+        let since = std::time::Instant::now();
+        let mut kernels = 0;
+        // Those that it loads come by a socket, too.
+        while kernels < 200 && !loads.is_finished() && since.elapsed() < Duration::from_secs(20) {
+            for access in [Access::ReadWrite, Access::None] {
+                first.set_access(kernel, 3..5, access).unwrap();
+            }
+            let (more, _counter) = first.load_kernel(load(5..6)).unwrap();
+            first.clear_groups(&[3, 5]).unwrap();
+            first.unload_kernel(more).unwrap();
+            while first.take_writeback().unwrap().is_some() {}
+            kernels += 1;
+        }
+        should_end.store(true, SeqCst);
+        let loaded = loads.join().unwrap();
+        assert!(loaded.is_ok_and(|loaded| loaded > 0), "{loaded:?}");
+        assert_eq!(kernels, 200);
+    });
+    drop(first);
+    server.join().unwrap();
+}
