@@ -4,6 +4,7 @@ mod compiling;
 mod items;
 mod lines;
 mod messages;
+mod paging;
 mod peers;
 
 pub(crate) use self::items::items;
@@ -200,6 +201,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         0.5,
     ));
     rows.extend(compiling::rows(if full { 9 } else { 3 }, &say)?);
+    rows.extend(paging::rows(if full { 7 } else { 3 }, &say));
     say("");
     print(&rows, json);
     if !json {
