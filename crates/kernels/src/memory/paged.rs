@@ -18,9 +18,6 @@ use super::{
 /// Pages that are written in one go.
 const MOST_AT_ONCE: u64 = 128;
 
-/// Frames can be enough and lie apart, so that each is mapped by itself, which takes longer than to move pages: so many times more is asked of the policy.
-const MORE_FOR_NEIGHBOURS: u32 = 2;
-
 /// What a segment has done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
@@ -215,7 +212,7 @@ impl Paged {
         going: &mut Vec<u64>,
     ) -> Result<bool, FaultError> {
         let count = count_of(run);
-        let mut more = MORE_FOR_NEIGHBOURS;
+        let mut more = self.policy.steps_for_neighbours();
         for _ in 0..=2 * self.pages.count() {
             let is_enough = self.held + count <= self.most && resources.pool.free() >= count;
             if is_enough && (more == 0 || resources.pool.fits(run.start, count)) {
