@@ -1,6 +1,6 @@
 //! Threads that are scheduled by their kernel, with programs of a few instructions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,29 +104,41 @@ fn threads_that_the_cache_kernel_has_no_room_for_go_on_where_they_were() {
         for space in spaces {
             threads.extend((0..3).map(|_| driver.add_thread(space, registers(0, 0), 0)));
         }
-        let mut handler = Turns(BTreeMap::new());
+        let mut handler = Turns { left: threads.len(), ..Turns::default() };
         let ended = driver.run(&mut handler).expect("it runs");
         assert!(ended.values().all(|end| matches!(end, End::LastThread)), "{ended:?}");
         let expected: Vec<u64> = (0..5).collect();
-        assert!(threads.iter().all(|thread| handler.0[thread] == expected), "{:?}", handler.0);
+        let numbers = handler.numbers;
+        assert!(threads.iter().all(|thread| numbers[thread] == expected), "{numbers:?}");
     }
 }
 
-/// Each call wakes all others that wait, and waits itself: so threads take turns.
-struct Turns(BTreeMap<Tag, Vec<u64>>);
+/// Each call wakes all that wait, and waits itself, if there is another that will wake it: so threads take turns.
+#[derive(Default)]
+struct Turns {
+    /// What each has called.
+    numbers: BTreeMap<Tag, Vec<u64>>,
+    waiting: BTreeSet<Tag>,
+    /// How many have not left.
+    left: usize,
+}
 
 impl Handler for Turns {
     fn call(&mut self, stopped: &mut Stopped<'_>) -> Answer {
         let number = stopped.registers.rax;
-        let waking: Vec<(Tag, u64)> = self
-            .0
-            .iter()
-            .filter(|(thread, _)| **thread != stopped.thread)
-            .filter_map(|(thread, numbers)| Some((*thread, numbers.last()? + 1)))
-            .collect();
-        stopped.woken.extend(waking);
-        self.0.entry(stopped.thread).or_default().push(number);
-        if number == 4 { Answer::Leaves } else { Answer::Waits }
+        for thread in std::mem::take(&mut self.waiting) {
+            stopped.woken.push((thread, self.numbers[&thread].len() as u64));
+        }
+        self.numbers.entry(stopped.thread).or_default().push(number);
+        if number == 4 {
+            self.left -= 1;
+            Answer::Leaves
+        } else if self.left > 1 {
+            self.waiting.insert(stopped.thread);
+            Answer::Waits
+        } else {
+            Answer::Returns(number + 1)
+        }
     }
 }
 
