@@ -1,12 +1,15 @@
 //! What an application kernel asks of its supervisor, in the same process or in another.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use crate::host::Shared;
 use crate::objects::{
-    Access, KernelId, KernelLoad, Mapping, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+    Access, KernelId, KernelLoad, Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
+use crate::scheduling::prefer_this_thread;
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::thread::Area;
@@ -18,6 +21,9 @@ pub trait Calls {
 
     /// Where frame 0 is in this process, and after it all others. Those that were not granted may not be touched.
     fn memory(&self) -> NonNull<u8>;
+
+    /// The same memory, for who keeps it longer than this. To touch what was not granted ends the process.
+    fn kept_memory(&self) -> Arc<Shared>;
 
     /// Whether a page group may be mapped writable. From then on its frames are where [`Calls::memory`] says.
     fn may_write(&self, group: u32) -> bool;
@@ -58,11 +64,17 @@ pub trait Calls {
     /// Has another thread hear of the messages of a page.
     fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError>;
 
-    /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
+    /// Has the supervisor look after spaces that ended by themselves and after shares, if nobody else does.
     fn look_around(&mut self);
 
     /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
+
+    /// Changes a thread's priority: what is charged for it changes with it. ([`crate::shares`])
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError>;
+
+    /// Changes the priority of the kernel itself: of its process, or of the calling thread if the supervisor is in its own.
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError>;
 
     /// The oldest object that was unloaded and of which this kernel has not heard. It hears of page groups that it was given or has lost as well, here as in
     /// every call.
@@ -86,6 +98,9 @@ pub trait First: Calls {
 
     /// Changes the highest priority that a kernel's threads can have.
     fn set_maximum_priority(&mut self, kernel: KernelId, maximum: u8) -> Result<(), CallError>;
+
+    /// What a process uses, named by its descriptor, is its kernel's: see [`Supervisor::charge_process`].
+    fn charge_process(&mut self, kernel: KernelId, process: BorrowedFd<'_>) -> Result<(), CallError>;
 
     /// Gives page groups, in ascending order, other memory, all zeros: what they were, nobody has any more.
     fn clear_groups(&mut self, groups: &[u32]) -> Result<(), CallError>;
@@ -127,6 +142,10 @@ impl Calls for Direct {
 
     fn memory(&self) -> NonNull<u8> {
         self.supervisor.frames().start()
+    }
+
+    fn kept_memory(&self) -> Arc<Shared> {
+        self.supervisor.frames().memory()
     }
 
     fn may_write(&self, group: u32) -> bool {
@@ -183,10 +202,24 @@ impl Calls for Direct {
 
     fn look_around(&mut self) {
         self.supervisor.sweep();
+        self.supervisor.look_after_shares();
     }
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.supervisor.keep_on(self.kernel, thread, processor)
+    }
+
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.supervisor.set_priority(self.kernel, thread, priority)
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        let maximum = self.supervisor.objects().kernel(self.kernel)?.maximum_priority;
+        if priority > maximum {
+            return Err(Refused::Priority { asked: priority, maximum }.into());
+        }
+        prefer_this_thread(priority);
+        Ok(())
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

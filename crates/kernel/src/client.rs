@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -37,7 +38,7 @@ pub struct Client {
     /// Where it hears of its next counter, if it can be swapped out.
     line: Option<UnixStream>,
     bell: Bell,
-    memory: Shared,
+    memory: Arc<Shared>,
     granted: Granted,
     /// How many times it has heard of page groups.
     told: u32,
@@ -79,7 +80,7 @@ impl Client {
     /// Over what [`crate::server::Server::open`] returned.
     pub fn new(socket: UnixStream, spins: u32) -> Result<Self, Errno> {
         let Opened { socket, counter, wakes, bell, count, groups } = Opened::by(socket)?;
-        let memory = Shared::reserve(count.checked_mul(GROUP_BYTES).ok_or(Errno::PROTO)?)?;
+        let memory = Arc::new(Shared::reserve(count.checked_mul(GROUP_BYTES).ok_or(Errno::PROTO)?)?);
         let (granted, areas, threads) = (Granted::new(count), BTreeMap::new(), BTreeMap::new());
         let (told, line) = (0, None);
         let mut client =
@@ -208,6 +209,7 @@ impl Client {
                     error: Errno::from_raw_os_error(error),
                 }),
                 Failure::Crowded => CallError::Crowded,
+                Failure::NoProcess => CallError::NoProcess,
             }),
             Some(answer) => Ok(answer),
         }
@@ -246,6 +248,10 @@ impl Calls for Client {
 
     fn memory(&self) -> NonNull<u8> {
         self.memory.at(0)
+    }
+
+    fn kept_memory(&self) -> Arc<Shared> {
+        self.memory.clone()
     }
 
     fn may_write(&self, group: u32) -> bool {
@@ -351,6 +357,14 @@ impl Calls for Client {
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.ask_for_nothing(&Request::KeepOn { thread, processor })
+    }
+
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetPriority { thread, priority })
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetOwnPriority(priority))
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

@@ -1,7 +1,7 @@
 //! The physical memory: frames, in page groups, each of which is memory of its own, so that a kernel can be given some and not others.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals};
 use rustix::io::Errno;
@@ -35,14 +35,14 @@ pub struct Frames {
     /// Made when they are used for the first time.
     groups: Vec<OnceLock<OwnedFd>>,
     /// All of them, one after the other.
-    all: Shared,
+    all: Arc<Shared>,
 }
 
 impl Frames {
     /// As many groups of frames, all zeros. They take no memory before they are used.
     pub fn new(groups: u32) -> Result<Self, Errno> {
         let bytes = usize::try_from(u64::from(groups) * GROUP_BYTES).map_err(|_| Errno::NOMEM)?;
-        let all = Shared::reserve(bytes)?;
+        let all = Arc::new(Shared::reserve(bytes)?);
         Ok(Self { groups: (0..groups).map(|_| OnceLock::new()).collect(), all })
     }
 
@@ -109,6 +109,11 @@ impl Frames {
     /// Where the first one is in this process, and after it all others: once their group was used. Programs change what is there at any time.
     pub fn start(&self) -> std::ptr::NonNull<u8> {
         self.all.at(0)
+    }
+
+    /// The same, for who keeps it.
+    pub(crate) fn memory(&self) -> Arc<Shared> {
+        self.all.clone()
     }
 
     /// Sees to it that frames have memory.

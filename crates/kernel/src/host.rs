@@ -125,26 +125,26 @@ impl Shared {
     }
 
     /// A word that others change.
-    pub(crate) fn word(&self, offset: usize) -> &std::sync::atomic::AtomicU32 {
+    pub fn word(&self, offset: usize) -> &std::sync::atomic::AtomicU32 {
         // SAFETY: within a mapping that lives as long as this, and used as an atomic by all.
         unsafe { self.at::<std::sync::atomic::AtomicU32>(offset).as_ref() }
     }
 
     /// The same of a long word.
-    pub(crate) fn long(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+    pub fn long(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
         // SAFETY: as above.
         unsafe { self.at::<std::sync::atomic::AtomicU64>(offset).as_ref() }
     }
 
     /// Copies what is there now, whoever changes it meanwhile.
-    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
         assert!(offset.checked_add(to.len()).is_some_and(|end| end <= self.bytes), "within");
         // SAFETY: within the mapping; bytes, of which any value is one.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
     }
 
     /// Writes there.
-    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.bytes), "within");
         // SAFETY: within the mapping, and nobody has a reference to it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(offset), from.len()) }
@@ -158,19 +158,20 @@ impl Drop for Shared {
     }
 }
 
-/// Waits while a shared word has this value, and not longer than this.
-pub(crate) fn wait(word: &std::sync::atomic::AtomicU32, value: u32, limit: Option<std::time::Duration>) {
+/// Waits while a shared word has this value, and not longer than this: whether it was less.
+pub fn wait(word: &std::sync::atomic::AtomicU32, value: u32, limit: Option<std::time::Duration>) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a word that lives, and a time that does.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    let waited = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    waited == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 /// Wakes one who waits there.
-pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {
+pub fn wake(word: &std::sync::atomic::AtomicU32) {
     // SAFETY: a word that lives.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }

@@ -3,11 +3,47 @@
 
 use std::arch::global_asm;
 
+/// Where [`hears`] writes what it hears.
+pub const LOG_ADDRESS: u64 = 0x60_0000;
+
+/// Computes until it has heard of some messages.
+///
+/// It begins with these: `r13`: of how many; `rbx`: with what it computes; a stack. At its end `rax` is [`END`], `rdi` how many steps it has computed, `rbx` and `r14` what
+/// [`heard`] says of so many, and `r15` the same as `rbx`. Its signal function is [`HEARS_FUNCTION`] bytes behind its beginning: it writes all addresses
+/// that it hears to [`LOG_ADDRESS`], after their number, and makes [`ASK`] if the lowest bit of an address is set.
+pub fn hears() -> &'static [u8] {
+    // SAFETY: the program below, from its first byte to its last.
+    unsafe {
+        let length =
+            (&raw const comb_program_hears_end).addr() - (&raw const comb_program_hears_start).addr();
+        std::slice::from_raw_parts(&raw const comb_program_hears_start, length)
+    }
+}
+
+/// Where the signal function of [`hears`] is, from its beginning.
+pub const HEARS_FUNCTION: u64 = 64;
+/// What that calls if it is told to.
+pub const ASK: u64 = 1001;
+
+/// What [`hears`] has computed after so many steps.
+pub fn heard(steps: u64, begin: u64) -> [u64; 2] {
+    (1..=steps).fold([begin, 0], |[at, sum], step| {
+        let at = at.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(step);
+        [at, sum ^ at.rotate_left(7)]
+    })
+}
+
 /// Makes call 39 again and again.
 pub const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
 
 /// Stores `rax` where `rdi` points, page after page.
 pub const FAULTS: &[u8] = &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4];
+
+/// Stores `rax` where `rdi` points, makes a call, and does it again.
+pub const STORES: &[u8] = &[0x48, 0x89, 0x07, 0x0f, 5, 0xeb, 0xf9];
+
+/// Counts `rdi` down in the word at `rsi`, makes a call, and does it again.
+pub const WORKS: &[u8] = &[0x48, 0x89, 0x3e, 0x48, 0xff, 0x0e, 0x75, 0xfb, 0x0f, 5, 0xeb, 0xf4];
 
 /// What [`messages`] calls if a signal is not translated: its address is in `rsi`.
 pub const SIGNAL: u64 = 1000;
@@ -28,7 +64,24 @@ pub fn messages() -> &'static [u8] {
     }
 }
 
+/// An object that doubles numbers, at its end of a channel of 64 bytes a place (of the crate `comb-kernels`, in whose layout it reads and writes).
+///
+/// It begins with these: `rdi`: its ring; `rsi`: where its end is, which is open; `rdx`: its space's translations; `r9`: the number of places less one; `r13`: 0; and a stack. It waits for
+/// signals of requests. After each reply it makes [`SIGNAL`], with the reply's address in `rsi`.
+pub fn doubles() -> &'static [u8] {
+    // SAFETY: the program below, from its first byte to its last.
+    unsafe {
+        let length =
+            (&raw const comb_program_doubles_end).addr() - (&raw const comb_program_doubles_start).addr();
+        std::slice::from_raw_parts(&raw const comb_program_doubles_start, length)
+    }
+}
+
 unsafe extern "C" {
+    static comb_program_doubles_start: u8;
+    static comb_program_doubles_end: u8;
+    static comb_program_hears_start: u8;
+    static comb_program_hears_end: u8;
     static comb_program_messages_start: u8;
     static comb_program_messages_end: u8;
 }
@@ -129,5 +182,109 @@ global_asm!(
     "ud2",
     ".globl comb_program_messages_end",
     "comb_program_messages_end:",
+    ".popsection",
+);
+
+global_asm!(
+    ".pushsection .rodata.comb_program_hears, \"a\", @progbits",
+    ".globl comb_program_hears_start",
+    "comb_program_hears_start:",
+    "movabs r12, 0x5851f42d4c957f2d",
+    "xor r14d, r14d",
+    "1:",
+    "inc rdi",
+    "imul rbx, r12",
+    "add rbx, rdi",
+    "movq xmm7, rbx",
+    "mov rcx, rbx",
+    "rol rcx, 7",
+    "xor r14, rcx",
+    "cmp [0x600000], r13",
+    "jb 1b",
+    "movq r15, xmm7",
+    "mov eax, 60",
+    "syscall",
+    ".org comb_program_hears_start + 64, 0xcc",
+    "mov ebx, 0x600000",
+    "mov rcx, [rbx]",
+    "mov [rbx + rcx * 8 + 8], rdi",
+    "inc qword ptr [rbx]",
+    "test dil, 1",
+    "jz 2f",
+    "push rsi",
+    "mov eax, 1001",
+    "syscall",
+    "pop rsi",
+    // It leaves nothing as it was.
+    "2:",
+    "pcmpeqd xmm7, xmm7",
+    "xor ebx, ebx",
+    "mov rcx, -1",
+    "mov rdi, -1",
+    "xor r12d, r12d",
+    "mov r14, -1",
+    "std",
+    "jmp rsi",
+    ".globl comb_program_hears_end",
+    "comb_program_hears_end:",
+    ".popsection",
+);
+
+global_asm!(
+    ".pushsection .rodata.comb_program_doubles, \"a\", @progbits",
+    ".globl comb_program_doubles_start",
+    "comb_program_doubles_start:",
+    // The next signal, or sleep.
+    "1:",
+    "mov rax, [rdi + 64]",
+    "movzx eax, al",
+    "mov r8, [rdi + rax * 8 + 1024]",
+    "test r8, r8",
+    "jnz 2f",
+    "mov ecx, 1",
+    "xchg dword ptr [rdi + 128], ecx",
+    "cmp qword ptr [rdi + rax * 8 + 1024], 0",
+    "jne 1b",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "mov esi, 1",
+    "lea rax, [rdi + 128]",
+    "mov rdi, rax",
+    "call [rdx]",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp 1b",
+    "2:",
+    "mov qword ptr [rdi + rax * 8 + 1024], 0",
+    "inc qword ptr [rdi + 64]",
+    // The reply's place: length, kind, number; then the call's number, status and result.
+    "mov r10, r13",
+    "and r10, r9",
+    "shl r10, 6",
+    "lea r10, [rsi + r10 + 4096]",
+    "mov dword ptr [r10], 20",
+    "mov dword ptr [r10 + 4], 2",
+    "mov [r10 + 8], r13",
+    "mov rax, [r8 + 16]",
+    "mov [r10 + 16], rax",
+    "mov dword ptr [r10 + 24], 0",
+    "mov rax, [r8 + 32]",
+    "add rax, rax",
+    "mov [r10 + 28], rax",
+    // One more is taken, and one more written.
+    "inc r13",
+    "mov [rsi + 128], r13",
+    "mov [rsi + 64], r13",
+    "lock inc dword ptr [rsi + 200]",
+    "push rsi",
+    "mov rsi, r10",
+    "mov eax, 1000",
+    "syscall",
+    "pop rsi",
+    "jmp 1b",
+    ".globl comb_program_doubles_end",
+    "comb_program_doubles_end:",
     ".popsection",
 );

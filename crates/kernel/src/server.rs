@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::frames::GROUP_FRAMES;
 use crate::host::{self, Shared};
 use crate::objects::{Access, KernelId, Writeback};
+use crate::scheduling::Class;
 use crate::stub::layout::AREA_BYTES;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::wire::{
@@ -43,6 +44,8 @@ struct Counter {
 pub struct Server {
     supervisor: Supervisor,
     counters: Vec<Counter>,
+    /// Until when who has used up his share waits to be served.
+    next_tick: Instant,
 }
 
 const _: () = assert!(AREA_BYTES * 2 <= COUNTER_BYTES as u64);
@@ -50,7 +53,7 @@ const _: () = assert!(AREA_BYTES * 2 <= COUNTER_BYTES as u64);
 impl Server {
     /// One that serves nobody yet.
     pub fn new(supervisor: Supervisor) -> Self {
-        Self { supervisor, counters: Vec::new() }
+        Self { supervisor, counters: Vec::new(), next_tick: Instant::now() }
     }
 
     /// Its supervisor.
@@ -134,15 +137,33 @@ impl Server {
         }
     }
 
-    /// Serves who has asked; whether anybody had.
+    /// Has the host run this thread before those of all kernels, if it permits that: who runs kernels that can have real-time threads must be able to
+    /// stop them.
+    pub fn outrank() {
+        Class::SUPERVISOR.apply(0);
+    }
+
+    /// Serves who has asked; whether anybody had. Who has used up his share is served once a tick.
     pub fn serve(&mut self) -> bool {
+        let tick = self.supervisor.tick();
+        let is_time = tick.is_none_or(|tick| {
+            let now = Instant::now();
+            let is_time = now >= self.next_tick;
+            if is_time {
+                self.next_tick = now + tick;
+                self.supervisor.look_after_shares();
+            }
+            is_time
+        });
         let mut any = false;
         for index in 0..self.counters.len() {
-            let turn = self.counters[index].memory.word(TURN);
-            if turn.load(Acquire) != ASKED {
+            let Counter { kernel, memory, .. } = &self.counters[index];
+            let kernel = *kernel;
+            if memory.word(TURN).load(Acquire) != ASKED || (!is_time && self.supervisor.is_demoted(kernel)) {
                 continue;
             }
             any = true;
+            let began = tick.map(|_| Instant::now());
             let request = take(&self.counters[index].memory);
             let answer = self.answer(index, request);
             let counter = &self.counters[index];
@@ -151,6 +172,9 @@ impl Server {
             }
             self.tell_of_groups();
             self.tell_of_writebacks();
+            if let Some(began) = began {
+                self.supervisor.charge_service(kernel, began.elapsed());
+            }
             let counter = &self.counters[index];
             counter.memory.word(TURN).store(ANSWERED, SeqCst);
             if counter.memory.word(KERNEL_SLEEPS).load(SeqCst) != 0 {
@@ -250,6 +274,14 @@ impl Server {
                 supervisor.keep_on(kernel, thread, processor)?;
                 Answer::Done
             }
+            Request::SetPriority { thread, priority } => {
+                supervisor.set_priority(kernel, thread, priority)?;
+                Answer::Done
+            }
+            Request::SetOwnPriority(priority) => {
+                supervisor.set_own_priority(kernel, priority)?;
+                Answer::Done
+            }
             Request::TakeWriteback => {
                 let next = match self.counters[index].handing.pop_front() {
                     Some(writeback) => Some(writeback),
@@ -270,7 +302,9 @@ impl Server {
         for counter in &self.counters {
             counter.memory.word(SUPERVISOR_SLEEPS).swap(1, SeqCst);
         }
-        let has_asked = |counter: &Counter| counter.memory.word(TURN).load(SeqCst) == ASKED;
+        let has_asked = |counter: &Counter| {
+            counter.memory.word(TURN).load(SeqCst) == ASKED && !self.supervisor.is_demoted(counter.kernel)
+        };
         if !self.counters.iter().any(has_asked) {
             let mut waits: Vec<PollFd<'_>> = Vec::new();
             for counter in &self.counters {
@@ -278,7 +312,8 @@ impl Server {
                 waits.push(PollFd::new(&counter.socket, PollFlags::RDHUP));
             }
             // Not without end: a supervisor looks at its kernels now and then, whatever they say.
-            let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let limit = self.supervisor.tick().unwrap_or(LOOK);
+            let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
             let _ = poll(&mut waits, Some(&limit));
         }
         for counter in &self.counters {

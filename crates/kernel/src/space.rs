@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::{self, Rights, Shared};
+use crate::scheduling::Class;
 use crate::stub;
 use crate::stub::layout::*;
 use crate::userfaultfd::{Entry, Userfaultfd, look, scan};
@@ -39,11 +40,21 @@ pub const PROGRAMS_END: u64 = STUB_START;
 /// A mapper that does not do in this time what takes microseconds has been harmed by its own space, or starved.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Signals that stop a program's thread.
-pub(crate) const STOPPING: [libc::c_int; 7] =
-    [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, INTERRUPT];
+/// Signals of the host that the stub handles: they stop a program's thread, but for the last.
+pub(crate) const STOPPING: [libc::c_int; 8] = [
+    libc::SIGSYS,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    INTERRUPT,
+    MESSAGE,
+];
 /// By which the supervisor stops one.
 pub(crate) const INTERRUPT: libc::c_int = libc::SIGUSR1;
+/// By which it tells one that has a signal function to look into its ring.
+pub(crate) const MESSAGE: libc::c_int = libc::SIGUSR2;
 
 /// Why something cannot be done in a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -274,7 +285,8 @@ impl Space {
             place(VERSION, PAGE_BYTES, Rights::READ, &common.version_file, 0),
             place(AREAS, AREAS_BYTES, Rights::WRITE, &areas_file, 0),
         ];
-        for (at, address) in [TRANSLATIONS_WAIT, TRANSLATIONS_WAKE].into_iter().zip(stub::waiting()) {
+        let entries = [TRANSLATIONS_WAIT, TRANSLATIONS_WAKE, TRANSLATIONS_END_OF_FUNCTION];
+        for (at, address) in entries.into_iter().zip(stub::entries()) {
             control.long(TRANSLATIONS_AT + at).store(address, Release);
         }
         // The first orders are none, and there before anybody waits for them: that they are done shows that the mapper is there.
@@ -302,7 +314,12 @@ impl Space {
             .expect("it has a number");
         let unfinished = Unfinished(Some(process));
         let process = unfinished.0.as_ref().expect("not taken yet");
-        wait_for_report(&control, &control_file, sequence, process.as_fd())?;
+        wait_for_report(
+            &control,
+            &control_file,
+            sequence,
+            (process.as_fd(), pid.as_raw_nonzero().get().cast_unsigned()),
+        )?;
         let userfaultfd = control.long(4096 + RESULTS_VALUES).load(Acquire);
         let userfaultfd = RawFd::try_from(userfaultfd).map_err(|_| SpaceError::Gone)?;
         // SAFETY: descriptors are shared with the new process, which has made this one and told nobody else.
@@ -362,7 +379,12 @@ impl Space {
         self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
         host::wake(self.control.word(ORDERS_SEQUENCE));
-        let result = wait_for_report(&self.control, &self.reports, self.sequence, self.process.as_fd())?;
+        let result = wait_for_report(
+            &self.control,
+            &self.reports,
+            self.sequence,
+            (self.process.as_fd(), self.process()),
+        )?;
         // No error is as low as an address of a page.
         match i32::try_from(result.wrapping_neg()) {
             Ok(error @ 1..4096) => Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) }),
@@ -730,9 +752,18 @@ impl Space {
 
     /// Stops a thread, wherever it is: it will say so itself.
     pub fn interrupt(&self, thread: u32) -> Result<(), SpaceError> {
+        self.send(thread, INTERRUPT)
+    }
+
+    /// Has a thread look into its ring, if it has a signal function.
+    pub(crate) fn tell_of_message(&self, thread: u32) -> Result<(), SpaceError> {
+        self.send(thread, MESSAGE)
+    }
+
+    fn send(&self, thread: u32, signal: libc::c_int) -> Result<(), SpaceError> {
         // SAFETY: a signal to a thread of a process that is ours until it is waited for.
         let result =
-            unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, INTERRUPT) };
+            unsafe { libc::syscall(libc::SYS_tgkill, self.pid.as_raw_nonzero().get(), thread, signal) };
         if result == 0 { Ok(()) } else { Err(SpaceError::Gone) }
     }
 }
@@ -760,7 +791,7 @@ fn wait_for_report(
     control: &Shared,
     reports: &OwnedFd,
     sequence: u32,
-    process: BorrowedFd<'_>,
+    (process, mapper): (BorrowedFd<'_>, u32),
 ) -> Result<u32, SpaceError> {
     let (done, awaited) = (control.word(4096 + RESULTS_DONE), control.word(ORDERS_AWAITED));
     let since = std::time::Instant::now();
@@ -772,7 +803,10 @@ fn wait_for_report(
             awaited.swap(0, AcqRel);
             return Ok(u32::try_from(report & 0xffff_ffff).expect("half of it"));
         }
-        host::wait(done, seen, Some(Duration::from_millis(50)));
+        if !host::wait(done, seen, Some(Duration::from_millis(20))) {
+            // Others do not let it have a processor. It runs nothing but orders.
+            Class::STOPPING.apply(mapper);
+        }
         if has_ended(process) || since.elapsed() > PATIENCE {
             return Err(SpaceError::Gone);
         }

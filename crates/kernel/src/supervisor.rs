@@ -13,11 +13,19 @@ use crate::objects::{
     Mapping, Objects, Receiver, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView,
     Writeback,
 };
+use crate::scheduling::{Class, Process, Thread};
+use crate::shares::Meter;
 use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
 
+mod grants;
+mod resources;
+
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who has not stopped by then has no processor.
+const HURRY: Duration = Duration::from_millis(1);
 
 /// Why a call of the supervisor did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -31,6 +39,9 @@ pub enum CallError {
     /// More threads than a space can have.
     #[error("the space has as many threads as it can have")]
     Crowded,
+    /// The supervisor was not told which process the kernel is.
+    #[error("the kernel has no process that the supervisor knows of")]
+    NoProcess,
     /// Who is asked is not there any more, or does not answer in a way that can be understood.
     #[error("the supervisor is gone")]
     NoSupervisor,
@@ -50,25 +61,61 @@ pub struct State {
     pub vectors: Vec<u8>,
     /// Why it was stopped. Nothing: it has not run, or does not say, for its space has harmed itself.
     pub stop: Option<Stop>,
+    /// The function that hears of messages while it computes, as [`Area::set_signal_function`] says. 0: none, it looks for them itself.
+    pub signal_function: u64,
+    /// Signals that it has not taken, as its ring has them.
+    pub signals: Vec<u64>,
+    /// With what it goes on when its signal function ends. Nothing: it is not in that.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// What a signal function has interrupted.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Interrupted {
+    /// General registers.
+    pub registers: Registers,
+    /// Vector registers and the like, as of a state.
+    pub vectors: Vec<u8>,
 }
 
 /// A space that is loaded, and its areas.
 #[derive(Debug)]
 struct Place {
+    kernel: KernelId,
     space: Space,
     /// Areas whose thread is parked.
     free: Vec<u32>,
-    /// How many areas there are threads for.
-    areas: u32,
+    /// The host's threads, by their area.
+    threads: Vec<Thread>,
     /// It does not do what its code does, and was ended.
     is_harmed: bool,
+}
+
+impl Place {
+    /// Waits until a thread has stopped, which it is about to: as soon as it has a processor. If others do not let it have one, it is preferred to them; its
+    /// class comes back when it is loaded again.
+    fn wait_until_stopped(&mut self, area: u32) {
+        let since = Instant::now();
+        while !Area::of(&self.space, area).is_stopped() && !self.is_harmed {
+            match since.elapsed() {
+                passed if passed > PATIENCE => Machine::harm(self),
+                passed if passed > HURRY && self.space.has_ended() => Machine::harm(self),
+                passed if passed > HURRY => {
+                    self.threads[area as usize].prefer(Class::STOPPING, false);
+                    std::thread::sleep(HURRY);
+                }
+                _ => std::thread::yield_now(),
+            }
+        }
+        // It may only say that it has stopped.
+        self.threads[area as usize].prefer(Class::NEW, false);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Runner {
     space: u16,
     area: u32,
-    host_thread: u32,
 }
 
 /// What is under the tables.
@@ -79,6 +126,9 @@ struct Machine {
     /// By slot, as all that follows.
     spaces: Vec<Option<Place>>,
     threads: Vec<Option<Runner>>,
+    meter: Meter,
+    /// Those of the kernels that are no first ones have processes of their own.
+    processes: Vec<(KernelId, Process)>,
 }
 
 impl Machine {
@@ -91,11 +141,6 @@ impl Machine {
         place.is_harmed = true;
         place.space.end();
     }
-
-    fn state_of(area: Area<'_>) -> Option<State> {
-        let (registers, vectors, stop) = (area.registers()?, area.vectors()?, area.stop()?);
-        Some(State { registers, segments: area.segments(), vectors, stop: Some(stop) })
-    }
 }
 
 impl Hardware for Machine {
@@ -107,24 +152,18 @@ impl Hardware for Machine {
                 Self::harm(place);
             }
         }
-        let runner = self.threads[usize::from(thread.slot())].take().expect("what is loaded has a runner");
+        // One that could not be started has none.
+        let Some(runner) = self.threads[usize::from(thread.slot())].take() else { return Box::default() };
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
-        let area = Area::of(&place.space, runner.area);
-        if !area.is_stopped() {
-            let since = Instant::now();
-            let _ = place.space.interrupt(runner.host_thread);
-            while !area.is_stopped() && !place.is_harmed {
-                std::thread::yield_now();
-                if since.elapsed() > PATIENCE {
-                    Self::harm(place);
-                    return Box::default();
-                }
-            }
+        place.charge(&mut self.meter);
+        if !Area::of(&place.space, runner.area).is_stopped() {
+            let _ = place.space.interrupt(place.threads[runner.area as usize].number);
+            place.wait_until_stopped(runner.area);
         }
         if place.is_harmed {
             return Box::default();
         }
-        let state = Self::state_of(area);
+        let state = Area::of(&place.space, runner.area).state();
         if state.is_none() {
             Self::harm(place);
         } else {
@@ -156,6 +195,8 @@ pub struct Supervisor {
     /// The kernels' bells, by slot.
     bells: Vec<Option<Bell>>,
     first: KernelId,
+    /// Until when what was used is charged.
+    charged_until: Instant,
     /// Memory that is no group's now, by name.
     away: BTreeMap<Tag, VecDeque<OwnedFd>>,
 }
@@ -182,10 +223,13 @@ impl Supervisor {
             common: Common::new().map_err(host)?,
             spaces: (0..sizes.spaces).map(|_| None).collect(),
             threads: (0..sizes.threads).map(|_| None).collect(),
+            meter: Meter::new(resources::processors(), sizes.kernels),
+            processes: Vec::new(),
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
         bells[usize::from(first.slot())] = Some(Bell::new().map_err(host)?);
-        Ok((Self { objects, machine, bells, first, away: BTreeMap::new() }, first))
+        let (charged_until, away) = (Instant::now(), BTreeMap::new());
+        Ok((Self { objects, machine, bells, first, charged_until, away }, first))
     }
 
     /// The first kernel, which is always there.
@@ -238,9 +282,11 @@ impl Supervisor {
         load: KernelLoad<Box<State>>,
     ) -> Result<KernelId, CallError> {
         let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
+        let shares = load.descriptor.processor_shares.clone();
         let kernel = self.objects.load_kernel(&mut self.machine, caller, load);
         self.publish();
         let kernel = kernel?;
+        self.machine.meter.set(kernel, &shares);
         self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
     }
@@ -249,6 +295,8 @@ impl Supervisor {
     pub fn unload_kernel(&mut self, caller: KernelId, kernel: KernelId) -> Result<(), CallError> {
         self.objects.unload_kernel(&mut self.machine, caller, kernel)?;
         self.publish();
+        self.machine.meter.close(kernel);
+        self.machine.processes.retain(|(of, _)| *of != kernel);
         self.bells[usize::from(kernel.slot())] = None;
         Ok(())
     }
@@ -262,7 +310,13 @@ impl Supervisor {
         let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
         let made = Space::new(&self.machine.common, bell);
         let error = made.as_ref().err().copied();
-        let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
+        let place = made.ok().map(|space| Place {
+            kernel: caller,
+            space,
+            free: Vec::new(),
+            threads: Vec::new(),
+            is_harmed: false,
+        });
         self.machine.spaces[usize::from(space.slot())] = place;
         match error {
             None => Ok(space),
@@ -288,8 +342,10 @@ impl Supervisor {
         let space = load.space.slot();
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
-            Ok((area, host_thread)) => {
-                self.machine.threads[usize::from(number)] = Some(Runner { space, area, host_thread });
+            Ok(area) => {
+                self.machine.threads[usize::from(number)] = Some(Runner { space, area });
+                place.threads[area as usize].priority = load.priority;
+                place.prefer(area, &self.machine.meter);
                 Ok(thread)
             }
             Err(error) => {
@@ -299,42 +355,39 @@ impl Supervisor {
         }
     }
 
-    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<(u32, u32), CallError> {
+    /// Stops a thread of the host's in an area, in this state.
+    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<u32, CallError> {
         if place.is_harmed {
             return Err(SpaceError::Gone.into());
         }
-        let (area, host_thread) = match place.free.pop() {
+        let area = match place.free.pop() {
             Some(area) => {
-                let host_thread = Area::of(&place.space, area).host_thread();
-                Area::of(&place.space, area).reuse(number.into(), spins);
-                (area, host_thread)
+                Area::of(&place.space, area).give(number.into(), spins);
+                area
             }
             None => {
-                if u64::from(place.areas) >= crate::stub::layout::MOST_THREADS {
+                if place.threads.len() as u64 >= crate::stub::layout::MOST_THREADS {
                     return Err(CallError::Crowded);
                 }
-                let area = place.areas;
-                let host_thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
-                place.areas += 1;
-                (area, host_thread)
+                let area = u32::try_from(place.threads.len()).expect("few");
+                let thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
+                place.threads.push(Thread::new(place.space.process(), thread));
+                area
             }
         };
-        let shown = Area::of(&place.space, area);
-        let since = Instant::now();
-        while !shown.is_stopped() {
-            std::thread::yield_now();
-            if since.elapsed() > PATIENCE {
-                Machine::harm(place);
-                return Err(SpaceError::Gone.into());
-            }
+        place.wait_until_stopped(area);
+        if place.is_harmed {
+            return Err(SpaceError::Gone.into());
         }
-        let set = shown.set_registers(&state.registers).and_then(|()| shown.set_vectors(&state.vectors));
-        shown.set_segments(state.segments);
-        if set.is_none() {
+        let shown = Area::of(&place.space, area);
+        if shown.set_state(state).is_none() {
             Machine::harm(place);
             return Err(SpaceError::Gone.into());
         }
-        Ok((area, host_thread))
+        if !state.signals.is_empty() && shown.is_to_be_told() {
+            place.space.tell_of_message(place.threads[area as usize].number)?;
+        }
+        Ok(area)
     }
 
     /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given. After an error, those before the one
@@ -477,25 +530,34 @@ impl Supervisor {
             return Err(Refused::ForeignThread(thread).into());
         }
         if let Some(runner) = self.machine.threads[usize::from(thread.slot())] {
-            self.machine.place(view.space).space.keep_on(runner.host_thread, processor);
+            let place = self.machine.place(view.space);
+            place.space.keep_on(place.threads[runner.area as usize].number, processor);
         }
         Ok(())
     }
 
-    /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, threads
-    /// of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
+    /// Delivers a message: an address of this space, as their own addresses, to all threads that are signalled by its page. To how many. If it is one, and has no
+    /// signal function, threads of this space can do it themselves from now on, until something is unloaded. (§2.2, §4.1)
     pub fn signal(&mut self, caller: KernelId, space: SpaceId, address: u64) -> Result<u32, CallError> {
         if self.objects.space(space)?.kernel != caller {
             return Err(Refused::ForeignSpace(space).into());
         }
         let (page, offset) = (address >> 12, address & 0xfff);
         let receivers: Vec<Receiver> = self.objects.receivers(space, page)?.collect();
-        let mut delivered = 0;
+        let (mut delivered, mut has_function) = (0, false);
         for receiver in &receivers {
-            let Some(area) = self.ringer(receiver.thread.slot().into()) else { continue };
+            let Some(runner) = self.machine.threads[usize::from(receiver.thread.slot())] else { continue };
+            let Some(place) = &self.machine.spaces[usize::from(runner.space)] else { continue };
+            let area = Area::of(&place.space, runner.area);
             delivered += u32::from(area.signal(receiver.page << 12 | offset));
+            if area.is_to_be_told() && !place.is_harmed {
+                // One that is gone hears nothing.
+                let _ = place.space.tell_of_message(place.threads[runner.area as usize].number);
+            }
+            has_function |= area.has_signal_function();
         }
         if let [receiver] = receivers[..]
+            && !has_function
             && let Some(runner) = self.machine.threads[usize::from(receiver.thread.slot())]
         {
             self.publish();
@@ -537,7 +599,7 @@ impl Supervisor {
         let number = usize::from(thread.slot());
         let runner = self.machine.threads[number].expect("what is loaded has a runner");
         let place = self.machine.place(view.space);
-        Ok(place.space.interrupt(runner.host_thread)?)
+        Ok(place.space.interrupt(place.threads[runner.area as usize].number)?)
     }
 
     /// What is said of a thread that is loaded.
@@ -559,5 +621,3 @@ impl Supervisor {
         Ok(self.objects.take_writeback(kernel)?)
     }
 }
-
-mod grants;

@@ -7,6 +7,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use crate::host::{self, Shared};
 use crate::space::{Bell, INTERRUPT, Space, SpaceError};
 use crate::stub::layout::*;
+use crate::supervisor::{Interrupted, State};
+
+mod signals;
 
 /// General registers, in the order in which the host's signal frames have them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, serde::Serialize, serde::Deserialize)]
@@ -75,14 +78,12 @@ pub enum Stop {
 }
 
 /// Where a state is in a signal frame, from the address that the area names.
-const GENERAL: usize = 40;
 const SEGMENTS: usize = 184;
 const ERROR_CODE: usize = 192;
 const TRAP_NUMBER: usize = 200;
 const FAULT_ADDRESS: usize = 216;
 const VECTORS: usize = 224;
 const MASK: usize = 296;
-const FRAME_BYTES: usize = 304;
 
 const PAGE_FAULT: u64 = 14;
 const STORE: u64 = 2;
@@ -126,81 +127,96 @@ impl<'a> Area<'a> {
         self.areas.long(self.start() + offset)
     }
 
-    /// Prepares it for a thread that has not run, which goes on in this state.
-    pub(crate) fn prepare(self, registers: &Registers, bell_number: u32, spins: u32) {
-        let frame = self.start() + AREA_STACK;
+    /// Prepares it for a thread that has not run.
+    pub(crate) fn prepare(self, bell_number: u32, spins: u32) {
+        let alternate = self.stack(AREA_OUTER);
+        for (index, value) in alternate.into_iter().enumerate() {
+            self.long(AREA_ALTERNATE + index * 8).store(value, Release);
+        }
+        self.word(AREA_SLEEPS).store(0, Release);
+        self.word(AREA_STATE).store(RUNS, Release);
+        self.give(bell_number, spins);
+    }
+
+    /// Where a thread stops, as the host's kernel is told: what begins there.
+    fn stack(self, at: usize) -> [u64; 3] {
+        [self.own() + at as u64, 0, AREA_STACK_BYTES as u64]
+    }
+
+    /// Where it is in its space.
+    fn own(self) -> u64 {
+        AREAS + u64::from(self.number) * AREA_BYTES
+    }
+
+    /// Gives it to a thread. If another was in it, that one is parked, and goes on as the new one.
+    pub(crate) fn give(self, bell_number: u32, spins: u32) {
+        self.word(AREA_NUMBER).store(bell_number, Release);
+        self.word(AREA_SPINS).store(spins, Release);
+        self.word(AREA_SIGNAL).store(0, Release);
+    }
+
+    /// Writes a state at the beginning of a stack. Nothing: it is too long.
+    fn make_frame(self, at: usize, registers: &Registers, vectors: &[u8]) -> Option<()> {
+        if FRAME_BYTES + vectors.len() + 64 > AREA_STACK_BYTES {
+            return None;
+        }
+        let frame = self.start() + at;
         self.areas.copy_in(frame, &[0; FRAME_BYTES]);
         // Segments are to be as they are said to be, and those of user mode.
         self.areas.copy_in(frame, &6_u64.to_le_bytes());
         self.areas.copy_in(frame + SEGMENTS, &[0x33, 0, 0, 0, 0, 0, 0x2b, 0]);
-        let own = AREAS + u64::from(self.number) * AREA_BYTES;
-        let alternate = [own + AREA_STACK as u64, 0, AREA_BYTES - AREA_STACK as u64];
-        for (index, value) in alternate.into_iter().enumerate() {
-            self.long(AREA_ALTERNATE + index * 8).store(value, Release);
+        // It stops on this stack again.
+        for (index, value) in self.stack(at).into_iter().enumerate() {
+            self.areas.copy_in(frame + FRAME_STACK + index * 8, &value.to_le_bytes());
         }
-        // What the frame says of the stack for signals is what is so.
-        for (index, value) in alternate.into_iter().enumerate() {
-            self.areas.copy_in(frame + 16 + index * 8, &value.to_le_bytes());
-        }
-        self.long(AREA_FRAME).store(own + AREA_STACK as u64, Release);
-        self.word(AREA_NUMBER).store(bell_number, Release);
-        self.word(AREA_SPINS).store(spins, Release);
-        self.word(AREA_SIGNAL).store(0, Release);
-        self.word(AREA_SLEEPS).store(0, Release);
-        self.word(AREA_STATE).store(RUNS, Release);
-        self.long(AREA_FS).store(0, Release);
-        self.long(AREA_GS).store(0, Release);
-        self.set_registers(registers).expect("the frame was just made");
+        self.set_registers_at(frame, registers);
+        self.set_vectors_at(frame, vectors)
     }
 
-    /// Where its ring is, in every space that has it: the signals of messages, as their receiver's addresses.
-    pub fn ring_address(number: u32) -> u64 {
-        AREAS + u64::from(number) * AREA_BYTES + AREA_RING as u64
-    }
-
-    /// Puts a signal into its ring, and wakes it if it sleeps there. Whether there was room.
-    pub(crate) fn signal(self, address: u64) -> bool {
-        let ring = self.start() + AREA_RING;
-        let tail = self.areas.long(ring + RING_TAIL);
-        loop {
-            let at = tail.load(Acquire);
-            let slot = self
-                .areas
-                .long(ring + RING_SLOTS + usize::try_from(at % MOST_SIGNALS).expect("it is small") * 8);
-            if slot.load(Acquire) != 0 {
-                return false;
-            }
-            if tail.compare_exchange(at, at.wrapping_add(1), SeqCst, SeqCst).is_ok() {
-                slot.store(address, SeqCst);
-                break;
-            }
+    /// Gives its thread, which is stopped, a state in which it goes on. Nothing: it is too long.
+    pub(crate) fn set_state(self, state: &State) -> Option<()> {
+        let mut at = AREA_OUTER;
+        if let Some(interrupted) = &state.interrupted {
+            self.make_frame(AREA_OUTER, &interrupted.registers, &interrupted.vectors)?;
+            self.long(AREA_INTERRUPTED).store(self.own() + AREA_OUTER as u64, Release);
+            at = AREA_STACK;
         }
-        let sleeps = self.areas.word(ring + RING_SLEEPS);
-        if sleeps.load(SeqCst) != 0 {
-            sleeps.store(0, SeqCst);
-            host::wake(sleeps);
-        }
-        true
+        self.word(AREA_IN_FUNCTION).store(state.interrupted.is_some().into(), Release);
+        self.long(AREA_FUNCTION).store(state.signal_function, Release);
+        self.make_frame(at, &state.registers, &state.vectors)?;
+        self.long(AREA_FRAME).store(self.own() + at as u64, Release);
+        self.set_segments(state.segments);
+        self.set_signals(&state.signals)
     }
 
-    /// Gives it to another thread: who was in it is parked, and goes on as that one.
-    pub(crate) fn reuse(self, bell_number: u32, spins: u32) {
-        self.word(AREA_NUMBER).store(bell_number, Release);
-        self.word(AREA_SPINS).store(spins, Release);
-        self.word(AREA_SIGNAL).store(0, Release);
-        // Signals of who was in it are nobody's.
-        self.areas.copy_in(self.start() + AREA_RING, &[0; PAGE]);
-    }
-
-    /// Its thread of the host, as it is said to be.
-    pub(crate) fn host_thread(self) -> u32 {
-        self.word(AREA_HOST).load(Acquire)
+    /// The state in which it is stopped. Nothing: it does not say so in a way that can be.
+    pub(crate) fn state(self) -> Option<State> {
+        let is_in_function = self.word(AREA_IN_FUNCTION).load(Acquire) != 0;
+        let interrupted = if is_in_function {
+            let frame = self.frame_at(AREA_INTERRUPTED)?;
+            let (registers, vectors) = (self.registers_at(frame), self.vectors_at(frame)?);
+            Some(Interrupted { registers, vectors })
+        } else {
+            None
+        };
+        Some(State {
+            registers: self.registers()?,
+            segments: self.segments(),
+            vectors: self.vectors()?,
+            stop: Some(self.stop()?),
+            signal_function: self.long(AREA_FUNCTION).load(Acquire),
+            signals: self.signals(),
+            interrupted,
+        })
     }
 
     /// Where its state is, in the areas, if it says that of a place where it can be.
     fn frame(self) -> Option<usize> {
-        let own = AREAS + u64::from(self.number) * AREA_BYTES;
-        let at = usize::try_from(self.long(AREA_FRAME).load(Acquire).checked_sub(own)?).ok()?;
+        self.frame_at(AREA_FRAME)
+    }
+
+    fn frame_at(self, named: usize) -> Option<usize> {
+        let at = usize::try_from(self.long(named).load(Acquire).checked_sub(self.own())?).ok()?;
         let is_within = at >= AREA_STACK && at + FRAME_BYTES <= usize::try_from(AREA_BYTES).ok()?;
         (is_within && at.is_multiple_of(8)).then_some(self.start() + at)
     }
@@ -234,9 +250,8 @@ impl<'a> Area<'a> {
         if signal == INTERRUPT {
             return Some(Stop::Interrupted);
         }
-        let own = AREAS + u64::from(self.number) * AREA_BYTES;
         let information =
-            usize::try_from(self.long(AREA_INFORMATION).load(Acquire).checked_sub(own)?).ok()?;
+            usize::try_from(self.long(AREA_INFORMATION).load(Acquire).checked_sub(self.own())?).ok()?;
         if information + 128 > usize::try_from(AREA_BYTES).ok()? {
             return None;
         }
@@ -262,13 +277,16 @@ impl<'a> Area<'a> {
 
     /// Its general registers.
     pub fn registers(self) -> Option<Registers> {
-        let frame = self.frame()?;
+        Some(self.registers_at(self.frame()?))
+    }
+
+    fn registers_at(self, frame: usize) -> Registers {
         let mut bytes = [0; size_of::<Registers>()];
-        self.areas.copy_out(frame + GENERAL, &mut bytes);
+        self.areas.copy_out(frame + FRAME_GENERAL, &mut bytes);
         let mut words =
             bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
         let mut next = || words.next().expect("as many as there are registers");
-        Some(Registers {
+        Registers {
             r8: next(),
             r9: next(),
             r10: next(),
@@ -287,12 +305,16 @@ impl<'a> Area<'a> {
             rsp: next(),
             rip: next(),
             flags: next(),
-        })
+        }
     }
 
     /// Changes them. Nothing: as for [`Self::stop`].
     pub fn set_registers(self, to: &Registers) -> Option<()> {
-        let frame = self.frame()?;
+        self.set_registers_at(self.frame()?, to);
+        Some(())
+    }
+
+    fn set_registers_at(self, frame: usize, to: &Registers) {
         let words = [
             to.r8, to.r9, to.r10, to.r11, to.r12, to.r13, to.r14, to.r15, to.rdi, to.rsi, to.rbp, to.rbx,
             to.rdx, to.rax, to.rcx, to.rsp, to.rip, to.flags,
@@ -301,14 +323,13 @@ impl<'a> Area<'a> {
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        self.areas.copy_in(frame + GENERAL, &bytes);
-        Some(())
+        self.areas.copy_in(frame + FRAME_GENERAL, &bytes);
     }
 
     /// Answers a call: what it returned is in `rax`.
     #[inline]
     pub fn set_result(self, result: u64) -> Option<()> {
-        self.areas.copy_in(self.frame()? + GENERAL + 13 * 8, &result.to_le_bytes());
+        self.areas.copy_in(self.frame()? + FRAME_GENERAL + 13 * 8, &result.to_le_bytes());
         Some(())
     }
 
@@ -325,13 +346,15 @@ impl<'a> Area<'a> {
 
     /// Its vector registers and what else the processor keeps, as in a signal frame. Empty: as they were when it began.
     pub fn vectors(self) -> Option<Vec<u8>> {
-        let frame = self.frame()?;
+        self.vectors_at(self.frame()?)
+    }
+
+    fn vectors_at(self, frame: usize) -> Option<Vec<u8>> {
         let place = self.u64_at(frame + VECTORS);
         if place == 0 {
             return Some(Vec::new());
         }
-        let own = AREAS + u64::from(self.number) * AREA_BYTES;
-        let at = usize::try_from(place.checked_sub(own)?).ok()?;
+        let at = usize::try_from(place.checked_sub(self.own())?).ok()?;
         let room = usize::try_from(AREA_BYTES).ok()?.checked_sub(at)?;
         if at < AREA_STACK || room < LEGACY_BYTES {
             return None;
@@ -350,15 +373,18 @@ impl<'a> Area<'a> {
 
     /// Gives it those that another has had.
     pub fn set_vectors(self, vectors: &[u8]) -> Option<()> {
-        let frame = self.frame()?;
-        let own = AREAS + u64::from(self.number) * AREA_BYTES;
+        self.set_vectors_at(self.frame()?, vectors)
+    }
+
+    fn set_vectors_at(self, frame: usize, vectors: &[u8]) -> Option<()> {
         if vectors.is_empty() {
             self.areas.copy_in(frame + VECTORS, &[0; 8]);
             return Some(());
         }
-        // Below its frame there is nothing, for it is stopped; a frame that was prepared is at the bottom, and has all above it.
-        let [below, above] =
-            [frame - self.start() - AREA_STACK, usize::try_from(AREA_BYTES).ok()? - (frame - self.start())];
+        // Below its frame there is nothing, for it is stopped; a frame that was prepared is at the bottom of its stack, and has all above it.
+        let at = frame - self.start();
+        let stack = if at >= AREA_OUTER { AREA_OUTER } else { AREA_STACK };
+        let [below, above] = [at - stack, (stack + AREA_STACK_BYTES).checked_sub(at)?];
         let at = if below >= vectors.len() + 64 {
             (frame - vectors.len()) & !63
         } else if above >= FRAME_BYTES + vectors.len() + 64 {
@@ -367,7 +393,7 @@ impl<'a> Area<'a> {
             return None;
         };
         self.areas.copy_in(at, vectors);
-        self.areas.copy_in(frame + VECTORS, &(own + (at - self.start()) as u64).to_le_bytes());
+        self.areas.copy_in(frame + VECTORS, &(self.own() + (at - self.start()) as u64).to_le_bytes());
         let flags = self.u64_at(frame);
         self.areas.copy_in(frame, &(flags | 1).to_le_bytes());
         Some(())
@@ -400,10 +426,10 @@ impl Space {
         bell_number: u32,
         spins: u32,
     ) -> Result<u32, SpaceError> {
-        Area::of(self, number).prepare(registers, bell_number, spins);
-        let thread = self.start_thread(number)?;
-        Area::of(self, number).word(AREA_HOST).store(thread, Release);
-        Ok(thread)
+        let area = Area::of(self, number);
+        area.prepare(bell_number, spins);
+        area.set_state(&State { registers: *registers, ..State::default() }).expect("registers have room");
+        self.start_thread(number)
     }
 }
 

@@ -83,6 +83,11 @@ pub(crate) enum Request {
         thread: ThreadId,
         processor: Option<u32>,
     },
+    SetPriority {
+        thread: ThreadId,
+        priority: u8,
+    },
+    SetOwnPriority(u8),
     TakeWriteback,
     /// Only the first kernel can.
     OfFirst(OfFirst),
@@ -115,6 +120,8 @@ pub(crate) enum OfFirst {
         kernel: KernelId,
         maximum: u8,
     },
+    /// Its descriptor was sent before.
+    ChargeProcess(KernelId),
     ClearGroups(Vec<u32>),
     PutAway {
         name: Tag,
@@ -155,6 +162,7 @@ pub(crate) enum Failure {
     BadAddress,
     Host(i32),
     Crowded,
+    NoProcess,
 }
 
 impl From<CallError> for Failure {
@@ -165,6 +173,7 @@ impl From<CallError> for Failure {
             CallError::Space(SpaceError::BadAddress) => Self::BadAddress,
             CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
             CallError::Crowded => Self::Crowded,
+            CallError::NoProcess => Self::NoProcess,
             CallError::NoSupervisor | CallError::Reloaded => Self::SpaceGone,
         }
     }
@@ -293,14 +302,22 @@ pub(crate) fn send_descriptors(
     Ok(())
 }
 
-/// Receives what was sent so.
+/// Receives what was sent so, and waits for it.
 pub(crate) fn receive_descriptors(socket: &UnixStream) -> Result<(u64, Vec<OwnedFd>), Errno> {
+    receive(socket, RecvFlags::WAITALL)
+}
+
+/// Receives what was sent so, if it is there.
+pub(crate) fn receive_now(socket: &UnixStream) -> Result<(u64, Vec<OwnedFd>), Errno> {
+    receive(socket, RecvFlags::DONTWAIT)
+}
+
+fn receive(socket: &UnixStream, flags: RecvFlags) -> Result<(u64, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 8];
     let mut buffers = [std::io::IoSliceMut::new(&mut bytes)];
-    let message =
-        recvmsg(socket.as_fd(), &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL)?;
+    let message = recvmsg(socket.as_fd(), &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC | flags)?;
     if message.bytes != 8 {
         return Err(Errno::PIPE);
     }

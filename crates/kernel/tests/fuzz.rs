@@ -27,7 +27,7 @@ const PAGE: u64 = 0x400;
 #[derive(Clone, Serialize)]
 enum Request {
     LoadSpace(SpaceLoad),
-    LoadThread { load: ThreadLoad, state: State, spins: u32 },
+    LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
     LoadMappings { first: Mapping, count: u32 },
     ForbidWrites { space: SpaceId, page: u64, pages: u64 },
     UnloadMappings { space: SpaceId, page: u64, pages: u64 },
@@ -37,6 +37,8 @@ enum Request {
     Signal { space: SpaceId, address: u64 },
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
     KeepOn { thread: ThreadId, processor: Option<u32> },
+    SetPriority { thread: ThreadId, priority: u8 },
+    SetOwnPriority(u8),
     TakeWriteback,
     OfFirst(OfFirst),
 }
@@ -44,11 +46,12 @@ enum Request {
 #[derive(Clone, Serialize)]
 enum OfFirst {
     LoadKernel { tag: Tag, descriptor: KernelDescriptor, locked: bool, waiting: u32 },
-    HandOver(Gone),
+    HandOver(Box<Gone>),
     UnloadKernel(KernelId),
     SetAccess { kernel: KernelId, groups: Range<u64>, access: Access },
     SetProcessorShares { kernel: KernelId, shares: Vec<u8> },
     SetMaximumPriority { kernel: KernelId, maximum: u8 },
+    ChargeProcess(KernelId),
     ClearGroups(Vec<u32>),
     PutAway { name: Tag, groups: Vec<u32> },
     PutBack { name: Tag, groups: Vec<u32> },
@@ -58,7 +61,7 @@ enum OfFirst {
 #[derive(Clone, Serialize)]
 enum Gone {
     Mapping { space: Tag, page: u64, frame: u64, modified: bool, referenced: bool },
-    Thread { tag: Tag, state: State },
+    Thread { tag: Tag, state: Box<State> },
     Space { tag: Tag },
     Kernel { tag: Tag, descriptor: KernelDescriptor, waiting: u32 },
 }
@@ -174,7 +177,7 @@ impl World {
             0 => Request::LoadSpace(SpaceLoad { tag, locked: dice.below(2) == 0 }),
             1 => {
                 let load = ThreadLoad { tag, space: space(dice), priority: 1, locked: dice.below(2) == 0 };
-                Request::LoadThread { load, state, spins: 0 }
+                Request::LoadThread { load, state: Box::new(state), spins: 0 }
             }
             2 | 3 => {
                 let mut first = Mapping::read(space(dice), page, u64::from(dice.below(700)));
@@ -190,19 +193,23 @@ impl World {
             8 => Request::Interrupt(thread(dice)),
             9 => Request::Signal { space: space(dice), address: page << 12 },
             10 => Request::Redirect { space: space(dice), page, thread: thread(dice) },
-            11 => Request::KeepOn { thread: thread(dice), processor: Some(dice.below(4)) },
+            11 => match dice.below(4) {
+                0 => Request::SetPriority { thread: thread(dice), priority: small(dice).to_le_bytes()[0] },
+                1 => Request::SetOwnPriority(small(dice).to_le_bytes()[0]),
+                _ => Request::KeepOn { thread: thread(dice), processor: Some(dice.below(4)) },
+            },
             12 => Request::TakeWriteback,
             13 => {
                 let descriptor = descriptor(groups, locks);
                 let (locked, waiting) = (dice.below(2) == 0, dice.below(2));
                 Request::OfFirst(OfFirst::LoadKernel { tag, descriptor, locked, waiting })
             }
-            14 => Request::OfFirst(OfFirst::HandOver(match dice.below(4) {
+            14 => Request::OfFirst(OfFirst::HandOver(Box::new(match dice.below(4) {
                 0 => Gone::Mapping { space: tag, page, frame: 9, modified: true, referenced: false },
-                1 => Gone::Thread { tag, state },
+                1 => Gone::Thread { tag, state: Box::new(state) },
                 2 => Gone::Space { tag },
                 _ => Gone::Kernel { tag, descriptor: descriptor(groups, locks), waiting: 1 },
-            })),
+            }))),
             15 => Request::OfFirst(OfFirst::UnloadKernel(kernel(dice))),
             16 => {
                 let access = [Access::None, Access::Read, Access::ReadWrite][dice.index(3)];
@@ -212,8 +219,9 @@ impl World {
             18 => Request::OfFirst(OfFirst::SetMaximumPriority { kernel: kernel(dice), maximum: 3 }),
             _ => {
                 let groups = (dice.below(4)..dice.below(9)).collect();
-                Request::OfFirst(match dice.below(4) {
+                Request::OfFirst(match dice.below(5) {
                     0 => OfFirst::ClearGroups(groups),
+                    4 => OfFirst::ChargeProcess(kernel(dice)),
                     1 => OfFirst::PutAway { name: tag, groups },
                     2 => OfFirst::PutBack { name: tag, groups },
                     _ => OfFirst::ForgetAway(tag),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -130,6 +131,11 @@ pub struct Manager<C> {
     network: Box<dyn Network>,
 }
 
+/// Who was granted nothing of any processor has nothing: a supervisor takes it for all if none is named.
+fn named(shares: &[u8]) -> Vec<u8> {
+    if shares.is_empty() { vec![0] } else { shares.to_vec() }
+}
+
 /// Page groups as ranges of neighbours.
 fn ranges(groups: &[u32]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -229,14 +235,20 @@ impl<C: First> Manager<C> {
         for range in ranges(groups) {
             granted.set(range, Access::ReadWrite);
         }
+        let processor_shares = named(&allotment.processor_shares);
         let descriptor = KernelDescriptor {
             groups: granted,
-            processor_shares: allotment.processor_shares.clone(),
+            processor_shares,
             maximum_priority: allotment.maximum_priority,
             locks: allotment.locks,
         };
         let load = KernelLoad { tag: kernel, descriptor, locked: allotment.locked, waiting };
+        let descriptor = process.descriptor().map_err(host("name a process"))?;
         let (id, counter) = self.calls.load_kernel(load)?;
+        if let Err(error) = self.calls.charge_process(id, descriptor.as_fd()) {
+            self.unload(kernel, id)?;
+            return Err(error.into());
+        }
         if let Err(error) = hand_over(&process.line, &counter, moved) {
             self.unload(kernel, id)?;
             return Err(ManagerError::Host { action: "hand over a counter", error: error.into() });
@@ -314,7 +326,7 @@ impl<C: First> Manager<C> {
     pub fn set_processor_shares(&mut self, kernel: Tag, shares: &[u8]) -> Result<(), ManagerError> {
         let id = self.loaded(kernel)?;
         self.book.change(kernel, |has| has.processor_shares = shares.to_vec())?;
-        Ok(self.calls.set_processor_shares(id, shares)?)
+        Ok(self.calls.set_processor_shares(id, &named(shares))?)
     }
 
     /// Changes the highest priority that a kernel's threads can have.

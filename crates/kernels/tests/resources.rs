@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use comb_kernel::calls::First;
 use comb_kernel::client::Client;
 use comb_kernel::objects::{FRAMES_IN_GROUP, Locks, Refused, Sizes, Tag};
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::CallError;
 use comb_kernels::resources::{
     Allotment, Capacity, Free, Manager, ManagerError, Network, NoNetwork, Overcommitted, own_line,
@@ -65,7 +66,8 @@ fn kernel(kind: &str) -> Command {
 }
 
 fn allotment(groups: u32) -> Allotment {
-    Allotment { groups, ..Allotment::default() }
+    let (processor_shares, maximum_priority) = (vec![10, 10], USUAL_PRIORITY);
+    Allotment { groups, processor_shares, maximum_priority, ..Allotment::default() }
 }
 
 struct Cell {
@@ -86,7 +88,7 @@ impl Cell {
         let capacity = Capacity {
             groups: 1..1 + CAPACITY,
             processor_shares: vec![100, 100],
-            maximum_priority: 20,
+            maximum_priority: USUAL_PRIORITY,
             network: 1_000_000,
             kernels: SIZES.kernels - 1,
         };
@@ -285,7 +287,7 @@ fn a_kernel_that_takes_all_it_can_displaces_nothing_that_is_locked_and_stops_nob
     let steady = Allotment {
         groups: 1,
         processor_shares: vec![50, 50],
-        maximum_priority: 20,
+        maximum_priority: USUAL_PRIORITY,
         locks: Locks { kernels: 0, spaces: 1, threads: 1, mappings: 4 },
         locked: true,
         ..Allotment::default()
@@ -293,11 +295,16 @@ fn a_kernel_that_takes_all_it_can_displaces_nothing_that_is_locked_and_stops_nob
     let steady = cell.manager().start("is steady", kernel("is steady"), &steady).unwrap();
     cell.wait_for_count(steady, 10);
     let free = cell.manager().book().free();
-    let rogue = Allotment { groups: CAPACITY - 1, processor_shares: vec![50, 50], ..Allotment::default() };
+    let rogue = Allotment {
+        groups: CAPACITY - 1,
+        processor_shares: vec![20, 20],
+        maximum_priority: USUAL_PRIORITY,
+        ..Allotment::default()
+    };
     let rogue = cell.manager().start("takes all", kernel("takes all"), &rogue).unwrap();
     for _ in 0..3 {
         // The one goes on while the other does its worst.
-        cell.wait_for_count(rogue, 100);
+        cell.wait_for_count(rogue, 10);
         cell.wait_for_count(steady, 50);
     }
     cell.wait(|cell| cell.word(rogue, programs::DISPLACED) > 0);

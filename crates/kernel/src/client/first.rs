@@ -1,13 +1,13 @@
 //! The first kernel in a process of its own.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{Client, GROUP_BYTES};
 use crate::calls::First;
 use crate::objects::{Access, KernelId, KernelLoad, Tag};
 use crate::supervisor::{CallError, State};
-use crate::wire::{Answer, Gone, OfFirst, Request};
+use crate::wire::{Answer, Gone, OfFirst, Request, send_descriptors};
 
 /// So many page groups are named in one request.
 const AT_ONCE: usize = 4096;
@@ -53,6 +53,11 @@ impl First for Client {
 
     fn set_maximum_priority(&mut self, kernel: KernelId, maximum: u8) -> Result<(), CallError> {
         self.ask_first(OfFirst::SetMaximumPriority { kernel, maximum })
+    }
+
+    fn charge_process(&mut self, kernel: KernelId, process: BorrowedFd<'_>) -> Result<(), CallError> {
+        send_descriptors(&self.socket, kernel.to_word(), &[process]).map_err(|_| CallError::NoSupervisor)?;
+        self.ask_first(OfFirst::ChargeProcess(kernel))
     }
 
     fn clear_groups(&mut self, groups: &[u32]) -> Result<(), CallError> {

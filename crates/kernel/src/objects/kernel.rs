@@ -25,7 +25,7 @@ pub struct Locks {
 pub struct KernelDescriptor {
     /// Which frames it may map.
     pub groups: Groups,
-    /// How much of each processor's time, in percent.
+    /// How much of each processor's time, in percent. Of those that are not named it has nothing; if none is, all of all.
     pub processor_shares: Vec<u8>,
     /// The highest priority its threads can have.
     pub maximum_priority: u8,

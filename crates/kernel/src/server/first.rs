@@ -3,7 +3,7 @@
 use super::*;
 use crate::objects::{KernelLoad, Refused};
 use crate::space::SpaceError;
-use crate::wire::OfFirst;
+use crate::wire::{OfFirst, receive_now};
 
 impl Server {
     pub(super) fn perform_first(&mut self, index: usize, request: OfFirst) -> Result<Answer, CallError> {
@@ -55,6 +55,16 @@ impl Server {
             }
             OfFirst::SetMaximumPriority { kernel, maximum } => {
                 self.supervisor.set_maximum_priority(first, kernel, maximum)?;
+            }
+            OfFirst::ChargeProcess(kernel) => {
+                // Only a process that it has a descriptor of.
+                let sent = receive_now(&self.counters[index].socket);
+                match sent.map(|(word, processes)| (KernelId::from_word(word), processes)) {
+                    Ok((of, processes)) if of == kernel && processes.len() == 1 => {
+                        self.supervisor.charge_process(kernel, processes[0].as_fd())?;
+                    }
+                    _ => return Ok(Answer::NotUnderstood),
+                }
             }
             OfFirst::ClearGroups(groups) => {
                 self.supervisor.clear_groups(first, &groups)?;

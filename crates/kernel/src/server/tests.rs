@@ -13,7 +13,8 @@ use crate::objects::{
     FRAMES_IN_GROUP, Groups, KernelDescriptor, KernelLoad, Locks, Mapping, Refused, Sizes, SpaceId,
     SpaceLoad, Tag, ThreadId, ThreadLoad,
 };
-use crate::supervisor::State;
+use crate::shares::USUAL_PRIORITY;
+use crate::supervisor::{Interrupted, State};
 use crate::thread::{Registers, Stop};
 use crate::wire::{OfFirst, receive_descriptors};
 
@@ -34,7 +35,7 @@ fn served() -> (JoinHandle<Server>, [UnixStream; 2]) {
         let descriptor = KernelDescriptor {
             groups,
             processor_shares: Vec::new(),
-            maximum_priority: 3,
+            maximum_priority: USUAL_PRIORITY,
             locks: Locks { kernels: 0, spaces: 1, threads: 1, mappings: 8 },
         };
         let load = KernelLoad { tag: Tag(9), descriptor, locked: false, waiting: VecDeque::new() };
@@ -89,7 +90,7 @@ fn go_on(client: &mut Client, should_end: &AtomicBool, done: &AtomicU64) {
                 let Ok(space) = client.load_space(SpaceLoad { tag: Tag(1), locked: false }) else { continue };
                 let registers = Registers { rip: CODE_PAGE << 12, rbx: expected, ..Registers::default() };
                 let state = State { registers, ..State::default() };
-                let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+                let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
                 let thread = client.load_thread(load, &state, 0);
                 let code = client.load_mappings(&mapping(space, CODE_PAGE, 0, true), 1);
                 loaded = thread.ok().zip(code.ok()).map(|(thread, ())| (space, thread));
@@ -157,10 +158,16 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
             let registers =
                 Registers { rip: word(dice), rsp: word(dice), flags: word(dice), ..Registers::default() };
             let vectors = vec![0xff; pick(dice, 5) * 300];
-            let state = State { registers, segments: [below(dice, 1 << 47), 0], vectors, stop: None };
+            let interrupted =
+                (below(dice, 3) == 0).then(|| Interrupted { registers, vectors: vectors.clone() });
+            let signals = if below(dice, 2) == 0 { vec![word(dice); 258] } else { vec![word(dice)] };
+            let segments = [below(dice, 1 << 47), 0];
+            let signal_function = word(dice);
+            let state =
+                State { registers, segments, vectors, stop: None, signal_function, signals, interrupted };
             let load =
                 ThreadLoad { tag: Tag(1), space: space(dice), priority: 200, locked: below(dice, 2) == 0 };
-            let load = ThreadLoad { priority: u8::try_from(below(dice, 6)).unwrap(), ..load };
+            let load = ThreadLoad { priority: u8::try_from(below(dice, 24)).unwrap(), ..load };
             Request::LoadThread { load, state: Box::new(state), spins: 0 }
         }
         2 | 3 => {

@@ -6,6 +6,7 @@ use std::arch::global_asm;
 
 use super::filters;
 use super::layout::*;
+use crate::space::MESSAGE;
 
 global_asm!(
     ".pushsection .rodata.comb_stub, \"a\", @progbits",
@@ -134,6 +135,70 @@ global_asm!(
     "mov [r15 + {area_fs}], rax",
     "rdgsbase rax",
     "mov [r15 + {area_gs}], rax",
+    // A message has come, or the signal function has ended: these do not stop it.
+    "cmp edi, {message}",
+    "je 17f",
+    "cmp edi, {illegal}",
+    "jne 20f",
+    "lea rax, [rip + comb_stub_end_of_function]",
+    "cmp [rdx + {frame_rip}], rax",
+    "jne 20f",
+    "cmp dword ptr [r15 + {area_in_function}], 0",
+    "je 20f",
+    "mov rdx, [r15 + {area_interrupted}]",
+    "jmp 18f",
+    "17:",
+    // Who is in the function looks when it ends.
+    "cmp dword ptr [r15 + {area_in_function}], 0",
+    "jne 19f",
+    "mov [r15 + {area_interrupted}], rdx",
+    "18:",
+    "mov r10, [r15 + {area_function}]",
+    "test r10, r10",
+    "jz 21f",
+    "mov rax, [r15 + {ring_head}]",
+    "movzx eax, al",
+    "lea r8, [r15 + rax * 8 + {ring_slots}]",
+    "mov r9, [r8]",
+    "test r9, r9",
+    "jz 21f",
+    "mov qword ptr [r8], 0",
+    "inc qword ptr [r15 + {ring_head}]",
+    // It begins with the state that was interrupted, but for where it is, on what stack, and what it is given.
+    "mov eax, 1",
+    "xchg dword ptr [r15 + {area_in_function}], eax",
+    "mov rsi, rdx",
+    "lea rdi, [r15 + {area_call}]",
+    "mov ecx, {frame_words}",
+    "rep movsq",
+    "lea rax, [r15 + {area_stack}]",
+    "mov [r15 + {call_stack}], rax",
+    "mov qword ptr [r15 + {call_stack} + 16], {stack_bytes}",
+    "mov [r15 + {call_rdi}], r9",
+    "lea rax, [rip + comb_stub_end_of_function]",
+    "mov [r15 + {call_rsi}], rax",
+    "mov rax, [r15 + {call_rsp}]",
+    "sub rax, 128",
+    "and rax, -16",
+    "mov [r15 + {call_rsp}], rax",
+    "mov [r15 + {call_rip}], r10",
+    "mov qword ptr [r15 + {call_flags}], 0x202",
+    "lea rsp, [r15 + {area_call}]",
+    "mov eax, 15",
+    "syscall",
+    // There is nothing more. Who puts something into the ring and then sees it in its function must be sure that it looks again.
+    "21:",
+    "xor eax, eax",
+    "xchg dword ptr [r15 + {area_in_function}], eax",
+    "test r10, r10",
+    "jz 19f",
+    "cmp qword ptr [r8], 0",
+    "jne 18b",
+    "19:",
+    "mov rsp, rdx",
+    "mov eax, 15",
+    "syscall",
+    "20:",
     "mov dword ptr [r15 + {area_signal}], edi",
     "mov [r15 + {area_information}], rsi",
     "mov [r15 + {area_frame}], rdx",
@@ -207,6 +272,10 @@ global_asm!(
     "mov eax, 202",
     "syscall",
     "ret",
+    // What signal functions end with.
+    ".globl comb_stub_end_of_function",
+    "comb_stub_end_of_function:",
+    "ud2",
     ".globl comb_stub_end",
     "comb_stub_end:",
     ".popsection",
@@ -236,6 +305,24 @@ global_asm!(
     area_fs = const AREA_FS,
     area_gs = const AREA_GS,
     area_alternate = const AREA_ALTERNATE,
+    area_function = const AREA_FUNCTION,
+    area_in_function = const AREA_IN_FUNCTION,
+    area_interrupted = const AREA_INTERRUPTED,
+    area_call = const AREA_CALL,
+    area_stack = const AREA_STACK,
+    stack_bytes = const AREA_STACK_BYTES,
+    call_stack = const AREA_CALL + FRAME_STACK,
+    call_rdi = const AREA_CALL + FRAME_GENERAL + 8 * 8,
+    call_rsi = const AREA_CALL + FRAME_GENERAL + 9 * 8,
+    call_rsp = const AREA_CALL + FRAME_GENERAL + 15 * 8,
+    call_rip = const AREA_CALL + FRAME_GENERAL + 16 * 8,
+    call_flags = const AREA_CALL + FRAME_GENERAL + 17 * 8,
+    frame_rip = const FRAME_GENERAL + 16 * 8,
+    frame_words = const FRAME_BYTES / 8,
+    ring_head = const AREA_RING + RING_HEAD,
+    ring_slots = const AREA_RING + RING_SLOTS,
+    message = const MESSAGE,
+    illegal = const libc::SIGILL,
     bell = const BELL,
     bell_sleeps = const BELL_SLEEPS,
     bell_rung = const BELL_RUNG,
@@ -249,6 +336,7 @@ unsafe extern "C" {
     static comb_stub_threads: u8;
     static comb_stub_wait: u8;
     static comb_stub_wake: u8;
+    static comb_stub_end_of_function: u8;
     static comb_stub_end: u8;
 }
 
@@ -259,10 +347,11 @@ fn offsets() -> [usize; 3] {
     [0, threads - start, end - start]
 }
 
-/// Where programs wait and wake, in every space.
-pub(crate) fn waiting() -> [u64; 2] {
+/// Where programs wait and wake, and where their signal functions end, in every space.
+pub(crate) fn entries() -> [u64; 3] {
     let start = (&raw const comb_stub_start).addr();
-    [&raw const comb_stub_wait, &raw const comb_stub_wake].map(|place| TEXT + (place.addr() - start) as u64)
+    [&raw const comb_stub_wait, &raw const comb_stub_wake, &raw const comb_stub_end_of_function]
+        .map(|place| TEXT + (place.addr() - start) as u64)
 }
 
 /// Where signals arrive, in every space.

@@ -71,25 +71,42 @@ pub(crate) const AREA_INFORMATION: usize = 32;
 pub(crate) const AREA_FS: usize = 40;
 pub(crate) const AREA_GS: usize = 48;
 pub(crate) const AREA_ALTERNATE: usize = 64;
-/// The number of its thread of the host: what the supervisor wrote there, unless the space has changed it.
-pub(crate) const AREA_HOST: usize = 56;
+/// Where its signal function is, if it has one.
+pub(crate) const AREA_FUNCTION: usize = 96;
+/// Whether it is in it.
+pub(crate) const AREA_IN_FUNCTION: usize = 104;
+/// And where the state is that it interrupted.
+pub(crate) const AREA_INTERRUPTED: usize = 112;
+/// The state in which it begins.
+pub(crate) const AREA_CALL: usize = 512;
 /// A page of the signals that it has not taken.
 pub(crate) const AREA_RING: usize = PAGE;
-/// The stack begins here.
+/// The stacks for stops begin here: of a thread in its signal function, and then of one that is not. So what a signal interrupted stays where it is.
 pub(crate) const AREA_STACK: usize = 2 * PAGE;
+pub(crate) const AREA_OUTER: usize = AREA_STACK + AREA_STACK_BYTES;
+pub(crate) const AREA_STACK_BYTES: usize = 3 * PAGE;
+const _: () = assert!((AREA_OUTER + AREA_STACK_BYTES) as u64 == AREA_BYTES);
 
-// Within the translations: where threads wait and wake, and then what is translated, by the rest of the page's number.
+// Within the translations: where threads wait and wake, where signal functions end, and then what is translated, by the rest of the page's number.
 pub(crate) const TRANSLATIONS_WAIT: usize = 0;
 pub(crate) const TRANSLATIONS_WAKE: usize = 8;
+pub(crate) const TRANSLATIONS_END_OF_FUNCTION: usize = 16;
 pub(crate) const TRANSLATIONS_ENTRIES: usize = 1024;
 pub(crate) const TRANSLATION_BYTES: usize = 32;
 pub(crate) const MOST_TRANSLATIONS: u64 = 64;
 
 // Within a ring.
 pub(crate) const RING_TAIL: usize = 0;
+pub(crate) const RING_HEAD: usize = 64;
 pub(crate) const RING_SLEEPS: usize = 128;
 pub(crate) const RING_SLOTS: usize = 1024;
 pub(crate) const MOST_SIGNALS: u64 = 256;
+
+// Within a state, as the host's kernel keeps it: its stack for signals, its registers by the order of `Registers`.
+pub(crate) const FRAME_STACK: usize = 16;
+pub(crate) const FRAME_GENERAL: usize = 40;
+pub(crate) const FRAME_BYTES: usize = 304;
+const _: () = assert!(AREA_CALL + FRAME_BYTES <= AREA_RING);
 
 // What a thread is, in its area's first word.
 pub(crate) const RUNS: u32 = 0;

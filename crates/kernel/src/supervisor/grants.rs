@@ -95,24 +95,4 @@ impl Supervisor {
         }
         Ok(())
     }
-
-    /// Changes a kernel's shares of the processors. Only the first can.
-    pub fn set_processor_shares(
-        &mut self,
-        caller: KernelId,
-        kernel: KernelId,
-        shares: &[u8],
-    ) -> Result<(), CallError> {
-        Ok(self.objects.set_processor_shares(caller, kernel, shares)?)
-    }
-
-    /// Changes the highest priority that a kernel's threads can have. Only the first can.
-    pub fn set_maximum_priority(
-        &mut self,
-        caller: KernelId,
-        kernel: KernelId,
-        maximum: u8,
-    ) -> Result<(), CallError> {
-        Ok(self.objects.set_maximum_priority(caller, kernel, maximum)?)
-    }
 }

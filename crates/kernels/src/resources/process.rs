@@ -8,7 +8,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
 
 /// Who is told to stop has this long: it is the host that stops it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,6 +34,11 @@ impl Process {
         line.set_nonblocking(true)?;
         let child = command.stdin(OwnedFd::from(other)).process_group(0).spawn()?;
         Ok(Self { child, line })
+    }
+
+    /// For who asks the host about it.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(pidfd_open(self.pid(), PidfdFlags::empty())?)
     }
 
     fn pid(&self) -> Pid {

@@ -35,7 +35,9 @@ fn meanwhile<T: Send + 'static>(
 }
 
 fn take(program: &str, groups: u32) -> Question {
-    let allotment = Allotment { groups, processor_shares: vec![10], ..Allotment::default() };
+    let maximum_priority = USUAL_PRIORITY;
+    let allotment =
+        Allotment { groups, processor_shares: vec![10, 10], maximum_priority, ..Allotment::default() };
     Question::Take { program: program.to_owned(), arguments: arguments("counts"), allotment }
 }
 

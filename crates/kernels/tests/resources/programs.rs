@@ -11,6 +11,7 @@ use comb_kernel::objects::{
     FRAMES_IN_GROUP, Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
 use comb_kernel::server::Server;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{CallError, State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 
@@ -127,7 +128,7 @@ impl Counting {
         let locked = self.is_locked;
         let space = self.client.load_space(SpaceLoad { tag: Tag(1), locked })?;
         self.map(space)?;
-        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked };
+        let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked };
         let thread = self.client.load_thread(load, &self.state, 0)?;
         self.client.area(thread)?.resume();
         Ok((space, thread))
@@ -215,7 +216,7 @@ pub(crate) fn take_all(mut client: Client) {
         };
         let code = Mapping { executable: true, ..Mapping::read(space, CODE_PAGE, first) };
         let registers = Registers { rip: CODE_PAGE << 12, ..Registers::default() };
-        let load = ThreadLoad { tag: Tag(count), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(count), space, priority: USUAL_PRIORITY, locked: false };
         let state = State { registers, ..State::default() };
         let page = DATA_PAGE + count % 1000 * 128;
         let group = u64::from(own[usize::try_from(count).unwrap() % own.len()]);
