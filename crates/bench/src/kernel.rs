@@ -4,6 +4,7 @@ mod compiling;
 mod items;
 mod lines;
 mod messages;
+mod paging;
 mod peers;
 mod realtime;
 mod thrashing;
@@ -206,6 +207,7 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
     ));
     rows.extend(realtime::rows(if full { 5000 } else { 1000 }, &say)?);
     rows.extend(compiling::rows(if full { 9 } else { 3 }, &say)?);
+    rows.extend(paging::rows(if full { 7 } else { 3 }, &say));
     say("");
     print(&rows, json);
     if !json {

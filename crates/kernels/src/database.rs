@@ -90,6 +90,10 @@ impl Replacement for Table {
         }
         step
     }
+
+    fn steps_for_neighbours(&self) -> u32 {
+        self.scan.steps_for_neighbours()
+    }
 }
 
 /// For files of the program.

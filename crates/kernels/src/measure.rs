@@ -65,7 +65,7 @@ impl Work {
     /// What is measured if nobody says otherwise: 122 MiB.
     pub const MP3D: Self = Self::Mp3d { molecules: 1_966_080, steps: 5 };
     /// The same of tables: 128 MiB.
-    pub const DATABASE: Self = Self::Database { leaves: 32_768, scans: 4, leaves_a_lookup: 64 };
+    pub const DATABASE: Self = Self::Database { leaves: 32_768, scans: 6, leaves_a_lookup: 64 };
 
     fn program(self) -> (&'static str, &'static [u8], Policy) {
         match self {

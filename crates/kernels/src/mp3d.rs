@@ -100,6 +100,10 @@ impl Replacement for Sweep {
         if is_awaited && !is_coming(&here) && has_some(&here) { Step::Evict(here) } else { Step::Nothing }
     }
 
+    fn steps_for_neighbours(&self) -> u32 {
+        2
+    }
+
     fn is_stored(&self, page: u64) -> bool {
         self.stores && (self.swept.contains(&page) || self.stays.contains(&page))
     }

@@ -66,8 +66,8 @@ fn kernel(kind: &str) -> Command {
 }
 
 fn allotment(groups: u32) -> Allotment {
-    let (processor_shares, maximum_priority) = (vec![10, 10], USUAL_PRIORITY);
-    Allotment { groups, processor_shares, maximum_priority, ..Allotment::default() }
+    let processor_shares = vec![10, 10];
+    Allotment { groups, processor_shares, maximum_priority: USUAL_PRIORITY, ..Allotment::default() }
 }
 
 struct Cell {

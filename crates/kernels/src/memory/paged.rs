@@ -15,11 +15,11 @@ use super::{
     Backing, BackingError, FaultError, PAGE_BYTES, Piece, Place, Replacement, Resources, Run, Segment, Step,
 };
 
+/// How many times as many pages are many.
+const MANY_BY_FEW: u64 = 8;
+
 /// Pages that are written in one go.
 const MOST_AT_ONCE: u64 = 128;
-
-/// Frames can be enough and lie apart, so that each is mapped by itself, which takes longer than to move pages: so many times more is asked of the policy.
-const MORE_FOR_NEIGHBOURS: u32 = 2;
 
 /// What a segment has done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -127,6 +127,7 @@ impl Paged {
                 continue;
             }
             let wanted = self.policy.along(page, &self.pages);
+            self.make_whole(resources, place, &wanted)?;
             let mut run = self.pages.around(page, &wanted, is_away);
             if count_of(&run) > self.most {
                 run = page..page + 1;
@@ -140,6 +141,30 @@ impl Paged {
             let done = self.wait();
             self.finish(resources, done, page)?;
         }
+    }
+
+    /// Where few of a long range are here, and as they are kept, they are read again with the others: that takes less than to read and map around them.
+    fn make_whole(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        range: &Range<u64>,
+    ) -> Result<(), CallError> {
+        let here = self.pages.stretches(range.clone(), |page| page.is_here);
+        let pages: u64 = here.iter().map(|stretch| stretch.end - stretch.start).sum();
+        if pages == 0 || pages * MANY_BY_FEW > range.end - range.start {
+            return Ok(());
+        }
+        self.unload(resources, place, range)?;
+        for page in here.into_iter().flatten().filter(|page| !self.guarded.contains(page)) {
+            let state = self.pages.at(page);
+            if !state.is_modified {
+                resources.pool.give(Run { frame: state.frame, count: 1 });
+                self.held -= 1;
+                *state = Page::default();
+            }
+        }
+        Ok(())
     }
 
     /// Begins to read pages, all of them away. Not if there is no room for them before something has moved.
@@ -215,7 +240,7 @@ impl Paged {
         going: &mut Vec<u64>,
     ) -> Result<bool, FaultError> {
         let count = count_of(run);
-        let mut more = MORE_FOR_NEIGHBOURS;
+        let mut more = self.policy.steps_for_neighbours();
         for _ in 0..=2 * self.pages.count() {
             let is_enough = self.held + count <= self.most && resources.pool.free() >= count;
             if is_enough && (more == 0 || resources.pool.fits(run.start, count)) {
@@ -351,6 +376,7 @@ impl Paged {
 
     fn ahead(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), FaultError> {
         for range in self.policy.ahead(page, &self.pages) {
+            self.make_whole(resources, place, &range)?;
             for stretch in self.pages.stretches(range, is_away) {
                 if count_of(&stretch) > self.most || !self.bring(resources, place, &stretch, Way::Aside)? {
                     return Ok(());

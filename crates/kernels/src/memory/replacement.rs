@@ -45,6 +45,12 @@ pub trait Replacement: Debug {
     /// twice as many pages.
     fn make_room(&mut self, coming: &Range<u64>, is_awaited: bool, pages: &Pages) -> Step;
 
+    /// How many steps more it does where there are frames enough, but not such that neighbours have neighbouring ones: each that lies apart is mapped by itself, which for
+    /// long runs takes longer than to read them.
+    fn steps_for_neighbours(&self) -> u32 {
+        0
+    }
+
     /// Whether the program will store to a page for certain, as soon as it has it. Then that costs nothing, and the page counts as modified.
     fn is_stored(&self, page: u64) -> bool {
         let _ = page;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use comb_kernel::objects::{Tag, ThreadId, ThreadLoad, Writeback};
+use comb_kernel::objects::{Refused, Tag, ThreadId, ThreadLoad, Writeback};
 use comb_kernel::space::SpaceError;
 use comb_kernel::supervisor::{CallError, State};
 use comb_kernel::thread::{Area, Registers, Stop};
@@ -11,7 +11,7 @@ use rustix::thread::sched_getcpu;
 use thiserror::Error;
 
 use super::{Answer, End, Handler, Scheduler, Stopped};
-use crate::memory::{Resources, Segments};
+use crate::memory::{FaultError, Resources, Segments};
 
 /// As long it waits at most before it looks whether somebody is to give way.
 const LOOK: Duration = Duration::from_millis(10);
@@ -55,6 +55,11 @@ struct Thread {
     unanswered: Option<Stop>,
     /// Where it was last.
     processor: Option<u32>,
+}
+
+/// Whether something was unloaded of which nobody has heard yet.
+fn is_stale(error: CallError) -> bool {
+    matches!(error, CallError::Refused(Refused::StaleSpace(_) | Refused::StaleThread(_)))
 }
 
 /// The threads and spaces of a kernel.
@@ -201,6 +206,9 @@ impl Driver {
                 }
                 Err(error) => return Err(error.into()),
             }
+            if !self.threads.contains_key(&tag) {
+                continue;
+            }
             match unanswered {
                 Some(stop) => self.answer(tag, stop, handler)?,
                 None => self.resume(tag)?,
@@ -209,32 +217,44 @@ impl Driver {
         Ok(())
     }
 
-    /// Loads a thread, if it is not.
+    /// Loads a thread, if it is not, and its space before it.
     fn load(&mut self, tag: Tag) -> Result<(), CallError> {
-        let thread = self.threads.get_mut(&tag).expect("it is there");
-        if thread.loaded.is_some() {
-            return Ok(());
+        loop {
+            // What was heard meanwhile may have ended it.
+            let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
+            if thread.loaded.is_some() {
+                return Ok(());
+            }
+            let segments = self.spaces.get_mut(&thread.space).expect("a thread has a space");
+            let space = segments.space(&mut self.resources)?;
+            let load = ThreadLoad { tag, space, priority: thread.priority, locked: false };
+            match self.resources.calls().load_thread(load, &thread.state, 0) {
+                Ok(loaded) => {
+                    (thread.loaded, thread.processor) = (Some(loaded), None);
+                    return Ok(());
+                }
+                // It has gone, and nobody had heard of it yet. (§2)
+                Err(error) if is_stale(error) => self.hear()?,
+                Err(error) => return Err(error),
+            }
         }
-        let segments = self.spaces.get_mut(&thread.space).expect("a thread has a space");
-        let space = segments.space(&mut self.resources)?;
-        let load = ThreadLoad { tag, space, priority: thread.priority, locked: false };
-        thread.loaded = Some(self.resources.calls().load_thread(load, &thread.state, 0)?);
-        thread.processor = None;
-        Ok(())
     }
 
     fn resume(&mut self, tag: Tag) -> Result<(), CallError> {
-        let thread = self.threads.get_mut(&tag).expect("it is there");
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
         let Some(loaded) = thread.loaded else { return Ok(()) };
+        let mut result = Ok(());
         if self.processors == Processors::Own {
             let here = u32::try_from(sched_getcpu()).ok();
             if thread.processor != here {
-                self.resources.calls().keep_on(loaded, here)?;
+                result = self.resources.calls().keep_on(loaded, here);
                 thread.processor = here;
             }
         }
-        self.resources.calls().area(loaded)?.resume();
-        Ok(())
+        match result.and_then(|()| self.resources.calls().area(loaded).map(Area::resume)) {
+            Err(error) if is_stale(error) => self.hear(),
+            result => result,
+        }
     }
 
     /// Looks whether a thread that was to run does.
@@ -275,7 +295,15 @@ impl Driver {
         let thread = &self.threads[&tag];
         let space = thread.space;
         let Some(loaded) = thread.loaded else { return Ok(()) };
-        let registers = self.resources.calls().area(loaded)?.registers();
+        let registers = match self.resources.calls().area(loaded) {
+            Ok(area) => area.registers(),
+            // Its stop is answered when it is there again.
+            Err(error) if is_stale(error) => {
+                self.threads.entry(tag).and_modify(|thread| thread.unanswered = Some(stop));
+                return Ok(self.hear()?);
+            }
+            Err(error) => return Err(error.into()),
+        };
         let Some(registers) = registers else {
             self.end(space, End::Harmed);
             return Ok(());
@@ -285,6 +313,8 @@ impl Driver {
         let failed = match stop {
             Stop::Fault { address, touch } => match segments.fault(&mut self.resources, address, touch) {
                 Ok(()) => return Ok(self.goes_on(tag, false)?),
+                // It will fault again.
+                Err(FaultError::Calls(error)) if is_stale(error) => return Ok(self.hear()?),
                 Err(error) => Some(error),
             },
             _ => None,
@@ -312,10 +342,10 @@ impl Driver {
             self.wake(other, result)?;
         }
         match answer {
-            Answer::Returns(result) => self.set(tag, |area| area.set_result(result))?,
-            Answer::GoesOn => self.set(tag, |area| area.set_registers(&registers))?,
+            Answer::Returns(result) => self.set(tag, &Registers { rax: result, ..registers })?,
+            Answer::GoesOn => self.set(tag, &registers)?,
             Answer::Waits => {
-                self.threads.get_mut(&tag).expect("it is there").standing = Standing::Waits;
+                self.threads.entry(tag).and_modify(|thread| thread.standing = Standing::Waits);
                 return Ok(());
             }
             Answer::Leaves => {
@@ -330,14 +360,23 @@ impl Driver {
         Ok(self.goes_on(tag, false)?)
     }
 
-    /// Changes what a thread that is loaded goes on with.
-    fn set(&mut self, tag: Tag, change: impl FnOnce(Area<'_>) -> Option<()>) -> Result<(), CallError> {
-        let Some(thread) = self.threads.get(&tag) else { return Ok(()) };
+    /// Changes what a thread goes on with.
+    fn set(&mut self, tag: Tag, registers: &Registers) -> Result<(), CallError> {
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
         let space = thread.space;
-        if let Some(loaded) = thread.loaded
-            && change(self.resources.calls().area(loaded)?).is_none()
-        {
-            self.end(space, End::Harmed);
+        if let Some(loaded) = thread.loaded {
+            match self.resources.calls().area(loaded).map(|area| area.set_registers(registers)) {
+                Ok(Some(())) => return Ok(()),
+                Ok(None) => {
+                    self.end(space, End::Harmed);
+                    return Ok(());
+                }
+                Err(error) if is_stale(error) => self.hear()?,
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(thread) = self.threads.get_mut(&tag) {
+            (thread.state.registers, thread.unanswered) = (*registers, None);
         }
         Ok(())
     }
@@ -349,17 +388,39 @@ impl Driver {
             return Ok(false);
         }
         thread.standing = Standing::Ready;
-        thread.state.registers.rax = result;
         self.scheduler.ready(tag, thread.priority);
-        self.set(tag, |area| area.set_result(result))?;
+        let registers = match thread.loaded {
+            None => Some(thread.state.registers),
+            Some(loaded) => match self.resources.calls().area(loaded) {
+                Ok(area) => area.registers(),
+                Err(error) if is_stale(error) => {
+                    self.hear()?;
+                    self.threads.get(&tag).map(|thread| thread.state.registers)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        match registers {
+            Some(registers) => self.set(tag, &Registers { rax: result, ..registers })?,
+            None => self.end_of(tag),
+        }
         Ok(true)
+    }
+
+    fn end_of(&mut self, tag: Tag) {
+        if let Some(space) = self.threads.get(&tag).map(|thread| thread.space) {
+            self.end(space, End::Harmed);
+        }
     }
 
     fn leave(&mut self, tag: Tag) -> Result<(), CallError> {
         let Some(thread) = self.threads.remove(&tag) else { return Ok(()) };
         self.scheduler.forget(tag);
         if let Some(loaded) = thread.loaded {
-            self.resources.calls().unload_thread(loaded)?;
+            match self.resources.calls().unload_thread(loaded) {
+                Err(error) if !is_stale(error) => return Err(error),
+                _ => {}
+            }
         }
         if !self.threads.values().any(|other| other.space == thread.space) {
             self.end(thread.space, End::LastThread);
