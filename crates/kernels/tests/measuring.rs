@@ -6,8 +6,8 @@ use comb_kernels::measure::{OWN_BYTES, Work, measure};
 #[test]
 fn what_is_measured_is_the_same_work() {
     for work in [
-        Work::Mp3d { molecules: 240_000, steps: 2 },
-        Work::Database { leaves: 4_096, scans: 2, leaves_a_lookup: 1024 },
+        Work::Mp3d { molecules: 480_000, steps: 2 },
+        Work::Database { leaves: 8_192, scans: 2, leaves_a_lookup: 1024 },
     ] {
         match measure(work, "/var/tmp".as_ref(), 1, &|_| {}) {
             Ok(measured) => {
