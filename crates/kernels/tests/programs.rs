@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use comb_kernel::client::Client;
 use comb_kernel::objects::Sizes;
+use comb_kernel::server::Server;
+use comb_kernel::supervisor::Supervisor;
 use comb_kernel::thread::Registers;
 use comb_kernels::file_kernel::{FileKernel, Policy, Ran, run};
 use comb_kernels::limit::Limit;
@@ -111,6 +114,23 @@ fn mappings_that_the_cache_kernel_has_no_room_for_change_nothing() {
     let made = ["make", "1000"];
     let ran = compare("mappings", programs::DATABASE, made, &["2", "8", "0"], database::policy(), resources);
     assert!(ran.counts.written > 0, "{:?}", ran.counts);
+}
+
+/// The same kernel elsewhere: it asks over a counter, and has the memory that it was granted by descriptors.
+#[test]
+fn a_kernel_whose_supervisor_is_elsewhere_pages_as_well() {
+    let (told, tells) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (supervisor, first) = Supervisor::new(Sizes::default(), 8).expect("memory");
+        let mut server = Server::new(supervisor);
+        told.send(server.open(first).expect("it is loaded")).expect("somebody waits");
+        server.run(0);
+    });
+    let client = Client::new(tells.recv().expect("it is opened"), 0).expect("it is there");
+    let resources = Resources::new(Box::new(client));
+    let made = ["make", "2000"];
+    compare("elsewhere", programs::DATABASE, made, &["2", "32", "0"], database::policy(), resources);
+    server.join().expect("it has nobody to serve");
 }
 
 fn end_of(name: &str, policy: impl FnOnce(&Path) -> Policy) -> End {
