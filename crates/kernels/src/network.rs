@@ -17,6 +17,10 @@ use thiserror::Error;
 use crate::communication::marshal::Marshal;
 use crate::communication::{Channel, ChannelError, Place, SendError};
 
+pub use self::managed::Ports;
+
+mod managed;
+
 /// A packet, without what the wire puts around it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
@@ -121,6 +125,8 @@ pub struct Counts {
     pub dropped: u64,
     /// How often it has used more than it may.
     pub disconnections: u64,
+    /// What it has used of the network in all, with headers.
+    pub bytes: u64,
 }
 
 #[derive(Debug)]
@@ -130,6 +136,8 @@ struct Client {
     quota: Quota,
     used: u64,
     is_connected: bool,
+    /// Somebody else has disconnected it, until he connects it again.
+    is_held: bool,
     /// Taken, and not yet out.
     next: Option<Packet>,
     ended: Option<ChannelError>,
@@ -171,6 +179,7 @@ impl<W: Wire> Network<W> {
             quota,
             used: 0,
             is_connected: true,
+            is_held: false,
             next: None,
             ended: None,
             counts: Counts::default(),
@@ -190,7 +199,7 @@ impl<W: Wire> Network<W> {
 
     /// Whether a client is connected now.
     pub fn is_connected(&self, port: u32) -> bool {
-        self.clients.get(&port).is_some_and(|client| client.is_connected)
+        self.clients.get(&port).is_some_and(Client::is_served)
     }
 
     /// Clients whose channel has ended, and why.
@@ -237,7 +246,12 @@ impl<W: Wire> Network<W> {
 const MOST_PACKETS_IN_A_TURN: usize = 256;
 
 impl Client {
+    fn is_served(&self) -> bool {
+        self.is_connected && !self.is_held && self.ended.is_none()
+    }
+
     fn uses(&mut self, bytes: u64) {
+        self.counts.bytes = self.counts.bytes.saturating_add(bytes);
         self.used = self.used.saturating_add(bytes);
         if self.used > self.quota.bytes && self.is_connected {
             self.is_connected = false;
@@ -248,7 +262,7 @@ impl Client {
     fn transmit(&mut self, port: u32, wire: &mut impl Wire) -> Result<bool, WireError> {
         let mut any = false;
         for _ in 0..self.channel.shape().places() {
-            if !self.is_connected || self.ended.is_some() {
+            if !self.is_served() {
                 break;
             }
             let packet = match self.next.take() {
@@ -274,7 +288,7 @@ impl Client {
     }
 
     fn receive(&mut self, packet: &Packet, calls: &mut dyn Calls) -> Result<(), CallError> {
-        if !self.is_connected || self.ended.is_some() {
+        if !self.is_served() {
             self.counts.dropped += 1;
             return Ok(());
         }

@@ -1,6 +1,8 @@
 //! Two drivers on one network, with kernels and a program as their clients. The time is this test's.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use comb_kernel::calls::{Calls, Direct};
@@ -12,7 +14,8 @@ use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Area, Registers};
 use comb_kernels::communication::{Channel, Message, Pages, Place, Shape, map_end, open_end};
-use comb_kernels::network::{Counts, NetWire, Network, Packet, Quota, Wire, WireError};
+use comb_kernels::network::{Counts, NetWire, Network, Packet, Ports, Quota, Wire, WireError};
+use comb_kernels::resources::Network as _;
 use comb_net::InProcess;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -101,7 +104,7 @@ fn a_packet_goes_to_a_program_on_another_host_and_its_answer_comes_back() {
         let expected = [&number.to_le_bytes()[..], &[0; 4], &(number * 6).to_le_bytes()].concat();
         assert_eq!(answer, Message { kind: 5, bytes: expected });
     }
-    let counts = Counts { sent: 40, received: 40, ..Counts::default() };
+    let counts = Counts { sent: 40, received: 40, bytes: 40 * (32 + 28), ..Counts::default() };
     assert_eq!((here.counts(2), there.counts(5)), (Some(counts), Some(counts)));
 }
 
@@ -148,7 +151,7 @@ fn who_uses_more_than_it_may_is_disconnected_until_the_period_is_over() {
     modest.send(2, b"I am").unwrap();
     network.turn(began + SECOND / 2, &mut calls).unwrap();
     assert_eq!((received(&mut greedy), received(&mut modest)), (0, 1));
-    assert_eq!(network.counts(1), Some(Counts { sent: 4, received: 0, dropped: 1, disconnections: 1 }));
+    assert_eq!(network.counts(1), Some(Counts { sent: 4, received: 0, dropped: 1, disconnections: 1, bytes: 80 }));
     // Three periods later it is connected again, for one more.
     assert_eq!(network.next_timeout(), began + SECOND);
     network.turn(began + SECOND * 7 / 2, &mut calls).unwrap();
@@ -193,4 +196,41 @@ fn a_client_that_does_not_take_loses_and_a_wire_without_room_does_not() {
     drop(lazy);
     network.turn(now, &mut calls).unwrap();
     assert_eq!(network.ended().map(|(port, _)| port).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_manager_holds_what_belongs_to_a_kernel() {
+    let began = Instant::now();
+    let mut calls = kernel();
+    let network = Rc::new(RefCell::new(Network::new(Loop::default(), SECOND, began)));
+    let [driver, mut own] = ends(&calls, 0);
+    network.borrow_mut().connect(1, driver, None, ENOUGH);
+    let [driver, mut others] = ends(&calls, 32);
+    network.borrow_mut().connect(2, driver, None, ENOUGH);
+    let mut ports = Ports::new(Rc::clone(&network));
+    ports.belongs(1, Tag(7));
+    ports.belongs(2, Tag(8));
+    let mut turn = |network: &Rc<RefCell<Network<Loop>>>| {
+        while network.borrow_mut().turn(began, &mut calls).unwrap() {}
+    };
+    own.send(2, &[1; 12]).unwrap();
+    turn(&network);
+    assert_eq!((ports.used(Tag(7)), ports.used(Tag(8)), ports.used(Tag(9))), (20, 20, 0));
+    assert!(others.receive().unwrap().is_some());
+    // What is sent meanwhile waits; what comes meanwhile is dropped; others go on.
+    ports.disconnect(Tag(7));
+    own.send(2, &[2; 12]).unwrap();
+    others.send(1, &[3; 12]).unwrap();
+    others.send(2, &[4; 12]).unwrap();
+    turn(&network);
+    assert_eq!(others.receive().unwrap().unwrap().bytes, [4; 12]);
+    assert_eq!((others.receive().unwrap(), network.borrow().counts(1).unwrap().dropped), (None, 1));
+    assert!(!network.borrow().is_connected(1) && network.borrow().is_connected(2));
+    ports.connect(Tag(7));
+    turn(&network);
+    assert_eq!(others.receive().unwrap().unwrap().bytes, [2; 12]);
+    // A port that is another's now is not held for who had it.
+    ports.belongs(1, Tag(8));
+    ports.disconnect(Tag(7));
+    assert!(network.borrow().is_connected(1));
 }
