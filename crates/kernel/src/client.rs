@@ -100,6 +100,7 @@ impl Client {
                     error: Errno::from_raw_os_error(error),
                 }),
                 Failure::Crowded => CallError::Crowded,
+                Failure::BadState => CallError::BadState,
             }),
             Some(answer) => Ok(answer),
         }
@@ -186,13 +187,14 @@ impl Calls for Client {
         let mut done = 0;
         while done < count {
             let some = (count - done).min(GROUP_FRAMES);
-            let (page, frame) =
-                (first.page.saturating_add(done.into()), first.frame.saturating_add(done.into()));
-            let first = Mapping { page, frame, ..*first };
-            self.ask_for_nothing(&Request::LoadMappings { first, count: some })?;
+            self.ask_for_nothing(&Request::LoadMappings { first: first.neighbour(done), count: some })?;
             done += some;
         }
         Ok(())
+    }
+
+    fn make_copy(&mut self, space: SpaceId, page: u64) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::MakeCopy { space, page })
     }
 
     fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError> {

@@ -41,6 +41,7 @@ pub(crate) enum Request {
     LoadSpace(SpaceLoad),
     LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
     LoadMappings { first: Mapping, count: u32 },
+    MakeCopy { space: SpaceId, page: u64 },
     ForbidWrites { space: SpaceId, page: u64, pages: u64 },
     UnloadMappings { space: SpaceId, page: u64, pages: u64 },
     UnloadThread(ThreadId),
@@ -78,6 +79,7 @@ pub(crate) enum Failure {
     BadAddress,
     Host(i32),
     Crowded,
+    BadState,
 }
 
 impl From<CallError> for Failure {
@@ -88,6 +90,7 @@ impl From<CallError> for Failure {
             CallError::Space(SpaceError::BadAddress) => Self::BadAddress,
             CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
             CallError::Crowded => Self::Crowded,
+            CallError::BadState => Self::BadState,
             CallError::NoSupervisor => Self::SpaceGone,
         }
     }
