@@ -376,8 +376,8 @@ pub(crate) fn fuzz_arguments<'a>(arguments: &[&'a str]) -> Result<(u64, Option<&
 /// shown its seed.
 pub(crate) fn fuzz(report: &mut Report, seconds: u64, name: Option<&str>) {
     // Machines say in assertions what they take for impossible, so those stay in.
-    let fuzzed: [(&str, &[&str]); 3] =
-        [("comb-net", &[SIMULATION]), ("comb-membership", &[]), ("comb-trace", &[])];
+    let fuzzed: [(&str, &[&str]); 4] =
+        [("comb-net", &[SIMULATION]), ("comb-membership", &[]), ("comb-trace", &[]), ("comb-kernel", &[])];
     for (package, profile) in fuzzed {
         let mut tests = cargo(["test", "-p", package, "--test", "fuzz"].iter().chain(profile).copied());
         tests.args(["--", "--nocapture"]).args(name).env(FUZZ_SECONDS_VARIABLE, seconds.to_string());

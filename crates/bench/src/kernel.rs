@@ -4,7 +4,10 @@ mod compiling;
 mod items;
 mod lines;
 mod messages;
+mod paging;
 mod peers;
+mod realtime;
+mod thrashing;
 
 pub(crate) use self::items::items;
 
@@ -17,9 +20,11 @@ use comb_kernel::objects::{
     ThreadId, ThreadLoad,
 };
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::Registers;
 
+use self::thrashing::Thrashing;
 use crate::net::median;
 use crate::report::{Goal, Row, print, shows_progress};
 use crate::reproduce::{ReproduceError, Reproduced};
@@ -59,7 +64,7 @@ impl World {
             registers: Registers { rip: CODE_PAGE << 12, ..Registers::default() },
             ..State::default()
         };
-        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
         Ok(self.supervisor.load_thread(self.kernel, load, &state, spins)?)
     }
 
@@ -125,6 +130,7 @@ pub(crate) struct Measured {
     share: Option<f64>,
     /// Of code: of memory, and all.
     lines: [Option<f64>; 2],
+    thrashing: Thrashing,
 }
 
 fn measure(count: usize, say: &dyn Fn(&str)) -> Outcome<Measured> {
@@ -199,7 +205,9 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
         "%",
         0.5,
     ));
+    rows.extend(realtime::rows(if full { 5000 } else { 1000 }, &say)?);
     rows.extend(compiling::rows(if full { 9 } else { 3 }, &say)?);
+    rows.extend(paging::rows(if full { 7 } else { 3 }, &say));
     say("");
     print(&rows, json);
     if !json {
@@ -215,10 +223,17 @@ pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
             eprint!("\r{what:70}");
         }
     };
-    let measured = measure(7, &say).map_err(|error| ReproduceError::Nothing(error.to_string()))?;
+    let failed = |error: Box<dyn std::error::Error>| ReproduceError::Nothing(error.to_string());
+    let mut measured = measure(7, &say).map_err(failed)?;
+    say("turns, when more is active than there are places for");
+    measured.thrashing = thrashing::measure(20).map_err(failed)?;
     say("");
     let how = "One supervisor and its first kernel in one process; programs of a few instructions in spaces of their own; medians of seven rounds.";
-    Ok(Reproduced { how: how.to_owned(), items: items::items(&measured), drawings: Vec::new() })
+    Ok(Reproduced {
+        how: how.to_owned(),
+        items: items::items(&measured),
+        drawings: vec![measured.thrashing.drawing()],
+    })
 }
 
 /// Calls and faults of programs.
@@ -368,7 +383,7 @@ fn kernels(count: usize) -> Outcome<Three> {
         let descriptor = KernelDescriptor {
             groups: Groups::new(frames, Access::None),
             processor_shares: vec![50; 2],
-            maximum_priority: 10,
+            maximum_priority: USUAL_PRIORITY,
             locks: Locks::default(),
         };
         let load = KernelLoad { tag: Tag(3), descriptor, locked: false, waiting: VecDeque::new() };

@@ -14,7 +14,8 @@ use comb_kernel::frames::GROUP_FRAMES;
 use comb_kernel::objects::Sizes;
 use comb_kernel::supervisor::Supervisor;
 use comb_unix::supervised::Supervised;
-use comb_unix::{ExitStatus, Options, Unix};
+use comb_unix::traced::Traced;
+use comb_unix::{ExitStatus, Machine, Options, Unix};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -45,9 +46,15 @@ struct Run {
     /// How much memory all programs can have, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     memory: u64,
+    /// How much of idle programs' memory may be on disk while others need theirs
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    swap: u64,
     /// Set a variable of the environment, or leave one out (NAME=)
     #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
     variables: Vec<OsString>,
+    /// Trace the programs instead of running a cache kernel below them: several times slower, but it needs nothing of the host but ptrace
+    #[arg(long)]
+    ptrace: bool,
     /// At the end, list the system calls that the emulator does not have and that programs made
     #[arg(long)]
     list_unsupported: bool,
@@ -78,27 +85,56 @@ impl Run {
         if let Some(found) = search(&root, &self.command[0], &environment) {
             self.command[0] = found;
         }
-        raise_limits();
-        let group_bytes = u64::from(GROUP_FRAMES) * 4096;
-        let groups = u32::try_from(self.memory.div_ceil(group_bytes).max(8))
-            .map_err(|_| Failure::usage("so much memory cannot be named".to_owned()))?;
-        let sizes = Sizes { mappings: (groups * GROUP_FRAMES).clamp(65_536, 1 << 22), ..Sizes::default() };
-        let failed = |error| Failure::new(format!("no cache kernel can run here: {error}"));
-        let (supervisor, kernel) = Supervisor::new(sizes, groups).map_err(failed)?;
-        let machine = Supervised::new(Direct::new(supervisor, kernel), sizes, 0);
         let options = Options {
             root,
             working_directory: directory,
             arguments: self.command.clone(),
             environment,
             standard: [None, None, None],
+            swap: self.swap,
             signals: Some(forwarded_signals()?),
         };
+        let status = if self.ptrace {
+            let failed = |error| Failure::new(format!("no programs can be traced here: {error}"));
+            let machine = Traced::new(self.memory).map_err(failed)?;
+            self.run_on(machine, options, Traced::is_exhausted, output)?
+        } else {
+            self.run_on(self.cache_kernel()?, options, Supervised::is_exhausted, output)?
+        };
+        let code = match status {
+            ExitStatus::Exited(code) => code,
+            ExitStatus::Killed(signal) => 128 + signal,
+        };
+        Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)))
+    }
+
+    fn cache_kernel(&self) -> Result<Supervised<Direct>, Failure> {
+        raise_limits();
+        let group_bytes = u64::from(GROUP_FRAMES) * 4096;
+        let groups = u32::try_from(self.memory.div_ceil(group_bytes).max(8))
+            .map_err(|_| Failure::usage("so much memory cannot be named".to_owned()))?;
+        let sizes = Sizes { mappings: (groups * GROUP_FRAMES).clamp(65_536, 1 << 22), ..Sizes::default() };
+        let failed = |error| {
+            Failure::new(format!(
+                "no cache kernel can run here: {error}; --ptrace needs less of the host, and is slower"
+            ))
+        };
+        let (supervisor, kernel) = Supervisor::new(sizes, groups).map_err(failed)?;
+        Ok(Supervised::new(Direct::new(supervisor, kernel), sizes, 0))
+    }
+
+    fn run_on<M: Machine>(
+        &self,
+        machine: M,
+        options: Options,
+        is_exhausted: fn(&M) -> bool,
+        output: Output,
+    ) -> Result<ExitStatus, Failure> {
         let name = self.command[0].display().to_string();
         let mut unix =
             Unix::new(machine, options).map_err(|error| Failure::not_found(format!("{name}: {error}")))?;
         let status = unix.run();
-        if unix.machine().is_exhausted() && status != ExitStatus::Exited(0) {
+        if is_exhausted(unix.machine()) && status != ExitStatus::Exited(0) {
             let memory = crate::table::bytes(self.memory);
             output.warn(format!("programs wanted more than the {memory} that they may have: --memory"));
         }
@@ -107,11 +143,7 @@ impl Run {
                 output.warn(format!("there is no {call}: {count} times"));
             }
         }
-        let code = match status {
-            ExitStatus::Exited(code) => code,
-            ExitStatus::Killed(signal) => 128 + signal,
-        };
-        Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)))
+        Ok(status)
     }
 }
 

@@ -374,3 +374,42 @@ fn what_cannot_be_run_is_said() {
         assert!(!output.status.success() && said.contains(wanted), "{options:?} {program:?}: {said}");
     }
 }
+
+#[test]
+fn programs_run_over_ptrace_alone_as_well() {
+    let place = Place::new("ptrace");
+    let script = "for i in 1 2 3; do echo $i | sed s/2/two/; done; exit 7";
+    let output = place.comb(&["--ptrace"], &["sh", "-c", script]).output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(7), &b"1\ntwo\n3\n"[..]),
+        "{output:?}"
+    );
+    let words = "with open('/dev/zero', 'rb') as zero: blocks = [zero.read(1 << 20) for _ in range(64)]";
+    let output = place.comb(&["--ptrace", "--memory", "24M"], &["python3", "-c", words]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("programs wanted more than the 24 MiB"), "{output:?}");
+}
+
+#[test]
+fn idle_programs_give_way_to_others_and_come_back() {
+    let place = Place::new("idle");
+    // Each has 24 MiB, and looks at all of it again when the other has had its turn.
+    let program = "import os, sys\n\
+        me, mine = sys.argv[1], bytearray(24 << 20)\n\
+        for page in range(0, len(mine), 4096): mine[page:page + 4] = (page ^ int(me)).to_bytes(4, 'little')\n\
+        print('has', flush=True); sys.stdin.readline()\n\
+        good = all(mine[page:page + 4] == (page ^ int(me)).to_bytes(4, 'little') for page in range(0, len(mine), 4096))\n\
+        print(me, good, flush=True)\n";
+    fs::write(place.0.join("has.py"), program).unwrap();
+    // Each waits until the other has filled its own; then both look.
+    let script = "mkfifo one two\n\
+        python3 has.py 1 < one > first & exec 3> one\n\
+        until grep -q has first; do sleep 0.05; done\n\
+        python3 has.py 2 < two > second & exec 4> two\n\
+        until grep -q has second; do sleep 0.05; done\n\
+        echo >&3; until grep -q 1 first; do sleep 0.05; done\n\
+        echo >&4; wait; cat first second";
+    let output = place.comb(&["--memory", "48M", "--swap", "64M"], &["sh", "-c", script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "has\n1 True\nhas\n2 True\n", "{output:?}");
+}

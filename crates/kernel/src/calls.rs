@@ -1,10 +1,15 @@
 //! What an application kernel asks of its supervisor, in the same process or in another.
 
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::host::Shared;
-use crate::objects::{KernelId, Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::objects::{
+    Access, KernelId, KernelLoad, Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+};
+use crate::scheduling::prefer_this_thread;
 use crate::space::Bell;
 use crate::supervisor::{CallError, State, Supervisor};
 use crate::thread::Area;
@@ -62,14 +67,61 @@ pub trait Calls {
     /// Has another thread hear of the messages of a page.
     fn redirect(&mut self, space: SpaceId, page: u64, thread: ThreadId) -> Result<(), CallError>;
 
-    /// Has the supervisor look after spaces that ended by themselves, if nobody else does.
+    /// Has the supervisor look after spaces that ended by themselves and after shares, if nobody else does.
     fn look_around(&mut self);
 
     /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
 
-    /// The oldest object that was unloaded and of which this kernel has not heard.
+    /// Changes a thread's priority: what is charged for it changes with it. ([`crate::shares`])
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError>;
+
+    /// Changes the priority of the kernel itself: of its process, or of the calling thread if the supervisor is in its own.
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError>;
+
+    /// The oldest object that was unloaded and of which this kernel has not heard. It hears of page groups that it was given or has lost as well, here as in
+    /// every call.
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError>;
+}
+
+/// What only the first kernel can ask: for others, and for itself. (§2.4, §3)
+pub trait First: Calls {
+    /// Loads a kernel, in the place of another if need be, with what it had not heard when it was written back. Whoever gets the counter's end is that
+    /// kernel.
+    fn load_kernel(&mut self, load: KernelLoad<Box<State>>) -> Result<(KernelId, OwnedFd), CallError>;
+
+    /// Unloads a kernel, with all that it has loaded.
+    fn unload_kernel(&mut self, kernel: KernelId) -> Result<(), CallError>;
+
+    /// Changes what a kernel may do with some page groups: see [`Supervisor::set_access`]. The kernel hears of it with its next call.
+    fn set_access(&mut self, kernel: KernelId, groups: Range<u64>, access: Access) -> Result<(), CallError>;
+
+    /// Changes a kernel's shares of the processors, in percent of each.
+    fn set_processor_shares(&mut self, kernel: KernelId, shares: &[u8]) -> Result<(), CallError>;
+
+    /// Changes the highest priority that a kernel's threads can have.
+    fn set_maximum_priority(&mut self, kernel: KernelId, maximum: u8) -> Result<(), CallError>;
+
+    /// What a process uses, named by its descriptor, is its kernel's: see [`Supervisor::charge_process`].
+    fn charge_process(&mut self, kernel: KernelId, process: BorrowedFd<'_>) -> Result<(), CallError>;
+
+    /// Gives page groups, in ascending order, other memory, all zeros: what they were, nobody has any more.
+    fn clear_groups(&mut self, groups: &[u32]) -> Result<(), CallError>;
+
+    /// As this, but what they were is put away under a name, emptied: see [`Supervisor::put_away`].
+    fn put_away(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError>;
+
+    /// Gives page groups the memory that was put away under a name, all zeros, the oldest first.
+    fn put_back(&mut self, name: Tag, groups: &[u32]) -> Result<(), CallError>;
+
+    /// What was put away under a name is not needed any more.
+    fn forget_away(&mut self, name: Tag) -> Result<(), CallError>;
+
+    /// Copies from a frame, as it is now.
+    fn read(&self, frame: u64, offset: usize, to: &mut [u8]);
+
+    /// Copies to a frame.
+    fn write(&mut self, frame: u64, offset: usize, from: &[u8]);
 }
 
 /// A kernel in its supervisor's process: where one application has a machine for itself, it can be the first and only kernel. (§3)
@@ -157,10 +209,24 @@ impl Calls for Direct {
 
     fn look_around(&mut self) {
         self.supervisor.sweep();
+        self.supervisor.look_after_shares();
     }
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.supervisor.keep_on(self.kernel, thread, processor)
+    }
+
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.supervisor.set_priority(self.kernel, thread, priority)
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        let maximum = self.supervisor.objects().kernel(self.kernel)?.maximum_priority;
+        if priority > maximum {
+            return Err(Refused::Priority { asked: priority, maximum }.into());
+        }
+        prefer_this_thread(priority);
+        Ok(())
     }
 
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {

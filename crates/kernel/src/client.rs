@@ -10,18 +10,21 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use self::granted::Granted;
 use crate::calls::Calls;
 use crate::frames::GROUP_FRAMES;
 use crate::host::{self, Shared};
-use crate::objects::{Mapping, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback};
+use crate::objects::{
+    Access, FRAMES_IN_GROUP, Mapping, Refused, SpaceId, SpaceLoad, ThreadId, ThreadLoad, Writeback,
+};
 use crate::server::LOOK;
 use crate::space::{Bell, SpaceError};
 use crate::stub::layout::{AREA_BYTES, MOST_THREADS};
 use crate::supervisor::{CallError, State};
 use crate::thread::Area;
 use crate::wire::{
-    ANSWERED, ASKED, Answer, COUNTER_BYTES, Failure, KERNEL_SLEEPS, Request, SUPERVISOR_SLEEPS, TURN,
-    WAITING, put, receive_descriptors, take,
+    ANSWERED, ASKED, Answer, CLOSED, COUNTER_BYTES, Failure, Gone, KERNEL_SLEEPS, Request, SUPERVISOR_SLEEPS,
+    TOLD, TURN, WAITING, groups_of_word, put, receive_descriptors, take,
 };
 
 const GROUP_BYTES: usize = GROUP_FRAMES as usize * 4096;
@@ -32,41 +35,146 @@ pub struct Client {
     counter: Shared,
     wakes: OwnedFd,
     socket: UnixStream,
+    /// Where it hears of its next counter, if it can be swapped out.
+    line: Option<UnixStream>,
     bell: Bell,
     memory: Arc<Shared>,
-    /// Which page groups it was granted.
-    granted: Vec<bool>,
+    granted: Granted,
+    /// How many times it has heard of page groups.
+    told: u32,
     /// How long it waits for an answer before it sleeps.
     spins: u32,
     areas: BTreeMap<SpaceId, Shared>,
     threads: BTreeMap<ThreadId, (SpaceId, u32)>,
 }
 
+/// What comes first by a counter's socket.
+struct Opened {
+    socket: UnixStream,
+    counter: Shared,
+    wakes: OwnedFd,
+    bell: Bell,
+    count: usize,
+    groups: Vec<(u32, OwnedFd)>,
+}
+
+impl Opened {
+    fn by(socket: UnixStream) -> Result<Self, Errno> {
+        let (count, descriptors) = receive_descriptors(&socket)?;
+        let [counter, wakes, bell] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| Errno::PROTO)?;
+        let count = usize::try_from(count).map_err(|_| Errno::PROTO)?;
+        let mut groups = Vec::new();
+        loop {
+            let (word, files) = receive_descriptors(&socket)?;
+            if word == u64::MAX {
+                break;
+            }
+            groups.extend(groups_of_word(word).ok_or(Errno::PROTO)?.zip(files));
+        }
+        let counter = Shared::map(counter.as_fd(), COUNTER_BYTES)?;
+        Ok(Self { socket, counter, wakes, bell: Bell::of(bell)?, count, groups })
+    }
+}
+
 impl Client {
     /// Over what [`crate::server::Server::open`] returned.
     pub fn new(socket: UnixStream, spins: u32) -> Result<Self, Errno> {
-        let (groups, descriptors) = receive_descriptors(&socket)?;
-        let [counter, wakes, bell] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| Errno::PROTO)?;
-        let count = usize::try_from(groups).map_err(|_| Errno::PROTO)?;
+        let Opened { socket, counter, wakes, bell, count, groups } = Opened::by(socket)?;
         let memory = Arc::new(Shared::reserve(count.checked_mul(GROUP_BYTES).ok_or(Errno::PROTO)?)?);
-        let mut granted = vec![false; count];
-        loop {
-            let (first, files) = receive_descriptors(&socket)?;
-            if first == u64::MAX {
-                break;
+        let (granted, areas, threads) = (Granted::new(count), BTreeMap::new(), BTreeMap::new());
+        let (told, line) = (0, None);
+        let mut client =
+            Self { counter, wakes, socket, line, bell, memory, granted, told, spins, areas, threads };
+        groups.into_iter().try_for_each(|(group, file)| client.give(group, &file))?;
+        Ok(client)
+    }
+
+    /// Of a kernel whose counter comes by a line, and after it others, each time that it was swapped out and in again.
+    pub fn by_line(line: UnixStream, spins: u32) -> Result<Self, Errno> {
+        let (socket, _) = line::receive(&line)?;
+        Ok(Self { line: Some(line), ..Self::new(socket, spins)? })
+    }
+
+    fn give(&mut self, group: u32, file: &OwnedFd) -> Result<(), Errno> {
+        let own = self.granted.give(group).ok_or(Errno::PROTO)?;
+        self.memory.put(own as usize * GROUP_BYTES, GROUP_BYTES, file.as_fd())
+    }
+
+    /// What comes by the socket beside what was asked for: page groups that it has from now on, or not any more.
+    fn hear_of_groups(&mut self, word: u64, files: &[OwnedFd]) -> Result<(), Errno> {
+        self.told = self.told.wrapping_add(1);
+        let groups = groups_of_word(word).ok_or(Errno::PROTO)?;
+        if files.is_empty() {
+            for own in groups.filter_map(|group| self.granted.take(group)).collect::<Vec<_>>() {
+                self.memory.remove(own as usize * GROUP_BYTES, GROUP_BYTES)?;
             }
-            let first = usize::try_from(first).map_err(|_| Errno::PROTO)?;
-            for (group, file) in (first..).zip(&files) {
-                *granted.get_mut(group).ok_or(Errno::PROTO)? = true;
-                memory.put(group * GROUP_BYTES, GROUP_BYTES, file.as_fd())?;
-            }
+            return Ok(());
         }
-        let counter = Shared::map(counter.as_fd(), COUNTER_BYTES)?;
-        let (areas, threads) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { counter, wakes, socket, bell: Bell::of(bell)?, memory, granted, spins, areas, threads })
+        groups.zip(files).try_for_each(|(group, file)| self.give(group, file))
+    }
+
+    /// Whatever it was told of page groups, it has heard.
+    fn hear(&mut self) -> Result<(), CallError> {
+        while self.counter.word(TOLD).load(Acquire) != self.told {
+            let (word, files) = receive_descriptors(&self.socket).map_err(|_| CallError::NoSupervisor)?;
+            self.hear_of_groups(word, &files).map_err(|_| CallError::NoSupervisor)?;
+        }
+        Ok(())
+    }
+
+    /// The descriptor that comes by the socket under this name, and what else there is to hear.
+    fn receive(&mut self, name: u64) -> Result<OwnedFd, CallError> {
+        loop {
+            let (word, files) = receive_descriptors(&self.socket).map_err(|_| CallError::NoSupervisor)?;
+            if word == name {
+                self.hear()?;
+                return files.into_iter().next().ok_or(CallError::NoSupervisor);
+            }
+            self.hear_of_groups(word, &files).map_err(|_| CallError::NoSupervisor)?;
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.counter.word(CLOSED).load(Acquire) != 0
+    }
+
+    /// This kernel is not loaded any more: waits until it is, and goes on at its new counter. If it never is: there is no supervisor.
+    fn reload(&mut self) -> Result<(), CallError> {
+        let line = self.line.as_ref().ok_or(CallError::NoSupervisor)?;
+        let (socket, moved) = line::receive(line).map_err(|_| CallError::NoSupervisor)?;
+        // What it was told before counts: those are the groups that are meant.
+        let _ = self.hear();
+        let opened = Opened::by(socket).map_err(|_| CallError::NoSupervisor)?;
+        if opened.count != self.granted.count() {
+            return Err(CallError::NoSupervisor);
+        }
+        (self.socket, self.counter, self.wakes) = (opened.socket, opened.counter, opened.wakes);
+        (self.bell, self.told) = (opened.bell, 0);
+        self.areas.clear();
+        self.threads.clear();
+        let change = |client: &mut Self| {
+            for own in client.granted.swap(&moved) {
+                client.memory.remove(own as usize * GROUP_BYTES, GROUP_BYTES)?;
+            }
+            opened.groups.iter().try_for_each(|(group, file)| client.give(*group, file))
+        };
+        change(self).map_err(|error: Errno| SpaceError::Host { action: "map memory", error }.into())
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, CallError> {
+        if self.is_closed() {
+            self.reload()?;
+            return Err(CallError::Reloaded);
+        }
+        let answer = self.ask_once(request)?;
+        // What comes with these by the socket comes before what there is to hear.
+        if !matches!(answer, Answer::Space(_) | Answer::Kernel(_)) {
+            self.hear()?;
+        }
+        Ok(answer)
+    }
+
+    fn ask_once(&mut self, request: &Request) -> Result<Answer, CallError> {
         put(&self.counter, request).ok_or(CallError::NoSupervisor)?;
         let turn = self.counter.word(TURN);
         turn.store(ASKED, SeqCst);
@@ -85,8 +193,9 @@ impl Client {
                 host::wait(turn, ASKED, Some(LOOK));
             }
             self.counter.word(KERNEL_SLEEPS).swap(0, AcqRel);
-            if turn.load(Acquire) != ANSWERED && self.is_alone() {
-                return Err(CallError::NoSupervisor);
+            if turn.load(Acquire) != ANSWERED && (self.is_closed() || self.is_alone()) {
+                self.reload()?;
+                return Err(CallError::Reloaded);
             }
         }
         match take(&self.counter) {
@@ -101,6 +210,7 @@ impl Client {
                 }),
                 Failure::Crowded => CallError::Crowded,
                 Failure::BadState => CallError::BadState,
+                Failure::NoProcess => CallError::NoProcess,
             }),
             Some(answer) => Ok(answer),
         }
@@ -109,6 +219,13 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn memory_for_tests(&self) -> &Shared {
         &self.memory
+    }
+
+    fn take_gone(&mut self) -> Result<Option<Gone>, CallError> {
+        match self.ask(&Request::TakeWriteback)? {
+            Answer::Writeback(gone) => Ok(gone),
+            _ => Err(CallError::NoSupervisor),
+        }
     }
 
     fn is_alone(&self) -> bool {
@@ -139,15 +256,15 @@ impl Calls for Client {
     }
 
     fn may_write(&self, group: u32) -> bool {
-        self.granted.get(group as usize).is_some_and(|granted| *granted)
+        self.granted.has(group)
     }
 
     fn groups(&self) -> u32 {
-        u32::try_from(self.granted.len()).expect("it came as one")
+        u32::try_from(self.granted.count()).expect("it came as one")
     }
 
     fn area(&self, thread: ThreadId) -> Result<Area<'_>, CallError> {
-        let stale = CallError::Refused(crate::objects::Refused::StaleThread(thread));
+        let stale = CallError::Refused(Refused::StaleThread(thread));
         let &(space, area) = self.threads.get(&thread).ok_or(stale)?;
         Ok(Area::within(self.areas.get(&space).ok_or(stale)?, area))
     }
@@ -156,12 +273,7 @@ impl Calls for Client {
         let Answer::Space(space) = self.ask(&Request::LoadSpace(load))? else {
             return Err(CallError::NoSupervisor);
         };
-        let areas = loop {
-            let (word, files) = receive_descriptors(&self.socket).map_err(|_| CallError::NoSupervisor)?;
-            if word == space.to_word() {
-                break files.into_iter().next().ok_or(CallError::NoSupervisor)?;
-            }
-        };
+        let areas = self.receive(space.to_word())?;
         let bytes = usize::try_from(AREA_BYTES * MOST_THREADS).expect("it is small");
         let areas = Shared::map(areas.as_fd(), bytes)
             .map_err(|error| CallError::Space(SpaceError::Host { action: "map memory", error }))?;
@@ -185,9 +297,19 @@ impl Calls for Client {
 
     fn load_mappings(&mut self, first: &Mapping, count: u32) -> Result<(), CallError> {
         let mut done = 0;
+        let real = |client: &Self, frame, wanted| {
+            client.granted.real_frame(frame).ok_or(Refused::NoAccess { frame, wanted })
+        };
         while done < count {
-            let some = (count - done).min(GROUP_FRAMES);
-            self.ask_for_nothing(&Request::LoadMappings { first: first.neighbour(done), count: some })?;
+            let next = first.neighbour(done);
+            let in_group = |frame: u64| FRAMES_IN_GROUP - frame % FRAMES_IN_GROUP;
+            let in_group = next.copy_of.map_or(u64::MAX, in_group).min(in_group(next.frame));
+            let some = (count - done).min(u32::try_from(in_group).expect("at most a group"));
+            let wanted = if first.writable { Access::ReadWrite } else { Access::Read };
+            let frame = real(self, next.frame, wanted)?;
+            let copy_of = next.copy_of.map(|source| real(self, source, Access::Read)).transpose()?;
+            let first = Mapping { frame, copy_of, ..next };
+            self.ask_for_nothing(&Request::LoadMappings { first, count: some })?;
             done += some;
         }
         Ok(())
@@ -242,13 +364,38 @@ impl Calls for Client {
         self.ask_for_nothing(&Request::KeepOn { thread, processor })
     }
 
+    fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetPriority { thread, priority })
+    }
+
+    fn set_own_priority(&mut self, priority: u8) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::SetOwnPriority(priority))
+    }
+
     fn take_writeback(&mut self) -> Result<Option<Writeback<Box<State>>>, CallError> {
+        if self.is_closed() {
+            self.reload()?;
+        }
+        self.hear()?;
         if self.counter.word(WAITING).load(Acquire) == 0 {
             return Ok(None);
         }
-        match self.ask(&Request::TakeWriteback)? {
-            Answer::Writeback(gone) => Ok(gone.map(Into::into)),
-            _ => Err(CallError::NoSupervisor),
+        let Some(gone) = self.take_gone()? else { return Ok(None) };
+        let waiting = if let Gone::Kernel { waiting, .. } = gone { waiting } else { 0 };
+        let mut writeback = Writeback::from(gone);
+        match &mut writeback {
+            Writeback::Mapping { frame, .. } => *frame = self.granted.own_frame(*frame),
+            Writeback::Kernel { waiting: unheard, .. } => {
+                for _ in 0..waiting {
+                    unheard.extend(self.take_gone()?.map(Writeback::from));
+                }
+            }
+            Writeback::Thread { .. } | Writeback::Space { .. } => {}
         }
+        Ok(Some(writeback))
     }
 }
+
+mod first;
+mod granted;
+pub mod line;

@@ -96,11 +96,21 @@ impl Shared {
     pub(crate) fn put(&self, at: usize, bytes: usize, file: BorrowedFd<'_>) -> Result<(), Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         assert!(at + bytes <= self.bytes, "within what is reserved");
-        // SAFETY: addresses that are this one's, where nothing is used yet.
+        // SAFETY: addresses that are this one's; what was there is no Rust object.
         unsafe {
             let to = self.start.as_ptr().add(at).cast();
             mmap(to, bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED, file, 0)
         }?;
+        Ok(())
+    }
+
+    /// Takes away what is at a place within.
+    pub(crate) fn remove(&self, at: usize, bytes: usize) -> Result<(), Errno> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        assert!(at + bytes <= self.bytes, "within what is reserved");
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as above.
+        unsafe { mmap_anonymous(self.start.as_ptr().add(at).cast(), bytes, ProtFlags::empty(), flags) }?;
         Ok(())
     }
 
@@ -148,15 +158,16 @@ impl Drop for Shared {
     }
 }
 
-/// Waits while a shared word has this value, and not longer than this.
-pub fn wait(word: &std::sync::atomic::AtomicU32, value: u32, limit: Option<std::time::Duration>) {
+/// Waits while a shared word has this value, and not longer than this: whether it was less.
+pub fn wait(word: &std::sync::atomic::AtomicU32, value: u32, limit: Option<std::time::Duration>) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a word that lives, and a time that does.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    let waited = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) };
+    waited == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 /// Wakes one who waits there.

@@ -39,6 +39,12 @@ pub const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
 /// Stores `rax` where `rdi` points, page after page.
 pub const FAULTS: &[u8] = &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4];
 
+/// Stores `rax` where `rdi` points, makes a call, and does it again.
+pub const STORES: &[u8] = &[0x48, 0x89, 0x07, 0x0f, 5, 0xeb, 0xf9];
+
+/// Counts `rdi` down in the word at `rsi`, makes a call, and does it again.
+pub const WORKS: &[u8] = &[0x48, 0x89, 0x3e, 0x48, 0xff, 0x0e, 0x75, 0xfb, 0x0f, 5, 0xeb, 0xf4];
+
 /// What [`messages`] calls if a signal is not translated: its address is in `rsi`.
 pub const SIGNAL: u64 = 1000;
 /// And what it calls at its end.

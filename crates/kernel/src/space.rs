@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::frames::{Frame, Frames, GROUP_FRAMES};
 use crate::host::{self, Rights, Shared};
+use crate::scheduling::Class;
 use crate::stub;
 use crate::stub::layout::*;
 use crate::userfaultfd::{Entry, Userfaultfd, look, scan};
@@ -313,7 +314,12 @@ impl Space {
             .expect("it has a number");
         let unfinished = Unfinished(Some(process));
         let process = unfinished.0.as_ref().expect("not taken yet");
-        wait_for_report(&control, &control_file, sequence, process.as_fd())?;
+        wait_for_report(
+            &control,
+            &control_file,
+            sequence,
+            (process.as_fd(), pid.as_raw_nonzero().get().cast_unsigned()),
+        )?;
         let userfaultfd = control.long(4096 + RESULTS_VALUES).load(Acquire);
         let userfaultfd = RawFd::try_from(userfaultfd).map_err(|_| SpaceError::Gone)?;
         // SAFETY: descriptors are shared with the new process, which has made this one and told nobody else.
@@ -373,7 +379,12 @@ impl Space {
         self.control.word(ORDERS_COUNT).store(u32::try_from(calls.len()).expect("a few"), Release);
         self.control.word(ORDERS_SEQUENCE).store(self.sequence, SeqCst);
         host::wake(self.control.word(ORDERS_SEQUENCE));
-        let result = wait_for_report(&self.control, &self.reports, self.sequence, self.process.as_fd())?;
+        let result = wait_for_report(
+            &self.control,
+            &self.reports,
+            self.sequence,
+            (self.process.as_fd(), self.process()),
+        )?;
         // No error is as low as an address of a page.
         match i32::try_from(result.wrapping_neg()) {
             Ok(error @ 1..4096) => Err(SpaceError::Host { action, error: Errno::from_raw_os_error(error) }),
@@ -531,6 +542,12 @@ impl Space {
                 self.stretches.insert(end, Stretch { pages: after - end, frame, mapped, ..stretch });
             }
         }
+    }
+
+    /// Page groups, in ascending order, are about to be other memory: what is mapped of them from now on is not mapped where the old one was. Nothing of them
+    /// is mapped now.
+    pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
+        self.stretches.retain(|_, stretch| groups.binary_search(&stretch.frame.group()).is_err());
     }
 
     /// Where in a range there are stretches: between them is nothing, and there can be much of that.
@@ -774,7 +791,7 @@ fn wait_for_report(
     control: &Shared,
     reports: &OwnedFd,
     sequence: u32,
-    process: BorrowedFd<'_>,
+    (process, mapper): (BorrowedFd<'_>, u32),
 ) -> Result<u32, SpaceError> {
     let (done, awaited) = (control.word(4096 + RESULTS_DONE), control.word(ORDERS_AWAITED));
     let since = std::time::Instant::now();
@@ -786,7 +803,10 @@ fn wait_for_report(
             awaited.swap(0, AcqRel);
             return Ok(u32::try_from(report & 0xffff_ffff).expect("half of it"));
         }
-        host::wait(done, seen, Some(Duration::from_millis(50)));
+        if !host::wait(done, seen, Some(Duration::from_millis(20))) {
+            // Others do not let it have a processor. It runs nothing but orders.
+            Class::STOPPING.apply(mapper);
+        }
         if has_ended(process) || since.elapsed() > PATIENCE {
             return Err(SpaceError::Gone);
         }

@@ -1,6 +1,7 @@
 //! The cache kernel itself: the tables of what is loaded, and the machine that does what they say.
 
-use std::os::fd::AsFd;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -12,11 +13,18 @@ use crate::objects::{
     Mapping, Objects, Receiver, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, ThreadView,
     Writeback,
 };
+use crate::scheduling::{Class, Process, Thread};
+use crate::shares::Meter;
 use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
 
+mod resources;
+
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who has not stopped by then has no processor.
+const HURRY: Duration = Duration::from_millis(1);
 
 /// Why a call of the supervisor did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -33,9 +41,15 @@ pub enum CallError {
     /// A state that no thread can have had.
     #[error("no thread can have this state")]
     BadState,
+    /// The supervisor was not told which process the kernel is.
+    #[error("the kernel has no process that the supervisor knows of")]
+    NoProcess,
     /// Who is asked is not there any more, or does not answer in a way that can be understood.
     #[error("the supervisor is gone")]
     NoSupervisor,
+    /// The kernel itself was written back meanwhile, and is loaded again. Of all that it had loaded nothing is, which it hears of as of any writeback.
+    #[error("the kernel was swapped out and in again")]
+    Reloaded,
 }
 
 /// All that a thread needs to go on, in this space or another.
@@ -69,20 +83,41 @@ pub struct Interrupted {
 /// A space that is loaded, and its areas.
 #[derive(Debug)]
 struct Place {
+    kernel: KernelId,
     space: Space,
     /// Areas whose thread is parked.
     free: Vec<u32>,
-    /// How many areas there are threads for.
-    areas: u32,
+    /// The host's threads, by their area.
+    threads: Vec<Thread>,
     /// It does not do what its code does, and was ended.
     is_harmed: bool,
+}
+
+impl Place {
+    /// Waits until a thread has stopped, which it is about to: as soon as it has a processor. If others do not let it have one, it is preferred to them; its
+    /// class comes back when it is loaded again.
+    fn wait_until_stopped(&mut self, area: u32) {
+        let since = Instant::now();
+        while !Area::of(&self.space, area).is_stopped() && !self.is_harmed {
+            match since.elapsed() {
+                passed if passed > PATIENCE => Machine::harm(self),
+                passed if passed > HURRY && self.space.has_ended() => Machine::harm(self),
+                passed if passed > HURRY => {
+                    self.threads[area as usize].prefer(Class::STOPPING, false);
+                    std::thread::sleep(HURRY);
+                }
+                _ => std::thread::yield_now(),
+            }
+        }
+        // It may only say that it has stopped.
+        self.threads[area as usize].prefer(Class::NEW, false);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Runner {
     space: u16,
     area: u32,
-    host_thread: u32,
 }
 
 /// What is under the tables.
@@ -93,6 +128,9 @@ struct Machine {
     /// By slot, as all that follows.
     spaces: Vec<Option<Place>>,
     threads: Vec<Option<Runner>>,
+    meter: Meter,
+    /// Those of the kernels that are no first ones have processes of their own.
+    processes: Vec<(KernelId, Process)>,
 }
 
 impl Machine {
@@ -119,22 +157,15 @@ impl Hardware for Machine {
         // One that could not be started has none.
         let Some(runner) = self.threads[usize::from(thread.slot())].take() else { return Box::default() };
         let place = self.spaces[usize::from(runner.space)].as_mut().expect("a thread has a space");
-        let area = Area::of(&place.space, runner.area);
-        if !area.is_stopped() {
-            let since = Instant::now();
-            let _ = place.space.interrupt(runner.host_thread);
-            while !area.is_stopped() && !place.is_harmed {
-                std::thread::yield_now();
-                if since.elapsed() > PATIENCE {
-                    Self::harm(place);
-                    return Box::default();
-                }
-            }
+        place.charge(&mut self.meter);
+        if !Area::of(&place.space, runner.area).is_stopped() {
+            let _ = place.space.interrupt(place.threads[runner.area as usize].number);
+            place.wait_until_stopped(runner.area);
         }
         if place.is_harmed {
             return Box::default();
         }
-        let state = area.state();
+        let state = Area::of(&place.space, runner.area).state();
         if state.is_none() {
             Self::harm(place);
         } else {
@@ -171,6 +202,10 @@ pub struct Supervisor {
     /// The kernels' bells, by slot.
     bells: Vec<Option<Bell>>,
     first: KernelId,
+    /// Until when what was used is charged.
+    charged_until: Instant,
+    /// Memory that is no group's now, by name.
+    away: BTreeMap<Tag, VecDeque<OwnedFd>>,
 }
 
 impl Supervisor {
@@ -195,10 +230,13 @@ impl Supervisor {
             common: Common::new().map_err(host)?,
             spaces: (0..sizes.spaces).map(|_| None).collect(),
             threads: (0..sizes.threads).map(|_| None).collect(),
+            meter: Meter::new(resources::processors(), sizes.kernels),
+            processes: Vec::new(),
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();
         bells[usize::from(first.slot())] = Some(Bell::new().map_err(host)?);
-        Ok((Self { objects, machine, bells, first }, first))
+        let (charged_until, away) = (Instant::now(), BTreeMap::new());
+        Ok((Self { objects, machine, bells, first, charged_until, away }, first))
     }
 
     /// The first kernel, which is always there.
@@ -251,9 +289,11 @@ impl Supervisor {
         load: KernelLoad<Box<State>>,
     ) -> Result<KernelId, CallError> {
         let bell = Bell::new().map_err(|error| SpaceError::Host { action: "give memory", error })?;
+        let shares = load.descriptor.processor_shares.clone();
         let kernel = self.objects.load_kernel(&mut self.machine, caller, load);
         self.publish();
         let kernel = kernel?;
+        self.machine.meter.set(kernel, &shares);
         self.bells[usize::from(kernel.slot())] = Some(bell);
         Ok(kernel)
     }
@@ -262,6 +302,8 @@ impl Supervisor {
     pub fn unload_kernel(&mut self, caller: KernelId, kernel: KernelId) -> Result<(), CallError> {
         self.objects.unload_kernel(&mut self.machine, caller, kernel)?;
         self.publish();
+        self.machine.meter.close(kernel);
+        self.machine.processes.retain(|(of, _)| *of != kernel);
         self.bells[usize::from(kernel.slot())] = None;
         Ok(())
     }
@@ -275,7 +317,13 @@ impl Supervisor {
         let bell = self.bells[usize::from(caller.slot())].as_ref().expect("the caller has a bell");
         let made = Space::new(&self.machine.common, bell);
         let error = made.as_ref().err().copied();
-        let place = made.ok().map(|space| Place { space, free: Vec::new(), areas: 0, is_harmed: false });
+        let place = made.ok().map(|space| Place {
+            kernel: caller,
+            space,
+            free: Vec::new(),
+            threads: Vec::new(),
+            is_harmed: false,
+        });
         self.machine.spaces[usize::from(space.slot())] = place;
         match error {
             None => Ok(space),
@@ -304,8 +352,10 @@ impl Supervisor {
         let space = load.space.slot();
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
-            Ok((area, host_thread)) => {
-                self.machine.threads[usize::from(number)] = Some(Runner { space, area, host_thread });
+            Ok(area) => {
+                self.machine.threads[usize::from(number)] = Some(Runner { space, area });
+                place.threads[area as usize].priority = load.priority;
+                place.prefer(area, &self.machine.meter);
                 Ok(thread)
             }
             Err(error) => {
@@ -315,43 +365,39 @@ impl Supervisor {
         }
     }
 
-    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<(u32, u32), CallError> {
+    /// Stops a thread of the host's in an area, in this state.
+    fn start(place: &mut Place, number: u16, state: &State, spins: u32) -> Result<u32, CallError> {
         if place.is_harmed {
             return Err(SpaceError::Gone.into());
         }
-        let (area, host_thread) = match place.free.pop() {
+        let area = match place.free.pop() {
             Some(area) => {
-                let host_thread = Area::of(&place.space, area).host_thread();
                 Area::of(&place.space, area).give(number.into(), spins);
-                (area, host_thread)
+                area
             }
             None => {
-                if u64::from(place.areas) >= crate::stub::layout::MOST_THREADS {
+                if place.threads.len() as u64 >= crate::stub::layout::MOST_THREADS {
                     return Err(CallError::Crowded);
                 }
-                let area = place.areas;
-                let host_thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
-                place.areas += 1;
-                (area, host_thread)
+                let area = u32::try_from(place.threads.len()).expect("few");
+                let thread = place.space.add_thread(area, &state.registers, number.into(), spins)?;
+                place.threads.push(Thread::new(place.space.process(), thread));
+                area
             }
         };
-        let shown = Area::of(&place.space, area);
-        let since = Instant::now();
-        while !shown.is_stopped() {
-            std::thread::yield_now();
-            if since.elapsed() > PATIENCE {
-                Machine::harm(place);
-                return Err(SpaceError::Gone.into());
-            }
+        place.wait_until_stopped(area);
+        if place.is_harmed {
+            return Err(SpaceError::Gone.into());
         }
+        let shown = Area::of(&place.space, area);
         if shown.set_state(state).is_none() {
             Machine::harm(place);
             return Err(SpaceError::Gone.into());
         }
         if !state.signals.is_empty() && shown.is_to_be_told() {
-            place.space.tell_of_message(host_thread)?;
+            place.space.tell_of_message(place.threads[area as usize].number)?;
         }
-        Ok((area, host_thread))
+        Ok(area)
     }
 
     /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given. After an error, those before the one
@@ -521,7 +567,8 @@ impl Supervisor {
             return Err(Refused::ForeignThread(thread).into());
         }
         if let Some(runner) = self.machine.threads[usize::from(thread.slot())] {
-            self.machine.place(view.space).space.keep_on(runner.host_thread, processor);
+            let place = self.machine.place(view.space);
+            place.space.keep_on(place.threads[runner.area as usize].number, processor);
         }
         Ok(())
     }
@@ -542,7 +589,7 @@ impl Supervisor {
             delivered += u32::from(area.signal(receiver.page << 12 | offset));
             if area.is_to_be_told() && !place.is_harmed {
                 // One that is gone hears nothing.
-                let _ = place.space.tell_of_message(runner.host_thread);
+                let _ = place.space.tell_of_message(place.threads[runner.area as usize].number);
             }
             has_function |= area.has_signal_function();
         }
@@ -589,7 +636,7 @@ impl Supervisor {
         let number = usize::from(thread.slot());
         let runner = self.machine.threads[number].expect("what is loaded has a runner");
         let place = self.machine.place(view.space);
-        Ok(place.space.interrupt(runner.host_thread)?)
+        Ok(place.space.interrupt(place.threads[runner.area as usize].number)?)
     }
 
     /// What is said of a thread that is loaded.
@@ -611,3 +658,5 @@ impl Supervisor {
         Ok(self.objects.take_writeback(kernel)?)
     }
 }
+
+mod grants;

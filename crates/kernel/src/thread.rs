@@ -215,11 +215,6 @@ impl<'a> Area<'a> {
         })
     }
 
-    /// Its thread of the host, as it is said to be.
-    pub(crate) fn host_thread(self) -> u32 {
-        self.word(AREA_HOST).load(Acquire)
-    }
-
     /// Where its state is, in the areas, if it says that of a place where it can be.
     fn frame(self) -> Option<usize> {
         self.frame_at(AREA_FRAME)
@@ -439,9 +434,7 @@ impl Space {
         let area = Area::of(self, number);
         area.prepare(bell_number, spins);
         area.set_state(&State { registers: *registers, ..State::default() }).expect("registers have room");
-        let thread = self.start_thread(number)?;
-        Area::of(self, number).word(AREA_HOST).store(thread, Release);
-        Ok(thread)
+        self.start_thread(number)
     }
 }
 

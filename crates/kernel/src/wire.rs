@@ -3,7 +3,9 @@
 //! A kernel has a *counter*: memory that both write. It puts a request there and says so in the first word; the supervisor copies it out once,
 //! checks the copy, and puts the answer in its place. Nothing that is there is ever believed, and a kernel that breaks the rules waits for ever.
 
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -15,7 +17,10 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use crate::host::Shared;
-use crate::objects::{Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback};
+use crate::objects::{
+    Access, KernelDescriptor, KernelId, Mapping, Refused, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad,
+    Writeback,
+};
 use crate::space::SpaceError;
 use crate::supervisor::{CallError, State};
 
@@ -30,6 +35,10 @@ pub(crate) const SUPERVISOR_SLEEPS: usize = 8;
 pub(crate) const KERNEL_SLEEPS: usize = 12;
 /// How many writebacks wait for the kernel: it need not ask for none.
 pub(crate) const WAITING: usize = 16;
+/// How many times it was told by the socket of page groups.
+pub(crate) const TOLD: usize = 20;
+/// Whether the kernel is not loaded any more: nobody looks here again.
+pub(crate) const CLOSED: usize = 24;
 
 // Whose turn it is.
 pub(crate) const ASKED: u32 = 1;
@@ -39,18 +48,94 @@ pub(crate) const ANSWERED: u32 = 2;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     LoadSpace(SpaceLoad),
-    LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
-    LoadMappings { first: Mapping, count: u32 },
-    MakeCopy { space: SpaceId, page: u64 },
-    ForbidWrites { space: SpaceId, page: u64, pages: u64 },
-    UnloadMappings { space: SpaceId, page: u64, pages: u64 },
+    LoadThread {
+        load: ThreadLoad,
+        state: Box<State>,
+        spins: u32,
+    },
+    LoadMappings {
+        first: Mapping,
+        count: u32,
+    },
+    MakeCopy {
+        space: SpaceId,
+        page: u64,
+    },
+    ForbidWrites {
+        space: SpaceId,
+        page: u64,
+        pages: u64,
+    },
+    UnloadMappings {
+        space: SpaceId,
+        page: u64,
+        pages: u64,
+    },
     UnloadThread(ThreadId),
     UnloadSpace(SpaceId),
     Interrupt(ThreadId),
-    Signal { space: SpaceId, address: u64 },
-    Redirect { space: SpaceId, page: u64, thread: ThreadId },
-    KeepOn { thread: ThreadId, processor: Option<u32> },
+    Signal {
+        space: SpaceId,
+        address: u64,
+    },
+    Redirect {
+        space: SpaceId,
+        page: u64,
+        thread: ThreadId,
+    },
+    KeepOn {
+        thread: ThreadId,
+        processor: Option<u32>,
+    },
+    SetPriority {
+        thread: ThreadId,
+        priority: u8,
+    },
+    SetOwnPriority(u8),
     TakeWriteback,
+    /// Only the first kernel can.
+    OfFirst(OfFirst),
+}
+
+/// What the first kernel asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum OfFirst {
+    /// With all that was handed over for it.
+    LoadKernel {
+        tag: Tag,
+        descriptor: KernelDescriptor,
+        locked: bool,
+        /// So many were handed over.
+        waiting: u32,
+    },
+    /// The next kernel that is loaded has yet to hear of this.
+    HandOver(Gone),
+    UnloadKernel(KernelId),
+    SetAccess {
+        kernel: KernelId,
+        groups: Range<u64>,
+        access: Access,
+    },
+    SetProcessorShares {
+        kernel: KernelId,
+        shares: Vec<u8>,
+    },
+    SetMaximumPriority {
+        kernel: KernelId,
+        maximum: u8,
+    },
+    /// Its descriptor was sent before.
+    ChargeProcess(KernelId),
+    ClearGroups(Vec<u32>),
+    PutAway {
+        name: Tag,
+        groups: Vec<u32>,
+    },
+    PutBack {
+        name: Tag,
+        groups: Vec<u32>,
+    },
+    ForgetAway(Tag),
 }
 
 /// What it is told.
@@ -65,6 +150,8 @@ pub(crate) enum Answer {
         area: u32,
     },
     Count(u32),
+    /// Its own end of its counter comes by the socket.
+    Kernel(KernelId),
     Writeback(Option<Gone>),
     Failed(Failure),
     /// What was asked was no request.
@@ -80,6 +167,7 @@ pub(crate) enum Failure {
     Host(i32),
     Crowded,
     BadState,
+    NoProcess,
 }
 
 impl From<CallError> for Failure {
@@ -91,29 +179,52 @@ impl From<CallError> for Failure {
             CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
             CallError::Crowded => Self::Crowded,
             CallError::BadState => Self::BadState,
-            CallError::NoSupervisor => Self::SpaceGone,
+            CallError::NoProcess => Self::NoProcess,
+            CallError::NoSupervisor | CallError::Reloaded => Self::SpaceGone,
         }
     }
 }
 
-/// As a [`Writeback`] of what a kernel has loaded. Of kernels, only the first hears.
+/// As a [`Writeback`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Gone {
-    Mapping { space: Tag, page: u64, frame: u64, modified: bool, referenced: bool },
-    Thread { tag: Tag, state: Box<State> },
-    Space { tag: Tag },
+    Mapping {
+        space: Tag,
+        page: u64,
+        frame: u64,
+        modified: bool,
+        referenced: bool,
+    },
+    Thread {
+        tag: Tag,
+        state: Box<State>,
+    },
+    Space {
+        tag: Tag,
+    },
+    /// What it has not heard does not fit in one answer: so many come next.
+    Kernel {
+        tag: Tag,
+        descriptor: KernelDescriptor,
+        waiting: u32,
+    },
 }
 
 impl Gone {
-    pub(crate) fn of(writeback: Writeback<Box<State>>) -> Option<Self> {
-        Some(match writeback {
+    /// And what a kernel has not heard.
+    pub(crate) fn of(writeback: Writeback<Box<State>>) -> (Self, VecDeque<Writeback<Box<State>>>) {
+        let gone = match writeback {
             Writeback::Mapping { space, page, frame, modified, referenced } => {
                 Self::Mapping { space, page, frame, modified, referenced }
             }
             Writeback::Thread { tag, state } => Self::Thread { tag, state },
             Writeback::Space { tag } => Self::Space { tag },
-            Writeback::Kernel { .. } => return None,
-        })
+            Writeback::Kernel { tag, descriptor, waiting } => {
+                let count = u32::try_from(waiting.len()).expect("tables are not that large");
+                return (Self::Kernel { tag, descriptor, waiting: count }, waiting);
+            }
+        };
+        (gone, VecDeque::new())
     }
 }
 
@@ -125,6 +236,9 @@ impl From<Gone> for Writeback<Box<State>> {
             }
             Gone::Thread { tag, state } => Self::Thread { tag, state },
             Gone::Space { tag } => Self::Space { tag },
+            Gone::Kernel { tag, descriptor, .. } => {
+                Self::Kernel { tag, descriptor, waiting: VecDeque::new() }
+            }
         }
     }
 }
@@ -159,6 +273,18 @@ pub(crate) fn understood<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> 
     rest.is_empty().then_some(content)
 }
 
+/// Neighbouring page groups, as a word that goes by the socket: a kernel has them from now on, if their memory comes along; or else, not any more.
+pub(crate) fn word_of_groups(first: u32, count: usize) -> u64 {
+    u64::from(u16::try_from(count).expect("a few")) << 32 | u64::from(first)
+}
+
+/// Which page groups a word means, if it means any.
+pub(crate) fn groups_of_word(word: u64) -> Option<Range<u32>> {
+    let first = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+    let end = first.checked_add(u16::try_from(word >> 32).ok()?.into())?;
+    Some(first..end)
+}
+
 /// So many descriptors go in one message.
 pub(crate) const MOST_DESCRIPTORS: usize = 64;
 
@@ -182,14 +308,22 @@ pub(crate) fn send_descriptors(
     Ok(())
 }
 
-/// Receives what was sent so.
+/// Receives what was sent so, and waits for it.
 pub(crate) fn receive_descriptors(socket: &UnixStream) -> Result<(u64, Vec<OwnedFd>), Errno> {
+    receive(socket, RecvFlags::WAITALL)
+}
+
+/// Receives what was sent so, if it is there.
+pub(crate) fn receive_now(socket: &UnixStream) -> Result<(u64, Vec<OwnedFd>), Errno> {
+    receive(socket, RecvFlags::DONTWAIT)
+}
+
+fn receive(socket: &UnixStream, flags: RecvFlags) -> Result<(u64, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 8];
     let mut buffers = [std::io::IoSliceMut::new(&mut bytes)];
-    let message =
-        recvmsg(socket.as_fd(), &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL)?;
+    let message = recvmsg(socket.as_fd(), &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC | flags)?;
     if message.bytes != 8 {
         return Err(Errno::PIPE);
     }

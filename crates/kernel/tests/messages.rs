@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad};
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Area, Registers, Stop};
@@ -44,7 +45,7 @@ impl World {
                 r9: times,
                 ..Registers::default()
             };
-            let load = ThreadLoad { tag: Tag(index), space, priority: 0, locked: false };
+            let load = ThreadLoad { tag: Tag(index), space, priority: USUAL_PRIORITY, locked: false };
             let state = State { registers, ..State::default() };
             threads.push(calls.load_thread(load, &state, 0).unwrap());
         }

@@ -7,6 +7,7 @@ use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::frames::Frame;
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback};
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 
@@ -51,7 +52,7 @@ impl World {
                 .load_mappings(&Mapping { writable: true, ..Mapping::read(space, page, frame) }, count)
                 .unwrap();
         }
-        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
         let thread = calls.load_thread(load, state, 0).unwrap();
         let frames = calls.memory();
         let mut world = Self { calls, frames, space, thread };
@@ -127,7 +128,7 @@ impl World {
     }
 
     fn load(&mut self, state: &State) {
-        let load = ThreadLoad { tag: Tag(2), space: self.space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(2), space: self.space, priority: USUAL_PRIORITY, locked: false };
         self.thread = self.calls.load_thread(load, state, 0).unwrap();
         self.map_messages();
     }

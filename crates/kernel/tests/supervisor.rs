@@ -11,6 +11,7 @@ use comb_kernel::objects::{
     Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
 use comb_kernel::server::Server;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{CallError, Interrupted, State, Supervisor};
 use comb_kernel::thread::{Registers, Stop, Touch};
 
@@ -66,7 +67,7 @@ impl World {
     }
 
     fn thread(&mut self, space: SpaceId, tag: u64, state: &State) -> ThreadId {
-        let load = ThreadLoad { tag: Tag(tag), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(tag), space, priority: USUAL_PRIORITY, locked: false };
         self.calls.load_thread(load, state, 0).unwrap()
     }
 

@@ -13,6 +13,7 @@ use comb_kernel::objects::{
 };
 use comb_kernel::programs;
 use comb_kernel::server::Server;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Area, Registers, Stop};
@@ -196,7 +197,7 @@ fn two_kernels() -> [Client; 2] {
             groups.set(3..4, Access::ReadWrite);
             let locks = Locks { kernels: 0, spaces: 1, threads: 1, mappings: 8 };
             let descriptor =
-                KernelDescriptor { groups, processor_shares: Vec::new(), maximum_priority: 3, locks };
+                KernelDescriptor { groups, processor_shares: Vec::new(), maximum_priority: 30, locks };
             let load = KernelLoad { tag: Tag(own), descriptor, locked: false, waiting: VecDeque::new() };
             let kernel = server.supervisor().load_kernel(first, load).unwrap();
             server.open(kernel).unwrap()
@@ -261,7 +262,7 @@ fn a_program_in_a_space_is_an_object_that_its_kernel_calls() {
         r9: 15,
         ..Registers::default()
     };
-    let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+    let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
     let thread = calls.load_thread(load, &State { registers, ..State::default() }, 0).unwrap();
 
     let [kernels, programs] = [128, 160].map(|first| Pages::new(&calls, first, shape.pages()).unwrap());

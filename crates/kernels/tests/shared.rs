@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::frames::Frame;
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad};
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 use comb_kernels::communication::Pages;
@@ -52,7 +53,7 @@ impl Cell {
         let space = calls.load_space(SpaceLoad { tag: Tag(1), locked: false }).unwrap();
         let code = Mapping { executable: true, ..Mapping::read(space, CODE_PAGE, 0) };
         calls.load_mappings(&code, 1).unwrap();
-        let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+        let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
         let thread = calls.load_thread(load, &State::default(), 0).unwrap();
         let frames = Pages::new(&calls, SEGMENT_FRAME, shape.pages).unwrap();
         let mut segment = SharedSegment::new(CellId(me), shape, frames).unwrap();

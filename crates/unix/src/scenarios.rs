@@ -57,6 +57,7 @@ fn options(tree: &Tree) -> Options {
         arguments: vec!["/program".into()],
         environment: Vec::new(),
         standard: [null(), null(), null()],
+        swap: 0,
         signals: None,
     }
 }

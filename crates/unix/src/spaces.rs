@@ -9,6 +9,7 @@ use crate::frames::{BLOCK, Frames};
 use crate::machine::{Access, Frame, Machine, PAGE_BYTES, Rights};
 use crate::objects::{Backed, Lack, Objects};
 use crate::regions::{Region, Regions};
+use crate::swapping::{Slot, Swap};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -24,7 +25,11 @@ pub(crate) struct Space<M: Machine> {
     pub(crate) machine: M::Space,
     pub(crate) regions: Regions<Backed>,
     /// Frames of pages that only this space sees, or that it shares with others until somebody stores.
-    private: BTreeMap<u64, Frame>,
+    pub(crate) private: BTreeMap<u64, Frame>,
+    /// Pages as these that are on disk instead.
+    pub(crate) out: BTreeMap<u64, Slot>,
+    /// When something was last done for it, by the number of what was done.
+    pub(crate) used: u64,
     /// Processes that run in it: more than one between a vfork and its exec.
     users: u32,
     /// From where the heap began to its present end.
@@ -36,8 +41,11 @@ pub(crate) struct Memory<M: Machine> {
     pub(crate) machine: M,
     pub(crate) frames: Frames,
     pub(crate) objects: Objects,
-    spaces: BTreeMap<SpaceNumber, Space<M>>,
+    pub(crate) swap: Swap,
+    pub(crate) spaces: BTreeMap<SpaceNumber, Space<M>>,
     last_number: u64,
+    /// How much was done for spaces.
+    done: u64,
 }
 
 /// Why an access by a program fails.
@@ -105,14 +113,16 @@ pub(crate) fn whole_pages(bytes: u64) -> Option<u64> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// No spaces yet.
-    pub(crate) fn new(machine: M) -> Self {
+    /// No spaces yet, and so much room on disk for those that are idle.
+    pub(crate) fn new(machine: M, swap: u64) -> Self {
         Memory {
             machine,
+            swap: Swap::new(swap),
             frames: Frames::default(),
             objects: Objects::default(),
             spaces: BTreeMap::new(),
             last_number: 0,
+            done: 0,
         }
     }
 
@@ -131,8 +141,9 @@ impl<M: Machine> Memory<M> {
         self.last_number += 1;
         let number = SpaceNumber(self.last_number);
         let regions = Regions::new(self.machine.addresses());
+        let (private, out) = (BTreeMap::new(), BTreeMap::new());
         self.spaces
-            .insert(number, Space { machine, regions, private: BTreeMap::new(), users: 1, heap: 0..0 });
+            .insert(number, Space { machine, regions, private, out, used: self.done, users: 1, heap: 0..0 });
         Ok(number)
     }
 
@@ -153,7 +164,8 @@ impl<M: Machine> Memory<M> {
         for &frame in space.private.values() {
             self.frames.release(frame);
         }
-        drop(space);
+        self.forget_out(space.out);
+        drop(space.regions);
         self.objects.sweep(&mut self.frames, &self.machine);
     }
 
@@ -162,10 +174,12 @@ impl<M: Machine> Memory<M> {
         let child = self.new_space()?;
         let space = self.space(number);
         let (regions, private, heap) = (space.regions.clone(), space.private.clone(), space.heap.clone());
+        let out = space.out.clone();
         let machine = space.machine;
         for &frame in private.values() {
             self.frames.hold(frame);
         }
+        out.values().for_each(|&slot| self.swap.hold(slot));
         for (start, region) in regions.iter() {
             if region.shared || !region.rights.write {
                 continue;
@@ -180,34 +194,39 @@ impl<M: Machine> Memory<M> {
             }
         }
         let space = self.space_mut(child);
-        (space.regions, space.private, space.heap) = (regions, private, heap);
+        (space.regions, space.private, space.out, space.heap) = (regions, private, out, heap);
         Ok(child)
     }
 
-    /// A run of frames with zeroes, with files' pages shed if memory is short.
-    fn take(&mut self, count: u64) -> Result<(Frame, u64), Refusal> {
-        if let Some(run) = self.frames.take(&mut self.machine, count) {
-            return Ok(run);
+    /// A run of frames for a space. If memory is short, files' pages are shed, and then others' pages go to disk.
+    fn take(&mut self, number: SpaceNumber, count: u64) -> Result<(Frame, u64), Refusal> {
+        loop {
+            if let Some(run) = self.frames.take(&mut self.machine, count) {
+                return Ok(run);
+            }
+            self.make_room(number)?;
         }
-        if self.objects.shed(&mut self.frames, &self.machine)
-            && let Some(run) = self.frames.take(&mut self.machine, count)
-        {
-            return Ok(run);
-        }
-        Err(Refusal::Exhausted)
     }
 
-    fn object_page(&mut self, object: &Backed, page: u64) -> Result<Frame, Refusal> {
-        match object.page(&mut self.frames, &mut self.machine, page) {
-            Err(Lack::Frames) if self.objects.shed(&mut self.frames, &self.machine) => {
-                Ok(object.page(&mut self.frames, &mut self.machine, page)?)
+    fn make_room(&mut self, number: SpaceNumber) -> Result<(), Refusal> {
+        let has_room = self.objects.shed(&mut self.frames, &self.machine) || self.swap_out(number);
+        if has_room { Ok(()) } else { Err(Refusal::Exhausted) }
+    }
+
+    fn object_page(&mut self, number: SpaceNumber, object: &Backed, page: u64) -> Result<Frame, Refusal> {
+        loop {
+            match object.page(&mut self.frames, &mut self.machine, page) {
+                Err(Lack::Frames) => self.make_room(number)?,
+                result => return Ok(result?),
             }
-            result => Ok(result?),
         }
     }
 
     /// Makes a page present for a kind of access.
     fn present(&mut self, number: SpaceNumber, address: u64, access: Access) -> Result<Present, Refusal> {
+        self.done += 1;
+        let done = self.done;
+        self.space_mut(number).used = done;
         let space = self.space(number);
         let (start, region) = match space.regions.at(address) {
             Some(found) => found,
@@ -227,16 +246,23 @@ impl<M: Machine> Memory<M> {
             .map(|(object, first)| (Backed::clone(object), first + page - pages.start));
         if shared {
             let (object, index) = backing.ok_or(Refusal::Unmapped)?;
-            let frame = self.object_page(&object, index)?;
+            let frame = self.object_page(number, &object, index)?;
             if access == Access::Write {
                 object.store(index);
             }
             let rights = if object.is_stored(index) { rights } else { rights.without_write() };
             return Ok(Present { frame, rights, replaced: false });
         }
+        if self.space(number).out.contains_key(&page) {
+            let (frame, _) = self.take(number, 1)?;
+            if self.swap_in(number, page, frame).is_none() {
+                self.frames.release(frame);
+                return Err(Refusal::NoContent);
+            }
+        }
         if let Some(&frame) = self.space(number).private.get(&page) {
             if access == Access::Write && self.frames.holders(frame) > 1 {
-                let (copy, _) = self.take(1)?;
+                let (copy, _) = self.take(number, 1)?;
                 contents::copy(&self.machine, frame, copy);
                 self.space_mut(number).private.insert(page, copy);
                 self.frames.release(frame);
@@ -249,11 +275,11 @@ impl<M: Machine> Memory<M> {
             let frame = self.zeroes(number, page, &pages)?;
             return Ok(Present { frame, rights, replaced: false });
         };
-        let frame = self.object_page(&object, index)?;
+        let frame = self.object_page(number, &object, index)?;
         if access != Access::Write {
             return Ok(Present { frame, rights: rights.without_write(), replaced: false });
         }
-        let (copy, _) = self.take(1)?;
+        let (copy, _) = self.take(number, 1)?;
         contents::copy(&self.machine, frame, copy);
         self.space_mut(number).private.insert(page, copy);
         Ok(Present { frame: copy, rights, replaced: true })
@@ -261,13 +287,14 @@ impl<M: Machine> Memory<M> {
 
     /// Gives frames with zeroes to a page and to those around it that have none.
     fn zeroes(&mut self, number: SpaceNumber, page: u64, region: &Range<u64>) -> Result<Frame, Refusal> {
-        let private = &self.space(number).private;
+        let Space { private, out, .. } = self.space(number);
+        let has_none = |page: &u64| !private.contains_key(page) && !out.contains_key(page);
         let block = page - page % BLOCK;
         let low = block.max(region.start);
         let high = (block + BLOCK).min(region.end);
-        let first = (low..page).rev().take_while(|other| !private.contains_key(other)).last().unwrap_or(page);
-        let last = (page..high).take_while(|other| !private.contains_key(other)).last().unwrap_or(page);
-        let (frame, count) = self.take(last - first + 1)?;
+        let first = (low..page).rev().take_while(has_none).last().unwrap_or(page);
+        let last = (page..high).take_while(has_none).last().unwrap_or(page);
+        let (frame, count) = self.take(number, last - first + 1)?;
         let first = if page < first + count { first } else { page + 1 - count };
         contents::clear(&self.machine, frame, count);
         for index in 0..count {
@@ -304,6 +331,9 @@ impl<M: Machine> Memory<M> {
         if let Some(&frame) = space.private.get(&page) {
             let alone = self.frames.holders(frame) == 1;
             return Some((frame, if alone { region.rights } else { region.rights.without_write() }));
+        }
+        if space.out.contains_key(&page) {
+            return None;
         }
         let (object, first) = region.backing.as_ref()?;
         Some((object.resident(index(first))?, region.rights.without_write()))
@@ -424,9 +454,13 @@ impl<M: Machine> Memory<M> {
         let mut rest = space.private.split_off(&page_of(range.start));
         let mut behind = rest.split_off(&page_of(range.end));
         space.private.append(&mut behind);
+        let mut gone = space.out.split_off(&page_of(range.start));
+        let mut behind = gone.split_off(&page_of(range.end));
+        space.out.append(&mut behind);
         for frame in rest.into_values() {
             self.frames.release(frame);
         }
+        self.forget_out(gone);
     }
 
     /// Unmaps a range; holes in it are fine.
@@ -536,10 +570,16 @@ impl<M: Machine> Memory<M> {
         let kept = page_of(start)..page_of(start + bytes.min(new_bytes));
         let space = self.space_mut(number);
         // Only pages that are there: a mapping may be far larger than memory.
-        let moved: Vec<u64> = space.private.range(kept).map(|(&page, _)| page).collect();
+        let moved: Vec<u64> = space.private.range(kept.clone()).map(|(&page, _)| page).collect();
         for page in moved {
             if let Some(frame) = space.private.remove(&page) {
                 space.private.insert(page - page_of(start) + page_of(target), frame);
+            }
+        }
+        let moved: Vec<u64> = space.out.range(kept).map(|(&page, _)| page).collect();
+        for page in moved {
+            if let Some(slot) = space.out.remove(&page) {
+                space.out.insert(page - page_of(start) + page_of(target), slot);
             }
         }
         self.unmap(number, start, bytes)?;
@@ -658,7 +698,8 @@ mod tests {
         fn spaces_hold_what_was_stored_in_them(
             steps in proptest::collection::vec((0u8..8, any::<u8>(), 0..PAGES, 1..12u64, 1..=255u8), 1..80)
         ) {
-            let mut memory = Memory::new(Fake::new(2048));
+            // Not enough for all of five spaces, and always for one and what others share.
+            let mut memory = Memory::new(Fake::new(128), 1 << 20);
             let mut spaces: Vec<(SpaceNumber, Model)> = vec![(memory.new_space().expect("room"), vec![None; PAGES as usize])];
             for (kind, which, page, count, byte) in steps {
                 let known = spaces.len();
@@ -733,7 +774,54 @@ mod tests {
             for (number, _) in spaces {
                 memory.release_space(number);
             }
-            prop_assert_eq!(memory.frames.held(), 0);
+            prop_assert_eq!((memory.frames.held(), memory.swap.held()), (0, 0));
         }
+    }
+
+    #[test]
+    fn idle_spaces_are_on_disk_while_others_need_their_frames() {
+        let mut memory = Memory::new(Fake::new(128), 1 << 20);
+        let numbers = [(); 4].map(|()| {
+            let number = memory.new_space().expect("room");
+            memory.map(number, Place::Exactly(FIRST), PAGES * PAGE_BYTES, anonymous(true)).expect("room");
+            number
+        });
+        let byte = |space: usize, page: u64| (space as u64 * PAGES + page) as u8;
+        for round in 0..3 {
+            for (space, &number) in numbers.iter().enumerate() {
+                for page in 0..PAGES {
+                    let address = FIRST + page * PAGE_BYTES + 7;
+                    let expected = if round == 0 { 0 } else { byte(space, page) };
+                    assert_eq!(access(&mut memory, number, address, None), Ok(expected));
+                    access(&mut memory, number, address, Some(byte(space, page))).expect("room");
+                }
+            }
+        }
+        let [out, back] = memory.swap.moved;
+        assert!(out >= 3 * PAGES && back >= 2 * PAGES, "{out} {back}");
+        // A child has what its parent had, wherever that was.
+        let child = memory.fork_space(numbers[0]).expect("room");
+        memory.release_space(numbers[0]);
+        for page in 0..PAGES {
+            assert_eq!(access(&mut memory, child, FIRST + page * PAGE_BYTES + 7, None), Ok(byte(0, page)));
+        }
+        for number in [child, numbers[1], numbers[2], numbers[3]] {
+            memory.release_space(number);
+        }
+        assert_eq!((memory.frames.held(), memory.swap.held()), (0, 0));
+    }
+
+    #[test]
+    fn without_room_on_disk_memory_is_used_up() {
+        let mut memory = Memory::new(Fake::new(128), 8 * PAGE_BYTES);
+        let mut fill = || -> Result<(), Refusal> {
+            let number = memory.new_space().expect("room");
+            memory.map(number, Place::Exactly(FIRST), PAGES * PAGE_BYTES, anonymous(true)).expect("room");
+            (0..PAGES).try_for_each(|page| {
+                access(&mut memory, number, FIRST + page * PAGE_BYTES, Some(1)).map(drop)
+            })
+        };
+        assert_eq!([fill(), fill(), fill()], [Ok(()); 3]);
+        assert_eq!(fill(), Err(Refusal::Exhausted));
     }
 }

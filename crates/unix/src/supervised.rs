@@ -13,6 +13,7 @@ use comb_kernel::frames::GROUP_FRAMES;
 use comb_kernel::objects::{
     self, Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
 };
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{CallError, State};
 use comb_kernel::thread::{self, Stop, Touch};
 
@@ -41,6 +42,9 @@ enum Whereabouts {
     WrittenBack(Box<State>),
     Ended,
 }
+
+/// Of those that the emulator knows, 0 to 31.
+const MIDDLE_PRIORITY: u8 = 16;
 
 #[derive(Debug)]
 struct Entry {
@@ -196,7 +200,14 @@ impl<C: Calls> Supervised<C> {
         let number = u32::try_from(self.threads.len()).ok()?;
         let registers = told(state);
         let whereabouts = Whereabouts::WrittenBack(Box::default());
-        self.threads.push(Entry { space, whereabouts, runs: false, registers, kept_on: None, priority: 0 });
+        self.threads.push(Entry {
+            space,
+            whereabouts,
+            runs: false,
+            registers,
+            kept_on: None,
+            priority: USUAL_PRIORITY,
+        });
         match self.load(number, state) {
             Ok(_) => Some(Thread(number)),
             Err(_) => {
@@ -555,6 +566,20 @@ impl<C: Calls> Machine for Supervised<C> {
             if is_running {
                 let _ = self.ask(|calls| calls.interrupt(loaded));
             }
+        }
+    }
+
+    fn prefer(&mut self, thread: Thread, priority: u8) {
+        // The host's weights differ by a quarter from one to the next, so a few of ours are one of its own.
+        let priority = USUAL_PRIORITY - MIDDLE_PRIORITY / 4 + priority / 4;
+        let entry = &mut self.threads[thread.0 as usize];
+        if priority == entry.priority {
+            return;
+        }
+        entry.priority = priority;
+        if let Whereabouts::Loaded(loaded) = entry.whereabouts {
+            // If it is not loaded any more, it will be with this one.
+            let _ = self.ask(|calls| calls.set_priority(loaded, priority));
         }
     }
 

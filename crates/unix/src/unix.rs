@@ -37,6 +37,8 @@ pub struct Options {
     pub environment: Vec<OsString>,
     /// What the program finds as its descriptors 0, 1 and 2. Those of the emulator itself, where none is given.
     pub standard: [Option<OwnedFd>; 3],
+    /// How many bytes of idle processes' memory may be on disk while others need it: in a file without a name where temporary files are.
+    pub swap: u64,
     /// Numbers of signals, one byte each, that the user sends to the programs in the foreground, such as by a key.
     pub signals: Option<OwnedFd>,
 }
@@ -126,7 +128,7 @@ impl<M: Machine> Unix<M> {
             &hexadecimal[20..]
         );
         let mut unix = Unix {
-            memory: Memory::new(machine),
+            memory: Memory::new(machine, options.swap),
             threads: BTreeMap::new(),
             processes: BTreeMap::new(),
             by_machine: BTreeMap::new(),
@@ -260,6 +262,11 @@ impl<M: Machine> Unix<M> {
     /// The machine below, to be asked about what only it knows.
     pub fn machine(&self) -> &M {
         &self.memory.machine
+    }
+
+    /// How many pages of idle processes went to disk so far, and how many came back.
+    pub fn swapped(&self) -> [u64; 2] {
+        self.memory.swap.moved
     }
 
     /// Frames that hold something now, and frames that the machine has granted.

@@ -1,13 +1,11 @@
 //! Real programs of this host, run by the emulator. A program that is not installed is passed over.
 
-mod traced;
-
+use comb_unix::traced::Traced;
 use comb_unix::{ExitStatus, Options, Unix};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use traced::Traced;
 
 struct Ran {
     status: ExitStatus,
@@ -52,16 +50,18 @@ fn run(name: &str, arguments: &[&str], input: &str) -> Option<Ran> {
         arguments: arguments.iter().map(Into::into).collect(),
         environment: ["PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"].iter().map(Into::into).collect(),
         standard: [copy(&standard_input), copy(&out), copy(&error)],
+        swap: 0,
         signals: None,
     };
-    let mut unix = Unix::new(Traced::new(), options).expect("a program that can be started");
+    let mut unix =
+        Unix::new(Traced::new(2 << 30).expect("memory"), options).expect("a program that can be started");
     let status = unix.run();
     let unsupported = unix.unsupported();
     if !unsupported.is_empty() {
         eprintln!("{name}: not supported: {unsupported:?}");
     }
     if std::env::var_os("COMB_UNIX_TRAPS").is_some() {
-        eprintln!("{name}: {} traps, frames {:?}", unix.machine().traps, unix.frames());
+        eprintln!("{name}: {} traps, frames {:?}", unix.machine().traps(), unix.frames());
     }
     drop(unix);
     Some(Ran { status, out: text(out), error: text(error) })
@@ -304,9 +304,11 @@ fn calls_that_make_no_sense_are_survived() {
         arguments: vec!["/wild".into(), first.into(), count.into()],
         environment: Vec::new(),
         standard: [copy(&out), copy(&out), copy(&out)],
+        swap: 0,
         signals: None,
     };
-    let mut unix = Unix::new(Traced::new(), options).expect("a program that can be started");
+    let mut unix =
+        Unix::new(Traced::new(2 << 30).expect("memory"), options).expect("a program that can be started");
     let status = unix.run();
     drop(unix);
     let _ = std::fs::remove_dir_all(&root);

@@ -10,7 +10,7 @@ use crate::net::median;
 use crate::report::Row;
 
 /// A folder of its own, gone at the end.
-struct Place(PathBuf);
+pub(super) struct Place(pub(super) PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -18,10 +18,10 @@ impl Drop for Place {
     }
 }
 
-const FILES: usize = 8;
+pub(super) const FILES: usize = 8;
 
 /// What is compiled: some files of the usual headers and a few functions each, and a program of them.
-fn prepare() -> Outcome<Place> {
+pub(super) fn prepare() -> Outcome<Place> {
     let place = Place(std::env::temp_dir().join(format!("comb-bench-kernel-{}", std::process::id())));
     fs::create_dir(&place.0)?;
     for file in 0..FILES {
@@ -58,12 +58,14 @@ pub(super) fn rows(count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let place = prepare()?;
     let has_strace =
         Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    let [mut native, mut ours, mut strace] = [const { Vec::new() }; 3];
+    let [mut native, mut ours, mut by_ptrace, mut strace] = [const { Vec::new() }; 4];
     // The first round warms the caches.
     for round in 0..=count {
         say(&format!("compiling, round {round} of {count}"));
         let alone = seconds(&mut Command::new("env"), &place.0)?;
         let emulated = seconds(Command::new("/proc/self/exe").args(["kernel", "run", "--"]), &place.0)?;
+        let arguments = ["kernel", "run", "--ptrace", "--"];
+        let stopped = seconds(Command::new("/proc/self/exe").args(arguments), &place.0)?;
         let traced = if has_strace {
             let arguments = ["-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=%file,%desc"];
             Some(seconds(Command::new("strace").args(arguments), &place.0)?)
@@ -73,6 +75,7 @@ pub(super) fn rows(count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
         if round > 0 {
             native.push(alone);
             ours.push(emulated / alone);
+            by_ptrace.push(stopped / alone);
             strace.extend(traced.map(|traced| traced / alone));
         }
     }
@@ -80,5 +83,10 @@ pub(super) fn rows(count: usize, say: &dyn Fn(&str)) -> Outcome<Vec<Row>> {
     let theirs = median(&strace)
         .map_or("strace is not here".to_owned(), |traced| format!("under strace: {traced:.2} ×"));
     times.note = format!("{theirs}; the host: {:.2} s", median(&native).unwrap_or(0.0));
-    Ok(vec![times, row("the same under strace -f --seccomp-bpf, by the host's", median(&strace), "×")])
+    let by_ptrace = row("the same emulator over ptrace alone, by the host's", median(&by_ptrace), "×");
+    Ok(vec![
+        times,
+        by_ptrace,
+        row("the same under strace -f --seccomp-bpf, by the host's", median(&strace), "×"),
+    ])
 }

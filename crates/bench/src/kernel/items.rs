@@ -22,6 +22,7 @@ const NAMES: [&str; 3] = ["load", "load with writeback", "unload"];
 /// All of them; without numbers of ours, if nothing was measured.
 pub(crate) fn items(measured: &Measured) -> Vec<Item> {
     let row = |name: &str, value: f64, unit| item("cache-kernel", name, value, unit);
+    let unsaid = |name: &str| item("cache-kernel", name, None, "×");
     let mut rows = Vec::new();
     for (index, (object, bytes, places)) in SIZES.into_iter().enumerate() {
         let size = row(&format!("Table 1, {object}, size"), bytes, "B").ours(measured.bytes[index]);
@@ -49,6 +50,7 @@ pub(crate) fn items(measured: &Measured) -> Vec<Item> {
         }
     }
     let [memory, all] = measured.lines;
+    let [of_mappings, of_threads, of_spaces] = measured.thrashing.factors();
     rows.extend([
         row("§5.1, virtual memory code", 1500.0, "lines")
             .ours(memory)
@@ -58,6 +60,11 @@ pub(crate) fn items(measured: &Measured) -> Vec<Item> {
         row("§5.2, space of mapping descriptors by what they map", 0.4, "%")
             .ours(measured.share)
             .note("16 bytes of 4096, as the paper's; with its part of the indexes 20"),
+        unsaid("§5.2, a turn with twice as many pages as places, by one with half as many")
+            .ours(of_mappings)
+            .note("the paper has no number: a program with less locality than the cache has places for is slow anyway, it says"),
+        unsaid("§5.2, the same of threads").ours(of_threads),
+        unsaid("§5.2, the same of spaces").ours(of_spaces),
         row("§5.2, Mp3d, slower for particles on too many pages, most", 25.0, "%").pending("there is no kernel yet that is Mp3d"),
         row("§5.3, trap to the emulator (getpid)", 37.0, "µs").shorter(
             measured.call,

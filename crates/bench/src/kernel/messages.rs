@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use comb_kernel::frames::Frame;
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, Tag, ThreadId, ThreadLoad};
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::State;
 use comb_kernel::thread::{Area, Registers};
@@ -24,7 +25,7 @@ fn load(world: &mut World, space: SpaceId, begins_by_waiting: u64) -> Outcome<Th
         &mapping(space, STACK_PAGE, 20 + begins_by_waiting, false),
         1,
     )?;
-    let load = ThreadLoad { tag: Tag(begins_by_waiting), space, priority: 0, locked: false };
+    let load = ThreadLoad { tag: Tag(begins_by_waiting), space, priority: USUAL_PRIORITY, locked: false };
     Ok(world.supervisor.load_thread(world.kernel, load, &state(begins_by_waiting), 0)?)
 }
 

@@ -336,6 +336,12 @@ impl<S> Objects<S> {
         all.filter(|(_, waiting)| *waiting > 0)
     }
 
+    /// How many writebacks can wait for one kernel: those that it may be behind with, and all that can be loaded.
+    pub fn most_waiting(&self) -> usize {
+        let Sizes { writebacks, spaces, threads, mappings, .. } = self.sizes;
+        [writebacks, 1, spaces, threads, mappings].into_iter().map(|size| size as usize).sum()
+    }
+
     /// What a kernel, a space, a thread and a mapping's record take here.
     pub fn descriptor_bytes(&self) -> [usize; 4] {
         let groups = self.kernels.at(FIRST).descriptor.groups.bytes();
@@ -490,7 +496,7 @@ impl<S> Objects<S> {
         if owner == kernel { Ok(slot) } else { Err(Refused::ForeignThread(thread)) }
     }
 
-    fn check_first(&self, caller: KernelId) -> Result<(), Refused> {
+    pub(super) fn check_first(&self, caller: KernelId) -> Result<(), Refused> {
         if self.find_kernel(caller)? == FIRST { Ok(()) } else { Err(Refused::NotFirst) }
     }
 

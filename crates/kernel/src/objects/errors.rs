@@ -1,7 +1,7 @@
 //! Why a call is refused. One that is has changed nothing.
 
 use super::groups::Access;
-use super::ids::{KernelId, SpaceId, ThreadId};
+use super::ids::{KernelId, SpaceId, Tag, ThreadId};
 
 /// Why a call is refused. An identifier that is stale is nobody's fault: what it named may have been replaced a moment ago, and the caller
 /// loads it anew and tries again. Everything else is the caller's fault, unless it says otherwise.
@@ -45,6 +45,17 @@ pub enum Refused {
     /// There is no such page group.
     #[error("there is no page group {0}")]
     NoGroup(u64),
+    /// Some are none, or named twice, or not in ascending order.
+    #[error("these are no page groups in ascending order")]
+    NoGroups,
+    /// Less memory was put away under this name.
+    #[error("under the name {} no memory of {groups} page groups was put away", name.0)]
+    NotAway {
+        /// The name.
+        name: Tag,
+        /// How many groups were to have it.
+        groups: u32,
+    },
     /// The kernel has less access to the frame than this takes.
     #[error("frame {frame:#x} takes {wanted:?}, which the kernel has not")]
     NoAccess {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::sizes::MAXIMUM_FRAMES;
+
 /// Access is given to so many frames at a time: a large unit keeps the array small. (§4.3)
 pub const FRAMES_IN_GROUP: u64 = 128;
 /// Two bits each, in words of 64.
@@ -19,7 +21,8 @@ pub enum Access {
 }
 
 /// The access to all page groups, two bits each: two kilobytes for four gigabytes. (§4.3)
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(u64, Vec<u64>)", into = "(u64, Vec<u64>)")]
 pub struct Groups {
     count: u64,
     words: Vec<u64>,
@@ -70,6 +73,32 @@ impl Groups {
             let (word, shift) = place(group);
             self.words[word] = self.words[word] & !(0b11 << shift) | bits << shift;
         }
+    }
+}
+
+impl From<Groups> for (u64, Vec<u64>) {
+    fn from(groups: Groups) -> Self {
+        (groups.count, groups.words)
+    }
+}
+
+/// Words that say nothing of any access: too few, too many, or with bits that mean nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("these words are no access to page groups")]
+pub struct NoGroups;
+
+impl TryFrom<(u64, Vec<u64>)> for Groups {
+    type Error = NoGroups;
+
+    fn try_from((count, words): (u64, Vec<u64>)) -> Result<Self, NoGroups> {
+        const LOW_BITS: u64 = u64::MAX / 3;
+        let is_long_enough =
+            count <= MAXIMUM_FRAMES / FRAMES_IN_GROUP && words.len() as u64 == count.div_ceil(GROUPS_IN_WORD);
+        let is_access = |word: &u64| word >> 1 & LOW_BITS & !word == 0;
+        let rest = count % GROUPS_IN_WORD * 2;
+        let ends = words.last().is_none_or(|last| rest == 0 || last >> rest == 0);
+        let is_sound = is_long_enough && ends && words.iter().all(is_access);
+        if is_sound { Ok(Self { count, words }) } else { Err(NoGroups) }
     }
 }
 

@@ -8,7 +8,7 @@ use super::ids::Tag;
 use super::writeback::Writeback;
 
 /// A number of locked objects of each kind: how many a kernel may have, or how many it has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Locks {
     /// Only the first kernel loads any. It is locked itself, beside these.
     pub kernels: u32,
@@ -21,11 +21,11 @@ pub struct Locks {
 }
 
 /// What a kernel may use. Only the first kernel can change it. (§2.4, §4.3)
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct KernelDescriptor {
     /// Which frames it may map.
     pub groups: Groups,
-    /// How much of each processor's time, in percent.
+    /// How much of each processor's time, in percent. Of those that are not named it has nothing; if none is, all of all.
     pub processor_shares: Vec<u8>,
     /// The highest priority its threads can have.
     pub maximum_priority: u8,

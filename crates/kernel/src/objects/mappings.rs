@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cache::Objects;
 use super::errors::Refused;
-use super::groups::Access;
+use super::groups::{Access, FRAMES_IN_GROUP};
 use super::hardware::Hardware;
 use super::ids::{KernelId, SpaceId, ThreadId};
 use super::physical_map::PhysicalMap;
@@ -390,6 +390,37 @@ impl<S> Objects<S> {
                 self.flush(hardware, place);
             }
         }
+    }
+
+    /// Takes away all that anybody has mapped of some page groups, in ascending order, and waits to have copied from them. Only the first kernel can ask for it, of whatever
+    /// kernels: these frames are about to be other memory.
+    pub fn unload_groups<H: Hardware<State = S>>(
+        &mut self,
+        hardware: &mut H,
+        caller: KernelId,
+        groups: &[u32],
+    ) -> Result<(), Refused> {
+        self.check_first(caller)?;
+        let count = self.frames.div_ceil(FRAMES_IN_GROUP);
+        let mut is_ascending = groups.iter().zip(groups.iter().skip(1)).all(|(group, next)| group < next);
+        is_ascending &= groups.last().is_none_or(|last| u64::from(*last) < count);
+        if !is_ascending {
+            return Err(Refused::NoGroups);
+        }
+        for place in 0..self.map.size() {
+            let record = self.map.at(place);
+            let is_of = |frame: u32| {
+                let group = u64::from(frame) / FRAMES_IN_GROUP;
+                groups.binary_search(&u32::try_from(group).expect("there are fewer")).is_ok()
+            };
+            let source = |objects: &Self| {
+                objects.map.find_more(Kind::Copy, place).map(|copy| objects.map.at(copy).frame())
+            };
+            if record.is_mapping() && (is_of(record.frame()) || source(self).is_some_and(is_of)) {
+                self.flush(hardware, place);
+            }
+        }
+        Ok(())
     }
 
     /// Writes back a mapping that the machine does not have any more.

@@ -139,6 +139,10 @@ impl Naive {
                     _ => Ok(()),
                 }
             }
+            Op::UnloadGroup(caller, group) => {
+                self.is_first(*caller)?;
+                if u64::from(*group) < self.frames.div_ceil(128) { Ok(()) } else { Err(Refused::NoGroups) }
+            }
             Op::UnloadSpace(caller, space) => {
                 self.is_kernel(*caller)?;
                 self.is_own_space(*caller, *space)
@@ -352,6 +356,14 @@ impl Naive {
                         return Gone { is_redirection: old.signal.is_some(), ..roots };
                     }
                 }
+            }
+            Op::UnloadGroup(_, group) => {
+                let is_in = |frame: u64| frame / 128 == u64::from(*group);
+                let of_group = self
+                    .mappings
+                    .values()
+                    .filter(|mapping| is_in(mapping.frame) || mapping.copy_of.is_some_and(is_in));
+                roots.mappings.extend(of_group.map(|mapping| (mapping.space, mapping.page)));
             }
             Op::SetAccess { kernel, group, access: now, .. } => {
                 let forbidden = self.mappings.values().filter(|mapping| {

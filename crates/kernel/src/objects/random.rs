@@ -90,10 +90,11 @@ impl Names {
             160..162 => Op::UnloadKernel(first, kernel(b)),
             162..165 => Op::UnloadSpace(caller, space),
             165..170 => Op::UnloadThread(caller, thread),
-            170..180 => {
+            170..179 => {
                 let pages = if d % 8 == 7 { u64::MAX } else { u64::from(d % 8) << (d / 8) };
                 Op::UnloadMappings { caller, space, first_page: page, pages }
             }
+            179 => Op::UnloadGroup(if flag(7) { caller } else { first }, u32::from(d % 5)),
             180..184 => Op::SetAccess { caller: first, kernel: kernel(b), group: u64::from(d % 5), access },
             184..187 => Op::SetMaximumPriority(first, kernel(b), e % 8),
             187..190 => Op::SetPriority(caller, thread, e % 9),

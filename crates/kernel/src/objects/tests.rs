@@ -293,6 +293,41 @@ fn a_right_that_is_taken_away_takes_the_mappings_of_that_kernel_with_it() {
 }
 
 #[test]
+fn a_group_that_becomes_other_memory_is_unloaded_from_everybody() {
+    let mut bench = bench(Sizes::default());
+    let (first, kernel) = (bench.first, bench.kernel(2, VecDeque::new()));
+    let spaces = [bench.space(first, 3), bench.space(kernel, 4)];
+    bench.map(first, mapping(spaces[0], 1, 128));
+    bench.map(kernel, mapping(spaces[1], 2, 255));
+    bench.map(kernel, mapping(spaces[1], 3, 256));
+    bench.map(kernel, Mapping { copy_of: Some(130), ..mapping(spaces[1], 4, 300) });
+    let mut clear = |caller, groups: &[u32]| bench.objects.unload_groups(&mut bench.machine, caller, groups);
+    assert_eq!(clear(kernel, &[1]), Err(Refused::NotFirst));
+    let groups = u32::try_from(FRAMES / FRAMES_IN_GROUP).unwrap();
+    for none in [&[1, groups][..], &[3, 1], &[1, 1]] {
+        assert_eq!(clear(first, none), Err(Refused::NoGroups));
+    }
+    assert_eq!(clear(first, &[1, 3]), Ok(()));
+    bench.objects.check();
+    assert_eq!(bench.pages(first), [Some(1)]);
+    assert_eq!(bench.pages(kernel), [Some(2), Some(4)], "a copy that was not made yet needs its source");
+    assert!(bench.objects.mapping(spaces[1], 3).is_ok());
+}
+
+#[test]
+fn access_that_is_none_is_not_understood() {
+    let mut groups = Groups::new(40 * FRAMES_IN_GROUP, Access::Read);
+    groups.set(3..35, Access::ReadWrite);
+    let (count, words): (u64, Vec<u64>) = groups.clone().into();
+    assert_eq!(Groups::try_from((count, words.clone())), Ok(groups));
+    let refused = |count, words: &[u64]| Groups::try_from((count, words.to_vec())).is_err();
+    assert!(refused(count, &words[..1]) && refused(count, &[&words[..], &[0]].concat()));
+    assert!(refused(count, &[words[0], words[1] | 1 << 16]), "there is no such group");
+    assert!(refused(count, &[words[0] & !0b11 | 0b10, words[1]]), "no access is said so");
+    assert!(refused(u64::MAX, &words) && refused(0, &words) && !refused(0, &[]));
+}
+
+#[test]
 fn a_copy_that_was_made_needs_its_source_no_longer() {
     let mut bench = bench(Sizes::default());
     let first = bench.first;

@@ -35,6 +35,7 @@ pub(super) enum Op {
         group: u64,
         access: Access,
     },
+    UnloadGroup(KernelId, u32),
     SetMaximumPriority(KernelId, KernelId, u8),
     SetPriority(KernelId, ThreadId, u8),
     Redirect(KernelId, SpaceId, u64, ThreadId),
@@ -214,6 +215,7 @@ impl World {
             Op::SetAccess { caller, kernel, group, access } => {
                 objects.set_access(machine, *caller, *kernel, *group..group.saturating_add(1), *access)?;
             }
+            Op::UnloadGroup(caller, group) => objects.unload_groups(machine, *caller, &[*group])?,
             Op::SetMaximumPriority(caller, kernel, maximum) => {
                 objects.set_maximum_priority(*caller, *kernel, *maximum)?;
             }

@@ -10,12 +10,15 @@ use super::*;
 use crate::calls::Calls;
 use crate::client::Client;
 use crate::objects::{
-    FRAMES_IN_GROUP, Groups, KernelDescriptor, KernelLoad, Locks, Mapping, Sizes, SpaceId, SpaceLoad, Tag,
-    ThreadId, ThreadLoad,
+    FRAMES_IN_GROUP, Groups, KernelDescriptor, KernelLoad, Locks, Mapping, Refused, Sizes, SpaceId,
+    SpaceLoad, Tag, ThreadId, ThreadLoad,
 };
+use crate::shares::USUAL_PRIORITY;
 use crate::supervisor::{Interrupted, State};
 use crate::thread::{Registers, Stop};
-use crate::wire::receive_descriptors;
+use crate::wire::{OfFirst, receive_descriptors};
+
+mod first;
 
 const SIZES: Sizes = Sizes { kernels: 4, spaces: 6, threads: 12, mappings: 256, writebacks: 64, seed: 3 };
 const GROUPS: u32 = 8;
@@ -32,7 +35,7 @@ fn served() -> (JoinHandle<Server>, [UnixStream; 2]) {
         let descriptor = KernelDescriptor {
             groups,
             processor_shares: Vec::new(),
-            maximum_priority: 3,
+            maximum_priority: USUAL_PRIORITY,
             locks: Locks { kernels: 0, spaces: 1, threads: 1, mappings: 8 },
         };
         let load = KernelLoad { tag: Tag(9), descriptor, locked: false, waiting: VecDeque::new() };
@@ -87,7 +90,7 @@ fn go_on(client: &mut Client, should_end: &AtomicBool, done: &AtomicU64) {
                 let Ok(space) = client.load_space(SpaceLoad { tag: Tag(1), locked: false }) else { continue };
                 let registers = Registers { rip: CODE_PAGE << 12, rbx: expected, ..Registers::default() };
                 let state = State { registers, ..State::default() };
-                let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+                let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
                 let thread = client.load_thread(load, &state, 0);
                 let code = client.load_mappings(&mapping(space, CODE_PAGE, 0, true), 1);
                 loaded = thread.ok().zip(code.ok()).map(|(thread, ())| (space, thread));
@@ -99,6 +102,34 @@ fn go_on(client: &mut Client, should_end: &AtomicBool, done: &AtomicU64) {
 
 fn below(dice: &mut Dice, limit: u64) -> u64 {
     dice.roll() % limit
+}
+
+/// What only the first kernel can ask. Two kernels are there: the first in the first slot.
+fn any_of_first(dice: &mut Dice, word: impl Fn(&mut Dice) -> u64) -> OfFirst {
+    let kernel = |dice: &mut Dice| KernelId::from_word(1 << 48 | 1 << 16 | below(dice, 3));
+    let groups = |dice: &mut Dice| [below(dice, 10)..below(dice, 10), word(dice)..word(dice)];
+    let list =
+        |dice: &mut Dice| (0..below(dice, 3)).map(|_| u32::try_from(below(dice, 10)).unwrap()).collect();
+    match below(dice, 9) {
+        0 => {
+            let groups = Groups::new(u64::from(GROUPS) * FRAMES_IN_GROUP, Access::ReadWrite);
+            let (processor_shares, locks) = (vec![100; 3], Locks { mappings: 1, ..Locks::default() });
+            let descriptor = KernelDescriptor { groups, processor_shares, maximum_priority: 9, locks };
+            OfFirst::LoadKernel { tag: Tag(word(dice)), descriptor, locked: below(dice, 2) == 0, waiting: 0 }
+        }
+        1 => OfFirst::HandOver(Gone::Space { tag: Tag(word(dice)) }),
+        2 => OfFirst::UnloadKernel(kernel(dice)),
+        3 => {
+            let [few, any] = groups(dice);
+            let groups = if below(dice, 2) == 0 { few } else { any };
+            OfFirst::SetAccess { kernel: kernel(dice), groups, access: Access::ReadWrite }
+        }
+        4 => OfFirst::SetProcessorShares { kernel: kernel(dice), shares: vec![0; 2] },
+        5 => OfFirst::SetMaximumPriority { kernel: kernel(dice), maximum: 200 },
+        6 => OfFirst::PutAway { name: Tag(word(dice)), groups: list(dice) },
+        7 => OfFirst::PutBack { name: Tag(word(dice)), groups: list(dice) },
+        _ => OfFirst::ClearGroups(list(dice)),
+    }
 }
 
 /// Any request, with numbers that are often nearly right.
@@ -120,7 +151,8 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
         length if below(dice, 8) > 0 => threads[pick(dice, length)],
         _ => ThreadId::from_word(word(dice) | 3 << 48),
     };
-    match below(dice, 10) {
+    match below(dice, 11) {
+        10 => Request::OfFirst(any_of_first(dice, word)),
         0 => Request::LoadSpace(SpaceLoad { tag: Tag(word(dice)), locked: below(dice, 2) == 0 }),
         1 => {
             let registers =
@@ -135,7 +167,7 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
                 State { registers, segments, vectors, stop: None, signal_function, signals, interrupted };
             let load =
                 ThreadLoad { tag: Tag(1), space: space(dice), priority: 200, locked: below(dice, 2) == 0 };
-            let load = ThreadLoad { priority: u8::try_from(below(dice, 6)).unwrap(), ..load };
+            let load = ThreadLoad { priority: u8::try_from(below(dice, 24)).unwrap(), ..load };
             Request::LoadThread { load, state: Box::new(state), spins: 0 }
         }
         2 | 3 => {
@@ -179,10 +211,12 @@ fn be_hostile(socket: &UnixStream, seed: u64, requests: u32) {
         if below(&mut dice, 2) == 0 {
             while receive_descriptors(socket).is_ok() {}
         }
-        if put(&counter, &any_request(&mut dice, &spaces, &threads)).is_none() {
+        let request = any_request(&mut dice, &spaces, &threads);
+        if put(&counter, &request).is_none() {
             continue;
         }
-        if below(&mut dice, 4) == 0 {
+        let is_changed = below(&mut dice, 4) == 0;
+        if is_changed {
             // Some of its bytes are others, and its length is any.
             for _ in 0..=below(&mut dice, 4) {
                 let at = usize::try_from(below(&mut dice, 100)).unwrap();
@@ -199,7 +233,11 @@ fn be_hostile(socket: &UnixStream, seed: u64, requests: u32) {
             host::wait(counter.word(TURN), ASKED, Some(Duration::from_millis(1)));
             assert!(since.elapsed() < Duration::from_secs(20), "it is answered");
         }
-        match take(&counter) {
+        let answer = take(&counter);
+        if !is_changed && matches!(request, Request::OfFirst(_)) {
+            assert_eq!(answer, Some(Answer::Failed(Failure::Refused(Refused::NotFirst))), "{request:?}");
+        }
+        match answer {
             Some(Answer::Space(space)) => spaces.push(space),
             Some(Answer::Thread { thread, .. }) => threads.push(thread),
             _ => {}
@@ -226,7 +264,10 @@ fn a_kernel_that_asks_for_anything_disturbs_no_other() {
                 // And is gone in the middle of something.
                 drop(other);
             });
-            hostile.join().unwrap();
+            let asked = hostile.join();
+            // Else nobody would hear of it: the other goes on.
+            should_end.store(asked.is_err(), SeqCst);
+            asked.unwrap();
             let before = done.load(SeqCst);
             let since = std::time::Instant::now();
             while done.load(SeqCst) < before + 100 && since.elapsed() < Duration::from_secs(20) {
@@ -248,10 +289,7 @@ fn memory_that_was_not_granted_is_out_of_reach() {
     assert!((0..GROUPS).all(|group| other.may_write(group) == (group >= GROUPS / 2)));
     let space = other.load_space(SpaceLoad { tag: Tag(1), locked: false }).unwrap();
     let refused = other.load_mappings(&mapping(space, CODE_PAGE, 0, true), 1);
-    assert!(
-        matches!(refused, Err(CallError::Refused(crate::objects::Refused::NoAccess { .. }))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(CallError::Refused(Refused::NoAccess { .. }))), "{refused:?}");
     other.load_mappings(&mapping(space, CODE_PAGE, 512, true), 1).unwrap();
     drop((first, other));
     drop(server.join().unwrap());

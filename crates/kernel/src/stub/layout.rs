@@ -71,8 +71,6 @@ pub(crate) const AREA_INFORMATION: usize = 32;
 pub(crate) const AREA_FS: usize = 40;
 pub(crate) const AREA_GS: usize = 48;
 pub(crate) const AREA_ALTERNATE: usize = 64;
-/// The number of its thread of the host: what the supervisor wrote there, unless the space has changed it.
-pub(crate) const AREA_HOST: usize = 56;
 /// Where its signal function is, if it has one.
 pub(crate) const AREA_FUNCTION: usize = 96;
 /// Whether it is in it.

@@ -1,37 +1,48 @@
+//! A machine without a cache kernel: each space is a process whose calls and faults all come here by ptrace. It is several times slower, and needs nothing of
+//! the host but that.
 #![expect(unsafe_code, reason = "a machine made of stub processes, by ptrace")]
 #![expect(clippy::cast_possible_truncation, reason = "numbers of the host are as wide as it says")]
-//! A machine for tests that runs real programs: each space is a stub process whose calls and faults all come here by ptrace. It is
-//! slow, and knows nothing of the supervisor; it is here to show that the emulator is right.
 
-use comb_unix::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use crate::machine::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
+
 /// Where each stub has the one page of its own, with nothing but a `syscall` instruction.
 const STUB: u64 = 0x7ff8_0000_0000;
 const TOP: u64 = 0x7fff_ffff_f000;
-const FRAMES: u32 = 1 << 19;
 const GRANT: u32 = 4096;
 
-unsafe extern "C" {
-    static __rseq_offset: isize;
+/// Where the C library has told the host's kernel of each thread, from the thread's pointer on. Not all C libraries do.
+fn sequences_offset() -> Option<i64> {
+    // SAFETY: looks a symbol up, which is a number where there is one.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        (!offset.is_null()).then(|| *offset as i64)
+    }
 }
 
+#[derive(Debug)]
 struct Thread {
     space: i32,
     registers: Registers,
     running: bool,
 }
 
-pub(crate) struct Traced {
+/// All spaces and threads. To be used by the thread that made it: the host lets no other one trace.
+#[derive(Debug)]
+pub struct Traced {
     memory: NonNull<u8>,
     descriptor: i32,
+    /// How many frames there are.
+    frames: u32,
+    is_exhausted: bool,
     granted: u32,
     spaces: BTreeMap<i32, BTreeMap<u64, Rights>>,
     threads: BTreeMap<i32, Thread>,
-    pub(crate) traps: u64,
+    traps: u64,
 }
 
 fn ptrace(request: u32, pid: i32, address: usize, data: usize) -> i64 {
@@ -88,19 +99,49 @@ fn done(result: i64) {
 }
 
 impl Traced {
-    pub(crate) fn new() -> Traced {
-        let bytes = FRAMES as usize * PAGE_BYTES as usize;
-        // SAFETY: a mapping of a new file at a place that the host chooses.
-        let (descriptor, memory) = unsafe {
-            let descriptor = libc::memfd_create(c"frames".as_ptr(), 0);
-            assert_eq!(libc::ftruncate(descriptor, bytes as i64), 0);
+    /// One with this much memory for all programs.
+    pub fn new(bytes: u64) -> std::io::Result<Self> {
+        let frames = u32::try_from(bytes.div_ceil(PAGE_BYTES).max(u64::from(GRANT)));
+        let frames = frames.map_err(|_| std::io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let bytes = u64::from(frames) * PAGE_BYTES;
+        let failed = |_| std::io::Error::last_os_error();
+        // SAFETY: a new file.
+        let descriptor = unsafe { libc::memfd_create(c"comb-frames".as_ptr(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(failed(()));
+        }
+        // The stub's code is behind all frames.
+        let stub = PAGE_BYTES as i64;
+        // SAFETY: a mapping of that file at a place that the host chooses, and bytes that live.
+        let memory = unsafe {
+            if libc::ftruncate(descriptor, bytes as i64 + stub) != 0
+                || libc::pwrite(descriptor, [0x0f_u8, 5].as_ptr().cast(), 2, bytes as i64) != 2
+            {
+                return Err(failed(()));
+            }
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            let memory = libc::mmap(std::ptr::null_mut(), bytes, rights, libc::MAP_SHARED, descriptor, 0);
-            assert_ne!(memory, libc::MAP_FAILED);
-            (descriptor, memory)
+            libc::mmap(std::ptr::null_mut(), bytes as usize, rights, libc::MAP_SHARED, descriptor, 0)
         };
+        if memory == libc::MAP_FAILED {
+            return Err(failed(()));
+        }
         let memory = NonNull::new(memory.cast()).expect("mapped");
-        Traced { memory, descriptor, granted: 0, spaces: BTreeMap::new(), threads: BTreeMap::new(), traps: 0 }
+        let (spaces, threads) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { memory, descriptor, frames, is_exhausted: false, granted: 0, spaces, threads, traps: 0 })
+    }
+
+    /// How often a program was stopped.
+    pub fn traps(&self) -> u64 {
+        self.traps
+    }
+
+    /// Whether programs wanted more memory than there is.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.frames) * PAGE_BYTES
     }
 
     fn push(&self, id: i32) {
@@ -194,8 +235,12 @@ impl Machine for Traced {
 
     fn grant(&mut self) -> Option<Range<u32>> {
         let first = self.granted;
-        self.granted += GRANT;
-        (self.granted <= FRAMES).then_some(first..first + GRANT)
+        let end = first.saturating_add(GRANT).min(self.frames);
+        // A rest that is no multiple of 16 is nobody's.
+        let end = end - end % 16;
+        self.is_exhausted |= first >= end;
+        self.granted = end.max(first);
+        (first < end).then_some(first..end)
     }
 
     fn load_space(&mut self) -> Option<i32> {
@@ -209,20 +254,23 @@ impl Machine for Traced {
                 libc::_exit(1);
             }
         }
-        assert!(pid > 0, "a stub can be made");
+        if pid < 0 {
+            return None;
+        }
         let (found, status) = wait(pid, 0);
         assert!(found == pid && libc::WIFSTOPPED(status));
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE;
         assert_eq!(ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options as usize), 0);
         let own = get(pid).rip - 2;
-        let rights = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u64;
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
-        done(inject(pid, own, libc::SYS_mmap, [STUB, PAGE_BYTES, rights, flags, u64::MAX, 0]));
-        assert_eq!(ptrace(libc::PTRACE_POKEDATA, pid, STUB as usize, 0xcccc_cccc_cccc_050f), 0);
+        let rights = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;
+        let file = self.descriptor as u64;
+        done(inject(pid, own, libc::SYS_mmap, [STUB, PAGE_BYTES, rights, flags, file, self.bytes()]));
         // The host's kernel writes to the area that the C library registered for restartable sequences, which is about to go.
-        // SAFETY: a constant of the C library.
-        let area = get(pid).fs_base.wrapping_add_signed(unsafe { __rseq_offset } as i64);
-        inject(pid, STUB, libc::SYS_rseq, [area, 32, 1, 0x5305_3053, 0, 0]);
+        if let Some(offset) = sequences_offset() {
+            let area = get(pid).fs_base.wrapping_add_signed(offset);
+            inject(pid, STUB, libc::SYS_rseq, [area, 32, 1, 0x5305_3053, 0, 0]);
+        }
         done(inject(pid, STUB, libc::SYS_munmap, [0, STUB, 0, 0, 0, 0]));
         done(inject(pid, STUB, libc::SYS_munmap, [STUB + PAGE_BYTES, TOP - STUB - PAGE_BYTES, 0, 0, 0, 0]));
         let frames = self.descriptor as u64;
@@ -392,7 +440,7 @@ impl Drop for Traced {
         }
         // SAFETY: nobody else has the mapping or the descriptor.
         unsafe {
-            libc::munmap(self.memory.as_ptr().cast(), FRAMES as usize * PAGE_BYTES as usize);
+            libc::munmap(self.memory.as_ptr().cast(), self.bytes() as usize);
             libc::close(self.descriptor);
         }
     }

@@ -1,0 +1,444 @@
+//! Runs threads, and has their stops answered.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use comb_kernel::objects::{Refused, Tag, ThreadId, ThreadLoad, Writeback};
+use comb_kernel::space::SpaceError;
+use comb_kernel::supervisor::{CallError, State};
+use comb_kernel::thread::{Area, Registers, Stop};
+use rustix::thread::sched_getcpu;
+use thiserror::Error;
+
+use super::{Answer, End, Handler, Scheduler, Stopped};
+use crate::memory::{FaultError, Resources, Segments};
+
+/// As long it waits at most before it looks whether somebody is to give way.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How many threads run at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Processors {
+    /// One, on the processor of its kernel, which sleeps meanwhile.
+    Own,
+    /// So many, where the host puts them.
+    Any(usize),
+}
+
+/// Why nothing runs any more.
+#[derive(Debug, Error)]
+pub enum DriverError {
+    /// All threads wait, and nobody is there who could wake them.
+    #[error("all {0} threads wait")]
+    Stuck(usize),
+    /// The supervisor refuses.
+    #[error("the supervisor: {0}")]
+    Calls(#[from] CallError),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Ready,
+    Runs(Instant),
+    Waits,
+}
+
+#[derive(Debug)]
+struct Thread {
+    space: Tag,
+    priority: u8,
+    standing: Standing,
+    loaded: Option<ThreadId>,
+    /// Of one that is not loaded.
+    state: State,
+    /// It was unloaded before its stop was answered.
+    unanswered: Option<Stop>,
+    /// Where it was last.
+    processor: Option<u32>,
+}
+
+/// Whether something was unloaded of which nobody has heard yet.
+fn is_stale(error: CallError) -> bool {
+    matches!(error, CallError::Refused(Refused::StaleSpace(_) | Refused::StaleThread(_)))
+}
+
+/// The threads and spaces of a kernel.
+#[derive(Debug)]
+pub struct Driver {
+    /// The kernel's.
+    pub resources: Resources,
+    spaces: BTreeMap<Tag, Segments>,
+    threads: BTreeMap<Tag, Thread>,
+    scheduler: Box<dyn Scheduler>,
+    processors: Processors,
+    next_tag: u64,
+    ended: BTreeMap<Tag, End>,
+}
+
+impl Driver {
+    /// One without any yet.
+    pub fn new(resources: Resources, scheduler: Box<dyn Scheduler>, processors: Processors) -> Self {
+        let (spaces, threads, ended) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { resources, spaces, threads, scheduler, processors, next_tag: 1, ended }
+    }
+
+    fn tag(&mut self) -> Tag {
+        self.next_tag += 1;
+        Tag(self.next_tag - 1)
+    }
+
+    /// A space with nothing in it.
+    pub fn add_space(&mut self) -> Tag {
+        let tag = self.tag();
+        self.spaces.insert(tag, Segments::new(tag));
+        tag
+    }
+
+    /// What a space has, and the kernel's resources. Not of one that has ended.
+    pub fn space(&mut self, space: Tag) -> Option<(&mut Segments, &mut Resources)> {
+        Some((self.spaces.get_mut(&space)?, &mut self.resources))
+    }
+
+    /// A thread that is ready to run, in a space that is there.
+    pub fn add_thread(&mut self, space: Tag, registers: Registers, priority: u8) -> Tag {
+        let tag = self.tag();
+        let state = State { registers, ..State::default() };
+        let standing = Standing::Ready;
+        let thread =
+            Thread { space, priority, standing, loaded: None, state, unanswered: None, processor: None };
+        self.threads.insert(tag, thread);
+        self.scheduler.ready(tag, priority);
+        tag
+    }
+
+    /// Runs until no thread is left: how each space has ended.
+    pub fn run(&mut self, handler: &mut dyn Handler) -> Result<BTreeMap<Tag, End>, DriverError> {
+        loop {
+            self.hear()?;
+            self.dispatch(handler)?;
+            if self.threads.is_empty() {
+                return Ok(std::mem::take(&mut self.ended));
+            }
+            if self.running().next().is_none() {
+                return Err(DriverError::Stuck(self.threads.len()));
+            }
+            let rang = self.resources.calls().bell().listen(0, Some(LOOK), |_| {});
+            if !rang {
+                // Whoever ended by itself does not ring.
+                self.resources.calls().look_around();
+            }
+            self.hear()?;
+            let running: Vec<(Tag, Instant)> = self.running().collect();
+            for (tag, since) in running {
+                self.look(tag, since, handler)?;
+            }
+        }
+    }
+
+    fn running(&self) -> impl Iterator<Item = (Tag, Instant)> {
+        self.threads.iter().filter_map(|(tag, thread)| match thread.standing {
+            Standing::Runs(since) => Some((*tag, since)),
+            _ => None,
+        })
+    }
+
+    /// Hears of all that was unloaded.
+    fn hear(&mut self) -> Result<(), CallError> {
+        while let Some(gone) = self.resources.take_writeback()? {
+            match gone {
+                Writeback::Mapping { space, page, modified, referenced, .. } => {
+                    if let Some(segments) = self.spaces.get_mut(&space) {
+                        segments.written_back(page, modified, referenced);
+                    }
+                }
+                Writeback::Thread { tag, state } => self.unloaded(tag, *state),
+                Writeback::Space { tag } => {
+                    if let Some(segments) = self.spaces.get_mut(&tag) {
+                        segments.space_written_back();
+                    }
+                }
+                Writeback::Kernel { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn unloaded(&mut self, tag: Tag, state: State) {
+        let Some(thread) = self.threads.get_mut(&tag) else { return };
+        thread.loaded = None;
+        match state.stop {
+            None => {
+                let space = thread.space;
+                self.end(space, End::Harmed);
+                return;
+            }
+            // A fault is repeated. Who waits was asked already.
+            Some(stop @ (Stop::Call { .. } | Stop::Exception { .. }))
+                if thread.standing != Standing::Waits =>
+            {
+                thread.unanswered = Some(stop);
+            }
+            Some(_) => {}
+        }
+        thread.state = state;
+        if let Standing::Runs(_) = thread.standing {
+            thread.standing = Standing::Ready;
+            self.scheduler.ready(tag, thread.priority);
+        }
+    }
+
+    /// Has as many run as can.
+    fn dispatch(&mut self, handler: &mut dyn Handler) -> Result<(), DriverError> {
+        let most = match self.processors {
+            Processors::Own => 1,
+            Processors::Any(count) => count.max(1),
+        };
+        while self.running().count() < most {
+            let Some(tag) = self.scheduler.next() else { return Ok(()) };
+            let Some(thread) = self.threads.get_mut(&tag) else { continue };
+            let (space, unanswered) = (thread.space, thread.unanswered.take());
+            thread.standing = Standing::Runs(Instant::now());
+            match self.load(tag) {
+                Ok(()) => {}
+                Err(CallError::Space(SpaceError::Gone)) => {
+                    self.end(space, End::Harmed);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if !self.threads.contains_key(&tag) {
+                continue;
+            }
+            match unanswered {
+                Some(stop) => self.answer(tag, stop, handler)?,
+                None => self.resume(tag)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads a thread, if it is not, and its space before it.
+    fn load(&mut self, tag: Tag) -> Result<(), CallError> {
+        loop {
+            // What was heard meanwhile may have ended it.
+            let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
+            if thread.loaded.is_some() {
+                return Ok(());
+            }
+            let segments = self.spaces.get_mut(&thread.space).expect("a thread has a space");
+            let space = segments.space(&mut self.resources)?;
+            let load = ThreadLoad { tag, space, priority: thread.priority, locked: false };
+            match self.resources.calls().load_thread(load, &thread.state, 0) {
+                Ok(loaded) => {
+                    (thread.loaded, thread.processor) = (Some(loaded), None);
+                    return Ok(());
+                }
+                // It has gone, and nobody had heard of it yet. (§2)
+                Err(error) if is_stale(error) => self.hear()?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn resume(&mut self, tag: Tag) -> Result<(), CallError> {
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
+        let Some(loaded) = thread.loaded else { return Ok(()) };
+        let mut result = Ok(());
+        if self.processors == Processors::Own {
+            let here = u32::try_from(sched_getcpu()).ok();
+            if thread.processor != here {
+                result = self.resources.calls().keep_on(loaded, here);
+                thread.processor = here;
+            }
+        }
+        match result.and_then(|()| self.resources.calls().area(loaded).map(Area::resume)) {
+            Err(error) if is_stale(error) => self.hear(),
+            result => result,
+        }
+    }
+
+    /// Looks whether a thread that was to run does.
+    fn look(&mut self, tag: Tag, since: Instant, handler: &mut dyn Handler) -> Result<(), DriverError> {
+        // What happened to others may have ended it.
+        let Some(thread) = self.threads.get(&tag) else { return Ok(()) };
+        let (Some(loaded), Standing::Runs(_)) = (thread.loaded, thread.standing) else { return Ok(()) };
+        let (space, priority) = (thread.space, thread.priority);
+        let Ok(area) = self.resources.calls().area(loaded) else { return Ok(()) };
+        if !area.is_stopped() {
+            if self.scheduler.gives_way(tag, priority, since.elapsed()) {
+                self.resources.calls().interrupt(loaded)?;
+            }
+            return Ok(());
+        }
+        match area.stop() {
+            None => self.end(space, End::Harmed),
+            Some(Stop::Interrupted | Stop::Begins) => self.goes_on(tag, true)?,
+            Some(stop) => self.answer(tag, stop, handler)?,
+        }
+        Ok(())
+    }
+
+    /// A thread that was stopped goes on, now or when it is its turn.
+    fn goes_on(&mut self, tag: Tag, must_queue: bool) -> Result<(), CallError> {
+        // What it was answered may have ended it.
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
+        let Standing::Runs(since) = thread.standing else { return Ok(()) };
+        if must_queue || self.scheduler.gives_way(tag, thread.priority, since.elapsed()) {
+            thread.standing = Standing::Ready;
+            self.scheduler.ready(tag, thread.priority);
+            return Ok(());
+        }
+        self.resume(tag)
+    }
+
+    fn answer(&mut self, tag: Tag, stop: Stop, handler: &mut dyn Handler) -> Result<(), DriverError> {
+        let thread = &self.threads[&tag];
+        let space = thread.space;
+        let Some(loaded) = thread.loaded else { return Ok(()) };
+        let registers = match self.resources.calls().area(loaded) {
+            Ok(area) => area.registers(),
+            // Its stop is answered when it is there again.
+            Err(error) if is_stale(error) => {
+                self.threads.entry(tag).and_modify(|thread| thread.unanswered = Some(stop));
+                return Ok(self.hear()?);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(registers) = registers else {
+            self.end(space, End::Harmed);
+            return Ok(());
+        };
+        let (mut woken, mut begun) = (Vec::new(), Vec::new());
+        let segments = self.spaces.get_mut(&space).expect("a thread has a space");
+        let failed = match stop {
+            Stop::Fault { address, touch } => match segments.fault(&mut self.resources, address, touch) {
+                Ok(()) => return Ok(self.goes_on(tag, false)?),
+                // It will fault again.
+                Err(FaultError::Calls(error)) if is_stale(error) => return Ok(self.hear()?),
+                Err(error) => Some(error),
+            },
+            _ => None,
+        };
+        let resources = &mut self.resources;
+        let mut stopped = Stopped {
+            thread: tag,
+            space,
+            registers,
+            segments,
+            resources,
+            woken: &mut woken,
+            begun: &mut begun,
+        };
+        let answer = match (failed, stop) {
+            (Some(error), _) => handler.failed(&mut stopped, error),
+            (None, Stop::Call { is_foreign: false }) => handler.call(&mut stopped),
+            (None, stop) => handler.exception(&mut stopped, stop),
+        };
+        let registers = stopped.registers;
+        for (registers, priority) in begun {
+            self.add_thread(space, registers, priority);
+        }
+        for (other, result) in woken {
+            self.wake(other, result)?;
+        }
+        match answer {
+            Answer::Returns(result) => self.set(tag, &Registers { rax: result, ..registers })?,
+            Answer::GoesOn => self.set(tag, &registers)?,
+            Answer::Waits => {
+                self.threads.entry(tag).and_modify(|thread| thread.standing = Standing::Waits);
+                return Ok(());
+            }
+            Answer::Leaves => {
+                self.leave(tag)?;
+                return Ok(());
+            }
+            Answer::Ends(end) => {
+                self.end(space, end);
+                return Ok(());
+            }
+        }
+        Ok(self.goes_on(tag, false)?)
+    }
+
+    /// Changes what a thread goes on with.
+    fn set(&mut self, tag: Tag, registers: &Registers) -> Result<(), CallError> {
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
+        let space = thread.space;
+        if let Some(loaded) = thread.loaded {
+            match self.resources.calls().area(loaded).map(|area| area.set_registers(registers)) {
+                Ok(Some(())) => return Ok(()),
+                Ok(None) => {
+                    self.end(space, End::Harmed);
+                    return Ok(());
+                }
+                Err(error) if is_stale(error) => self.hear()?,
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(thread) = self.threads.get_mut(&tag) {
+            (thread.state.registers, thread.unanswered) = (*registers, None);
+        }
+        Ok(())
+    }
+
+    /// A thread that waited goes on: its call returned this. Whether it did wait.
+    pub fn wake(&mut self, tag: Tag, result: u64) -> Result<bool, CallError> {
+        let Some(thread) = self.threads.get_mut(&tag) else { return Ok(false) };
+        if thread.standing != Standing::Waits {
+            return Ok(false);
+        }
+        thread.standing = Standing::Ready;
+        self.scheduler.ready(tag, thread.priority);
+        let registers = match thread.loaded {
+            None => Some(thread.state.registers),
+            Some(loaded) => match self.resources.calls().area(loaded) {
+                Ok(area) => area.registers(),
+                Err(error) if is_stale(error) => {
+                    self.hear()?;
+                    self.threads.get(&tag).map(|thread| thread.state.registers)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        match registers {
+            Some(registers) => self.set(tag, &Registers { rax: result, ..registers })?,
+            None => self.end_of(tag),
+        }
+        Ok(true)
+    }
+
+    fn end_of(&mut self, tag: Tag) {
+        if let Some(space) = self.threads.get(&tag).map(|thread| thread.space) {
+            self.end(space, End::Harmed);
+        }
+    }
+
+    fn leave(&mut self, tag: Tag) -> Result<(), CallError> {
+        let Some(thread) = self.threads.remove(&tag) else { return Ok(()) };
+        self.scheduler.forget(tag);
+        if let Some(loaded) = thread.loaded {
+            match self.resources.calls().unload_thread(loaded) {
+                Err(error) if !is_stale(error) => return Err(error),
+                _ => {}
+            }
+        }
+        if !self.threads.values().any(|other| other.space == thread.space) {
+            self.end(thread.space, End::LastThread);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, space: Tag, end: End) {
+        let of_space: Vec<Tag> =
+            self.threads.iter().filter(|(_, thread)| thread.space == space).map(|(tag, _)| *tag).collect();
+        for tag in of_space {
+            self.threads.remove(&tag);
+            self.scheduler.forget(tag);
+        }
+        if let Some(mut segments) = self.spaces.remove(&space) {
+            // What it has left is unloaded with it; what cannot be given back is the supervisor's.
+            let _ = segments.end(&mut self.resources);
+            self.ended.insert(space, end);
+        }
+    }
+}
