@@ -43,6 +43,9 @@ pub trait Calls {
     /// Loads mappings of neighbouring pages to neighbouring frames, of which the first is given.
     fn load_mappings(&mut self, first: &Mapping, count: u32) -> Result<(), CallError>;
 
+    /// Makes the copy that a page is to become ([`Mapping::copy_of`]), and maps it: what a kernel does when a thread stops at the first store.
+    fn make_copy(&mut self, space: SpaceId, page: u64) -> Result<(), CallError>;
+
     /// Takes the right to store away from all that is mapped in a range.
     fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError>;
 
@@ -170,6 +173,10 @@ impl Calls for Direct {
 
     fn load_mappings(&mut self, first: &Mapping, count: u32) -> Result<(), CallError> {
         self.supervisor.load_mappings(self.kernel, first, count)
+    }
+
+    fn make_copy(&mut self, space: SpaceId, page: u64) -> Result<(), CallError> {
+        self.supervisor.make_copy(self.kernel, space, page)
     }
 
     fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError> {

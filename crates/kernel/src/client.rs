@@ -209,6 +209,7 @@ impl Client {
                     error: Errno::from_raw_os_error(error),
                 }),
                 Failure::Crowded => CallError::Crowded,
+                Failure::BadState => CallError::BadState,
                 Failure::NoProcess => CallError::NoProcess,
             }),
             Some(answer) => Ok(answer),
@@ -300,18 +301,22 @@ impl Calls for Client {
             client.granted.real_frame(frame).ok_or(Refused::NoAccess { frame, wanted })
         };
         while done < count {
-            let (page, frame) =
-                (first.page.saturating_add(done.into()), first.frame.saturating_add(done.into()));
-            let in_group = FRAMES_IN_GROUP - frame % FRAMES_IN_GROUP;
+            let next = first.neighbour(done);
+            let in_group = |frame: u64| FRAMES_IN_GROUP - frame % FRAMES_IN_GROUP;
+            let in_group = next.copy_of.map_or(u64::MAX, in_group).min(in_group(next.frame));
             let some = (count - done).min(u32::try_from(in_group).expect("at most a group"));
             let wanted = if first.writable { Access::ReadWrite } else { Access::Read };
-            let frame = real(self, frame, wanted)?;
-            let copy_of = first.copy_of.map(|source| real(self, source, Access::Read)).transpose()?;
-            let first = Mapping { page, frame, copy_of, ..*first };
+            let frame = real(self, next.frame, wanted)?;
+            let copy_of = next.copy_of.map(|source| real(self, source, Access::Read)).transpose()?;
+            let first = Mapping { frame, copy_of, ..next };
             self.ask_for_nothing(&Request::LoadMappings { first, count: some })?;
             done += some;
         }
         Ok(())
+    }
+
+    fn make_copy(&mut self, space: SpaceId, page: u64) -> Result<(), CallError> {
+        self.ask_for_nothing(&Request::MakeCopy { space, page })
     }
 
     fn forbid_writes(&mut self, space: SpaceId, page: u64, pages: u64) -> Result<(), CallError> {

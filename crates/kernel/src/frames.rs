@@ -135,6 +135,13 @@ impl Frames {
         self.group(frame.group()).expect("the host has memory");
         self.all.copy_in(frame.0 as usize * 4096 + offset, from);
     }
+
+    /// Copies a frame.
+    pub(crate) fn copy(&self, from: Frame, to: Frame) {
+        let mut content = [0; 4096];
+        self.read(from, 0, &mut content);
+        self.write(to, 0, &content);
+    }
 }
 
 /// The host has the memory of a group again: it is all zeros.

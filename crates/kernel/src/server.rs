@@ -246,6 +246,10 @@ impl Server {
                 supervisor.load_mappings(kernel, &first, count.min(GROUP_FRAMES))?;
                 Answer::Done
             }
+            Request::MakeCopy { space, page } => {
+                supervisor.make_copy(kernel, space, page)?;
+                Answer::Done
+            }
             Request::ForbidWrites { space, page, pages } => {
                 supervisor.forbid_writes(kernel, space, page, pages)?;
                 Answer::Done

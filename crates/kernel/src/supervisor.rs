@@ -39,6 +39,9 @@ pub enum CallError {
     /// More threads than a space can have.
     #[error("the space has as many threads as it can have")]
     Crowded,
+    /// A state that no thread can have had.
+    #[error("no thread can have this state")]
+    BadState,
     /// The supervisor was not told which process the kernel is.
     #[error("the kernel has no process that the supervisor knows of")]
     NoProcess,
@@ -185,6 +188,11 @@ impl Hardware for Machine {
     fn end_space(&mut self, space: SpaceId) {
         self.spaces[usize::from(space.slot())] = None;
     }
+}
+
+/// What threads find at a page: until its copy is made, what it is to be a copy of.
+fn seen_frame(mapping: &Mapping) -> u64 {
+    mapping.copy_of.unwrap_or(mapping.frame)
 }
 
 /// A supervisor: one of a cell, whose error is that cell's end and no other's. (Cache Kernel §3)
@@ -335,6 +343,9 @@ impl Supervisor {
         state: &State,
         spins: u32,
     ) -> Result<ThreadId, CallError> {
+        if !Area::can_have(state) {
+            return Err(CallError::BadState);
+        }
         let thread = self.objects.load_thread(&mut self.machine, caller, load);
         self.publish();
         let thread = thread?;
@@ -397,23 +408,21 @@ impl Supervisor {
         while done < count {
             // As long as there is room, none of these takes another's; and a group's memory is mapped by itself.
             let room = self.objects.free_records() / 3;
-            let frame = first.frame.saturating_add(u64::from(done));
-            let in_group = u64::from(GROUP_FRAMES) - frame % u64::from(GROUP_FRAMES);
+            let next = first.neighbour(done);
+            let in_group = u64::from(GROUP_FRAMES) - seen_frame(&next) % u64::from(GROUP_FRAMES);
             let some = (count - done).min(room.max(1)).min(u32::try_from(in_group).expect("at most a group"));
-            let page = first.page.saturating_add(u64::from(done));
-            done += self.load_some(caller, &Mapping { page, frame, ..*first }, some)?;
+            done += self.load_some(caller, &next, some)?;
         }
         Ok(())
     }
 
     /// How many it did: some of them, or all.
     fn load_some(&mut self, caller: KernelId, first: &Mapping, count: u32) -> Result<u32, CallError> {
-        let rights = Rights { write: first.writable, execute: first.executable };
+        // What is to become a copy is not stored to before it is one.
+        let rights = Rights { write: first.writable && first.copy_of.is_none(), execute: first.executable };
         let mut changed = 0;
         while changed < count {
-            let (page, frame) =
-                (first.page.saturating_add(changed.into()), first.frame.saturating_add(changed.into()));
-            if !self.objects.change_rights(caller, &Mapping { page, frame, ..*first })? {
+            if !self.objects.change_rights(caller, &first.neighbour(changed))? {
                 break;
             }
             changed += 1;
@@ -427,9 +436,8 @@ impl Supervisor {
         }
         let mut loaded = 0;
         let mut result = Ok(());
-        for index in 0..u64::from(count) {
-            let (page, frame) = (first.page.saturating_add(index), first.frame.saturating_add(index));
-            match self.objects.load_mapping(&mut self.machine, caller, &Mapping { page, frame, ..*first }) {
+        for index in 0..count {
+            match self.objects.load_mapping(&mut self.machine, caller, &first.neighbour(index)) {
                 Ok(Loaded::Stays) => loaded += 1,
                 // It comes back by its next fault.
                 Ok(Loaded::Displaced) => break,
@@ -440,7 +448,7 @@ impl Supervisor {
             }
         }
         if loaded > 0 {
-            let frame = Frame(u32::try_from(first.frame).expect("the tables have taken it"));
+            let frame = Frame(u32::try_from(seen_frame(first)).expect("the tables have taken it"));
             let Machine { frames, spaces, .. } = &mut self.machine;
             let place = spaces[usize::from(first.space.slot())].as_mut().expect("the tables have found it");
             if let Err(error) =
@@ -458,6 +466,36 @@ impl Supervisor {
         }
         self.publish();
         result.map(|()| count)
+    }
+
+    /// Makes the copy that a page is to become, as its kernel asks for at the first store, and maps it. What is a copy already stays as it is. (§4.1)
+    pub fn make_copy(&mut self, caller: KernelId, space: SpaceId, page: u64) -> Result<(), CallError> {
+        if self.objects.space(space)?.kernel != caller {
+            return Err(Refused::ForeignSpace(space).into());
+        }
+        let mapping = self.objects.mapping(space, page)?;
+        let Some(source) = mapping.copy_of else { return Ok(()) };
+        let (frame, wanted) = (mapping.frame, Access::ReadWrite);
+        if self.objects.kernel(caller)?.groups.of_frame(frame) < wanted {
+            return Err(Refused::NoAccess { frame, wanted }.into());
+        }
+        let [from, to] =
+            [source, frame].map(|frame| Frame(u32::try_from(frame).expect("the tables have taken it")));
+        let Machine { frames, spaces, .. } = &mut self.machine;
+        let place = spaces[usize::from(space.slot())].as_mut().expect("what is loaded has a place");
+        frames.copy(from, to);
+        let rights = Rights { write: mapping.writable, execute: mapping.executable };
+        let mapped = place
+            .space
+            .unmap(page, 1, &mut |_| {})
+            .and_then(|()| place.space.map_stored(frames, page, to, 1, rights, true));
+        match mapped {
+            Ok(()) => Ok(self.objects.copied(space, page)?),
+            Err(error) => {
+                Machine::harm(place);
+                Err(error.into())
+            }
+        }
     }
 
     /// Takes the right to store away from all that is mapped in a range.

@@ -155,11 +155,16 @@ impl<'a> Area<'a> {
         self.word(AREA_SIGNAL).store(0, Release);
     }
 
-    /// Writes a state at the beginning of a stack. Nothing: it is too long.
+    /// Whether there is room for a state, and it has a ring if any.
+    pub(crate) fn can_have(state: &State) -> bool {
+        let all = std::iter::once(&state.vectors)
+            .chain(state.interrupted.as_ref().map(|interrupted| &interrupted.vectors));
+        all.into_iter().all(|vectors| FRAME_BYTES + vectors.len() + 64 <= AREA_STACK_BYTES)
+            && (state.signals.is_empty() || state.signals.len() as u64 == 2 + MOST_SIGNALS)
+    }
+
+    /// Writes a state at the beginning of a stack. Nothing: there is no room for it.
     fn make_frame(self, at: usize, registers: &Registers, vectors: &[u8]) -> Option<()> {
-        if FRAME_BYTES + vectors.len() + 64 > AREA_STACK_BYTES {
-            return None;
-        }
         let frame = self.start() + at;
         self.areas.copy_in(frame, &[0; FRAME_BYTES]);
         // Segments are to be as they are said to be, and those of user mode.
@@ -173,7 +178,7 @@ impl<'a> Area<'a> {
         self.set_vectors_at(frame, vectors)
     }
 
-    /// Gives its thread, which is stopped, a state in which it goes on. Nothing: it is too long.
+    /// Gives its thread, which is stopped, a state in which it goes on. Nothing: it is none that it can have.
     pub(crate) fn set_state(self, state: &State) -> Option<()> {
         let mut at = AREA_OUTER;
         if let Some(interrupted) = &state.interrupted {

@@ -57,6 +57,10 @@ pub(crate) enum Request {
         first: Mapping,
         count: u32,
     },
+    MakeCopy {
+        space: SpaceId,
+        page: u64,
+    },
     ForbidWrites {
         space: SpaceId,
         page: u64,
@@ -162,6 +166,7 @@ pub(crate) enum Failure {
     BadAddress,
     Host(i32),
     Crowded,
+    BadState,
     NoProcess,
 }
 
@@ -173,6 +178,7 @@ impl From<CallError> for Failure {
             CallError::Space(SpaceError::BadAddress) => Self::BadAddress,
             CallError::Space(SpaceError::Host { error, .. }) => Self::Host(error.raw_os_error()),
             CallError::Crowded => Self::Crowded,
+            CallError::BadState => Self::BadState,
             CallError::NoProcess => Self::NoProcess,
             CallError::NoSupervisor | CallError::Reloaded => Self::SpaceGone,
         }

@@ -13,7 +13,7 @@ use comb_kernel::objects::{
     ThreadId, ThreadLoad,
 };
 use comb_kernel::server::Server;
-use comb_kernel::supervisor::{State, Supervisor};
+use comb_kernel::supervisor::{Interrupted, State, Supervisor};
 use comb_kernel::thread::Registers;
 use comb_types::Dice;
 use serde::Serialize;
@@ -29,6 +29,7 @@ enum Request {
     LoadSpace(SpaceLoad),
     LoadThread { load: ThreadLoad, state: Box<State>, spins: u32 },
     LoadMappings { first: Mapping, count: u32 },
+    MakeCopy { space: SpaceId, page: u64 },
     ForbidWrites { space: SpaceId, page: u64, pages: u64 },
     UnloadMappings { space: SpaceId, page: u64, pages: u64 },
     UnloadThread(ThreadId),
@@ -169,6 +170,9 @@ impl World {
         let state = State {
             registers: Registers { rip: PAGE << 12, ..Registers::default() },
             vectors: vec![0; dice.index(3) * 300],
+            signal_function: small(dice) << 12,
+            signals: [vec![], vec![9], vec![PAGE << 12; 258]][dice.index(3)].clone(),
+            interrupted: (dice.below(3) == 0).then(Interrupted::default),
             ..State::default()
         };
         let groups = small(dice)..small(dice);
@@ -186,6 +190,7 @@ impl World {
                 first.copy_of = (dice.below(4) == 0).then(|| u64::from(dice.below(700)));
                 Request::LoadMappings { first, count: dice.below(9) }
             }
+            4 if dice.below(2) == 0 => Request::MakeCopy { space: space(dice), page },
             4 => Request::ForbidWrites { space: space(dice), page, pages: small(dice) },
             5 => Request::UnloadMappings { space: space(dice), page, pages: small(dice) },
             6 => Request::UnloadThread(thread(dice)),

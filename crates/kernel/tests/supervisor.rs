@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::client::Client;
-use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback};
+use comb_kernel::objects::{
+    Mapping, Refused, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad, Writeback,
+};
 use comb_kernel::server::Server;
 use comb_kernel::shares::USUAL_PRIORITY;
-use comb_kernel::supervisor::{CallError, State, Supervisor};
-use comb_kernel::thread::{Registers, Stop};
+use comb_kernel::supervisor::{CallError, Interrupted, State, Supervisor};
+use comb_kernel::thread::{Registers, Stop, Touch};
 
 const CODE_PAGE: u64 = 0x400;
 const SIZES: Sizes = Sizes { kernels: 4, spaces: 8, threads: 4, mappings: 64, writebacks: 1024, seed: 1 };
@@ -67,6 +69,13 @@ impl World {
     fn thread(&mut self, space: SpaceId, tag: u64, state: &State) -> ThreadId {
         let load = ThreadLoad { tag: Tag(tag), space, priority: USUAL_PRIORITY, locked: false };
         self.calls.load_thread(load, state, 0).unwrap()
+    }
+
+    fn word(&self, frame: usize) -> u64 {
+        let mut word = [0; 8];
+        // SAFETY: as above.
+        unsafe { self.calls.memory().as_ptr().add(frame * 4096).copy_to(word.as_mut_ptr(), word.len()) };
+        u64::from_le_bytes(word)
     }
 
     fn next(&self, thread: ThreadId) -> Stop {
@@ -246,5 +255,68 @@ fn what_is_about_to_be_stored_to_counts_as_modified() {
         }
         told.sort_unstable();
         assert_eq!(told, [(0x70000, true), (0x70001, false)]);
+    });
+}
+
+#[test]
+fn a_page_is_a_copy_from_its_first_store_on() {
+    both_ways(SIZES, |world| {
+        let space = world.space(1);
+        // mov rax, [rdi]; mov [rdi], rbx; mov rdx, [rdi]; syscall
+        world.write(0, &[0x48, 0x8b, 0x07, 0x48, 0x89, 0x1f, 0x48, 0x8b, 0x17, 0x0f, 5]);
+        world.map(space, CODE_PAGE, 0, true);
+        let page = 0x70000;
+        for (frame, value) in [(20, 41_u64), (21, 42), (22, 43)] {
+            world.write(frame, &value.to_le_bytes());
+        }
+        // Three neighbours, of three neighbours.
+        let copies = Mapping { writable: true, copy_of: Some(20), ..Mapping::read(space, page, 40) };
+        world.calls.load_mappings(&copies, 3).unwrap();
+        // Again, with what they have: they are not stored to for that.
+        world.calls.load_mappings(&copies, 3).unwrap();
+        while world.calls.take_writeback().unwrap().is_some() {}
+        let address = (page + 1) << 12;
+        let registers = Registers { rip: CODE_PAGE << 12, rdi: address, rbx: 77, ..Registers::default() };
+        let thread = world.thread(space, 0, &State { registers, ..State::default() });
+        assert_eq!(world.next(thread), Stop::Fault { address, touch: Touch::Write });
+        world.calls.make_copy(space, page + 1).unwrap();
+        assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+        let registers = world.calls.area(thread).unwrap().registers().unwrap();
+        assert_eq!((registers.rax, registers.rdx), (42, 77));
+        assert_eq!((world.word(21), world.word(41), world.word(40)), (42, 77, 0));
+        // It is one, and is not made again.
+        world.calls.make_copy(space, page + 1).unwrap();
+        assert_eq!(world.word(41), 77);
+        // Of those that were not stored to, nothing was modified.
+        world.calls.unload_mappings(space, page, 2).unwrap();
+        world.calls.unload_mappings(space, page + 2, 1).unwrap();
+        let mut gone = Vec::new();
+        while let Some(writeback) = world.calls.take_writeback().unwrap() {
+            if let Writeback::Mapping { page, frame, modified, .. } = writeback {
+                gone.push((page, frame, modified));
+            }
+        }
+        gone.sort_unstable();
+        assert_eq!(gone, [(page, 40, false), (page + 1, 41, true), (page + 2, 42, false)]);
+        let refused = world.calls.make_copy(space, page);
+        assert!(matches!(refused, Err(CallError::Refused(Refused::NotMapped { .. }))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_state_that_no_thread_can_have_is_refused() {
+    both_ways(SIZES, |world| {
+        let space = world.space(1);
+        let load = ThreadLoad { tag: Tag(0), space, priority: 0, locked: false };
+        let interrupted = Some(Interrupted { vectors: vec![0; 20_000], ..Interrupted::default() });
+        for state in [
+            State { vectors: vec![0; 20_000], ..State::default() },
+            State { signals: vec![1], ..State::default() },
+            State { interrupted, ..State::default() },
+        ] {
+            assert_eq!(world.calls.load_thread(load, &state, 0), Err(CallError::BadState));
+        }
+        // The space has not noticed.
+        world.calls.load_thread(load, &State::default(), 0).unwrap();
     });
 }

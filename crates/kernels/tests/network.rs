@@ -151,7 +151,10 @@ fn who_uses_more_than_it_may_is_disconnected_until_the_period_is_over() {
     modest.send(2, b"I am").unwrap();
     network.turn(began + SECOND / 2, &mut calls).unwrap();
     assert_eq!((received(&mut greedy), received(&mut modest)), (0, 1));
-    assert_eq!(network.counts(1), Some(Counts { sent: 4, received: 0, dropped: 1, disconnections: 1, bytes: 80 }));
+    assert_eq!(
+        network.counts(1),
+        Some(Counts { sent: 4, received: 0, dropped: 1, disconnections: 1, bytes: 80 })
+    );
     // Three periods later it is connected again, for one more.
     assert_eq!(network.next_timeout(), began + SECOND);
     network.turn(began + SECOND * 7 / 2, &mut calls).unwrap();

@@ -58,6 +58,18 @@ impl Mapping {
             stored,
         }
     }
+
+    /// The same for the page that is so many behind it: what is neighbouring there is neighbouring here.
+    #[must_use]
+    pub(crate) fn neighbour(&self, behind: u32) -> Self {
+        let behind = u64::from(behind);
+        Self {
+            page: self.page.saturating_add(behind),
+            frame: self.frame.saturating_add(behind),
+            copy_of: self.copy_of.map(|source| source.saturating_add(behind)),
+            ..*self
+        }
+    }
 }
 
 /// How a load of a mapping went.
@@ -317,10 +329,12 @@ impl<S> Objects<S> {
     }
 
     fn flush_alone<H: Hardware<State = S>>(&mut self, hardware: &mut H, mapping: u32) {
+        let is_copy = self.map.find_more(Kind::Copy, mapping).is_some();
         let record = self.map.at_mut(mapping);
         let (space, page) = (record.space(), record.page());
         hardware.unmap(SpaceId(self.spaces.key(space)), page, 1, &mut |modified| {
-            if modified == page {
+            // Before the copy is made, nobody can have stored to it.
+            if modified == page && !is_copy {
                 record.set_modified();
             }
         });
@@ -349,7 +363,9 @@ impl<S> Objects<S> {
         let map = &mut self.map;
         let key = SpaceId(self.spaces.key(space));
         hardware.unmap(key, found.start, found.end - found.start, &mut |page| {
-            if let Some(mapping) = map.find(space, page) {
+            if let Some(mapping) = map.find(space, page)
+                && map.find_more(Kind::Copy, mapping).is_none()
+            {
                 map.at_mut(mapping).set_modified();
             }
         });

@@ -473,8 +473,10 @@ impl Naive {
         };
         for key in gone.mappings.iter().filter(|(space, _)| is_own(space)) {
             let mapping = &self.mappings[key];
+            // Nobody can have stored to what is not a copy yet.
+            let written = dirty[key] && mapping.copy_of.is_none();
             are_all_there &=
-                expect(&|writeback| is_mapping(mapping, dirty[key], writeback), (0, key.0.to_word(), key.1));
+                expect(&|writeback| is_mapping(mapping, written, writeback), (0, key.0.to_word(), key.1));
         }
         if let Some(mapping) = displaced.filter(|mapping| is_own(&mapping.space)) {
             are_all_there &= expect(&|writeback| is_mapping(mapping, false, writeback), (9, 0, 0));

@@ -16,6 +16,7 @@ impl<S> Objects<S> {
         let Mapping { writable, executable, .. } = *mapping;
         if (Mapping { writable, executable, stored: mapping.stored, ..loaded }) != *mapping
             || mapping.signal.is_some()
+            || mapping.copy_of.is_some()
         {
             return Ok(false);
         }

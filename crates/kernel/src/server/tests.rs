@@ -181,6 +181,7 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
             first.copy_of = (below(dice, 8) == 0).then(|| 512 + below(dice, 512));
             Request::LoadMappings { first, count: u32::try_from(below(dice, 200)).unwrap() }
         }
+        4 if below(dice, 2) == 0 => Request::MakeCopy { space: space(dice), page: word(dice) },
         4 => Request::ForbidWrites { space: space(dice), page: word(dice), pages: word(dice) },
         5 => Request::UnloadMappings { space: space(dice), page: word(dice), pages: word(dice) },
         6 => Request::UnloadThread(thread(dice)),
