@@ -126,6 +126,8 @@ pub(crate) struct Measured {
     /// Of descriptors, in bytes: of kernels, spaces, threads, mappings; and how many there can be.
     bytes: [Option<f64>; 4],
     places: [Option<f64>; 4],
+    /// Of threads, what is not in these: a first load, and an unload of one that runs.
+    other_threads: [Option<f64>; 2],
     /// Percent of what is mapped.
     share: Option<f64>,
     /// Of code: of memory, and all.
@@ -141,6 +143,7 @@ fn measure(count: usize, say: &dyn Fn(&str)) -> Outcome<Measured> {
     messages::measure(count, &mut measured)?;
     say("loads and unloads");
     measured.times = [mappings(count)?, threads(count)?, spaces(count)?, kernels(count)?];
+    measured.other_threads = other_threads(count)?;
     let world = World::new(Sizes::default())?;
     let number = |value: usize| u32::try_from(value).ok().map(f64::from);
     let (bytes, records) = world.supervisor.objects().record_bytes();
@@ -199,6 +202,9 @@ pub fn run(full: bool, json: bool) -> Outcome<()> {
             rows.push(row);
         }
     }
+    let [first, running] = measured.other_threads;
+    rows.push(row("thread: load of the first in its place of a space", first, "µs"));
+    rows.push(row("thread: unload of one that computes", running, "µs"));
     rows.push(limit(
         "a mapping's descriptor and its part of the indexes, of what it maps",
         measured.share,
@@ -363,6 +369,41 @@ fn threads(count: usize) -> Outcome<Three> {
     let space = world.space()?;
     let unload = |world: &mut World, thread| Ok(world.supervisor.unload_thread(world.kernel, thread)?);
     three(&mut world, TIMES, count, |world| world.thread(space, 0), unload)
+}
+
+/// A thread that is the first in its place of the space, for which the host starts one; and the unload of one that computes.
+fn other_threads(count: usize) -> Outcome<[Option<f64>; 2]> {
+    const TIMES: usize = 32;
+    let mut world = World::new(Sizes::default())?;
+    world.supervisor.frames().write(Frame(0), 0, programs::COMPUTES);
+    let mut values = [Vec::new(), Vec::new()];
+    for _ in 0..count {
+        let space = world.space()?;
+        let mut took = [0.0; 2];
+        let mut threads = Vec::new();
+        for _ in 0..TIMES {
+            let since = Instant::now();
+            threads.push(world.thread(space, 0)?);
+            took[0] += since.elapsed().as_secs_f64() * 1e6;
+        }
+        for thread in threads {
+            let area = world.supervisor.area(world.kernel, thread)?;
+            area.resume();
+            std::thread::sleep(Duration::from_micros(200));
+            if area.is_stopped() {
+                return Err("a program that computes has stopped".into());
+            }
+            let since = Instant::now();
+            world.supervisor.unload_thread(world.kernel, thread)?;
+            took[1] += since.elapsed().as_secs_f64() * 1e6;
+        }
+        world.supervisor.unload_space(world.kernel, space)?;
+        world.forget()?;
+        for (values, took) in values.iter_mut().zip(took) {
+            values.push(took / TIMES as f64);
+        }
+    }
+    Ok(values.map(|values| median(&values)))
 }
 
 fn spaces(count: usize) -> Outcome<Three> {

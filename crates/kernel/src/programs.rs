@@ -36,6 +36,9 @@ pub fn heard(steps: u64, begin: u64) -> [u64; 2] {
 /// Makes call 39 again and again.
 pub const CALLS: &[u8] = &[0xb8, 39, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7];
 
+/// Goes nowhere.
+pub const COMPUTES: &[u8] = &[0xeb, 0xfe];
+
 /// Stores `rax` where `rdi` points, page after page.
 pub const FAULTS: &[u8] = &[0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf4];
 
