@@ -18,6 +18,7 @@ use crate::shares::Meter;
 use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
 
+mod grants;
 mod resources;
 
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
@@ -658,5 +659,3 @@ impl Supervisor {
         Ok(self.objects.take_writeback(kernel)?)
     }
 }
-
-mod grants;

@@ -6,6 +6,7 @@ use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::frames::Frame;
 use comb_kernel::objects::{Mapping, Sizes, SpaceId, SpaceLoad, Tag, ThreadId, ThreadLoad};
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 use comb_kernels::clock::{Clock, ClockError, TICKS_AT};
@@ -36,7 +37,9 @@ fn ended(calls: &Direct, thread: ThreadId) -> Registers {
 }
 
 fn thread(calls: &mut Direct, space: SpaceId, tag: u64, state: &State) -> ThreadId {
-    calls.load_thread(ThreadLoad { tag: Tag(tag), space, priority: 0, locked: false }, state, 0).unwrap()
+    calls
+        .load_thread(ThreadLoad { tag: Tag(tag), space, priority: USUAL_PRIORITY, locked: false }, state, 0)
+        .unwrap()
 }
 
 #[test]

@@ -9,8 +9,8 @@ use comb_kernel::objects::{Sizes, Tag};
 use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::thread::{Registers, Touch};
 use comb_kernels::memory::{
-    Anonymous, Backing, BackingError, Clock, FaultError, Paged, Pages, Piece, Replacement, Resources, Rights,
-    Segments, Step,
+    Anonymous, Backing, BackingError, Clock, FaultError, File, Paged, Pages, Piece, Replacement, Resources,
+    Rights, Segments, Step,
 };
 use comb_kernels::processing::{Answer, Driver, End, Handler, Processors, RoundRobin, Stopped};
 use proptest::prelude::*;
@@ -264,6 +264,41 @@ fn what_could_not_be_written_is_not_lost() {
     let free = resources.pool.free();
     assert!(segments.remove(&mut resources, DATA).expect("it can be removed"));
     assert_eq!((resources.pool.free(), free), (4 * 128, 4 * 128 - 32));
+}
+
+/// What a space had is its kernel's again, even if the space has gone by itself.
+#[test]
+fn frames_come_back_from_a_space_that_is_not_there() {
+    let mut resources = resources(1);
+    let mut segments = Segments::new(Tag(1));
+    segments.add(DATA, WRITE, Box::new(paged(&Kept::new(64), Clock::default(), 32))).expect("there is room");
+    segments.fault(&mut resources, DATA * PAGE, Touch::Read).expect("it is there");
+    assert_eq!(resources.pool.free(), 128 - 16);
+    let space = segments.space(&mut resources).expect("it is loaded");
+    resources.calls().unload_space(space).expect("it is loaded");
+    segments.end(&mut resources).expect("it has ended");
+    assert_eq!(resources.pool.free(), 128);
+}
+
+#[test]
+fn a_file_keeps_its_length_and_what_is_behind_its_end_is_zeros() {
+    let path = std::env::temp_dir().join(format!("comb-kernels-length-{}", std::process::id()));
+    std::fs::write(&path, [5; 5000]).expect("a file");
+    let mut resources = resources(1);
+    let mut segments = Segments::new(Tag(1));
+    let file = File::open(&path, true).expect("it is there");
+    let segment = Paged::new(Arc::new(file), Box::new(Clock::default()), 2);
+    segments.add(DATA, WRITE, Box::new(segment)).expect("there is room");
+    let mut bytes = [1; 200];
+    segments.read(&mut resources, DATA * PAGE + 4900, &mut bytes).expect("two pages");
+    assert_eq!((bytes[..100] == [5; 100], bytes[100..] == [0; 100]), (true, true));
+    for at in [0, 4999, 5000] {
+        segments.write(&mut resources, DATA * PAGE + at, &[7]).expect("two pages");
+    }
+    segments.sync(&mut resources, DATA * PAGE, 1).expect("it can be written");
+    let kept = std::fs::read(&path).expect("a file");
+    std::fs::remove_file(&path).expect("it was made");
+    assert_eq!((kept.len(), kept[0], kept[1], kept[4998], kept[4999]), (5000, 7, 5, 5, 7));
 }
 
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use comb_kernel::calls::{Calls, Direct};
 use comb_kernel::frames::Frame;
 use comb_kernel::objects::{Mapping, Sizes, SpaceLoad, Tag, ThreadLoad};
 use comb_kernel::programs;
+use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::space::TRANSLATIONS_ADDRESS;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Area, Registers};
@@ -69,7 +70,7 @@ fn a_packet_goes_to_a_program_on_another_host_and_its_answer_comes_back() {
         r9: 15,
         ..Registers::default()
     };
-    let load = ThreadLoad { tag: Tag(2), space, priority: 0, locked: false };
+    let load = ThreadLoad { tag: Tag(2), space, priority: USUAL_PRIORITY, locked: false };
     let thread = calls_there.load_thread(load, &State { registers, ..State::default() }, 0).unwrap();
     let [drivers, own] = [128, 160].map(|first| Pages::new(&calls_there, first, shape().pages()).unwrap());
     let place = Place { space, thread, own: 0x9000, other: 0xa000 };

@@ -16,6 +16,8 @@ const DATA: u64 = 0x1000;
 
 /// Makes a call with the number in `rax`, again and again: `syscall`, `jmp -4`.
 const CALLS: &[u8] = &[0x0f, 0x05, 0xeb, 0xfc];
+/// The same, and counts in `rbx` how often: `inc rbx`, `syscall`, `jmp -7`.
+const COUNTS: &[u8] = &[0x48, 0xff, 0xc3, 0x0f, 0x05, 0xeb, 0xf9];
 /// Waits until the byte at `rdi` is not zero, and makes call 60: `pause; cmp byte [rdi], 0; je; mov eax, 60; syscall`.
 const WAITS: &[u8] = &[0xf3, 0x90, 0x80, 0x3f, 0, 0x74, 0xf9, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
 /// Stores to the byte at `rdi`, and makes call 60: `mov byte [rdi], 1; mov eax, 60; syscall`.
@@ -98,10 +100,10 @@ fn who_does_not_stop_is_stopped_when_another_is_ready() {
 /// With two places for threads and one for spaces all of them go again and again, with their mappings, and come back as they were.
 #[test]
 fn threads_that_the_cache_kernel_has_no_room_for_go_on_where_they_were() {
-    for processors in [Processors::Own, Processors::Any(2)] {
+    for processors in [Processors::Own, Processors::Any(2), Processors::Any(3)] {
         let sizes = Sizes { threads: 2, spaces: 2, ..Sizes::default() };
-        let (mut driver, first) = driver(sizes, CALLS, processors);
-        let spaces = [first, add_space(&mut driver, CALLS), add_space(&mut driver, CALLS)];
+        let (mut driver, first) = driver(sizes, COUNTS, processors);
+        let spaces = [first, add_space(&mut driver, COUNTS), add_space(&mut driver, COUNTS)];
         let mut threads = Vec::new();
         for space in spaces {
             threads.extend((0..3).map(|_| driver.add_thread(space, registers(0, 0), USUAL_PRIORITY)));
@@ -128,6 +130,8 @@ struct Turns {
 impl Handler for Turns {
     fn call(&mut self, stopped: &mut Stopped<'_>) -> Answer {
         let number = stopped.registers.rax;
+        // Each call is heard of once, and none is made that was answered already.
+        assert_eq!(stopped.registers.rbx, number + 1);
         for thread in std::mem::take(&mut self.waiting) {
             stopped.woken.push((thread, self.numbers[&thread].len() as u64));
         }

@@ -4,12 +4,19 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use comb_kernel::client::Client;
 use comb_kernel::objects::Sizes;
-use comb_kernels::file_kernel::{Policy, Ran, run};
-use comb_kernels::memory::{BackingError, FaultError, Resources};
-use comb_kernels::processing::End;
+use comb_kernel::server::Server;
+use comb_kernel::supervisor::Supervisor;
+use comb_kernel::thread::Registers;
+use comb_kernels::file_kernel::{FileKernel, Policy, Ran, run};
+use comb_kernels::limit::Limit;
+use comb_kernels::memory::{Anonymous, BackingError, Clock, FaultError, Paged, Resources, Rights};
+use comb_kernels::processing::{Answer, Driver, End, Handler, Processors, RoundRobin, Stopped};
 use comb_kernels::{database, mp3d, programs};
+use proptest::prelude::*;
 
 /// A directory of its own, gone at the end.
 struct Place(PathBuf);
@@ -109,6 +116,23 @@ fn mappings_that_the_cache_kernel_has_no_room_for_change_nothing() {
     assert!(ran.counts.written > 0, "{:?}", ran.counts);
 }
 
+/// The same kernel elsewhere: it asks over a counter, and has the memory that it was granted by descriptors.
+#[test]
+fn a_kernel_whose_supervisor_is_elsewhere_pages_as_well() {
+    let (told, tells) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (supervisor, first) = Supervisor::new(Sizes::default(), 8).expect("memory");
+        let mut server = Server::new(supervisor);
+        told.send(server.open(first).expect("it is loaded")).expect("somebody waits");
+        server.run(0);
+    });
+    let client = Client::new(tells.recv().expect("it is opened"), 0).expect("it is there");
+    let resources = Resources::new(Box::new(client));
+    let made = ["make", "2000"];
+    compare("elsewhere", programs::DATABASE, made, &["2", "32", "0"], database::policy(), resources);
+    server.join().expect("it has nobody to serve");
+}
+
 fn end_of(name: &str, policy: impl FnOnce(&Path) -> Policy) -> End {
     let place = Place::new(name);
     let program = install(&place, programs::MP3D);
@@ -142,4 +166,81 @@ fn a_file_that_becomes_shorter_ends_its_program_and_says_where() {
 fn a_file_of_another_kind_is_not_mapped() {
     let end = end_of("other", |_| database::policy());
     assert!(matches!(end, End::Exit(1)), "{end}");
+}
+
+/// Makes a call with what its registers have, as long as its kernel lets it.
+const CALLS: &[u8] = &[0x0f, 0x05, 0xeb, 0xfc];
+
+/// Hands calls on, with other registers each time.
+struct Strange {
+    kernel: FileKernel,
+    left: Vec<[u64; 7]>,
+}
+
+impl Handler for Strange {
+    fn call(&mut self, stopped: &mut Stopped<'_>) -> Answer {
+        let Some([rax, rdi, rsi, rdx, r10, r8, r9]) = self.left.pop() else { return Answer::Leaves };
+        let asked = Registers { rax, rdi, rsi, rdx, r10, r8, r9, ..stopped.registers };
+        stopped.registers = asked;
+        match self.kernel.call(stopped) {
+            Answer::Returns(_) | Answer::Ends(End::Exit(_)) => Answer::GoesOn,
+            answer => answer,
+        }
+    }
+}
+
+fn word() -> impl Strategy<Value = u64> {
+    let file = 0x10_0000 * 4096_u64;
+    prop_oneof![
+        0..10_u64,
+        Just(0x40_0000),
+        Just(file),
+        (0..10_000_u64).prop_map(move |offset| file + offset),
+        Just(9 * 4096),
+        any::<u64>(),
+    ]
+}
+
+fn call() -> impl Strategy<Value = [u64; 7]> {
+    let number = prop_oneof![Just(1), Just(2), Just(8), Just(9), Just(26), Just(28), Just(231), any::<u64>()];
+    (number, [word(), word(), word(), word(), word(), word()])
+        .prop_map(|(number, [a, b, c, d, e, f])| [number, a, b, c, d, e, f])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever a program calls with, its kernel answers, and goes on until the program ends.
+    #[test]
+    fn calls_that_make_no_sense_are_answered(left in proptest::collection::vec(call(), 1..40)) {
+        let place = Place::new(&format!("strange-{:?}", std::thread::current().id()));
+        let file = place.file("file");
+        fs::write(&file, vec![7; 9 * 4096]).expect("a file");
+        let mut driver = Driver::new(resources(2), Box::new(RoundRobin::default()), Processors::Own);
+        let space = driver.add_space();
+        let (segments, _) = driver.space(space).expect("just added");
+        // Behind its code is the file's name, so that it can open it.
+        let bytes = [CALLS, file.as_os_str().as_encoded_bytes(), &[0]].concat();
+        let code = Anonymous::new(1, bytes, &place.0).expect("a file");
+        let code = Paged::new(Arc::new(code), Box::new(Clock::default()), 1);
+        segments.add(0x400, Rights { write: false, execute: true }, Box::new(code)).expect("there is room");
+        driver.add_thread(space, Registers { rip: 0x40_0000, ..Registers::default() }, 0);
+        // It is popped from the end.
+        let mut left = left;
+        left.push([2, 0x40_0000 + CALLS.len() as u64, 0, 0, 0, 0, 0]);
+        let policy: Policy = Box::new(|_| Ok(Box::new(Clock::default())));
+        let kernel = FileKernel::new(file, policy, 4);
+        let ended = driver.run(&mut Strange { kernel, left }).expect("it runs");
+        prop_assert!(matches!(ended[&space], End::LastThread), "{}", ended[&space]);
+    }
+}
+
+/// A process that has less memory than it uses is ended by the host, as any other limit would not do.
+#[test]
+fn a_limit_holds() {
+    let Ok(limit) = Limit::new("test", 8 << 20) else { return };
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0\" && exec head -c 64m /dev/zero | tail"]).arg(limit.members());
+    let output = command.output().expect("a shell");
+    assert!(!output.status.success(), "{output:?}");
 }

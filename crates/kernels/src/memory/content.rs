@@ -109,6 +109,9 @@ impl Piece {
     }
 }
 
+/// All that moves past the page cache is whole ones, but for a file's end.
+const SECTOR_BYTES: usize = 512;
+
 /// The host's limit of pieces in one call.
 const MOST_PIECES: usize = 1024;
 
@@ -148,6 +151,10 @@ fn transfer(call: Call, file: BorrowedFd<'_>, at: u64, pieces: &[Piece]) -> Resu
             break;
         }
         done += moved;
+        if !moved.is_multiple_of(SECTOR_BYTES) {
+            // The file's end. To ask again from here would be an error past the page cache.
+            break;
+        }
         while first < vectors.len() && moved >= vectors[first].iov_len {
             moved -= vectors[first].iov_len;
             first += 1;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use comb_kernel::objects::Mapping;
+use comb_kernel::objects::{Mapping, Refused};
 use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 
@@ -26,7 +26,7 @@ const MOST_AT_ONCE: u64 = 128;
 pub struct Counts {
     /// Faults that it answered.
     pub faults: u64,
-    /// Of these, such of pages that were in frames: they had been unloaded, or read ahead.
+    /// Of these, such of pages that were in frames or on their way: they had been unloaded, or were read ahead.
     pub here: u64,
     /// Pages that were read.
     pub read: u64,
@@ -401,7 +401,7 @@ impl Segment for Paged {
     ) -> Result<(), FaultError> {
         self.check(place, page, touch)?;
         self.counts.faults += 1;
-        self.counts.here += u64::from(self.pages.is_here(page));
+        self.counts.here += u64::from(self.pages.is_here(page) || self.pages.is_moving(page));
         self.bring_here(resources, place, page)?;
         self.policy.touched(page, &self.pages);
         self.map(resources, place, page)?;
@@ -470,7 +470,11 @@ impl Segment for Paged {
         // What did not go is not needed any more.
         let _ = self.settle(resources);
         let all = 0..self.pages.count();
-        self.unload(resources, place, &all)?;
+        match self.unload(resources, place, &all) {
+            // With its space its mappings have gone.
+            Ok(()) | Err(CallError::Refused(Refused::StaleSpace(_))) => {}
+            Err(error) => return Err(error.into()),
+        }
         for page in all {
             if self.pages.is_here(page) {
                 resources.pool.give(Run { frame: self.pages.frame(page), count: 1 });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use comb_kernel::objects::{SpaceId, SpaceLoad, Tag};
+use comb_kernel::objects::{Refused, SpaceId, SpaceLoad, Tag};
 use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 use thiserror::Error;
@@ -183,9 +183,9 @@ impl Segments {
         while let Some((&first, _)) = self.all.first_key_value() {
             self.remove(resources, first)?;
         }
-        if let Some(space) = self.space.take() {
-            resources.calls().unload_space(space)?;
+        match self.space.take().map(|space| resources.calls().unload_space(space)) {
+            None | Some(Ok(()) | Err(CallError::Refused(Refused::StaleSpace(_)))) => Ok(()),
+            Some(Err(error)) => Err(error.into()),
         }
-        Ok(())
     }
 }

@@ -51,6 +51,8 @@ struct Thread {
     loaded: Option<ThreadId>,
     /// Of one that is not loaded.
     state: State,
+    /// It was let go on since its last stop was answered: the next one is new.
+    goes: bool,
     /// It was unloaded before its stop was answered.
     unanswered: Option<Stop>,
     /// Where it was last.
@@ -104,8 +106,16 @@ impl Driver {
         let tag = self.tag();
         let state = State { registers, ..State::default() };
         let standing = Standing::Ready;
-        let thread =
-            Thread { space, priority, standing, loaded: None, state, unanswered: None, processor: None };
+        let thread = Thread {
+            space,
+            priority,
+            standing,
+            loaded: None,
+            state,
+            goes: false,
+            unanswered: None,
+            processor: None,
+        };
         self.threads.insert(tag, thread);
         self.scheduler.ready(tag, priority);
         tag
@@ -172,13 +182,12 @@ impl Driver {
                 self.end(space, End::Harmed);
                 return;
             }
-            // A fault is repeated. Who waits was asked already.
-            Some(stop @ (Stop::Call { .. } | Stop::Exception { .. }))
-                if thread.standing != Standing::Waits =>
-            {
-                thread.unanswered = Some(stop);
+            Some(stop) => {
+                // A fault is repeated.
+                let is_to_answer = matches!(stop, Stop::Call { .. } | Stop::Exception { .. });
+                let is_new = std::mem::take(&mut thread.goes);
+                thread.unanswered = thread.unanswered.or((is_to_answer && is_new).then_some(stop));
             }
-            Some(_) => {}
         }
         thread.state = state;
         if let Standing::Runs(_) = thread.standing {
@@ -252,6 +261,10 @@ impl Driver {
             }
         }
         match result.and_then(|()| self.resources.calls().area(loaded).map(Area::resume)) {
+            Ok(()) => {
+                thread.goes = true;
+                Ok(())
+            }
             Err(error) if is_stale(error) => self.hear(),
             result => result,
         }
@@ -292,9 +305,10 @@ impl Driver {
     }
 
     fn answer(&mut self, tag: Tag, stop: Stop, handler: &mut dyn Handler) -> Result<(), DriverError> {
-        let thread = &self.threads[&tag];
+        let thread = self.threads.get_mut(&tag).expect("who is stopped is there");
         let space = thread.space;
         let Some(loaded) = thread.loaded else { return Ok(()) };
+        thread.goes = false;
         let registers = match self.resources.calls().area(loaded) {
             Ok(area) => area.registers(),
             // Its stop is answered when it is there again.

@@ -206,7 +206,7 @@ fn the_first_kernel_hears_of_kernels_that_end_and_loses_nothing_it_had_not_heard
     drop(counter);
     let mut told = Vec::new();
     let since = std::time::Instant::now();
-    while told.len() < 2 && since.elapsed() < Duration::from_secs(20) {
+    while told.len() < 2 && since.elapsed() < Duration::from_secs(60) {
         match first.take_writeback().unwrap() {
             Some(writeback) => told.push(writeback),
             None => std::thread::sleep(Duration::from_millis(1)),
@@ -236,7 +236,7 @@ fn who_does_not_listen_stops_nobody_and_hears_at_last_what_is_so() {
     first.set_access(kernel, 5..7, Access::ReadWrite).unwrap();
     let since = std::time::Instant::now();
     while !(other.may_write(5) && other.may_write(6)) {
-        assert!(since.elapsed() < Duration::from_secs(20), "it hears");
+        assert!(since.elapsed() < Duration::from_secs(60), "it hears");
         assert_eq!(other.take_writeback(), Ok(None));
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -266,7 +266,7 @@ fn spaces_come_and_go_while_grants_change() {
         let since = std::time::Instant::now();
         let mut kernels = 0;
         // Those that it loads come by a socket, too.
-        while kernels < 200 && !loads.is_finished() && since.elapsed() < Duration::from_secs(20) {
+        while kernels < 200 && !loads.is_finished() && since.elapsed() < Duration::from_secs(60) {
             for access in [Access::ReadWrite, Access::None] {
                 first.set_access(kernel, 3..5, access).unwrap();
             }
