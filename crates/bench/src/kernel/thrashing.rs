@@ -112,6 +112,9 @@ pub(super) fn measure(count: u32) -> Outcome<Thrashing> {
     const THREADS: u32 = 32;
     const SPACES: u32 = 8;
     let mut thrashing = Thrashing::default();
+    // All on one processor: who wakes somebody on another pays for that, by chance.
+    let processors = peers::processors()?;
+    peers::stay_on(&processors[..1])?;
     for (index, load) in LOADS.into_iter().enumerate() {
         thrashing.mappings[index] = of_mappings(active(MAPPINGS, load), MAPPINGS, count)?;
         let sizes = Sizes { threads: THREADS, ..Sizes::default() };
@@ -119,6 +122,7 @@ pub(super) fn measure(count: u32) -> Outcome<Thrashing> {
         let sizes = Sizes { spaces: SPACES, ..Sizes::default() };
         thrashing.spaces[index] = of_threads(active(SPACES, load), sizes, true, 8 * count)?;
     }
+    peers::stay_on(&processors)?;
     Ok(thrashing)
 }
 
