@@ -8,6 +8,7 @@ use comb_kernel::calls::Calls;
 use comb_kernel::objects::{Mapping, SpaceLoad, Tag, ThreadId, ThreadLoad};
 use comb_kernel::supervisor::{CallError, State};
 use comb_kernel::thread::{Registers, Stop};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use thiserror::Error;
 
 const CODE_PAGE: u64 = 0x400;
@@ -43,7 +44,7 @@ pub struct Task<'a> {
     pub locked: bool,
     /// Two frames, from this one on.
     pub frame: u64,
-    /// The only processor that it runs on.
+    /// The only processor that it runs on, and the calling thread from then on: who wakes somebody on another processor waits for what the host does there.
     pub processor: Option<u32>,
 }
 
@@ -106,6 +107,14 @@ impl<C: Calls> Realtime<C> {
         let load = ThreadLoad { tag: Tag(0), space, priority, locked };
         let thread = calls.load_thread(load, &State { registers, ..State::default() }, 0)?;
         calls.keep_on(thread, processor)?;
+        if let Some(processor) = processor.and_then(|processor| usize::try_from(processor).ok())
+            && processor < CpuSet::MAX_CPU
+        {
+            let mut only = CpuSet::new();
+            only.set(processor);
+            // Where this is not permitted, it is late more often.
+            let _ = sched_setaffinity(None, &only);
+        }
         Ok(Self { calls, thread })
     }
 
