@@ -100,9 +100,11 @@ impl<M: Machine> Memory<M> {
             let chosen: Vec<(u64, Frame)> =
                 alone.take(AT_ONCE - freed).map(|(page, frame)| (*page, *frame)).collect();
             let machine = *machine;
+            // From here on nobody stores to them. Neighbours go at once.
+            for run in chosen.chunk_by(|(page, _), (next, _)| page + 1 == *next) {
+                self.machine.unmap(machine, run[0].0, run.len() as u64);
+            }
             for (page, frame) in chosen {
-                // From here on nobody stores to it.
-                self.machine.unmap(machine, page, 1);
                 contents::read(&self.machine, frame, 0, &mut content);
                 let Some(slot) = self.swap.put(&content) else { return freed > 0 };
                 let space = self.spaces.get_mut(&number).expect("it was just there");
