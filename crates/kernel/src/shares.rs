@@ -1,6 +1,6 @@
 //! What kernels have used of the processors, and which of them have used more than their share. (Cache Kernel §4.3)
 //!
-//! For each processor a kernel has a *credit*: time comes in at the rate of its share, and what its threads use goes out, at a premium where their
+//! For each processor a kernel has a *balance*: time comes in at the rate of its share, and what its threads use goes out, at a premium where their
 //! priority is high and at a discount where it is low. Who has none left is demoted there: its threads run only while nobody else wants to, until it has some
 //! again. Nobody saves up more than a moment's worth, and what is owed is forgiven above a fifth of a second.
 //!
@@ -38,7 +38,7 @@ pub fn charge_percent(priority: u8) -> u16 {
 struct Account {
     share: u8,
     /// In nanoseconds.
-    credit: i64,
+    balance: i64,
     is_demoted: bool,
     /// In all, whatever was charged for it.
     used: Duration,
@@ -47,7 +47,7 @@ struct Account {
 impl Account {
     fn new(share: u8) -> Self {
         let share = share.min(100);
-        Self { share, credit: Self::of(share, MOMENT), is_demoted: false, used: Duration::ZERO }
+        Self { share, balance: Self::of(share, MOMENT), is_demoted: false, used: Duration::ZERO }
     }
 
     fn of(share: u8, time: Duration) -> i64 {
@@ -62,10 +62,10 @@ impl Account {
 
     fn settle(&mut self) {
         let most = Self::of(self.share, MOMENT);
-        self.credit = self.credit.clamp(-Self::of(100, OWED), most);
+        self.balance = self.balance.clamp(-Self::of(100, OWED), most);
         let enough = Self::of(self.share, ENOUGH);
         self.is_demoted = self.is_limited()
-            && (self.share == 0 || if self.is_demoted { self.credit < enough } else { self.credit < 0 });
+            && (self.share == 0 || if self.is_demoted { self.balance < enough } else { self.balance < 0 });
     }
 }
 
@@ -135,14 +135,14 @@ impl Meter {
         {
             account.used = account.used.saturating_add(used);
             let used = i64::try_from(used.as_nanos()).unwrap_or(i64::MAX);
-            account.credit = account.credit.saturating_sub(used.saturating_mul(percent) / 100);
+            account.balance = account.balance.saturating_sub(used.saturating_mul(percent) / 100);
         }
     }
 
     /// Time has passed, and all that was used in it is charged.
     pub fn pass(&mut self, time: Duration) {
         for account in self.kernels.iter_mut().flatten().flat_map(|(_, accounts)| accounts) {
-            account.credit = account.credit.saturating_add(Account::of(account.share, time));
+            account.balance = account.balance.saturating_add(Account::of(account.share, time));
             account.settle();
         }
     }

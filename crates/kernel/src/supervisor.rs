@@ -19,7 +19,7 @@ use crate::space::{Bell, Common, Space, SpaceError};
 use crate::thread::{Area, Registers, Stop};
 
 mod grants;
-mod resources;
+mod processors;
 
 /// Who is told to stop has this long. A thread that computes stops in microseconds, once it has a processor.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -231,7 +231,7 @@ impl Supervisor {
             common: Common::new().map_err(host)?,
             spaces: (0..sizes.spaces).map(|_| None).collect(),
             threads: (0..sizes.threads).map(|_| None).collect(),
-            meter: Meter::new(resources::processors(), sizes.kernels),
+            meter: Meter::new(processors::count(), sizes.kernels),
             processes: Vec::new(),
         };
         let mut bells: Vec<Option<Bell>> = (0..sizes.kernels).map(|_| None).collect();

@@ -29,7 +29,7 @@ impl World {
     }
 
     fn kernel(&mut self, share: u8, maximum_priority: u8) -> KernelId {
-        let processor_shares = vec![share; processors()];
+        let processor_shares = vec![share; count()];
         let groups = Groups::new(256, Access::ReadWrite);
         let descriptor =
             KernelDescriptor { groups, processor_shares, maximum_priority, locks: Locks::default() };

@@ -182,7 +182,7 @@ impl Supervisor {
 }
 
 /// How many processors the host has, with those that are off.
-pub(super) fn processors() -> usize {
+pub(super) fn count() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = possible.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<usize>().ok());
     last.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |last| last + 1)
