@@ -3,6 +3,15 @@
 
 use std::arch::global_asm;
 
+/// What is assembled from one label to another.
+///
+/// # Safety
+/// Both are of one program, which is never changed, in this order.
+unsafe fn between(start: *const u8, end: *const u8) -> &'static [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }
+}
+
 /// Where [`hears`] writes what it hears.
 pub const LOG_ADDRESS: u64 = 0x60_0000;
 
@@ -13,11 +22,7 @@ pub const LOG_ADDRESS: u64 = 0x60_0000;
 /// that it hears to [`LOG_ADDRESS`], after their number, and makes [`ASK`] if the lowest bit of an address is set.
 pub fn hears() -> &'static [u8] {
     // SAFETY: the program below, from its first byte to its last.
-    unsafe {
-        let length =
-            (&raw const comb_program_hears_end).addr() - (&raw const comb_program_hears_start).addr();
-        std::slice::from_raw_parts(&raw const comb_program_hears_start, length)
-    }
+    unsafe { between(&raw const comb_program_hears_start, &raw const comb_program_hears_end) }
 }
 
 /// Where the signal function of [`hears`] is, from its beginning.
@@ -60,11 +65,7 @@ pub const END: u64 = 60;
 /// given, and `r15` the last one.
 pub fn messages() -> &'static [u8] {
     // SAFETY: the program below, from its first byte to its last.
-    unsafe {
-        let length =
-            (&raw const comb_program_messages_end).addr() - (&raw const comb_program_messages_start).addr();
-        std::slice::from_raw_parts(&raw const comb_program_messages_start, length)
-    }
+    unsafe { between(&raw const comb_program_messages_start, &raw const comb_program_messages_end) }
 }
 
 /// An object that doubles numbers, at its end of a channel of 64 bytes a place (of the crate `comb-kernels`, in whose layout it reads and writes).
@@ -73,11 +74,7 @@ pub fn messages() -> &'static [u8] {
 /// signals of requests. After each reply it makes [`SIGNAL`], with the reply's address in `rsi`.
 pub fn doubles() -> &'static [u8] {
     // SAFETY: the program below, from its first byte to its last.
-    unsafe {
-        let length =
-            (&raw const comb_program_doubles_end).addr() - (&raw const comb_program_doubles_start).addr();
-        std::slice::from_raw_parts(&raw const comb_program_doubles_start, length)
-    }
+    unsafe { between(&raw const comb_program_doubles_start, &raw const comb_program_doubles_end) }
 }
 
 unsafe extern "C" {
