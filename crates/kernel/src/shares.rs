@@ -120,9 +120,15 @@ impl Meter {
         self.accounts(kernel).iter().any(Account::is_limited)
     }
 
+    /// Those of which it matters what they use.
+    pub fn limited(&self) -> impl Iterator<Item = KernelId> {
+        let kernels = self.kernels.iter().flatten();
+        kernels.filter(|(_, accounts)| accounts.iter().any(Account::is_limited)).map(|(kernel, _)| *kernel)
+    }
+
     /// Whether it matters what anybody uses.
     pub fn has_limits(&self) -> bool {
-        self.kernels.iter().flatten().any(|(_, accounts)| accounts.iter().any(Account::is_limited))
+        self.limited().next().is_some()
     }
 
     /// A kernel's thread has used this much of a processor, at a priority: the lowest, if it was demoted.

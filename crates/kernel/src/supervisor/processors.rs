@@ -28,13 +28,41 @@ impl Place {
     /// Has the host prefer a thread by its priority, if its kernel has a share left.
     pub(super) fn prefer(&mut self, area: u32, meter: &Meter) {
         let thread = &mut self.threads[area as usize];
-        let is_demoted = meter.is_limited(self.kernel) && meter.is_demoted(self.kernel, thread.processor());
-        thread.prefer(Class::of(if is_demoted { 0 } else { thread.priority }), false);
+        let priority = thread.priority;
+        prefer(thread, self.kernel, priority, meter);
     }
 
     fn prefer_all(&mut self, meter: &Meter) {
         for area in 0..u32::try_from(self.threads.len()).expect("few") {
             self.prefer(area, meter);
+        }
+    }
+}
+
+/// Has the host prefer a thread by a priority, if its kernel has a share left where it runs. Whether it has.
+fn prefer(thread: &mut Thread, kernel: KernelId, priority: u8, meter: &Meter) -> bool {
+    let is_demoted = meter.is_limited(kernel) && meter.is_demoted(kernel, thread.processor());
+    thread.prefer(Class::of(if is_demoted { 0 } else { priority }), false);
+    !is_demoted
+}
+
+impl Machine {
+    /// Has the host prefer all threads of a kernel's spaces and of its own processes by what it has left.
+    fn prefer_all(&mut self, kernel: KernelId) {
+        let Self { spaces, processes, meter, .. } = self;
+        spaces
+            .iter_mut()
+            .flatten()
+            .filter(|place| place.kernel == kernel)
+            .for_each(|place| place.prefer_all(meter));
+        for (_, process) in processes.iter_mut().filter(|(of, _)| *of == kernel) {
+            let priority = process.priority;
+            for thread in process.threads() {
+                if !prefer(thread, kernel, priority, meter) {
+                    // It may have changed that itself.
+                    thread.prefer(Class::of(0), true);
+                }
+            }
         }
     }
 }
@@ -49,6 +77,7 @@ impl Supervisor {
     ) -> Result<(), CallError> {
         self.objects.set_processor_shares(caller, kernel, shares)?;
         self.machine.meter.set(kernel, shares);
+        self.machine.prefer_all(kernel);
         Ok(())
     }
 
@@ -65,13 +94,12 @@ impl Supervisor {
                 process.set_priority(maximum);
             }
         }
-        let Machine { spaces, meter, .. } = &mut self.machine;
-        for place in spaces.iter_mut().flatten().filter(|place| place.kernel == kernel) {
+        for place in self.machine.spaces.iter_mut().flatten().filter(|place| place.kernel == kernel) {
             for thread in &mut place.threads {
                 thread.priority = thread.priority.min(maximum);
             }
-            place.prefer_all(meter);
         }
+        self.machine.prefer_all(kernel);
         Ok(())
     }
 
@@ -169,15 +197,10 @@ impl Supervisor {
             true
         });
         meter.pass(passed);
-        for (kernel, process) in processes.iter_mut() {
-            let priority = process.priority;
-            for thread in process.threads() {
-                let is_demoted = meter.is_demoted(*kernel, thread.processor());
-                thread.prefer(Class::of(if is_demoted { 0 } else { priority }), is_demoted);
-            }
+        let limited: Vec<KernelId> = meter.limited().collect();
+        for kernel in limited {
+            machine.prefer_all(kernel);
         }
-        let limited = |place: &&mut Place| meter.is_limited(place.kernel);
-        spaces.iter_mut().flatten().filter(limited).for_each(|place| place.prefer_all(meter));
     }
 }
 

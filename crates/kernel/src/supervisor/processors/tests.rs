@@ -135,7 +135,6 @@ fn who_is_demoted_is_idle_on_the_host_and_comes_back() {
     world.run_until(|world| world.on_the_host(thread) == idle);
     // A greater grant counts at once.
     world.supervisor.set_processor_shares(world.first, limited, &[]).unwrap();
-    world.supervisor.set_priority(limited, thread, USUAL_PRIORITY).unwrap();
     assert_ne!(world.on_the_host(thread), idle);
 }
 
@@ -224,6 +223,9 @@ fn a_kernels_own_process_is_charged_and_demoted() {
     };
     world.run_until(|_| policy(&shell) == libc::SCHED_IDLE.to_string());
     assert!(world.all_used(kernel) > Duration::ZERO);
+    // A greater grant counts at once, though nobody is limited any more.
+    world.supervisor.set_processor_shares(world.first, kernel, &[]).unwrap();
+    assert_eq!(policy(&shell), libc::SCHED_OTHER.to_string());
     // It is not looked at any more once the kernel has gone.
     world.supervisor.unload_kernel(world.first, kernel).unwrap();
     assert!(world.supervisor.machine.processes.is_empty());
