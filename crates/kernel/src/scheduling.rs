@@ -212,11 +212,10 @@ impl Process {
         Self { number, priority: USUAL_PRIORITY, threads: BTreeMap::new(), is_known: false }
     }
 
-    /// Has the host prefer them by this priority.
+    /// Of all its threads, as they are now, from the next time on that they are preferred.
     pub(crate) fn set_priority(&mut self, priority: u8) {
         self.priority = priority;
         let _ = self.look();
-        self.threads.values_mut().for_each(|thread| thread.prefer(Class::of(priority), true));
     }
 
     /// Finds its threads as they are now. Nothing: there are none any more.

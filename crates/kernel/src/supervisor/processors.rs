@@ -145,6 +145,7 @@ impl Supervisor {
             return Err(CallError::NoProcess);
         }
         own.for_each(|(_, process)| process.set_priority(priority));
+        self.machine.prefer_all(caller);
         Ok(())
     }
 

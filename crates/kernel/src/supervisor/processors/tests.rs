@@ -223,6 +223,9 @@ fn a_kernels_own_process_is_charged_and_demoted() {
     };
     world.run_until(|_| policy(&shell) == libc::SCHED_IDLE.to_string());
     assert!(world.all_used(kernel) > Duration::ZERO);
+    // It cannot ask itself out of that.
+    world.supervisor.set_own_priority(kernel, 30).unwrap();
+    assert_eq!(policy(&shell), libc::SCHED_IDLE.to_string());
     // A greater grant counts at once, though nobody is limited any more.
     world.supervisor.set_processor_shares(world.first, kernel, &[]).unwrap();
     assert_eq!(policy(&shell), libc::SCHED_OTHER.to_string());
