@@ -284,3 +284,23 @@ fn spaces_come_and_go_while_grants_change() {
     drop(first);
     server.join().unwrap();
 }
+
+#[test]
+fn who_has_no_share_left_is_served_once_a_tick() {
+    const CALLS: u32 = 20;
+    let (server, mut first) = first();
+    let mut without = load(1..2);
+    // Nothing of any processor, so that it never has any left.
+    without.descriptor.processor_shares = vec![0];
+    let (_, counter) = first.load_kernel(without).unwrap();
+    let mut other = Client::new(counter.into(), 0).unwrap();
+    let began = Instant::now();
+    for _ in 0..CALLS {
+        assert_eq!(other.set_own_priority(0), Err(CallError::NoProcess));
+    }
+    // However fast it asks, and whatever else this machine does.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(10) * (CALLS - 2), "{took:?}");
+    drop((first, other));
+    server.join().unwrap();
+}
