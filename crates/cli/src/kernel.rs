@@ -46,13 +46,13 @@ struct Run {
     /// How much memory all programs can have, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     memory: u64,
-    /// How much of idle programs' memory may be on disk while others need theirs
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    /// How much of idle programs' memory may be on disk while others need theirs, 0 for nothing
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = swap)]
     swap: u64,
     /// Set a variable of the environment, or leave one out (NAME=)
     #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
     variables: Vec<OsString>,
-    /// Trace the programs instead of running a cache kernel below them: several times slower, but it needs nothing of the host but ptrace
+    /// Trace the programs instead of running a cache kernel below them: calls take several times as long, but it needs nothing of the host but ptrace
     #[arg(long)]
     ptrace: bool,
     /// At the end, list the system calls that the emulator does not have and that programs made
@@ -145,6 +145,10 @@ impl Run {
         }
         Ok(status)
     }
+}
+
+fn swap(text: &str) -> Result<u64, &'static str> {
+    if text == "0" { Ok(0) } else { memory(text) }
 }
 
 /// This process's, with what is to be different.

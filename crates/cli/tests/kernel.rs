@@ -379,7 +379,7 @@ fn what_cannot_be_run_is_said() {
 fn programs_run_over_ptrace_alone_as_well() {
     let place = Place::new("ptrace");
     let script = "for i in 1 2 3; do echo $i | sed s/2/two/; done; exit 7";
-    let output = place.comb(&["--ptrace"], &["sh", "-c", script]).output().unwrap();
+    let output = place.comb(&["--ptrace", "--swap", "0"], &["sh", "-c", script]).output().unwrap();
     assert_eq!(
         (output.status.code(), output.stdout.as_slice()),
         (Some(7), &b"1\ntwo\n3\n"[..]),

@@ -1,4 +1,4 @@
-//! A machine without a cache kernel: each space is a process whose calls and faults all come here by ptrace. It is several times slower, and needs nothing of
+//! A machine without a cache kernel: each space is a process whose calls and faults all come here by ptrace. Calls take several times as long, and it needs nothing of
 //! the host but that.
 #![expect(unsafe_code, reason = "a machine made of stub processes, by ptrace")]
 #![expect(clippy::cast_possible_truncation, reason = "numbers of the host are as wide as it says")]
