@@ -13,16 +13,18 @@
 //! all before them in their page are here: whoever has the first that is contended for keeps it until it has all, and nobody waits for one who waits for him. A
 //! complete page is then kept for a moment ([`Shape::hold`]), in which its threads can go on.
 
+mod blocks;
 mod letter;
-mod memory;
+mod pages;
 mod segment;
 mod transport;
 
+pub use self::blocks::Ground;
 pub use self::letter::{Letter, LetterError};
-pub use self::memory::Place;
-pub use self::segment::{Event, HearError, SharedSegment, WantError};
+pub use self::pages::{Arrival, SharedPages};
+pub use self::segment::{Event, HearError, Place, SharedSegment, WantError};
 pub use self::transport::{Local, Stream, Transport};
-pub use comb_coherence::Block;
+pub use comb_coherence::{Access, Block};
 
 use std::time::Duration;
 

@@ -1,19 +1,17 @@
-//! One cell's part of a shared segment: who waits for what, and who has to wait for whom.
+//! One cell's part of a shared segment, for kernels that have their programs in spaces: faults, mappings and threads.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use comb_coherence::stache::Stache;
-use comb_coherence::{Block, Loss, Message, PeerError, Protocol};
+use comb_coherence::{Access, Block, Loss, PeerError};
 use comb_kernel::calls::Calls;
-use comb_kernel::objects::{Refused, SpaceId, ThreadId};
+use comb_kernel::objects::{Mapping, Refused, SpaceId, ThreadId};
 use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 use comb_types::CellId;
 use thiserror::Error;
 
-use super::memory::{Driven, Memory, Place};
-use super::{Letter, Shape, ShapeError};
+use super::{Arrival, Ground, Letter, Shape, ShapeError, SharedPages};
 use crate::communication::Pages;
 
 /// What a kernel is told of its segment.
@@ -58,52 +56,83 @@ pub enum WantError {
     Calls(#[from] CallError),
 }
 
-/// Those who wait for a page.
-#[derive(Debug, Default)]
-struct Waiting {
-    is_store: bool,
-    threads: Vec<(ThreadId, Place)>,
+/// Where a space sees the segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The space.
+    pub space: SpaceId,
+    /// The page where the segment's first one is.
+    pub first: u64,
+    /// Whether its programs may store there.
+    pub writable: bool,
+}
+
+/// Frames of a kernel, and the spaces that see them.
+struct Spaces<'a> {
+    frames: &'a Pages,
+    places: &'a mut Vec<Place>,
+    calls: &'a mut dyn Calls,
+}
+
+impl Ground for Spaces<'_> {
+    fn restrict(&mut self, page: u32, left: Access) -> Result<(), CallError> {
+        let mut result = Ok(());
+        self.places.retain(|place| {
+            let at = place.first + u64::from(page);
+            let done = match left {
+                Access::ReadOnly => self.calls.forbid_writes(place.space, at, 1),
+                _ => self.calls.unload_mappings(place.space, at, 1).map(drop),
+            };
+            // What is not loaded has nothing mapped.
+            let is_gone = matches!(done, Err(CallError::Refused(Refused::StaleSpace(_))));
+            if !is_gone && result.is_ok() {
+                result = done;
+            }
+            !is_gone
+        });
+        result
+    }
+
+    fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        self.frames.copy_out(offset, into);
+    }
+
+    fn copy_in(&mut self, offset: usize, from: &[u8]) {
+        self.frames.copy_in(offset, from);
+    }
 }
 
 /// One cell's part of memory that is shared with others.
 #[derive(Debug)]
 pub struct SharedSegment {
-    protocol: Stache,
-    memory: Memory,
-    waiting: BTreeMap<u32, Waiting>,
-    /// Pages that are kept until then.
-    held: BTreeMap<u32, Instant>,
-    /// What others have said of blocks that are kept, in its order.
-    deferred: VecDeque<(CellId, Letter)>,
+    pages: SharedPages<(ThreadId, Place)>,
+    frames: Pages,
+    places: Vec<Place>,
     events: VecDeque<Event>,
 }
 
 impl SharedSegment {
     /// A cell's part, in these frames: what they contain of pages that live in this cell is what the segment contains.
     pub fn new(me: CellId, shape: Shape, frames: Pages) -> Result<Self, ShapeError> {
-        if !shape.block_bytes.is_power_of_two() || !(16..=4096).contains(&shape.block_bytes) {
-            return Err(ShapeError::BlockBytes(shape.block_bytes));
-        }
         if frames.count() != shape.pages {
             return Err(ShapeError::Frames { frames: frames.count(), pages: shape.pages });
         }
-        if me.0 >= shape.cells {
-            return Err(ShapeError::Cell(me.0, shape.cells));
-        }
-        Ok(Self {
-            protocol: Stache::new(),
-            memory: Memory::new(me, shape, frames),
-            waiting: BTreeMap::new(),
-            held: BTreeMap::new(),
-            deferred: VecDeque::new(),
-            events: VecDeque::new(),
-        })
+        let pages = SharedPages::new(me, shape)?;
+        Ok(Self { pages, frames, places: Vec::new(), events: VecDeque::new() })
     }
 
     /// Where it lives in a space. In one that is loaded again, it is to be said again.
     pub fn put(&mut self, place: Place) {
-        self.memory.places.retain(|other| other.space != place.space || other.first != place.first);
-        self.memory.places.push(place);
+        self.places.retain(|other| other.space != place.space || other.first != place.first);
+        self.places.push(place);
+    }
+
+    /// The pages, and what they lie on.
+    fn split<'a>(
+        &'a mut self,
+        calls: &'a mut dyn Calls,
+    ) -> (&'a mut SharedPages<(ThreadId, Place)>, Spaces<'a>) {
+        (&mut self.pages, Spaces { frames: &self.frames, places: &mut self.places, calls })
     }
 
     /// A thread of a space has stopped at a touch of this address. Whether that is in the segment, and may be: then it goes on once it can, or there is an event.
@@ -116,22 +145,18 @@ impl SharedSegment {
         touch: Touch,
     ) -> Result<bool, CallError> {
         let page_there = address >> 12;
+        let count = u64::from(self.pages.shape().pages);
         let within = |place: &&Place| {
-            place.space == space
-                && (place.first..place.first + u64::from(self.memory.shape.pages)).contains(&page_there)
+            place.space == space && (place.first..place.first + count).contains(&page_there)
         };
-        let Some(&place) = self.memory.places.iter().find(within) else { return Ok(false) };
+        let Some(&place) = self.places.iter().find(within) else { return Ok(false) };
         if touch == Touch::Execute || (touch == Touch::Write && !place.writable) {
             return Ok(false);
         }
         let page = u32::try_from(page_there - place.first).expect("within the segment");
-        let waiting = self.waiting.entry(page).or_default();
-        waiting.is_store |= touch == Touch::Write;
-        if waiting.threads.iter().all(|(other, _)| *other != thread) {
-            waiting.threads.push((thread, place));
-        }
-        self.memory.changed.insert(page);
-        self.go_on(now, calls)?;
+        let (pages, mut ground) = self.split(calls);
+        pages.wait(now, &mut ground, (thread, place), page, touch == Touch::Write)?;
+        self.serve(calls)?;
         Ok(true)
     }
 
@@ -143,58 +168,30 @@ impl SharedSegment {
         from: CellId,
         letter: Letter,
     ) -> Result<(), HearError> {
-        if letter.block.0 >= self.memory.access.len() as u64 {
-            return Err(PeerError::NoBlock(letter.block).into());
-        }
-        if self.is_kept(letter.block) || self.deferred.iter().any(|(_, other)| other.block == letter.block) {
-            // A cell has one question, one answer and what it gives back to say of a block.
-            let most = 3 * self.memory.access.len();
-            if self.deferred.iter().filter(|(other, _)| *other == from).count() >= most {
-                return Err(HearError::TooMuch(from));
-            }
-            self.deferred.push_back((from, letter));
-            return Ok(());
-        }
-        let heard = self.tell(calls, from, &letter);
-        self.go_on(now, calls)?;
-        Ok(heard?)
-    }
-
-    fn tell(&mut self, calls: &mut dyn Calls, from: CellId, letter: &Letter) -> Result<(), PeerError> {
-        let message =
-            Message { kind: letter.kind, block: letter.block, word: letter.word, content: &letter.content };
-        self.protocol.on_message(&mut Driven { memory: &mut self.memory, calls }, from, message)
+        let (pages, mut ground) = self.split(calls);
+        let heard = pages.hear(now, &mut ground, from, letter);
+        self.serve(calls)?;
+        heard
     }
 
     /// Serves those who had to wait, as far as their time has come: at [`Self::next_timeout`], and as often as one likes. What one of them said that cannot be is an error,
     /// and the others are served the next time.
     pub fn turn(&mut self, now: Instant, calls: &mut dyn Calls) -> Result<(), (CellId, HearError)> {
-        self.held.retain(|_, until| *until > now);
-        let mut later = VecDeque::new();
-        let mut result = Ok(());
-        while let Some((from, letter)) = self.deferred.pop_front() {
-            let is_behind = later.iter().any(|(_, other): &(CellId, Letter)| other.block == letter.block);
-            if result.is_err() || is_behind || self.is_kept(letter.block) {
-                later.push_back((from, letter));
-                continue;
-            }
-            let heard = self.tell(calls, from, &letter).map_err(HearError::from);
-            result = heard.map_err(|error| (from, error));
-        }
-        self.deferred = later;
-        let me = self.memory.me;
-        self.go_on(now, calls).map_err(|error| (me, error.into()))?;
-        result
+        let (pages, mut ground) = self.split(calls);
+        let turned = pages.turn(now, &mut ground);
+        let me = pages.me();
+        self.serve(calls).map_err(|error| (me, error.into()))?;
+        turned
     }
 
     /// When [`Self::turn`] has something to do, if nothing comes before.
     pub fn next_timeout(&self) -> Option<Instant> {
-        if self.deferred.is_empty() { None } else { self.held.values().min().copied() }
+        self.pages.next_timeout()
     }
 
     /// The next letter to send.
     pub fn poll_transmit(&mut self) -> Option<(CellId, Letter)> {
-        self.memory.letters.pop_front()
+        self.pages.poll_transmit()
     }
 
     /// The next event.
@@ -204,71 +201,39 @@ impl SharedSegment {
 
     /// A cell is dead. What lived there is lost, and what it had alone.
     pub fn peer_died(&mut self, now: Instant, calls: &mut dyn Calls, dead: CellId) -> Result<(), CallError> {
-        use comb_coherence::Tempest;
-        self.deferred.retain(|(from, _)| *from != dead);
-        let mut driven = Driven { memory: &mut self.memory, calls };
-        for page in 0..driven.memory.shape.pages {
-            if driven.memory.lives_in(page) == dead {
-                for block in driven.memory.blocks_of(page) {
-                    driven.lose(block, Loss::Home(dead));
-                }
-            }
-        }
-        self.protocol.on_peer_death(&mut driven, dead);
-        self.go_on(now, calls)
+        let (pages, mut ground) = self.split(calls);
+        pages.peer_died(now, &mut ground, dead)?;
+        self.serve(calls)
     }
 
-    /// Whether a block is here and stays for now.
-    fn is_kept(&self, block: Block) -> bool {
-        let page = self.memory.page_of(block);
-        if self.held.contains_key(&page) {
-            return true;
-        }
-        self.waiting.get(&page).is_some_and(|waiting| {
-            let index = block.0 % u64::from(self.memory.blocks_in_page());
-            index < u64::from(self.memory.usable(page, waiting.is_store))
-        })
-    }
-
-    /// Looks at all pages of which something has changed: asks for what is missing, and lets go on who has all.
-    fn go_on(&mut self, now: Instant, calls: &mut dyn Calls) -> Result<(), CallError> {
-        while let Some(page) = self.memory.changed.pop_first() {
-            let Some(waiting) = self.waiting.get(&page) else { continue };
-            let is_store = waiting.is_store;
-            if let Some((block, loss)) = self.memory.loss(page) {
-                let waiting = self.waiting.remove(&page).expect("just found");
-                let lost = |(thread, _)| Event::Lost { thread, block, loss };
-                self.events.extend(waiting.threads.into_iter().map(lost));
-                continue;
-            }
-            if self.memory.usable(page, is_store) < self.memory.blocks_in_page() {
-                let mut driven = Driven { memory: &mut self.memory, calls };
-                for block in driven.memory.blocks_of(page) {
-                    if driven.memory.access[usize::try_from(block.0).expect("few blocks")].allows(is_store) {
-                        continue;
-                    }
-                    if is_store {
-                        self.protocol.on_write_fault(&mut driven, block);
-                    } else {
-                        self.protocol.on_read_fault(&mut driven, block);
-                    }
+    /// Maps what has come, and lets go on who waited for it.
+    fn serve(&mut self, calls: &mut dyn Calls) -> Result<(), CallError> {
+        while let Some(arrival) = self.pages.poll_arrival() {
+            let (page, waiters) = match arrival {
+                Arrival::Here { page, waiters } => (page, waiters),
+                Arrival::Lost { block, loss, waiters } => {
+                    let lost = |(thread, _)| Event::Lost { thread, block, loss };
+                    self.events.extend(waiters.into_iter().map(lost));
+                    continue;
                 }
-                continue;
-            }
-            let waiting = self.waiting.remove(&page).expect("just found");
-            self.held.insert(page, now + self.memory.shape.hold);
-            for (thread, place) in waiting.threads {
-                match self.memory.map(calls, &place, page) {
-                    // What is not loaded any more does not go on; who is behind faults again.
-                    Ok(()) | Err(CallError::Refused(Refused::StaleSpace(_) | Refused::Behind { .. })) => {}
-                    Err(error) => return Err(error),
+            };
+            let frame = u64::from(self.frames.first() + page);
+            for (thread, place) in waiters {
+                if let Some(writable) = self.pages.map(page, place.writable) {
+                    let read = Mapping::read(place.space, place.first + u64::from(page), frame);
+                    match calls.load_mappings(&Mapping { writable, stored: writable, ..read }, 1) {
+                        // What is not loaded any more does not go on; who is behind faults again.
+                        Ok(())
+                        | Err(CallError::Refused(Refused::StaleSpace(_) | Refused::Behind { .. })) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 if let Ok(area) = calls.area(thread) {
                     area.resume();
                 }
             }
         }
-        self.memory.failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Whether the kernel itself may load a block, or store to it, until the next call of anything here. If not, it is asked for, and this is to be asked again
@@ -280,40 +245,19 @@ impl SharedSegment {
         block: Block,
         is_store: bool,
     ) -> Result<bool, WantError> {
-        let at = usize::try_from(block.0).ok().filter(|at| *at < self.memory.access.len());
-        let at = at.ok_or(WantError::NoBlock(block))?;
-        if let Some(loss) = self.memory.lost[at] {
-            return Err(WantError::Lost(block, loss));
-        }
-        let mut driven = Driven { memory: &mut self.memory, calls };
-        if !driven.memory.access[at].allows(is_store) {
-            if is_store {
-                self.protocol.on_write_fault(&mut driven, block);
-            } else {
-                self.protocol.on_read_fault(&mut driven, block);
-            }
-        }
-        self.go_on(now, calls)?;
-        Ok(self.memory.access[at].allows(is_store))
+        let (pages, mut ground) = self.split(calls);
+        let wanted = pages.want(now, &mut ground, block, is_store);
+        self.serve(calls)?;
+        wanted
     }
 
     /// Copies some bytes of a block that the kernel may load.
     pub fn copy_out(&self, block: Block, offset: usize, into: &mut [u8]) {
-        let at = self.place_of(block, offset, into.len(), false);
-        self.memory.frames.copy_out(at, into);
+        self.frames.copy_out(self.pages.place_of(block, offset, into.len(), false), into);
     }
 
     /// Stores some bytes of a block that the kernel may store to.
     pub fn copy_in(&mut self, block: Block, offset: usize, from: &[u8]) {
-        let at = self.place_of(block, offset, from.len(), true);
-        self.memory.frames.copy_in(at, from);
-    }
-
-    fn place_of(&self, block: Block, offset: usize, bytes: usize, is_store: bool) -> usize {
-        let at = usize::try_from(block.0).expect("a block of the segment");
-        assert!(self.memory.access[at].allows(is_store), "what may be done was asked before");
-        let length = self.memory.shape.block_bytes as usize;
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= length), "within the block");
-        at * length + offset
+        self.frames.copy_in(self.pages.place_of(block, offset, from.len(), true), from);
     }
 }
