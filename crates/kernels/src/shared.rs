@@ -15,12 +15,14 @@
 
 mod blocks;
 mod letter;
+mod meeting;
 mod pages;
 mod segment;
 mod transport;
 
 pub use self::blocks::Ground;
 pub use self::letter::{Letter, LetterError};
+pub use self::meeting::{MeetingError, Met, Number, meet};
 pub use self::pages::{Arrival, SharedPages};
 pub use self::segment::{Event, HearError, Place, SharedSegment, WantError};
 pub use self::transport::{Local, Stream, Transport};

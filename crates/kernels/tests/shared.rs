@@ -95,6 +95,7 @@ impl Cell {
         while let Some((to, letter)) = self.segment.poll_transmit() {
             transport.send(to, &letter).unwrap();
         }
+        transport.flush();
         while self.calls.take_writeback().unwrap().is_some() {}
     }
 
@@ -204,6 +205,7 @@ impl Pair {
                     sent += 1;
                     transport.send(to, &letter).unwrap();
                 }
+                transport.flush();
                 while let Some((from, letter)) = transport.receive().unwrap() {
                     cell.segment.hear(Instant::now(), &mut cell.calls, from, letter).unwrap();
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
@@ -12,8 +13,11 @@ use super::letter::MOST_BYTES;
 
 /// Carries letters between cells: each once, those from one cell to another in their order.
 pub trait Transport {
-    /// Sends a letter. It may still be on its way when this returns. An error: that cell is gone, as far as can be told from here.
+    /// Sends a letter, at the latest when [`Self::flush`] is called. An error: that cell is gone, as far as can be told from here.
     fn send(&mut self, to: CellId, letter: &Letter) -> io::Result<()>;
+
+    /// Has all letters on their way that there is room for. Whoever is gone is told of by [`Self::receive`].
+    fn flush(&mut self);
 
     /// Takes the next letter that has come, and from whom, if there is one. An error: what a cell sends is none, or it is gone.
     fn receive(&mut self) -> Result<Option<(CellId, Letter)>, (CellId, io::Error)>;
@@ -42,6 +46,8 @@ impl Transport for Local {
         to.send((self.me, letter.clone())).map_err(|_| ErrorKind::BrokenPipe.into())
     }
 
+    fn flush(&mut self) {}
+
     fn receive(&mut self) -> Result<Option<(CellId, Letter)>, (CellId, io::Error)> {
         match self.from.try_recv() {
             Ok(came) => Ok(Some(came)),
@@ -61,9 +67,14 @@ pub struct Stream {
 struct Line {
     socket: UnixStream,
     came: Vec<u8>,
-    /// What the socket has had no room for.
+    /// What has not been sent, or the socket has had no room for.
     goes: VecDeque<u8>,
+    /// Its cell's programs have ended.
+    has_ended: bool,
 }
+
+/// What stands where a letter's length does, when its sender's programs have ended: it goes on to serve.
+const ENDED: u32 = u32::MAX;
 
 impl Stream {
     /// Over these.
@@ -71,9 +82,29 @@ impl Stream {
         let mut lines = BTreeMap::new();
         for (cell, socket) in sockets {
             socket.set_nonblocking(true)?;
-            lines.insert(cell, Line { socket, came: Vec::new(), goes: VecDeque::new() });
+            lines.insert(cell, Line { socket, came: Vec::new(), goes: VecDeque::new(), has_ended: false });
         }
         Ok(Self { lines })
+    }
+
+    /// What becomes ready when letters come, and whether there are any that it has no room for yet.
+    pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        self.lines.values().map(|line| (line.socket.as_fd(), !line.goes.is_empty()))
+    }
+
+    /// Has nothing to do with a cell any more.
+    pub fn close(&mut self, cell: CellId) {
+        self.lines.remove(&cell);
+    }
+
+    /// Tells the others that the programs of this cell have ended. It is theirs as before.
+    pub fn tell_end(&mut self) {
+        self.lines.values_mut().for_each(|line| line.goes.extend(ENDED.to_le_bytes()));
+    }
+
+    /// Whether no other cell has programs that could need this one.
+    pub fn have_others_ended(&self) -> bool {
+        self.lines.values().all(|line| line.has_ended)
     }
 }
 
@@ -95,7 +126,13 @@ impl Line {
         self.push()?;
         loop {
             if let Some((head, rest)) = self.came.split_first_chunk() {
-                let length = u32::from_le_bytes(*head) as usize;
+                let length = u32::from_le_bytes(*head);
+                if length == ENDED {
+                    self.has_ended = true;
+                    self.came.drain(..4);
+                    continue;
+                }
+                let length = length as usize;
                 if length > MOST_BYTES {
                     return Err(io::Error::new(ErrorKind::InvalidData, "a letter that is too long"));
                 }
@@ -106,7 +143,7 @@ impl Line {
                     return Ok(Some(letter));
                 }
             }
-            let mut some = [0; 4096];
+            let mut some = [0; 32_768];
             match self.socket.read(&mut some) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.came.extend_from_slice(&some[..read]),
@@ -124,7 +161,14 @@ impl Transport for Stream {
         let bytes = letter.to_bytes();
         line.goes.extend(u32::try_from(bytes.len()).expect("letters are short").to_le_bytes());
         line.goes.extend(bytes);
-        line.push()
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        for line in self.lines.values_mut() {
+            // It comes up again where letters are taken.
+            let _ = line.push();
+        }
     }
 
     fn receive(&mut self) -> Result<Option<(CellId, Letter)>, (CellId, io::Error)> {
