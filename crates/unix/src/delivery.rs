@@ -274,7 +274,7 @@ impl<M: Machine> Unix<M> {
         let (signal, code) = match refusal {
             Refusal::Unmapped => (libc::SIGSEGV, 1),
             Refusal::Forbidden => (libc::SIGSEGV, 2),
-            Refusal::NoContent => (libc::SIGBUS, 2),
+            Refusal::NoContent | Refusal::Elsewhere(_) => (libc::SIGBUS, 2),
             Refusal::Exhausted => (libc::SIGKILL, libc::SI_KERNEL),
         };
         let error = match access {

@@ -7,6 +7,7 @@ use crate::spaces::SpaceNumber;
 use crate::unix::{Caller, Unix};
 use crate::waiting::{Id, Interruption, Outcome, Wait};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Instant;
 
 /// What a word is known by: its address in a space, or its place in an object that several spaces share.
@@ -54,6 +55,20 @@ impl Futexes {
             .filter(|&&(_, wanted)| wanted & bits != 0)
             .take(most as usize)
             .map(|&(thread, _)| thread)
+            .collect();
+        for &thread in &taken {
+            self.remove(thread);
+        }
+        taken
+    }
+
+    /// Takes out all who wait for words in a range of an object.
+    pub(crate) fn take_all(&mut self, object: u64, range: Range<u64>) -> Vec<Id> {
+        let keys = FutexKey::Shared(object, range.start)..FutexKey::Shared(object, range.end);
+        let taken: Vec<Id> = self
+            .waiters
+            .range(keys)
+            .flat_map(|(_, waiters)| waiters.iter().map(|&(thread, _)| thread))
             .collect();
         for &thread in &taken {
             self.remove(thread);

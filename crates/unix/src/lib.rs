@@ -42,6 +42,7 @@ mod regions;
 #[cfg(test)]
 mod scenarios;
 mod scheduling;
+mod sharing;
 mod signals;
 mod sockets;
 mod spaces;
@@ -58,4 +59,5 @@ mod virtual_files;
 mod waiting;
 
 pub use machine::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
+pub use sharing::Sharing;
 pub use unix::{ExitStatus, Options, StartError, Unix};

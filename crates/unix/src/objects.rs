@@ -28,6 +28,8 @@ pub(crate) struct Object {
     /// Pages that a program may have stored to through a shared region, and which the file does not have yet.
     stored: RefCell<BTreeSet<u64>>,
     used: Cell<u64>,
+    /// If other cells have the same pages: by which number they know the first.
+    first_shared: Option<u32>,
 }
 
 struct File {
@@ -61,6 +63,17 @@ impl Object {
         self.pages.borrow().get(&page).copied()
     }
 
+    /// By which number other cells know a page, if they have it, too.
+    pub(crate) fn shared_page(&self, page: u64) -> Option<u32> {
+        let first = self.first_shared?;
+        self.resident(page).map(|_| first + page as u32)
+    }
+
+    /// Whether other cells have its pages, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.first_shared.is_some()
+    }
+
     /// Whether a page may be stored to by programs without the emulator being told.
     pub(crate) fn is_stored(&self, page: u64) -> bool {
         self.file.is_none() || self.stored.borrow().contains(&page)
@@ -92,6 +105,9 @@ impl Object {
     ) -> Result<Frame, Lack> {
         if let Some(frame) = self.resident(page) {
             return Ok(frame);
+        }
+        if self.is_shared() {
+            return Err(Lack::Content);
         }
         let Some(file) = &self.file else {
             let (frame, _) = frames.take(machine, 1).ok_or(Lack::Frames)?;
@@ -161,7 +177,7 @@ impl Object {
     }
 
     /// Reads pages again that were written to through the host, within `from..to` bytes.
-    fn reread(&self, machine: &impl Machine, from: u64, to: u64) {
+    pub(crate) fn reread(&self, machine: &impl Machine, from: u64, to: u64) {
         let Some(file) = &self.file else { return };
         let host = file.host.borrow();
         let pages = self.pages.borrow();
@@ -210,10 +226,26 @@ pub(crate) struct Objects {
 impl Objects {
     /// Memory for regions that share it and belong to no file.
     pub(crate) fn memory(&mut self) -> Backed {
-        self.add(None)
+        self.add(None, None)
     }
 
-    fn add(&mut self, file: Option<File>) -> Backed {
+    /// Memory that other cells have, too, in these frames: what maps this file of the host maps that. The first page is known by this number.
+    pub(crate) fn shared(
+        &mut self,
+        host: OwnedFd,
+        first: u32,
+        frames: impl Iterator<Item = Frame>,
+    ) -> Result<Backed, Errno> {
+        let stat = host::stat(host.as_raw_fd())?;
+        let name = (stat.st_dev, stat.st_ino);
+        let (writable, stamp) = (Cell::new(true), Cell::default());
+        let object = self.add(Some(File { name, host: RefCell::new(host), writable, stamp }), Some(first));
+        object.pages.borrow_mut().extend((0..).zip(frames));
+        self.files.insert(name, object.number);
+        Ok(object)
+    }
+
+    fn add(&mut self, file: Option<File>, first_shared: Option<u32>) -> Backed {
         self.last_number += 1;
         let object = Rc::new(Object {
             number: self.last_number,
@@ -221,6 +253,7 @@ impl Objects {
             pages: RefCell::default(),
             stored: RefCell::default(),
             used: Cell::new(0),
+            first_shared,
         });
         self.all.insert(object.number, Rc::clone(&object));
         object
@@ -257,41 +290,20 @@ impl Objects {
             writable: Cell::new(writable),
             stamp: Cell::new(stamp),
         };
-        let object = self.add(Some(file));
+        let object = self.add(Some(file), None);
         object.used.set(self.clock);
         self.files.insert(name, object.number);
         Ok(object)
     }
 
-    fn by_name(&self, name: FileName) -> Option<&Backed> {
+    pub(crate) fn by_name(&self, name: FileName) -> Option<&Backed> {
         if self.files.is_empty() {
             return None;
         }
         self.all.get(self.files.get(&name)?)
     }
 
-    /// Before a file is read by a call: brings to it what programs have stored through regions.
-    pub(crate) fn before_read(&self, machine: &impl Machine, name: FileName) {
-        if let Some(object) = self.by_name(name) {
-            // What cannot be brought to the file is not seen by the reader, who is not to blame.
-            let _ = object.flush(machine, false);
-        }
-    }
-
-    /// After a file was written to by a call: its pages in frames get the same contents.
-    pub(crate) fn after_write(&self, machine: &impl Machine, name: FileName, from: u64, to: u64) {
-        if let Some(object) = self.by_name(name) {
-            object.reread(machine, from, to);
-        }
-    }
-
-    /// The object of a file with pages that are no longer in it, after it was cut to `size` bytes. The caller unmaps them all from
-    /// the first page on that is not whole any more, and then calls `drop_pages`.
-    pub(crate) fn cut(&self, name: FileName) -> Option<Backed> {
-        self.by_name(name).cloned()
-    }
-
-    /// Drops the pages behind `size` bytes, which nobody has mapped any more, and clears the rest of the last one.
+    /// After a file was cut to `size` bytes: drops the pages behind, which nobody has mapped any more, and clears the rest of the last one.
     pub(crate) fn drop_pages(&self, frames: &mut Frames, machine: &impl Machine, object: &Object, size: u64) {
         let gone = object.pages.borrow_mut().split_off(&size.div_ceil(PAGE_BYTES));
         for (page, frame) in gone {

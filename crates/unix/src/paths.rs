@@ -86,6 +86,18 @@ impl Mounts {
         Ok(Mounts { root, root_name, shared: host::make_temporary_directory().ok() })
     }
 
+    /// Makes a file below `/dev/shm`, of this length.
+    pub(crate) fn make_shared(&self, name: &[u8], bytes: u64) -> Result<OwnedFd, Errno> {
+        let (directory, _) = self.shared.as_ref().ok_or(ENOENT)?;
+        if name.is_empty() || name.contains(&b'/') || parts(name).is_empty() {
+            return Err(EINVAL);
+        }
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        let file = host::open_in_root(directory.as_raw_fd(), name, flags, 0o600)?;
+        host::truncate_open(file.as_raw_fd(), i64::try_from(bytes).map_err(|_| EINVAL)?)?;
+        Ok(file)
+    }
+
     /// What programs call a directory of the host.
     fn name_of(&self, descriptor: RawFd) -> Result<Vec<u8>, Errno> {
         let name = host::path_of(descriptor)?;

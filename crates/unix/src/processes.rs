@@ -32,6 +32,8 @@ pub(crate) enum State {
     Stopped,
     /// Its call waits.
     Waiting(Wait),
+    /// The page that it touched is on its way from another cell.
+    Faulted { address: u64, access: crate::machine::Access },
     /// Its process was halted by a signal.
     Halted,
 }

@@ -58,6 +58,7 @@ fn options(tree: &Tree) -> Options {
         environment: Vec::new(),
         standard: [null(), null(), null()],
         swap: 0,
+        sharing: None,
         signals: None,
     }
 }

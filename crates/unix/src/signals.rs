@@ -196,8 +196,10 @@ impl<M: Machine> Unix<M> {
         match thread.state {
             State::Running => self.memory.machine.interrupt(thread.machine),
             State::Waiting(_) => self.interrupt_wait(id),
-            State::Halted if self.deliverable(id) & bit(libc::SIGKILL) != 0 => self.leave(id),
-            State::Halted | State::Stopped => {}
+            State::Halted | State::Faulted { .. } if self.deliverable(id) & bit(libc::SIGKILL) != 0 => {
+                self.leave(id);
+            }
+            State::Halted | State::Faulted { .. } | State::Stopped => {}
         }
     }
 

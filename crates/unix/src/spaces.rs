@@ -9,6 +9,7 @@ use crate::frames::{BLOCK, Frames};
 use crate::machine::{Access, Frame, Machine, PAGE_BYTES, Rights};
 use crate::objects::{Backed, Lack, Objects};
 use crate::regions::{Region, Regions};
+use crate::sharing::{Shared, Wanted};
 use crate::swapping::{Slot, Swap};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,6 +43,7 @@ pub(crate) struct Memory<M: Machine> {
     pub(crate) frames: Frames,
     pub(crate) objects: Objects,
     pub(crate) swap: Swap,
+    pub(crate) shared: Option<Shared>,
     pub(crate) spaces: BTreeMap<SpaceNumber, Space<M>>,
     last_number: u64,
     /// How much was done for spaces.
@@ -59,6 +61,8 @@ pub(crate) enum Refusal {
     NoContent,
     /// Memory is used up.
     Exhausted,
+    /// Other cells have it, too, and it has to come from there.
+    Elsewhere(Wanted),
 }
 
 impl From<Refusal> for Errno {
@@ -120,6 +124,7 @@ impl<M: Machine> Memory<M> {
             swap: Swap::new(swap),
             frames: Frames::default(),
             objects: Objects::default(),
+            shared: None,
             spaces: BTreeMap::new(),
             last_number: 0,
             done: 0,
@@ -247,6 +252,10 @@ impl<M: Machine> Memory<M> {
         if shared {
             let (object, index) = backing.ok_or(Refusal::Unmapped)?;
             let frame = self.object_page(number, &object, index)?;
+            if let Some(page) = object.shared_page(index) {
+                let rights = self.share(page, access == Access::Write, rights)?;
+                return Ok(Present { frame, rights, replaced: false });
+            }
             if access == Access::Write {
                 object.store(index);
             }
@@ -276,6 +285,9 @@ impl<M: Machine> Memory<M> {
             return Ok(Present { frame, rights, replaced: false });
         };
         let frame = self.object_page(number, &object, index)?;
+        if let Some(page) = object.shared_page(index) {
+            self.share(page, false, Rights::READ)?;
+        }
         if access != Access::Write {
             return Ok(Present { frame, rights: rights.without_write(), replaced: false });
         }
@@ -322,6 +334,10 @@ impl<M: Machine> Memory<M> {
         page: u64,
     ) -> Option<(Frame, Rights)> {
         let index = |first: &u64| first + page - page_of(start);
+        if region.backing.as_ref().is_some_and(|(object, _)| object.is_shared()) {
+            // Each comes for itself.
+            return None;
+        }
         if region.shared {
             let (object, first) = region.backing.as_ref()?;
             let frame = object.resident(index(first))?;
@@ -368,7 +384,12 @@ impl<M: Machine> Memory<M> {
         address: u64,
         access: Access,
     ) -> Result<Frame, Refusal> {
-        let present = self.present(number, address, access)?;
+        let present = loop {
+            match self.present(number, address, access) {
+                Err(Refusal::Elsewhere(wanted)) => self.fetch(wanted)?,
+                present => break present?,
+            }
+        };
         if present.replaced {
             let space = self.space(number).machine;
             self.machine.map(space, page_of(address), present.frame, 1, present.rights);
@@ -631,7 +652,11 @@ impl<M: Machine> Memory<M> {
 
     /// After a file was cut to `size` bytes: what is behind is gone from all spaces.
     pub(crate) fn file_was_cut(&mut self, name: crate::objects::FileName, size: u64) {
-        let Some(object) = self.objects.cut(name) else { return };
+        let Some(object) = self.objects.by_name(name).cloned() else { return };
+        if object.is_shared() {
+            // It is as large as all have said.
+            return;
+        }
         let first_gone = size.div_ceil(PAGE_BYTES);
         let mut gone = Vec::new();
         for space in self.spaces.values() {

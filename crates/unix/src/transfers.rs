@@ -68,8 +68,11 @@ impl<M: Machine> Unix<M> {
         buffers: &[Buffer],
         at: Option<u64>,
     ) -> Outcome {
-        self.memory.objects.before_read(&self.memory.machine, name);
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
+        self.memory.before_read(name, || {
+            let from = at.or(host::seek(host, 0, libc::SEEK_CUR).ok()).unwrap_or(0);
+            from..from.saturating_add(total)
+        });
         let mut done = 0;
         while done < total {
             let step =
@@ -132,8 +135,7 @@ impl<M: Machine> Unix<M> {
             Some(_) => host::stat(host)?.st_size as u64,
             None => host::seek(host, 0, libc::SEEK_CUR)?,
         };
-        self.memory.objects.after_write(&self.memory.machine, name, end.saturating_sub(bytes), end);
-        Ok(())
+        self.memory.after_write(name, end.saturating_sub(bytes), end)
     }
 
     /// Reads from an open file, at an offset or where it stands.
@@ -421,7 +423,7 @@ impl<M: Machine> Unix<M> {
         }
         let Kind::Regular { host, name } = &from.kind else { return Err(EINVAL.into()) };
         let host = host.as_raw_fd();
-        self.memory.objects.before_read(&self.memory.machine, *name);
+        self.memory.before_read(*name, || 0..u64::MAX);
         let bytes = bytes.min(MOST);
         let [from_at, to_at] = offsets;
         let start: u64 = if from_at == 0 {
@@ -477,7 +479,7 @@ impl<M: Machine> Unix<M> {
         let file = self.file(who, descriptor)?;
         match &file.kind {
             Kind::Regular { host, name } => {
-                self.memory.objects.before_read(&self.memory.machine, *name);
+                self.memory.before_read(*name, || 0..u64::MAX);
                 host::synchronize(host.as_raw_fd(), data_only)?;
             }
             Kind::Directory { host } => host::synchronize(host.as_raw_fd(), data_only)?,

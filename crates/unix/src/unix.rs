@@ -12,8 +12,9 @@ use crate::paths::Mounts;
 use crate::pipes::Pipe;
 use crate::processes::{INIT, Process, Processes, State, Thread, Where, first_actions, first_limits};
 use crate::scheduling::Scheduler;
+use crate::sharing::Sharing;
 use crate::signals::{Pending, information, of_fault};
-use crate::spaces::{Memory, SpaceNumber};
+use crate::spaces::{Memory, Refusal, SpaceNumber};
 use crate::waiting::{Id, Key, Progress, Stop, Wakes};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,8 +40,15 @@ pub struct Options {
     pub standard: [Option<OwnedFd>; 3],
     /// How many bytes of idle processes' memory may be on disk while others need it: in a file without a name where temporary files are.
     pub swap: u64,
+    /// Memory that is shared with programs of other cells, if there is any.
+    pub sharing: Option<Sharing>,
     /// Numbers of signals, one byte each, that the user sends to the programs in the foreground, such as by a key.
     pub signals: Option<OwnedFd>,
+}
+
+/// The sooner of two moments that there may be.
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 /// As people know an error of UNIX.
@@ -69,6 +77,9 @@ pub enum StartError {
     /// The program is not there or cannot be run.
     #[error("the program cannot be run: {}", said(*.0))]
     Program(i32),
+    /// What is to be shared with other cells cannot be.
+    #[error("the shared memory cannot be had: {}", said(*.0))]
+    Sharing(i32),
     /// The machine has no room.
     #[error("the machine has no room for a first program")]
     Machine,
@@ -151,6 +162,11 @@ impl<M: Machine> Unix<M> {
             user: host::identity()[0],
             signals: options.signals,
         };
+        if let Some(sharing) = options.sharing {
+            let Unix { memory, mounts, .. } = &mut unix;
+            let make = |name: &[u8], bytes| mounts.make_shared(name, bytes);
+            memory.begin_sharing(sharing, make).map_err(|error| StartError::Sharing(error.0))?;
+        }
         let arguments: Vec<Vec<u8>> = options.arguments.into_iter().map(OsString::into_vec).collect();
         let environment = options.environment.into_iter().map(OsString::into_vec).collect();
         let call = Invocation { arguments, environment };
@@ -239,6 +255,7 @@ impl<M: Machine> Unix<M> {
             self.settle();
             if let Some(status) = self.end {
                 self.end_all();
+                self.tell_end();
                 return if status & 0x7f == 0 {
                     ExitStatus::Exited(status >> 8)
                 } else {
@@ -290,15 +307,16 @@ impl<M: Machine> Unix<M> {
         let now = Instant::now();
         let mut until = self.next_alarm();
         let mut polled: Vec<libc::pollfd> = Vec::new();
-        if let Some(signals) = &self.signals {
-            polled.push(libc::pollfd { fd: signals.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        polled.extend(self.signals_to_poll());
+        let own = polled.len();
+        if let Some(shared) = &self.memory.shared {
+            polled.extend(shared.polled());
+            until = sooner(until, shared.next_timeout());
         }
+        let own = own..polled.len();
         for thread in self.threads.values() {
             let State::Waiting(wait) = &thread.state else { continue };
-            until = match (until, wait.until) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
+            until = sooner(until, wait.until);
             polled.extend(wait.descriptors.iter().map(|&(fd, events)| libc::pollfd {
                 fd,
                 events,
@@ -306,10 +324,7 @@ impl<M: Machine> Unix<M> {
             }));
         }
         let ageing = self.scheduler.next(self.threads.values().any(|thread| thread.state == State::Running));
-        until = match (until, ageing) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
+        until = sooner(until, ageing);
         match self.memory.machine.next_event(until.map(|until| until.max(now)), &mut polled) {
             Event::Call { thread } => self.serve_call(thread),
             Event::Fault { thread, address, access } => self.serve_fault(thread, address, access),
@@ -324,10 +339,19 @@ impl<M: Machine> Unix<M> {
                     self.leave(id);
                 }
             }
-            Event::Ready => self.serve_ready(&polled),
+            Event::Ready => {
+                self.serve_shared(polled[own].iter().any(|polled| polled.revents != 0));
+                self.serve_ready(&polled);
+            }
             Event::Timeout => {}
         }
         self.age();
+    }
+
+    /// The descriptor by which the user's signals come.
+    pub(crate) fn signals_to_poll(&self) -> Option<libc::pollfd> {
+        let fd = self.signals.as_ref()?.as_raw_fd();
+        Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
 
     /// The thread that the machine reports, which is stopped now.
@@ -396,10 +420,18 @@ impl<M: Machine> Unix<M> {
     }
 
     fn serve_fault(&mut self, machine: M::Thread, address: u64, access: crate::machine::Access) {
-        let Some(id) = self.stopped(machine) else { return };
+        if let Some(id) = self.stopped(machine) {
+            self.resolve_fault(id, address, access);
+        }
+    }
+
+    /// Lets a stopped thread go on that faulted, with a page or with a signal, now or when the page has come.
+    pub(crate) fn resolve_fault(&mut self, id: Id, address: u64, access: crate::machine::Access) {
         let Some(who) = self.caller(id) else { return };
-        if let Err(refusal) = self.memory.fault(who.space, address, access) {
-            self.refuse(id, refusal, address, access);
+        match self.memory.fault(who.space, address, access) {
+            Ok(()) => {}
+            Err(Refusal::Elsewhere(wanted)) => return self.wait_for_page(id, wanted, (address, access)),
+            Err(refusal) => self.refuse(id, refusal, address, access),
         }
         self.leave(id);
     }
@@ -468,6 +500,7 @@ impl<M: Machine> Unix<M> {
     fn settle(&mut self) {
         let now = Instant::now();
         self.ring_alarms(now);
+        self.serve_shared(false);
         self.again(|wait| wait.until.is_some_and(|until| until <= now));
         loop {
             let changed: Vec<Key> = self.wakes.take();

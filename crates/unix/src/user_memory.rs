@@ -15,6 +15,9 @@ const MOST_PIECES: usize = 1024;
 /// a short count always may.
 pub(crate) const MOST_BYTES: u64 = 1 << 20;
 
+/// How often a call's buffers are gathered again because cells take each other's pages; after that it moves a page or less.
+const MOST_ATTEMPTS: u32 = 8;
+
 /// A buffer in the memory of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Buffer {
@@ -111,8 +114,26 @@ impl<M: Machine> Memory<M> {
         buffers: &[Buffer],
         access: Access,
     ) -> Result<Vec<libc::iovec>, Errno> {
+        // Pages that were reached may go to another cell while one comes from there: so none has come in the end.
+        for _ in 0..MOST_ATTEMPTS {
+            let before = self.fetched();
+            let pieces = self.pieces_now(space, buffers, access, MOST_BYTES)?;
+            if self.fetched() == before {
+                return Ok(pieces);
+            }
+        }
+        let first = buffers.iter().find(|buffer| buffer.bytes > 0).map_or(0, |buffer| buffer.address);
+        self.pieces_now(space, buffers, access, PAGE_BYTES - first % PAGE_BYTES)
+    }
+
+    fn pieces_now(
+        &mut self,
+        space: SpaceNumber,
+        buffers: &[Buffer],
+        access: Access,
+        mut left: u64,
+    ) -> Result<Vec<libc::iovec>, Errno> {
         let mut pieces: Vec<libc::iovec> = Vec::new();
-        let mut left = MOST_BYTES;
         for buffer in buffers {
             let mut done = 0;
             while done < buffer.bytes && left > 0 {

@@ -300,7 +300,17 @@ impl<M: Machine> Unix<M> {
                     .get(id)
                     .is_some_and(|thread| matches!(thread.state, State::Running | State::Stopped))
             };
-            if process.threads.iter().any(runs) { 'R' } else { 'S' }
+            let faults = |id: &Id| {
+                self.threads.get(id).is_some_and(|thread| matches!(thread.state, State::Faulted { .. }))
+            };
+            let has = |what: &dyn Fn(&Id) -> bool| process.threads.iter().any(what);
+            if has(&runs) {
+                'R'
+            } else if has(&faults) {
+                'D'
+            } else {
+                'S'
+            }
         };
         let (id, parent, group, session) = (process.id, process.parent, process.group, process.session);
         let start = process.begun.duration_since(self.began).as_millis() / 10;

@@ -51,6 +51,7 @@ fn run(name: &str, arguments: &[&str], input: &str) -> Option<Ran> {
         environment: ["PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"].iter().map(Into::into).collect(),
         standard: [copy(&standard_input), copy(&out), copy(&error)],
         swap: 0,
+        sharing: None,
         signals: None,
     };
     let mut unix =
@@ -305,6 +306,7 @@ fn calls_that_make_no_sense_are_survived() {
         environment: Vec::new(),
         standard: [copy(&out), copy(&out), copy(&out)],
         swap: 0,
+        sharing: None,
         signals: None,
     };
     let mut unix =

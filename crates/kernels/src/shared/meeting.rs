@@ -133,9 +133,8 @@ fn hear_introduction(mut line: &UnixStream) -> io::Result<(u32, String)> {
     Ok((number, String::from_utf8(said).map_err(|_| strange())?))
 }
 
-/// Waits until so many cells have come to a directory, which say the same of what they share. While it waits, it tells about once a second how many are missing.
+/// Waits until so many cells, all of one user, have come to a directory, which say the same of what they share. While it waits, it tells about once a second how many are missing.
 ///
-/// All are of one user. Over `ssh -L`, a socket of another host's directory can stand for its cell.
 pub fn meet(
     directory: &Path,
     cells: u32,
@@ -285,7 +284,9 @@ mod tests {
         while !socket_of(&directory, 0).exists() {
             std::thread::yield_now();
         }
-        for nonsense in [b"".as_slice(), &[7; 400], &introduction(0, "board=4096"), &introduction(9, "board=4096")] {
+        for nonsense in
+            [b"".as_slice(), &[7; 400], &introduction(0, "board=4096"), &introduction(9, "board=4096")]
+        {
             let mut line = UnixStream::connect(socket_of(&directory, 0)).unwrap();
             line.write_all(nonsense).unwrap();
         }

@@ -146,9 +146,8 @@ impl SharedSegment {
     ) -> Result<bool, CallError> {
         let page_there = address >> 12;
         let count = u64::from(self.pages.shape().pages);
-        let within = |place: &&Place| {
-            place.space == space && (place.first..place.first + count).contains(&page_there)
-        };
+        let within =
+            |place: &&Place| place.space == space && (place.first..place.first + count).contains(&page_there);
         let Some(&place) = self.places.iter().find(within) else { return Ok(false) };
         if touch == Touch::Execute || (touch == Touch::Write && !place.writable) {
             return Ok(false);
@@ -223,8 +222,8 @@ impl SharedSegment {
                     let read = Mapping::read(place.space, place.first + u64::from(page), frame);
                     match calls.load_mappings(&Mapping { writable, stored: writable, ..read }, 1) {
                         // What is not loaded any more does not go on; who is behind faults again.
-                        Ok(())
-                        | Err(CallError::Refused(Refused::StaleSpace(_) | Refused::Behind { .. })) => {}
+                        Ok(()) | Err(CallError::Refused(Refused::StaleSpace(_) | Refused::Behind { .. })) => {
+                        }
                         Err(error) => return Err(error),
                     }
                 }

@@ -61,6 +61,8 @@ impl Transport for Local {
 #[derive(Debug, Default)]
 pub struct Stream {
     lines: BTreeMap<CellId, Line>,
+    /// This cell's programs have ended.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl Stream {
             socket.set_nonblocking(true)?;
             lines.insert(cell, Line { socket, came: Vec::new(), goes: VecDeque::new(), has_ended: false });
         }
-        Ok(Self { lines })
+        Ok(Self { lines, has_ended: false })
     }
 
     /// What becomes ready when letters come, and whether there are any that it has no room for yet.
@@ -99,6 +101,7 @@ impl Stream {
 
     /// Tells the others that the programs of this cell have ended. It is theirs as before.
     pub fn tell_end(&mut self) {
+        self.has_ended = true;
         self.lines.values_mut().for_each(|line| line.goes.extend(ENDED.to_le_bytes()));
     }
 
@@ -177,8 +180,10 @@ impl Transport for Stream {
                 Ok(Some(letter)) => return Ok(Some((cell, letter))),
                 Ok(None) => {}
                 Err(error) => {
+                    // Where both have ended, either may go.
+                    let may_go = self.has_ended && line.has_ended;
                     self.lines.remove(&cell);
-                    return Err((cell, error));
+                    return if may_go { self.receive() } else { Err((cell, error)) };
                 }
             }
         }

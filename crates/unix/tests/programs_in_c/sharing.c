@@ -1,0 +1,136 @@
+// Adds and takes turns in memory that it maps by its name, with all who do the same: whoever they are, and wherever. It says what came of it.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct board {
+    // In the first page.
+    atomic_int begun;
+    atomic_int numbers;
+    pthread_mutex_t mutex;
+    pthread_barrier_t barrier;
+    sem_t turns[2];
+    char rest[4096 - 512];
+    // In the second: neighbours in a block, each of somebody else; and what all add to.
+    long own[8];
+    long all;
+};
+
+static struct board *board;
+
+static void begin(unsigned cells)
+{
+    int nobody = 0;
+    if (atomic_compare_exchange_strong(&board->begun, &nobody, 1)) {
+        pthread_mutexattr_t mutex;
+        pthread_mutexattr_init(&mutex);
+        pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+        pthread_mutex_init(&board->mutex, &mutex);
+        pthread_barrierattr_t barrier;
+        pthread_barrierattr_init(&barrier);
+        pthread_barrierattr_setpshared(&barrier, PTHREAD_PROCESS_SHARED);
+        pthread_barrier_init(&board->barrier, &barrier, cells);
+        sem_init(&board->turns[0], 1, 0);
+        sem_init(&board->turns[1], 1, 0);
+        atomic_store(&board->begun, 2);
+    }
+    while (atomic_load(&board->begun) != 2)
+        usleep(1000);
+}
+
+static void add(int number, long times)
+{
+    for (long i = 0; i < times; i++) {
+        board->own[number]++;
+        pthread_mutex_lock(&board->mutex);
+        board->all++;
+        pthread_mutex_unlock(&board->mutex);
+    }
+}
+
+static sigjmp_buf lost;
+
+static void is_lost(int signal)
+{
+    (void)signal;
+    siglongjmp(lost, 1);
+}
+
+// Waits until the others are no more: then a page that lived there is lost, and one that lives here is as it was.
+static int outlive(volatile char *pages, int number)
+{
+    pages[number * 4096] = 7;
+    atomic_fetch_add(&board->numbers, 1);
+    if (number != 0) {
+        pages[2 * 4096] = 9;
+        atomic_fetch_add(&board->numbers, 1);
+        for (;;)
+            pause();
+    }
+    while (atomic_load(&board->numbers) < 5)
+        usleep(1000);
+    puts("waits");
+    fflush(stdout);
+    signal(SIGBUS, is_lost);
+    for (;;) {
+        if (sigsetjmp(lost, 1)) {
+            printf("lost, and %d is here\n", pages[0]);
+            return 0;
+        }
+        // The other has had the third page last, and it lives here.
+        (void)pages[4096];
+        usleep(1000);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    if (count < 4)
+        return 2;
+    unsigned cells = (unsigned)atoi(arguments[2]);
+    long times = atol(arguments[3]);
+    int file = shm_open(arguments[1], O_RDWR, 0);
+    struct stat stat;
+    if (file < 0 || fstat(file, &stat) != 0)
+        return 3;
+    board = mmap(0, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (board == MAP_FAILED)
+        return 4;
+    begin(cells);
+    int number = atomic_fetch_add(&board->numbers, 1);
+    if (count > 4)
+        return outlive((volatile char *)board + 2 * 4096, number);
+
+    // A child is one more of those who share it.
+    int child = fork();
+    add(2 * number + (child == 0), times);
+    if (child == 0)
+        _exit(0);
+    int status;
+    waitpid(child, &status, 0);
+
+    for (long i = 0; i < times / 10 && cells == 2; i++) {
+        if (number == 0)
+            sem_post(&board->turns[1]);
+        sem_wait(&board->turns[number]);
+        if (number == 1)
+            sem_post(&board->turns[0]);
+    }
+    pthread_barrier_wait(&board->barrier);
+    long own = 0;
+    for (unsigned i = 0; i < 2 * cells; i++)
+        own += board->own[i];
+    printf("%ld %ld %d\n", own, board->all, status);
+    return 0;
+}
