@@ -461,6 +461,21 @@ impl Bell {
         self.take(&mut each)
     }
 
+    /// Another handle on it, for another thread of its kernel.
+    pub fn another(&self) -> Result<Self, rustix::io::Errno> {
+        Self::of(rustix::io::dup(&self.file)?)
+    }
+
+    /// Wakes who listens, as a thread does that rings, but for something else.
+    pub fn knock(&self) {
+        const NOBODY: u32 = MOST_RINGERS - 1;
+        self.page.long(BELL_RUNG + NOBODY as usize / 64 * 8).fetch_or(1 << (NOBODY % 64), SeqCst);
+        let sleeps = self.page.word(BELL_SLEEPS);
+        if sleeps.swap(0, SeqCst) != 0 {
+            host::wake(sleeps);
+        }
+    }
+
     #[inline]
     fn take(&self, each: &mut impl FnMut(u32)) -> bool {
         const WORDS: usize = MOST_RINGERS as usize / 64;

@@ -57,6 +57,7 @@ mod unix;
 mod user_memory;
 mod virtual_files;
 mod waiting;
+mod watching;
 
 pub use machine::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
 pub use sharing::Sharing;

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::time::Instant;
 
@@ -199,6 +200,12 @@ pub trait Machine {
     /// How much a thread is preferred from now on, 0 for not at all to 31 for most. A machine may ignore it.
     fn prefer(&mut self, thread: Self::Thread, priority: u8) {
         let _ = (thread, priority);
+    }
+
+    /// From now on, `next_event` looks at its descriptors soon after something has come there, also while programs run. A machine that looks often anyway may
+    /// ignore it.
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) {
+        let _ = descriptor;
     }
 
     /// Waits for the next event, until the given moment or forever. `revents` of the descriptors (of the host, for `poll`) is set

@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     arrivals: Vec<Arrival<Id>>,
     /// How often the emulator has waited itself.
     fetched: u64,
+    /// There was more to be heard than at once.
+    has_more: bool,
 }
 
 impl Shared {
@@ -106,7 +108,7 @@ impl Shared {
 
     /// When something is to be done, if no letter comes before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.pages.next_timeout()
+        if self.has_more { Some(Instant::now()) } else { self.pages.next_timeout() }
     }
 }
 
@@ -186,6 +188,7 @@ impl<M: Machine> Memory<M> {
             let object = self.objects.shared(host, first, frames[first as usize..].iter().copied())?;
             windows.push(Window { first, pages, object });
         }
+        sharing.stream.descriptors().for_each(|(descriptor, _)| self.machine.watch(descriptor));
         let shape = Shape {
             pages: u32::try_from(frames.len()).map_err(too_much)?,
             block_bytes: BLOCK_BYTES,
@@ -204,6 +207,7 @@ impl<M: Machine> Memory<M> {
             taken: BTreeSet::new(),
             arrivals: Vec::new(),
             fetched: 0,
+            has_more: false,
         });
         Ok(())
     }
@@ -240,7 +244,9 @@ impl<M: Machine> Memory<M> {
     /// Hears what has come from other cells, and says what is to be said.
     fn exchange(&mut self) {
         let Some((pages, mut ground, lines)) = self.split() else { return };
-        for _ in 0..AT_ONCE {
+        let mut heard = 0;
+        while heard < AT_ONCE {
+            heard += 1;
             match lines.stream.receive() {
                 Ok(None) => break,
                 Ok(Some((from, letter))) => match pages.hear(Instant::now(), &mut ground, from, letter) {
@@ -262,6 +268,7 @@ impl<M: Machine> Memory<M> {
         }
         lines.stream.flush();
         let Some(shared) = &mut self.shared else { return };
+        shared.has_more = heard == AT_ONCE;
         while let Some(arrival) = shared.pages.poll_arrival() {
             shared.arrivals.push(arrival);
         }
@@ -274,11 +281,15 @@ impl<M: Machine> Memory<M> {
             self.wait_for(EMULATOR, wanted);
             let shared = self.shared.as_mut().ok_or(Refusal::NoContent)?;
             shared.fetched += 1;
-            let is_lost = |arrival: &Arrival<Id>| matches!(arrival, Arrival::Lost { waiters, .. } if waiters.contains(&EMULATOR));
-            let is_lost = shared.arrivals.iter().any(is_lost);
+            let (mut has_come, mut is_lost) = (false, false);
             for arrival in &mut shared.arrivals {
-                let (Arrival::Here { waiters, .. } | Arrival::Lost { waiters, .. }) = arrival;
+                let (what, waiters) = match arrival {
+                    Arrival::Here { waiters, .. } => (&mut has_come, waiters),
+                    Arrival::Lost { waiters, .. } => (&mut is_lost, waiters),
+                };
+                let before = waiters.len();
                 waiters.retain(|waiter| *waiter != EMULATOR);
+                *what |= waiters.len() < before;
             }
             if shared.pages.has(wanted.page, wanted.is_store) {
                 return Ok(());
@@ -286,6 +297,10 @@ impl<M: Machine> Memory<M> {
             let now = Instant::now();
             if is_lost || now >= until {
                 return Err(Refusal::NoContent);
+            }
+            if has_come {
+                // And has gone again, because others had waited long enough for it.
+                continue;
             }
             let mut polled: Vec<libc::pollfd> = shared.polled().collect();
             let until = shared.next_timeout().map_or(until, |timeout| timeout.min(until));

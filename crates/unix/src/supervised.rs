@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use comb_kernel::thread::{self, Stop, Touch};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::machine::{Access, Event, Frame, Machine, Registers, Rights};
+use crate::watching::Watch;
 
 /// Threads ring, but a hostile one can silence the bell for others of its own emulator. So all are looked at this often.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
@@ -82,6 +84,7 @@ pub struct Supervised<C> {
     processors: CpuSet,
     /// Where the emulator stays, and keeps its thread, while only one runs at a time.
     stays_on: Option<u32>,
+    watch: Option<Watch>,
 }
 
 /// After so many resumptions of one thread at a time, there is nothing to be gained from other processors, and to wake somebody there takes long.
@@ -103,6 +106,7 @@ impl<C: Calls> Supervised<C> {
             alone: 0,
             processors: sched_getaffinity(None).unwrap_or_default(),
             stays_on: None,
+            watch: None,
         }
     }
 
@@ -593,6 +597,16 @@ impl<C: Calls> Machine for Supervised<C> {
         }
     }
 
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) {
+        if self.watch.is_none() {
+            self.watch = self.calls.bell().another().and_then(Watch::new).ok();
+        }
+        // Where it cannot be watched, it is looked at from time to time.
+        if let Some(watch) = &self.watch {
+            let _ = watch.add(descriptor);
+        }
+    }
+
     fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd]) -> Event<Thread> {
         let mut slice = FIRST_POLL;
         loop {
@@ -610,8 +624,14 @@ impl<C: Calls> Machine for Supervised<C> {
             }
             let mut limit = left.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
             if !descriptors.is_empty() {
-                limit = limit.min(slice);
-                slice = (slice * 2).min(LAST_POLL);
+                if self.running == 0 {
+                    // Nobody is there to ring.
+                    crate::polled::wait(descriptors, limit);
+                    limit = Duration::ZERO;
+                } else {
+                    limit = limit.min(slice);
+                    slice = (slice * 2).min(LAST_POLL);
+                }
             }
             let Self { calls, rung, by_slot, spins, .. } = self;
             let has_rung = calls.bell().listen(*spins, Some(limit), |slot| {

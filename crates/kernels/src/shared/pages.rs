@@ -228,6 +228,8 @@ impl<W: PartialEq> SharedPages<W> {
             let is_store = waiting.is_store;
             if let Some((block, loss)) = self.blocks.loss(page) {
                 let waiters = self.waiting.remove(&page).expect("just found").waiters;
+                // What others have said of it has its turn.
+                self.held.insert(page, now);
                 self.arrivals.push_back(Arrival::Lost { block, loss, waiters });
             } else if self.blocks.has(page, is_store) {
                 let waiters = self.waiting.remove(&page).expect("just found").waiters;
