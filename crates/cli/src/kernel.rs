@@ -1,11 +1,14 @@
 //! `comb kernel run`: unmodified programs on a cache kernel, which reach nothing but what they are given.
 
+mod sharing;
+
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comb_host::signals;
@@ -52,6 +55,8 @@ struct Run {
     /// Set a variable of the environment, or leave one out (NAME=)
     #[arg(short = 'e', long = "env", value_name = "NAME=VALUE")]
     variables: Vec<OsString>,
+    #[command(flatten)]
+    share: sharing::Share,
     /// Trace the programs instead of running a cache kernel below them: calls take several times as long, but it needs nothing of the host but ptrace
     #[arg(long)]
     ptrace: bool,
@@ -85,6 +90,8 @@ impl Run {
         if let Some(found) = search(&root, &self.command[0], &environment) {
             self.command[0] = found;
         }
+        // Before signals are for the programs: whoever waits can be interrupted.
+        let (sharing, _number) = self.share.meet(self.memory, output)?.unzip();
         let options = Options {
             root,
             working_directory: directory,
@@ -92,6 +99,7 @@ impl Run {
             environment,
             standard: [None, None, None],
             swap: self.swap,
+            sharing,
             signals: Some(forwarded_signals()?),
         };
         let status = if self.ptrace {
@@ -134,6 +142,13 @@ impl Run {
         let mut unix =
             Unix::new(machine, options).map_err(|error| Failure::not_found(format!("{name}: {error}")))?;
         let status = unix.run();
+        if !unix.serve_others(Duration::from_secs(1)) {
+            output.warn("the program has ended; what it shares is there for the other cells until their programs have, too");
+            while !unix.serve_others(Duration::from_secs(60)) {}
+        }
+        for cell in unix.dead_cells() {
+            output.warn(format!("cell {} has died: what only it had of the shared memory is lost", cell.0));
+        }
         if is_exhausted(unix.machine()) && status != ExitStatus::Exited(0) {
             let memory = crate::table::bytes(self.memory);
             output.warn(format!("programs wanted more than the {memory} that they may have: --memory"));

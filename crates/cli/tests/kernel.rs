@@ -413,3 +413,58 @@ fn idle_programs_give_way_to_others_and_come_back() {
     let output = place.comb(&["--memory", "48M", "--swap", "64M"], &["sh", "-c", script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "has\n1 True\nhas\n2 True\n", "{output:?}");
 }
+
+/// What all cells that share a board are told.
+fn sharing<'a>(meeting: &'a str, cells: &'a str) -> [&'a str; 6] {
+    ["--share", "board=64K", "--cells", cells, "--meet", meeting]
+}
+
+fn piped(command: &mut Command) -> std::process::Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn programs_of_two_cells_share_what_they_map() {
+    let place = Place::new("sharing");
+    let program = place.compiled("adds", &["-w"], include_str!("../../unix/tests/programs_in_c/sharing.c"));
+    let meeting = place.0.join("meeting").to_str().unwrap().to_owned();
+    let words = [program.as_str(), "/board", "2", "500"];
+    let cells = [(); 2].map(|()| piped(&mut place.comb(&sharing(&meeting, "2"), &words)));
+    for cell in cells {
+        let output = cell.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "2000 2000 0\n", "{output:?}");
+        assert!(output.status.success());
+    }
+}
+
+#[test]
+fn what_a_killed_cell_had_alone_is_lost_and_nothing_else() {
+    let place = Place::new("outliving");
+    let program = place.compiled("lives", &["-w"], include_str!("../../unix/tests/programs_in_c/sharing.c"));
+    let meeting = place.0.join("meeting");
+    let directory = meeting.to_str().unwrap();
+    let mut first = piped(&mut place.comb(&sharing(directory, "2"), &[&program, "/board", "2", "1", "0"]));
+    while !meeting.join("cell-0.socket").exists() {
+        assert!(first.try_wait().unwrap().is_none(), "it has ended: {:?}", first.wait_with_output());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Whoever says something else is told so, and does no harm.
+    let mut other = place.comb(&["--share", "board=128K", "--cells", "1", "--meet", directory], &["true"]);
+    let output = other.output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("all 1 cells are there already"), "{said}");
+    let mut second = piped(&mut place.comb(&sharing(directory, "2"), &[&program, "/board", "2", "1", "1"]));
+    let mut out = first.stdout.take().unwrap();
+    let mut waits = [0; 6];
+    std::io::Read::read_exact(&mut out, &mut waits).unwrap();
+    assert_eq!(&waits, b"waits\n");
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
+    assert_eq!(rest, "lost 1, here 7, counted 3\n");
+    let output = first.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cell 1 has died"), "{output:?}");
+}

@@ -61,37 +61,39 @@ static void add(int number, long times)
 
 static sigjmp_buf lost;
 
-static void is_lost(int signal)
+static void jump(int signal)
 {
-    (void)signal;
-    siglongjmp(lost, 1);
+    siglongjmp(lost, signal);
 }
 
-// Waits until the others are no more: then a page that lived there is lost, and one that lives here is as it was.
+static int is_lost(volatile char *at)
+{
+    if (sigsetjmp(lost, 1))
+        return 1;
+    (void)*at;
+    return 0;
+}
+
+// One outlives the other: of three pages it has written the first, and the other the second, which lives there, and the third, which does not.
 static int outlive(volatile char *pages, int number)
 {
-    pages[number * 4096] = 7;
-    atomic_fetch_add(&board->numbers, 1);
     if (number != 0) {
+        pages[4096] = 8;
         pages[2 * 4096] = 9;
         atomic_fetch_add(&board->numbers, 1);
         for (;;)
             pause();
     }
-    while (atomic_load(&board->numbers) < 5)
+    pages[0] = 7;
+    while (atomic_load(&board->numbers) < 3)
         usleep(1000);
     puts("waits");
     fflush(stdout);
-    signal(SIGBUS, is_lost);
-    for (;;) {
-        if (sigsetjmp(lost, 1)) {
-            printf("lost, and %d is here\n", pages[0]);
-            return 0;
-        }
-        // The other has had the third page last, and it lives here.
-        (void)pages[4096];
+    signal(SIGBUS, jump);
+    while (!is_lost(pages + 4096))
         usleep(1000);
-    }
+    printf("lost %d, here %d, counted %d\n", is_lost(pages + 2 * 4096), pages[0], board->numbers);
+    return 0;
 }
 
 int main(int count, char **arguments)
@@ -110,7 +112,7 @@ int main(int count, char **arguments)
     begin(cells);
     int number = atomic_fetch_add(&board->numbers, 1);
     if (count > 4)
-        return outlive((volatile char *)board + 2 * 4096, number);
+        return outlive((volatile char *)board + 2 * 4096, atoi(arguments[4]));
 
     // A child is one more of those who share it.
     int child = fork();
