@@ -4,7 +4,7 @@
 //! (The cache kernel, §2.1: consistency faults.)
 
 use crate::contents;
-use crate::errno::{EEXIST, EINVAL, EIO, ENOMEM, Errno};
+use crate::errno::{EEXIST, EFBIG, EINVAL, EIO, ENOMEM, Errno};
 use crate::machine::{Frame, Machine, PAGE_BYTES, Rights};
 use crate::objects::{Backed, FileName};
 use crate::processes::State;
@@ -329,6 +329,23 @@ impl<M: Machine> Memory<M> {
                 let _ = object.flush(&self.machine, true);
             }
         }
+    }
+
+    /// Before a part of a file is written to by a call: fails if other cells have the file, too, and what is to be written cannot come to them.
+    pub(crate) fn before_write(
+        &mut self,
+        name: FileName,
+        part: impl FnOnce() -> Range<u64>,
+    ) -> Result<(), Errno> {
+        let Some(object) = self.objects.by_name(name).filter(|object| object.is_shared()).cloned() else {
+            return Ok(());
+        };
+        let part = part();
+        for page in part.start / PAGE_BYTES..part.end.div_ceil(PAGE_BYTES) {
+            let page = object.shared_page(page).ok_or(EFBIG)?;
+            self.fetch(Wanted { page, is_store: true }).map_err(|_| EIO)?;
+        }
+        Ok(())
     }
 
     /// After a file was written to by a call: its pages in frames get the same contents, in all cells that have them.

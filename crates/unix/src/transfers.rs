@@ -11,6 +11,7 @@ use crate::signals::information;
 use crate::unix::{Caller, Unix};
 use crate::user_memory::Buffer;
 use crate::waiting::{Key, Outcome, Stop, Wait};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
@@ -33,6 +34,12 @@ fn behind(buffers: &[Buffer], mut done: u64) -> Vec<Buffer> {
         }
     }
     rest
+}
+
+/// The part of a file that so many bytes are, at an offset or where it stands.
+fn part(host: i32, at: Option<u64>, bytes: u64) -> Range<u64> {
+    let from = at.or(host::seek(host, 0, libc::SEEK_CUR).ok()).unwrap_or(0);
+    from..from.saturating_add(bytes)
 }
 
 impl<M: Machine> Unix<M> {
@@ -69,10 +76,7 @@ impl<M: Machine> Unix<M> {
         at: Option<u64>,
     ) -> Outcome {
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
-        self.memory.before_read(name, || {
-            let from = at.or(host::seek(host, 0, libc::SEEK_CUR).ok()).unwrap_or(0);
-            from..from.saturating_add(total)
-        });
+        self.memory.before_read(name, || part(host, at, total));
         let mut done = 0;
         while done < total {
             let step =
@@ -102,6 +106,7 @@ impl<M: Machine> Unix<M> {
         let Kind::Regular { host, name } = &file.kind else { return Err(EBADF.into()) };
         let host = host.as_raw_fd();
         let total: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
+        self.memory.before_write(*name, || part(host, at, total))?;
         let mut done = 0;
         while done < total {
             let step = self.memory.pieces(who.space, &behind(buffers, done), Access::Read).and_then(
@@ -450,6 +455,7 @@ impl<M: Machine> Unix<M> {
                 }
                 let piece =
                     [libc::iovec { iov_base: chunk.as_ptr().cast_mut().cast(), iov_len: chunk.len() }];
+                self.memory.before_write(*name, || part(target, place, chunk.len() as u64))?;
                 let wrote = match place {
                     Some(at) => host::write_at(target, &piece, at)?,
                     None => host::write(target, &piece)?,
@@ -479,7 +485,8 @@ impl<M: Machine> Unix<M> {
         let file = self.file(who, descriptor)?;
         match &file.kind {
             Kind::Regular { host, name } => {
-                self.memory.before_read(*name, || 0..u64::MAX);
+                // What other cells have, too, is on no disk.
+                self.memory.before_read(*name, || 0..0);
                 host::synchronize(host.as_raw_fd(), data_only)?;
             }
             Kind::Directory { host } => host::synchronize(host.as_raw_fd(), data_only)?,
