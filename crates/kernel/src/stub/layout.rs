@@ -50,11 +50,14 @@ pub(crate) const ORDERS_CALLS: usize = 16;
 pub(crate) const ORDER_BYTES: usize = 64;
 /// Of an order whose result can be any.
 pub(crate) const ANY: u64 = u64::MAX - 1;
+/// The stack, which is none, of a mapper that has not all of its places yet.
+pub(crate) const UNFINISHED: u64 = 1;
 const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE);
 
 // Within the results.
 pub(crate) const RESULTS_DONE: usize = 0;
-pub(crate) const RESULTS_VALUES: usize = 8;
+/// Of a stem: the number of the process that it has started.
+pub(crate) const RESULTS_STARTED: usize = 8;
 
 // Within a bell.
 pub(crate) const BELL_SLEEPS: usize = 0;
