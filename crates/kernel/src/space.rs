@@ -336,13 +336,19 @@ impl Space {
         let group = frames.group(frame.group()).map_err(host_error("give memory"))?;
         let file = group.as_raw_fd().cast_unsigned().into();
         let flags = u64::from((libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned());
-        let map = libc::SYS_mmap.cast_unsigned();
+        let [map, protect] = [libc::SYS_mmap, libc::SYS_mprotect].map(libc::c_long::cast_unsigned);
+        let (request, register) = self.userfaultfd.registration(start, bytes, ORDERS + ORDERS_REQUEST as u64);
+        for (index, word) in request.into_iter().enumerate() {
+            self.mapper.orders.control.long(ORDERS_REQUEST + index * 8).store(word, Release);
+        }
         // Registered before anything is allowed: there is no moment in which a touch is not stopped.
-        self.mapper.order("map a stretch", &[[map, start, bytes, 0, flags, file, frame.offset(), start]])?;
+        let calls = [
+            [map, start, bytes, 0, flags, file, frame.offset(), start],
+            register,
+            [protect, start, bytes, rights.bits(), 0, 0, 0, 0],
+        ];
+        self.mapper.order("map a stretch", &calls)?;
         self.cut(first, end);
-        self.userfaultfd.register(start, bytes).map_err(host_error("watch a stretch"))?;
-        let protect = libc::SYS_mprotect.cast_unsigned();
-        self.mapper.order("open a stretch", &[[protect, start, bytes, rights.bits(), 0, 0, 0, 0]])?;
         self.stretches.insert(first, Stretch { pages, frame, rights, mapped: 0 });
         Ok(())
     }

@@ -95,7 +95,7 @@ global_asm!(
     "xchg dword ptr [r14 + {results_done}], eax",
     "cmp dword ptr [rbx + {orders_awaited}], 0",
     "je 2b",
-    "mov rdi, r14",
+    "lea rdi, [r14 + {results_done}]",
     "mov esi, 1", // wake
     "mov edx, 1",
     "mov eax, 202",

@@ -39,6 +39,7 @@ const OF_MAPPER: &[libc::c_long] = &[
     libc::SYS_prctl,
     libc::SYS_getppid,
     libc::SYS_userfaultfd,
+    libc::SYS_ioctl,
     libc::SYS_sigaltstack,
     libc::SYS_close_range,
     libc::SYS_seccomp,
