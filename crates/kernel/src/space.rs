@@ -185,11 +185,8 @@ const AREAS_BYTES: u64 = AREA_BYTES * MOST_THREADS;
 impl Space {
     /// A new one, without memory and threads.
     pub fn new(common: &Common, bell: &Bell) -> Result<Self, SpaceError> {
-        // If somebody has killed the stem, there is another the next time.
-        Self::start(common, bell).or_else(|error| match error {
-            SpaceError::Gone => Self::start(common, bell),
-            _ => Err(error),
-        })
+        // If it was the stem, which somebody has killed or which has narrower limits than this process by now, there is another the next time.
+        Self::start(common, bell).or_else(|_| Self::start(common, bell))
     }
 
     fn start(common: &Common, bell: &Bell) -> Result<Self, SpaceError> {

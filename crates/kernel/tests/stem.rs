@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,7 +12,10 @@ use comb_kernel::host::Rights;
 use comb_kernel::space::{Bell, Common, Space};
 use comb_kernel::thread::{Area, Registers, Stop};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, pidfd_send_signal,
+    setrlimit,
+};
 
 const CODE_PAGE: u64 = 0x400;
 
@@ -70,6 +73,19 @@ fn is_there(number: u32) -> bool {
     // One that nobody has waited for yet is there in name only.
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, state)| !state.starts_with(" Z") && !state.starts_with(" X"))
+}
+
+const CHILD: &str = "COMB_STEM_TEST";
+
+/// One of these tests, in a process of its own.
+fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
+    command
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
 }
 
 #[test]
@@ -188,8 +204,7 @@ fn no_program_reaches_the_stem_from_anywhere_in_the_stub() {
 
 #[test]
 fn the_stem_and_all_spaces_end_with_their_supervisor() {
-    const CHILD: &str = "COMB_STEM_TEST";
-    if std::env::var_os(CHILD).is_some() {
+    if is_child() {
         let common = Common::new().unwrap();
         let worlds = [World::new(&common), World::new(&common)];
         let [one, other] = worlds.each_ref().map(|world| world.space.process());
@@ -198,12 +213,8 @@ fn the_stem_and_all_spaces_end_with_their_supervisor() {
             std::thread::park();
         }
     }
-    let mut supervisor = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_stem_and_all_spaces_end_with_their_supervisor", "--nocapture"])
-        .env(CHILD, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut supervisor =
+        child("the_stem_and_all_spaces_end_with_their_supervisor").stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(supervisor.stdout.take().unwrap()).lines();
     let told = lines.map(Result::unwrap).find(|line| line.starts_with("processes ")).expect("it says which");
     let numbers: Vec<u32> = told.split(' ').skip(1).map(|number| number.parse().unwrap()).collect();
@@ -219,4 +230,23 @@ fn the_stem_and_all_spaces_end_with_their_supervisor() {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
     assert_eq!(ended, [true; 3]);
+}
+
+/// What a mapper opens counts by the limits that it has from the stem.
+#[test]
+fn who_may_have_more_descriptors_than_when_the_stem_was_made_loads_more_spaces() {
+    if !is_child() {
+        let name = "who_may_have_more_descriptors_than_when_the_stem_was_made_loads_more_spaces";
+        assert!(child(name).status().unwrap().success());
+        return;
+    }
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limits }).unwrap();
+    let common = Common::new().unwrap();
+    let first = World::new(&common);
+    let stem = common.stem();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..limits }).unwrap();
+    let many: Vec<OwnedFd> = (0..100).map(|_| first.space.areas().try_clone_to_owned().unwrap()).collect();
+    let worlds = [first, World::new(&common), World::new(&common)];
+    assert!(worlds.iter().all(World::goes_on) && common.stem() != stem && many.len() == 100);
 }
