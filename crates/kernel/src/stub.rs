@@ -7,6 +7,9 @@
 //! and from its end to where the thread was. Filters of the host's kernel let no system call pass but those of this code, and of a
 //! program's thread only the two that waiting and going on take.
 //!
+//! The first process of all is the *stem*, which the supervisor forks: it has the stub and orders, and no space. Those of spaces are its copies, which get orders
+//! and areas of their own.
+//!
 //! A program can jump into this code, or write over all that it may write: it then waits, goes on, or dies. What stands in the pages that
 //! it may write is an allegation to all others.
 

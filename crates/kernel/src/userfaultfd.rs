@@ -4,7 +4,7 @@
 //! learns whether the page was modified, and no store can come between the two.
 #![expect(unsafe_code, reason = "ioctls that no crate wraps")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use comb_types::Mechanism;
 use rustix::io::Errno;
@@ -42,14 +42,6 @@ const PAGE_IS_SWAPPED: u64 = 1 << 4;
 struct Api {
     api: u64,
     features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct Register {
-    start: u64,
-    bytes: u64,
-    mode: u64,
     ioctls: u64,
 }
 
@@ -115,19 +107,19 @@ impl Userfaultfd {
         self.notes
     }
 
-    /// From now on what has no entry there stops whoever touches it.
-    pub(crate) fn register(&self, start: u64, bytes: u64) -> Result<(), Errno> {
+    /// What it is asked, and by which call, so that what has no entry there stops whoever touches it from then on. Its space asks, for it has to be between two other calls.
+    pub(crate) fn registration(&self, start: u64, bytes: u64, request: u64) -> ([u64; 3], [u64; 8]) {
         let mode = REGISTER_MISSING | REGISTER_MINOR | if self.notes { REGISTER_WRITEPROTECT } else { 0 };
-        let mut register = Register { start, bytes, mode, ioctls: 0 };
-        // SAFETY: the structure that this request is defined with; a space's memory, of which Rust knows nothing.
-        unsafe { ioctl(&self.descriptor, UFFDIO_REGISTER, &mut register) }.map(drop)
+        let descriptor = u64::from(self.descriptor.as_raw_fd().cast_unsigned());
+        let ioctl = libc::SYS_ioctl.cast_unsigned();
+        ([start, bytes, mode], [ioctl, descriptor, UFFDIO_REGISTER.into(), request, 0, 0, 0, 0])
     }
 
     /// Makes entries for pages that have none; of those that count as stored to, first stores are not noted any more. How many bytes it did, and what stopped it.
     pub(crate) fn map(&self, start: u64, bytes: u64, is_stored: bool) -> (u64, Result<(), Errno>) {
         let mode = CONTINUE_DONTWAKE | if self.notes && !is_stored { CONTINUE_WRITEPROTECTED } else { 0 };
         let mut request = Continue { start, bytes, mode, mapped: 0 };
-        // SAFETY: as above.
+        // SAFETY: the structure that this request is defined with; a space's memory, of which Rust knows nothing.
         let result = unsafe { ioctl(&self.descriptor, UFFDIO_CONTINUE, &mut request) };
         (u64::try_from(request.mapped).unwrap_or(0), result.map(drop))
     }

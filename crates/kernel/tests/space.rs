@@ -262,7 +262,7 @@ fn what_a_program_says_in_the_mappers_place_is_not_believed() {
     let mut world = World::with(&[0xff, 0xc0, 0x89, 0x07, 0xeb, 0xfa]);
     // 1: mov rbx, [rdi]; syscall; jmp 1b
     world.frames.write(Frame(0), 256, &[0x48, 0x8b, 0x1f, 0x0f, 5, 0xeb, 0xf9]);
-    let results = 0x7000_0002_0000;
+    let results = 0x7000_0001_1008;
     for (number, first) in [(0, 0), (1, 1 << 30)] {
         world.start(number, Registers { rdi: results, rax: first, ..Registers::default() });
         Area::of(&world.space, number).resume();

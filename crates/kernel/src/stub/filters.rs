@@ -27,7 +27,7 @@ const INSTRUCTION: u32 = 8;
 const ARGUMENTS: u32 = 16;
 const X86_64: u32 = 0xc000_003e;
 
-/// What the mapper is told to do, and what makes a thread of a program out of a new one.
+/// What mappers are told to do, and what makes a mapper or a thread of a program out of a new one.
 const OF_MAPPER: &[libc::c_long] = &[
     libc::SYS_futex,
     libc::SYS_lseek,
@@ -36,7 +36,10 @@ const OF_MAPPER: &[libc::c_long] = &[
     libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_clone,
+    libc::SYS_prctl,
+    libc::SYS_getppid,
     libc::SYS_userfaultfd,
+    libc::SYS_ioctl,
     libc::SYS_sigaltstack,
     libc::SYS_close_range,
     libc::SYS_seccomp,

@@ -18,7 +18,7 @@ pub(crate) const CONSTANTS: u64 = TEXT + PAGE_BYTES;
 /// What the mapper is to do: the space reads it, the supervisor writes it.
 pub(crate) const ORDERS: u64 = STUB_START + 0x1_0000;
 /// That something came of it: the space writes it, so that it is a hint. What, the mapper reports where the space cannot.
-pub(crate) const RESULTS: u64 = STUB_START + 0x2_0000;
+pub(crate) const RESULTS: u64 = ORDERS + PAGE_BYTES;
 /// Where threads ring for their kernel: all its spaces write it.
 pub(crate) const BELL: u64 = STUB_START + 0x3_0000;
 
@@ -50,11 +50,16 @@ pub(crate) const ORDERS_CALLS: usize = 16;
 pub(crate) const ORDER_BYTES: usize = 64;
 /// Of an order whose result can be any.
 pub(crate) const ANY: u64 = u64::MAX - 1;
-const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= PAGE);
+/// The stack, which is none, of a mapper that has not all of its places yet.
+pub(crate) const UNFINISHED: u64 = 1;
+/// What a userfaultfd is asked by one of the calls. Its answer comes behind that, which is where results are: the space can write no word of what is asked.
+pub(crate) const ORDERS_REQUEST: usize = PAGE - 24;
+const _: () = assert!(ORDERS_CALLS + MOST_ORDERS * ORDER_BYTES <= ORDERS_REQUEST);
 
 // Within the results.
-pub(crate) const RESULTS_DONE: usize = 0;
-pub(crate) const RESULTS_VALUES: usize = 8;
+pub(crate) const RESULTS_DONE: usize = 8;
+/// Of a stem: the number of the process that it has started.
+pub(crate) const RESULTS_STARTED: usize = 16;
 
 // Within a bell.
 pub(crate) const BELL_SLEEPS: usize = 0;
