@@ -212,6 +212,7 @@ impl<'a> Area<'a> {
             signal_function: self.long(AREA_FUNCTION).load(Acquire),
             signals: self.signals(),
             interrupted,
+            used: None,
         })
     }
 

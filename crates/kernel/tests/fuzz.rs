@@ -38,6 +38,7 @@ enum Request {
     Signal { space: SpaceId, address: u64 },
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
     KeepOn { thread: ThreadId, processor: Option<u32> },
+    Used(ThreadId),
     SetPriority { thread: ThreadId, priority: u8 },
     SetOwnPriority(u8),
     TakeWriteback,
@@ -68,7 +69,7 @@ enum Gone {
 }
 
 // Which answer it is stands in the first byte.
-const NOT_UNDERSTOOD: u8 = 7;
+const NOT_UNDERSTOOD: u8 = 8;
 
 struct Fuzz {
     seed: u64,
@@ -173,6 +174,7 @@ impl World {
             signal_function: small(dice) << 12,
             signals: [vec![], vec![9], vec![PAGE << 12; 258]][dice.index(3)].clone(),
             interrupted: (dice.below(3) == 0).then(Interrupted::default),
+            used: [None, Some(Duration::ZERO), Some(Duration::MAX)][dice.index(3)],
             ..State::default()
         };
         let groups = small(dice)..small(dice);
@@ -195,6 +197,7 @@ impl World {
             5 => Request::UnloadMappings { space: space(dice), page, pages: small(dice) },
             6 => Request::UnloadThread(thread(dice)),
             7 => Request::UnloadSpace(space(dice)),
+            8 if dice.below(2) == 0 => Request::Used(thread(dice)),
             8 => Request::Interrupt(thread(dice)),
             9 => Request::Signal { space: space(dice), address: page << 12 },
             10 => Request::Redirect { space: space(dice), page, thread: thread(dice) },

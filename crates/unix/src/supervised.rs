@@ -226,7 +226,7 @@ impl<C: Calls> Supervised<C> {
             Whereabouts::Ended => return None,
         };
         let (registers, segments) = given(&entry.registers);
-        Some(State { registers, segments, vectors, ..State::default() })
+        Some(State { registers, segments, vectors, ..new_state() })
     }
 
     /// The event of a thread that has stopped, if it has and nobody has been told.
@@ -284,6 +284,11 @@ impl<C: Calls> Supervised<C> {
             None => Event::Exception { thread, signal: libc::SIGKILL, code: 0, address: 0 },
         })
     }
+}
+
+/// What a thread begins with, of which the emulator wants to know how much it uses.
+fn new_state() -> State {
+    State { used: Some(Duration::ZERO), ..State::default() }
 }
 
 /// A state's registers, as the emulator knows them.
@@ -492,7 +497,7 @@ impl<C: Calls> Machine for Supervised<C> {
 
     fn load_thread(&mut self, space: Space, registers: &Registers) -> Option<Thread> {
         let (registers, segments) = given(registers);
-        self.add(space.0, &State { registers, segments, ..State::default() })
+        self.add(space.0, &State { registers, segments, ..new_state() })
     }
 
     fn fork_thread(&mut self, of: Thread, space: Space) -> Option<Thread> {
@@ -537,7 +542,8 @@ impl<C: Calls> Machine for Supervised<C> {
         let loaded = match &entry.whereabouts {
             Whereabouts::Loaded(loaded) => Some(*loaded),
             Whereabouts::WrittenBack(state) => {
-                let state = State { registers, segments, vectors: state.vectors.clone(), ..State::default() };
+                let (vectors, used) = (state.vectors.clone(), state.used);
+                let state = State { registers, segments, vectors, used, ..State::default() };
                 self.load(number, &state).ok()
             }
             Whereabouts::Ended => return,
@@ -590,6 +596,19 @@ impl<C: Calls> Machine for Supervised<C> {
         let whereabouts = std::mem::replace(&mut entry.whereabouts, Whereabouts::Ended);
         if let Whereabouts::Loaded(loaded) = whereabouts {
             let _ = self.ask(|calls| calls.unload_thread(loaded));
+        }
+    }
+
+    fn used(&mut self, thread: Thread) -> Duration {
+        if let Whereabouts::Loaded(loaded) = self.threads[thread.0 as usize].whereabouts
+            && let Ok(used) = self.ask(|calls| calls.used(loaded))
+        {
+            return used.unwrap_or_default();
+        }
+        match &self.threads[thread.0 as usize].whereabouts {
+            Whereabouts::WrittenBack(state) => state.used.unwrap_or_default(),
+            // It has harmed itself, and its space is gone.
+            Whereabouts::Loaded(_) | Whereabouts::Ended => Duration::ZERO,
         }
     }
 
