@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::tell;
@@ -111,7 +111,7 @@ impl Common {
 #[derive(Debug)]
 pub struct Bell {
     pub(crate) file: OwnedFd,
-    pub(crate) page: Shared,
+    pub(crate) page: Arc<Shared>,
 }
 
 impl Bell {
@@ -122,7 +122,7 @@ impl Bell {
 
     /// One that somebody else has made.
     pub(crate) fn of(file: OwnedFd) -> Result<Self, Errno> {
-        let page = Shared::map(file.as_fd(), 4096)?;
+        let page = Arc::new(Shared::map(file.as_fd(), 4096)?);
         Ok(Self { file, page })
     }
 }

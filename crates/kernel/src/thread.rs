@@ -2,6 +2,7 @@
 //!
 //! The area is memory that the program can write, too. What is read of it is an allegation, and harms nobody but the program if it is none.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
 use crate::host::{self, Shared};
@@ -439,7 +440,28 @@ impl Space {
     }
 }
 
+/// Rings for a kernel from another of its threads of the host.
+#[derive(Clone, Debug)]
+pub struct Ringer(Arc<Shared>);
+
+impl Ringer {
+    /// As the thread does that has this number.
+    pub fn ring(&self, number: u32) {
+        let number = number % MOST_RINGERS;
+        self.0.long(BELL_RUNG + number as usize / 64 * 8).fetch_or(1 << (number % 64), SeqCst);
+        let sleeps = self.0.word(BELL_SLEEPS);
+        if sleeps.swap(0, SeqCst) != 0 {
+            host::wake(sleeps);
+        }
+    }
+}
+
 impl Bell {
+    /// Rings it, too.
+    pub fn ringer(&self) -> Ringer {
+        Ringer(self.page.clone())
+    }
+
     /// Waits until somebody rings, and not longer than this. Takes the numbers of those who have.
     pub fn listen(&self, spins: u32, limit: Option<std::time::Duration>, mut each: impl FnMut(u32)) -> bool {
         if self.take(&mut each) {
