@@ -12,6 +12,7 @@ mod thrashing;
 pub(crate) use self::items::items;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comb_kernel::frames::Frame;
@@ -23,6 +24,7 @@ use comb_kernel::programs;
 use comb_kernel::shares::USUAL_PRIORITY;
 use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::Registers;
+use comb_kernels::measure::locality::{self, Locality};
 
 use self::thrashing::Thrashing;
 use crate::net::median;
@@ -133,6 +135,7 @@ pub(crate) struct Measured {
     /// Of code: of memory, and all.
     lines: [Option<f64>; 2],
     thrashing: Thrashing,
+    locality: Option<Locality>,
 }
 
 fn measure(count: usize, say: &dyn Fn(&str)) -> Outcome<Measured> {
@@ -233,6 +236,8 @@ pub(crate) fn reproduce(talks: bool) -> Result<Reproduced, ReproduceError> {
     let mut measured = measure(7, &say).map_err(failed)?;
     say("turns, when more is active than there are places for");
     measured.thrashing = thrashing::measure(20).map_err(failed)?;
+    say("a simulation, whose neighbours are on different pages");
+    measured.locality = Some(locality::measure(Path::new(paging::PLACE), 2).map_err(failed)?);
     say("");
     let how = "One supervisor and its first kernel in one process; programs of a few instructions in spaces of their own; medians of seven rounds.";
     Ok(Reproduced {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::host::Shared;
 use crate::objects::{
@@ -72,6 +73,9 @@ pub trait Calls {
 
     /// Has a thread run on this processor only, or on any: to wake it is five times as fast on that of who wakes it.
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError>;
+
+    /// How much of the processors a thread has used so far, if its state asked for that ([`State::used`]).
+    fn used(&mut self, thread: ThreadId) -> Result<Option<Duration>, CallError>;
 
     /// Changes a thread's priority: what is charged for it changes with it. ([`crate::shares`])
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError>;
@@ -214,6 +218,10 @@ impl Calls for Direct {
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.supervisor.keep_on(self.kernel, thread, processor)
+    }
+
+    fn used(&mut self, thread: ThreadId) -> Result<Option<Duration>, CallError> {
+        self.supervisor.thread_used(self.kernel, thread)
     }
 
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -362,6 +363,13 @@ impl Calls for Client {
 
     fn keep_on(&mut self, thread: ThreadId, processor: Option<u32>) -> Result<(), CallError> {
         self.ask_for_nothing(&Request::KeepOn { thread, processor })
+    }
+
+    fn used(&mut self, thread: ThreadId) -> Result<Option<Duration>, CallError> {
+        match self.ask(&Request::Used(thread))? {
+            Answer::Used(used) => Ok(used),
+            _ => Err(CallError::NoSupervisor),
+        }
     }
 
     fn set_priority(&mut self, thread: ThreadId, priority: u8) -> Result<(), CallError> {

@@ -89,6 +89,11 @@ struct Attributes {
 const ATTRIBUTES_BYTES: u32 = 48;
 const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES_BYTES as usize);
 
+/// How much of the processors a thread of the host's has used. Nothing: there is none.
+pub fn used_by(process: u32, thread: u32) -> Option<Duration> {
+    Files::open(process, thread)?.used()
+}
+
 /// A thread of the host's.
 #[derive(Debug)]
 pub(crate) struct Thread {
@@ -153,6 +158,11 @@ impl Thread {
             self.files = Some(files);
         }
         self.files.as_ref()
+    }
+
+    /// How long it ran in all.
+    pub(crate) fn used(&self) -> Option<Duration> {
+        self.files.as_ref().map_or_else(|| used_by(self.process, self.number), Files::used)
     }
 
     /// What it used since it was asked last, if it has run, and on which processor it was in the end.

@@ -278,6 +278,7 @@ impl Server {
                 supervisor.keep_on(kernel, thread, processor)?;
                 Answer::Done
             }
+            Request::Used(thread) => Answer::Used(supervisor.thread_used(kernel, thread)?),
             Request::SetPriority { thread, priority } => {
                 supervisor.set_priority(kernel, thread, priority)?;
                 Answer::Done

@@ -12,7 +12,7 @@ mod stem;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Release, SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -134,7 +134,7 @@ impl Common {
 #[derive(Debug)]
 pub struct Bell {
     pub(crate) file: OwnedFd,
-    pub(crate) page: Shared,
+    pub(crate) page: Arc<Shared>,
 }
 
 impl Bell {
@@ -145,7 +145,7 @@ impl Bell {
 
     /// One that somebody else has made.
     pub(crate) fn of(file: OwnedFd) -> Result<Self, Errno> {
-        let page = Shared::map(file.as_fd(), 4096)?;
+        let page = Arc::new(Shared::map(file.as_fd(), 4096)?);
         Ok(Self { file, page })
     }
 }

@@ -70,6 +70,8 @@ pub struct State {
     pub signals: Vec<u64>,
     /// With what it goes on when its signal function ends. Nothing: it is not in that.
     pub interrupted: Option<Interrupted>,
+    /// How much of the processors it has used so far. Nothing: its kernel does not want to know, and nobody looks.
+    pub used: Option<Duration>,
 }
 
 /// What a signal function has interrupted.
@@ -119,6 +121,17 @@ impl Place {
 struct Runner {
     space: u16,
     area: u32,
+    /// What it had used when it was loaded, and its host's thread.
+    began: Option<[Duration; 2]>,
+}
+
+impl Runner {
+    /// What it has used by now, if somebody wants to know.
+    fn used(self, of_host: &Thread) -> Option<Duration> {
+        let [before, began] = self.began?;
+        let since = of_host.used().map_or(Duration::ZERO, |now| now.saturating_sub(began));
+        Some(before.saturating_add(since))
+    }
 }
 
 /// What is under the tables.
@@ -166,13 +179,12 @@ impl Hardware for Machine {
         if place.is_harmed {
             return Box::default();
         }
-        let state = Area::of(&place.space, runner.area).state();
-        if state.is_none() {
+        let Some(state) = Area::of(&place.space, runner.area).state() else {
             Self::harm(place);
-        } else {
-            place.free.push(runner.area);
-        }
-        Box::new(state.unwrap_or_default())
+            return Box::default();
+        };
+        place.free.push(runner.area);
+        Box::new(State { used: runner.used(&place.threads[runner.area as usize]), ..state })
     }
 
     fn unmap(&mut self, space: SpaceId, first_page: u64, pages: u64, modified: &mut dyn FnMut(u64)) {
@@ -354,8 +366,10 @@ impl Supervisor {
         let place = self.machine.spaces[usize::from(space)].as_mut().expect("what is loaded has a place");
         match Self::start(place, number, state, spins) {
             Ok(area) => {
-                self.machine.threads[usize::from(number)] = Some(Runner { space, area });
-                place.threads[area as usize].priority = load.priority;
+                let thread_of_host = &mut place.threads[area as usize];
+                let began = state.used.map(|before| [before, thread_of_host.used().unwrap_or_default()]);
+                self.machine.threads[usize::from(number)] = Some(Runner { space, area, began });
+                thread_of_host.priority = load.priority;
                 place.prefer(area, &self.machine.meter);
                 Ok(thread)
             }

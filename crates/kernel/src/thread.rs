@@ -2,6 +2,7 @@
 //!
 //! The area is memory that the program can write, too. What is read of it is an allegation, and harms nobody but the program if it is none.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
 use crate::host::{self, Shared};
@@ -212,6 +213,7 @@ impl<'a> Area<'a> {
             signal_function: self.long(AREA_FUNCTION).load(Acquire),
             signals: self.signals(),
             interrupted,
+            used: None,
         })
     }
 
@@ -438,7 +440,28 @@ impl Space {
     }
 }
 
+/// Rings for a kernel from another of its threads of the host.
+#[derive(Clone, Debug)]
+pub struct Ringer(Arc<Shared>);
+
+impl Ringer {
+    /// As the thread does that has this number.
+    pub fn ring(&self, number: u32) {
+        let number = number % MOST_RINGERS;
+        self.0.long(BELL_RUNG + number as usize / 64 * 8).fetch_or(1 << (number % 64), SeqCst);
+        let sleeps = self.0.word(BELL_SLEEPS);
+        if sleeps.swap(0, SeqCst) != 0 {
+            host::wake(sleeps);
+        }
+    }
+}
+
 impl Bell {
+    /// Rings it, too.
+    pub fn ringer(&self) -> Ringer {
+        Ringer(self.page.clone())
+    }
+
     /// Waits until somebody rings, and not longer than this. Takes the numbers of those who have.
     pub fn listen(&self, spins: u32, limit: Option<std::time::Duration>, mut each: impl FnMut(u32)) -> bool {
         if self.take(&mut each) {
@@ -459,21 +482,6 @@ impl Bell {
         host::wait(sleeps, 1, limit);
         sleeps.swap(0, AcqRel);
         self.take(&mut each)
-    }
-
-    /// Another handle on it, for another thread of its kernel.
-    pub fn another(&self) -> Result<Self, rustix::io::Errno> {
-        Self::of(rustix::io::dup(&self.file)?)
-    }
-
-    /// Wakes who listens, as a thread does that rings, but for something else.
-    pub fn knock(&self) {
-        const NOBODY: u32 = MOST_RINGERS - 1;
-        self.page.long(BELL_RUNG + NOBODY as usize / 64 * 8).fetch_or(1 << (NOBODY % 64), SeqCst);
-        let sleeps = self.page.word(BELL_SLEEPS);
-        if sleeps.swap(0, SeqCst) != 0 {
-            host::wake(sleeps);
-        }
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -87,6 +88,7 @@ pub(crate) enum Request {
         thread: ThreadId,
         processor: Option<u32>,
     },
+    Used(ThreadId),
     SetPriority {
         thread: ThreadId,
         priority: u8,
@@ -150,6 +152,7 @@ pub(crate) enum Answer {
         area: u32,
     },
     Count(u32),
+    Used(Option<Duration>),
     /// Its own end of its counter comes by the socket.
     Kernel(KernelId),
     Writeback(Option<Gone>),

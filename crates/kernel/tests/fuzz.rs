@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use comb_kernel::objects::{
     Access, Groups, KernelDescriptor, KernelId, KernelLoad, Locks, Mapping, Sizes, SpaceId, SpaceLoad, Tag,
@@ -16,6 +16,7 @@ use comb_kernel::server::Server;
 use comb_kernel::supervisor::{Interrupted, State, Supervisor};
 use comb_kernel::thread::Registers;
 use comb_types::Dice;
+use comb_types::fuzz::Fuzz;
 use serde::Serialize;
 
 const SIZES: Sizes = Sizes { kernels: 8, spaces: 8, threads: 8, mappings: 128, writebacks: 32, seed: 7 };
@@ -38,6 +39,7 @@ enum Request {
     Signal { space: SpaceId, address: u64 },
     Redirect { space: SpaceId, page: u64, thread: ThreadId },
     KeepOn { thread: ThreadId, processor: Option<u32> },
+    Used(ThreadId),
     SetPriority { thread: ThreadId, priority: u8 },
     SetOwnPriority(u8),
     TakeWriteback,
@@ -68,55 +70,7 @@ enum Gone {
 }
 
 // Which answer it is stands in the first byte.
-const NOT_UNDERSTOOD: u8 = 7;
-
-struct Fuzz {
-    seed: u64,
-    dice: Dice,
-    until: Instant,
-    rounds: u64,
-}
-
-impl Fuzz {
-    fn start(test: &str) -> Self {
-        let from = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let seed = from("COMB_FUZZ_SEED").unwrap_or(u64::from(now.subsec_nanos()) + now.as_secs());
-        let seconds = from("COMB_FUZZ_SECONDS").unwrap_or(1);
-        println!("{test}: COMB_FUZZ_SEED={seed}");
-        Self { seed, dice: Dice::new(seed), until: Instant::now() + Duration::from_secs(seconds), rounds: 0 }
-    }
-
-    fn goes_on(&mut self) -> bool {
-        self.rounds += 1;
-        self.rounds == 1 || Instant::now() < self.until
-    }
-
-    fn mutate(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..1 + self.dice.below(3) {
-            let at = self.dice.index(bytes.len() + 1);
-            match self.dice.below(7) {
-                0 | 1 if at < bytes.len() => bytes[at] ^= 1 << self.dice.below(8),
-                2 if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][self.dice.index(5)],
-                3 => bytes.truncate(at),
-                4 => drop(bytes.drain(at..(at + self.dice.index(9)).min(bytes.len()))),
-                // A number as large as can be.
-                5 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([1]))),
-                _ => bytes.push(self.dice.roll().to_le_bytes()[0]),
-            }
-        }
-    }
-}
-
-impl Drop for Fuzz {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("COMB_FUZZ_SEED={} fails in round {}", self.seed, self.rounds);
-        } else {
-            println!("{} rounds", self.rounds);
-        }
-    }
-}
+const NOT_UNDERSTOOD: u8 = 8;
 
 fn descriptor(groups: Range<u64>, locks: Locks) -> KernelDescriptor {
     let mut granted = Groups::new(FRAMES, Access::None);
@@ -173,6 +127,7 @@ impl World {
             signal_function: small(dice) << 12,
             signals: [vec![], vec![9], vec![PAGE << 12; 258]][dice.index(3)].clone(),
             interrupted: (dice.below(3) == 0).then(Interrupted::default),
+            used: [None, Some(Duration::ZERO), Some(Duration::MAX)][dice.index(3)],
             ..State::default()
         };
         let groups = small(dice)..small(dice);
@@ -195,6 +150,7 @@ impl World {
             5 => Request::UnloadMappings { space: space(dice), page, pages: small(dice) },
             6 => Request::UnloadThread(thread(dice)),
             7 => Request::UnloadSpace(space(dice)),
+            8 if dice.below(2) == 0 => Request::Used(thread(dice)),
             8 => Request::Interrupt(thread(dice)),
             9 => Request::Signal { space: space(dice), address: page << 12 },
             10 => Request::Redirect { space: space(dice), page, thread: thread(dice) },
@@ -238,7 +194,7 @@ impl World {
 
 #[test]
 fn requests_of_any_kind() {
-    let mut fuzz = Fuzz::start("requests_of_any_kind");
+    let mut fuzz = Fuzz::start("requests_of_any_kind", 1);
     while fuzz.goes_on() {
         let mut world = World::new();
         for number in 0..120 {

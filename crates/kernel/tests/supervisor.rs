@@ -128,6 +128,48 @@ fn threads_that_are_replaced_come_back_where_they_were() {
     });
 }
 
+/// What a thread has used goes with it, and who has its place of the host's afterwards has not used it.
+#[test]
+fn what_a_thread_uses_of_the_processors_goes_with_it() {
+    both_ways(SIZES, |world| {
+        let space = world.space(1);
+        // 1: mov rcx, rdi; 2: dec rcx; jnz 2b; syscall; jmp 1b
+        world.write(0, &[0x48, 0x89, 0xf9, 0x48, 0xff, 0xc9, 0x75, 0xfb, 0x0f, 5, 0xeb, 0xf4]);
+        world.map(space, CODE_PAGE, 0, true);
+        let registers = Registers { rip: CODE_PAGE << 12, rdi: 100_000, ..Registers::default() };
+        let state = State { registers, used: Some(Duration::ZERO), ..State::default() };
+        let much = Duration::from_millis(40);
+        let mut thread = world.thread(space, 1, &state);
+        let mut used = Duration::ZERO;
+        while used < much {
+            assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+            let now = world.calls.used(thread).unwrap().expect("its state asked for it");
+            assert!(now >= used, "{now:?} after {used:?}");
+            used = now;
+        }
+        for _ in 0..3 {
+            world.calls.unload_thread(thread).unwrap();
+            assert!(matches!(world.calls.used(thread), Err(CallError::Refused(_))));
+            let Ok(Some(Writeback::Thread { state: gone, .. })) = world.calls.take_writeback() else {
+                panic!("it was unloaded")
+            };
+            let kept = gone.used.expect("its state asked for it");
+            assert!(kept >= used, "{kept:?} after {used:?}");
+            let other = world.thread(space, 2, &state);
+            assert!(world.calls.used(other).unwrap().expect("its state asked for it") < much / 2);
+            world.calls.unload_thread(other).unwrap();
+            world.calls.take_writeback().unwrap();
+            thread = world.thread(space, 1, &gone);
+            assert_eq!(world.next(thread), Stop::Call { is_foreign: false });
+            used = world.calls.used(thread).unwrap().expect("its state asked for it");
+            assert!(used >= kept && used < kept + much / 2, "{used:?} after {kept:?}");
+        }
+        // Who does not ask is not looked at.
+        let silent = world.thread(space, 3, &State { registers, ..State::default() });
+        assert_eq!(world.calls.used(silent), Ok(None));
+    });
+}
+
 #[test]
 fn mappings_that_are_replaced_are_written_back_with_what_was_modified() {
     both_ways(SIZES, |world| {

@@ -78,7 +78,7 @@ pub(crate) fn sum(
     let code = Paged::new(Arc::new(code), Box::new(Clock::default()), 1);
     segments.add(CODE_PAGE, Rights { write: false, execute: true }, Box::new(code))?;
 
-    let file = File::open(path, false)?;
+    let file = File::open(path, false).map_err(|error| format!("{}: {error}", path.display()))?;
     let pages = file.pages();
     let file = Paged::new(Arc::new(file), policy, 4 * 32 - 1);
     segments.add(FILE_PAGE, Rights { write: false, execute: false }, Box::new(file))?;

@@ -2,7 +2,9 @@
  * cell, by which it meets who was there before it. What a molecule has to know of that one is copied into the cell, so that nobody looks for it among all others: page
  * locality by copying (Cache Kernel, section 5.2).
  *
- *   mp3d make FILE MOLECULES
+ * Molecules that come one after the other lie so in the file, or are scattered over some pages of it. What is computed is the same.
+ *
+ *   mp3d make FILE MOLECULES [PAGES]
  *   mp3d run FILE STEPS ADVICE
  */
 #include "host.h"
@@ -12,6 +14,8 @@ enum { ALONG_X = 64, ALONG_Y = 32, ALONG_Z = 16, CELLS = ALONG_X * ALONG_Y * ALO
 /* The first page of the file. The kernel of this program reads it as well. */
 struct header {
     u64 magic, molecules, first_cell_page, cell_pages, first_molecule_page, molecule_pages;
+    /* So many molecules are in each other's places, and as far apart is each from the one before it; behind the last is the first. */
+    u64 group, stride;
 };
 
 struct molecule {
@@ -34,9 +38,46 @@ static u64 pages(u64 bytes) { return (bytes + PAGE - 1) / PAGE; }
 
 static double unit(u64 seed) { return (double)(mix(seed) >> 11) * 0x1p-53; }
 
-static int make(const char *path, u64 molecules)
+/* Without a factor in common, so that each has a place of its own; and such that those that are near in time are apart. */
+static u64 stride_of(u64 group)
+{
+    for (u64 stride = group * 5 / 8 | 1; stride < group; stride += 2) {
+        u64 a = group, b = stride;
+        while (b != 0) {
+            u64 rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1)
+            return stride;
+    }
+    return 1;
+}
+
+/* Where a molecule is: in the group that begins there, so far behind its beginning. */
+struct place {
+    u64 first, offset;
+};
+
+static struct place next(const struct header *header, struct place place)
+{
+    u64 rest = header->molecules - place.first;
+    /* What is left at the end, and is no group, is in order. */
+    u64 group = header->group < rest ? header->group : rest;
+    place.offset += group == header->group ? header->stride : 1;
+    if (place.offset >= group)
+        place.offset -= group;
+    if (place.offset == 0)
+        place.first += group;
+    return place;
+}
+
+static int make(const char *path, u64 molecules, u64 scattered_pages)
 {
     struct header header = {.magic = magic, .molecules = molecules, .first_cell_page = 1};
+    u64 group = scattered_pages * (PAGE / sizeof(struct molecule));
+    header.group = group == 0 || group > molecules ? molecules : group;
+    header.stride = scattered_pages == 0 ? 1 : stride_of(header.group);
     header.cell_pages = pages(CELLS * sizeof(struct cell));
     header.first_molecule_page = header.first_cell_page + header.cell_pages;
     header.molecule_pages = pages(molecules * sizeof(struct molecule));
@@ -44,8 +85,9 @@ static int make(const char *path, u64 molecules)
     u8 *file = map_file(open_file(path, &bytes), bytes);
     *(struct header *)file = header;
     struct molecule *all = (struct molecule *)(file + header.first_molecule_page * PAGE);
-    for (u64 i = 0; i < molecules; i++) {
-        struct molecule *molecule = &all[i];
+    struct place place = {0, 0};
+    for (u64 i = 0; i < molecules; i++, place = next(&header, place)) {
+        struct molecule *molecule = &all[place.first + place.offset];
         for (u64 axis = 0; axis < 3; axis++) {
             molecule->position[axis] = unit(i * 8 + axis) * along[axis];
             molecule->velocity[axis] = 0.1 * (unit(i * 8 + 4 + axis) - 0.5) + (axis == 0 ? 0.5 : 0);
@@ -102,7 +144,7 @@ static int simulate(const char *path, u64 steps, u64 has_advice)
     int opened = open_file(path, &bytes);
     u8 *file = map_file(opened, bytes);
     struct header header = *(struct header *)file;
-    if (header.magic != magic)
+    if (header.magic != magic || header.stride == 0 || header.group == 0)
         fail("no file of this program's");
     struct cell *cells = (struct cell *)(file + header.first_cell_page * PAGE);
     struct molecule *all = (struct molecule *)(file + header.first_molecule_page * PAGE);
@@ -110,8 +152,9 @@ static int simulate(const char *path, u64 steps, u64 has_advice)
         advise((u8 *)all, header.molecule_pages * PAGE, ADVICE_SEQUENTIAL);
     u64 sum = 0;
     for (u64 step = 0; step < steps; step++) {
-        for (u64 i = 0; i < header.molecules; i++) {
-            struct molecule *molecule = &all[i];
+        struct place place = {0, 0};
+        for (u64 i = 0; i < header.molecules; i++, place = next(&header, place)) {
+            struct molecule *molecule = &all[place.first + place.offset];
             move(molecule);
             meet(molecule, &cells[molecule->cell], i, step);
             sum = (sum ^ molecule->cell) * 0x100000001b3ul + molecule->collisions;
@@ -126,10 +169,10 @@ static int simulate(const char *path, u64 steps, u64 has_advice)
 
 int run(int count, char **arguments)
 {
-    if (count == 4 && is(arguments[1], "make"))
-        return make(arguments[2], number(arguments[3]));
+    if ((count == 4 || count == 5) && is(arguments[1], "make"))
+        return make(arguments[2], number(arguments[3]), count == 5 ? number(arguments[4]) : 0);
     if (count == 5 && is(arguments[1], "run"))
         return simulate(arguments[2], number(arguments[3]), number(arguments[4]));
-    fail("usage: mp3d make FILE MOLECULES | mp3d run FILE STEPS ADVICE");
+    fail("usage: mp3d make FILE MOLECULES [PAGES] | mp3d run FILE STEPS ADVICE");
     return 2;
 }

@@ -15,6 +15,8 @@ use crate::memory::{File, Resources};
 use crate::processing::End;
 use crate::{database, mp3d, programs};
 
+pub mod locality;
+
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// What a kernel's process has beside its frames: its own code and tables, and those of its supervisor, which is in the same process.
@@ -129,14 +131,22 @@ impl Bench {
     /// Makes the data anew, on disk and nowhere else.
     fn prepare(&self) -> Outcome<()> {
         let _ = fs::remove_file(self.data());
-        let size = self.work.size().to_string();
-        let made = Command::new(self.program()).arg("make").arg(self.data()).arg(size).status()?;
-        if !made.success() {
-            return Err(format!("the data cannot be made: {made}").into());
-        }
+        self.make(&[])?;
         let file = fs::File::open(self.data())?;
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed)?;
+        Ok(())
+    }
+
+    /// Makes the data, with what the program takes beside their size.
+    fn make(&self, more: &[u64]) -> Outcome<()> {
+        let numbers = std::iter::once(self.work.size()).chain(more.iter().copied());
+        let mut command = Command::new(self.program());
+        let made =
+            command.arg("make").arg(self.data()).args(numbers.map(|number| number.to_string())).status()?;
+        if !made.success() {
+            return Err(format!("the data cannot be made: {made}").into());
+        }
         Ok(())
     }
 
@@ -157,18 +167,16 @@ impl Bench {
     }
 
     /// Seconds under its kernel, and what the program says.
-    fn under_kernel(&self, limit: &Limit, memory_bytes: u64) -> Outcome<(f64, Vec<u8>)> {
+    fn under_kernel(&self, memory_bytes: u64) -> Outcome<(f64, Vec<u8>)> {
         let (name, program, policy) = self.work.program();
         let data = self.data();
         let arguments = self.work.arguments(&data.to_string_lossy(), false);
         let arguments: Vec<&str> =
             std::iter::once(name).chain(arguments.iter().map(String::as_str)).collect();
-        let inside = limit.enter()?;
         let since = Instant::now();
         let resources = Resources::alone(Sizes::default(), u32::try_from(memory_bytes / GROUP_BYTES)?)?;
         let ran = run(program, &arguments, &data, policy, resources)?;
         let seconds = since.elapsed().as_secs_f64();
-        drop(inside);
         match ran.end {
             End::Exit(0) => Ok((seconds, ran.output[0].clone())),
             end => Err(format!("under its kernel: {end}").into()),
@@ -199,7 +207,9 @@ pub fn measure(work: Work, directory: &Path, rounds: usize, say: &dyn Fn(&str)) 
         say("under its kernel");
         let limit = Limit::new("kernel", memory_bytes + OWN_BYTES)?;
         bench.prepare()?;
-        let (ours, said) = bench.under_kernel(&limit, memory_bytes)?;
+        let inside = limit.enter()?;
+        let (ours, said) = bench.under_kernel(memory_bytes)?;
+        drop(inside);
         if said != expected || also != expected {
             return Err(format!("{name} has another result under its kernel, or with advice").into());
         }

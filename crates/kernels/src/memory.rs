@@ -90,6 +90,15 @@ pub enum FaultError {
     Calls(#[from] CallError),
 }
 
+/// Whether a page is where its thread can touch it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// It is.
+    Here,
+    /// Not yet: something moves, and others can run meanwhile.
+    OnItsWay,
+}
+
 /// Pages that are kept somewhere, and are in frames when they are needed. Numbers of pages are those of the segment.
 pub trait Segment {
     /// How many pages there are.
@@ -103,6 +112,18 @@ pub trait Segment {
         page: u64,
         touch: Touch,
     ) -> Result<(), FaultError>;
+
+    /// The same, without waiting for what is slow, while other threads can run. If the page is on its way, this is asked again whenever the kernel's bell has rung, and an error may
+    /// come then, too. What it has brought stays until [`Resources::next_round`].
+    fn begin_fault(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        page: u64,
+        touch: Touch,
+    ) -> Result<Arrival, FaultError> {
+        self.fault(resources, place, page, touch).map(|()| Arrival::Here)
+    }
 
     /// The frame in which a page is, for the kernel itself, until the next call of anything here. If it is to be written, it counts as modified from now on.
     fn locate(

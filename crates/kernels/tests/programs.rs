@@ -96,6 +96,27 @@ fn a_simulation_that_is_larger_than_memory_gives_the_same_result() {
     assert!(ran.counts.read < all * 85 / 100, "{:?}", ran.counts);
 }
 
+/// Where molecules are in the file changes nothing but how long it takes (Cache Kernel §5.2).
+#[test]
+fn a_simulation_gives_the_same_result_wherever_its_molecules_are() {
+    let place = Place::new("scattered");
+    let path = install(&place, programs::MP3D);
+    // Neither pages nor groups of four or seven are full at the end.
+    let mut said = ["0", "1", "4", "7", "1000"].map(|pages| {
+        let file = place.file(pages);
+        let text = file.to_str().expect("text");
+        native(&path, &["make", text, "3001", pages]);
+        let content = fs::read(&file).expect("a file");
+        let ran = run(programs::MP3D, &["mp3d", "run", text, "3", "0"], &file, mp3d::policy(), resources(8));
+        let ran = ran.expect("it runs");
+        assert!(matches!(ran.end, End::Exit(0)), "{}", ran.end);
+        (ran.output[0].clone(), content)
+    });
+    assert!(said.iter().all(|(result, _)| *result == said[0].0 && result.len() == 17));
+    said.sort_by(|(_, a), (_, b)| a.cmp(b));
+    assert!(said.windows(2).all(|pair| pair[0].1 != pair[1].1), "two of them are the same");
+}
+
 #[test]
 fn a_table_that_is_larger_than_memory_gives_the_same_result() {
     // 8,192 pages of leaves in 4,096 frames.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comb_membership::circles::Terms;
 use comb_membership::mscs::{self, Mscs, NodeSet};
@@ -17,6 +17,7 @@ use comb_membership::wire::{Protocol, protocol};
 use comb_membership::{
     Cast, Dice, Incarnation, Member, NodeId, PeerError, Time, To, Transmit, View, ViewEpoch, join,
 };
+use comb_types::fuzz::Fuzz;
 
 /// Members of the first view; one more comes in.
 const MEMBERS: u32 = 4;
@@ -30,54 +31,33 @@ const LIFE: u32 = 200;
 /// A machine that is written out is never longer. An honest one is a hundred times shorter.
 const MOST_WRITTEN: usize = 8 << 20;
 
-/// One test's random numbers and its time.
-struct Fuzz {
-    seed: u64,
-    dice: Dice,
-    until: Instant,
-    rounds: u64,
-}
-
-impl Fuzz {
-    fn start(test: &str) -> Self {
-        let from = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let seed = from("COMB_FUZZ_SEED").unwrap_or(u64::from(now.subsec_nanos()) + now.as_secs());
-        let seconds = from("COMB_FUZZ_SECONDS").unwrap_or(1);
-        println!("{test}: COMB_FUZZ_SEED={seed}");
-        let until = Instant::now() + Duration::from_secs(seconds);
-        Self { seed, dice: Dice::new(seed), until, rounds: 0 }
-    }
-
-    /// Whether there is time for another round.
-    fn goes_on(&mut self) -> bool {
-        self.rounds += 1;
-        self.rounds == 1 || Instant::now() < self.until
-    }
+/// What is drawn by chance, and what is made of messages.
+trait Chance {
+    fn dice(&mut self) -> &mut Dice;
 
     fn chance(&mut self, one_in: u32) -> bool {
-        self.dice.below(one_in) == 0
+        self.dice().below(one_in) == 0
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.dice.index(from.len())]
+        &from[self.dice().index(from.len())]
     }
 
     /// What is made of a true message, and of another.
     fn mutated(&mut self, message: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = message.to_vec();
-        for _ in 0..1 + self.dice.below(3) {
-            self.mutate(&mut bytes, other);
+        for _ in 0..1 + self.dice().below(3) {
+            self.mutate_message(&mut bytes, other);
         }
         bytes
     }
 
-    fn mutate(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
+    fn mutate_message(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
         // The envelope is mostly left alone: behind it is more to be found.
         let start = if self.chance(20) { 0 } else { 2.min(bytes.len()) };
-        let at = start + self.dice.index(bytes.len() - start + 1);
-        match self.dice.below(9) {
-            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << self.dice.below(8),
+        let at = start + self.dice().index(bytes.len() - start + 1);
+        match self.dice().below(9) {
+            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << self.dice().below(8),
             2 if at < bytes.len() => bytes[at] = *self.pick(&[0, 1, 0x7F, 0x80, 0xFF]),
             3 if at < bytes.len() => {
                 bytes[at] =
@@ -85,34 +65,30 @@ impl Fuzz {
             }
             4 => bytes.truncate(at),
             5 => {
-                let tail = self.dice.index(other.len() + 1);
+                let tail = self.dice().index(other.len() + 1);
                 bytes.truncate(at);
                 bytes.extend_from_slice(&other[tail..]);
             }
             6 => {
                 // A number at the end of all numbers, or at half of them, in the place of what is there.
-                let number =
-                    [u64::MAX, u64::MAX - 1, u64::MAX / 2, u64::from(u32::MAX), 1 << 40][self.dice.index(5)];
+                let number = [u64::MAX, u64::MAX - 1, u64::MAX / 2, u64::from(u32::MAX), 1 << 40]
+                    [self.dice().index(5)];
                 let end = (at + 1).min(bytes.len());
                 bytes.splice(at..end, varint(number));
             }
             7 => {
-                let piece = bytes[at..(at + self.dice.index(9)).min(bytes.len())].to_vec();
+                let piece = bytes[at..(at + self.dice().index(9)).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
-            8 => drop(bytes.drain(at..(at + self.dice.index(5)).min(bytes.len()))),
-            _ => bytes.push(self.dice.roll().to_le_bytes()[0]),
+            8 => drop(bytes.drain(at..(at + self.dice().index(5)).min(bytes.len()))),
+            _ => bytes.push(self.dice().roll().to_le_bytes()[0]),
         }
     }
 }
 
-impl Drop for Fuzz {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!("failed in round {} with COMB_FUZZ_SEED={}", self.rounds, self.seed);
-        } else {
-            println!("{} rounds", self.rounds);
-        }
+impl Chance for Fuzz {
+    fn dice(&mut self) -> &mut Dice {
+        &mut self.dice
     }
 }
 
@@ -486,7 +462,7 @@ fn torment<V: Victim>(
 
 fn torment_members(test: &str, protocols: &[Protocol], has_log: bool) {
     let recording = recorded(has_log);
-    let mut fuzz = Fuzz::start(test);
+    let mut fuzz = Fuzz::start(test, 1);
     let spoken: Vec<_> = protocols.iter().map(|protocol| recording.of(*protocol)).collect();
     let fresh = |fuzz: &mut Fuzz| fuzz.pick(&recording.moments).clone();
     torment(&mut fuzz, fresh, &spoken, |stack| Some(stack.clone()));
@@ -595,7 +571,7 @@ fn what_peers_say_in_a_multicast() {
         });
         recording.moments.push((now, nodes[0].clone()));
     }
-    let mut fuzz = Fuzz::start("multicast");
+    let mut fuzz = Fuzz::start("multicast", 1);
     let said = recording.of(Protocol::Multicast);
     torment(&mut fuzz, |fuzz| fuzz.pick(&recording.moments).clone(), &[said], |node| Some(node.clone()));
 }
@@ -627,7 +603,7 @@ fn what_peers_say_in_the_classic_way() {
             }
         });
     }
-    let mut fuzz = Fuzz::start("mscs");
+    let mut fuzz = Fuzz::start("mscs", 1);
     let said = recording.of(Protocol::Mscs);
     let fresh = |fuzz: &mut Fuzz| (Time::from_millis(1), start(fuzz.dice.below(1)));
     torment(&mut fuzz, fresh, &[said], |_| None);
@@ -637,7 +613,7 @@ fn what_peers_say_in_the_classic_way() {
 #[test]
 fn what_a_log_says() {
     let recording = recorded(true);
-    let mut fuzz = Fuzz::start("logs");
+    let mut fuzz = Fuzz::start("logs", 1);
     let logs: Vec<_> = recording.records.iter().filter(|records| records.len() > 1).collect();
     let (mut taken, mut refused) = (0_u64, 0_u64);
     while fuzz.goes_on() {
@@ -650,7 +626,7 @@ fn what_a_log_says() {
                 _ => {
                     let mut bytes = records[place].clone();
                     let other = records[other].clone();
-                    fuzz.mutate(&mut bytes, &other);
+                    fuzz.mutate_message(&mut bytes, &other);
                     records[place] = bytes;
                 }
             }
@@ -683,7 +659,7 @@ fn what_a_snapshot_says() {
     let snapshots: Vec<_> = recording.moments.iter().filter_map(|(_, stack)| stack.order()).collect();
     let snapshots: Vec<_> = snapshots.iter().map(|order| order.snapshot(vec![1, 2, 3])).collect();
     let written = |snapshot: &order::Snapshot| postcard::to_allocvec(snapshot).expect("ours");
-    let mut fuzz = Fuzz::start("snapshots");
+    let mut fuzz = Fuzz::start("snapshots", 1);
     let (mut taken, mut refused) = (0_u64, 0_u64);
     while fuzz.goes_on() {
         let (bytes, other) = (written(fuzz.pick(&snapshots)), written(fuzz.pick(&snapshots)));

@@ -21,7 +21,8 @@ use comb_net::{
     Agent, Breach, Cause, ChannelKey, Delivery, Endpoint, EndpointOptions, Geometry, InProcess, Payload,
     PostError, TransportCounters, kinds,
 };
-use comb_types::{ChannelId, EndpointId};
+use comb_types::fuzz::Fuzz;
+use comb_types::{ChannelId, Dice, EndpointId};
 use evil_peer::{
     BOTH, CLOSED, CONSUMED, DESCRIPTOR, EvilChannel, EvilPeer, MAGIC, Memory, PAGE, QUENCH, board_bytes,
     good_ring, pack,
@@ -31,37 +32,9 @@ use rustix::fs::SealFlags;
 /// What is slower than this hangs.
 const HANG: Duration = Duration::from_secs(20);
 
-/// One test's random numbers and its time.
-struct Fuzz {
-    seed: u64,
-    state: u64,
-    until: Instant,
-    rounds: u64,
-}
-
-impl Fuzz {
-    fn start(test: &str) -> Self {
-        let from = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let seed = from("COMB_FUZZ_SEED").unwrap_or(u64::from(now.subsec_nanos()) + now.as_secs()).max(1);
-        let seconds = from("COMB_FUZZ_SECONDS").unwrap_or(2);
-        println!("{test}: COMB_FUZZ_SEED={seed}");
-        Self { seed, state: seed, until: Instant::now() + Duration::from_secs(seconds), rounds: 0 }
-    }
-
-    /// Whether there is time for another round.
-    fn goes_on(&mut self) -> bool {
-        self.rounds += 1;
-        self.rounds == 1 || Instant::now() < self.until
-    }
-
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
+/// What is drawn by chance.
+trait Chance {
+    fn next(&mut self) -> u64;
 
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
@@ -94,13 +67,15 @@ impl Fuzz {
     }
 }
 
-impl Drop for Fuzz {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!("failed in round {} with COMB_FUZZ_SEED={}", self.rounds, self.seed);
-        } else if self.rounds > 0 {
-            println!("{} rounds", self.rounds);
-        }
+impl Chance for Dice {
+    fn next(&mut self) -> u64 {
+        self.roll()
+    }
+}
+
+impl Chance for Fuzz {
+    fn next(&mut self) -> u64 {
+        self.dice.roll()
     }
 }
 
@@ -174,7 +149,7 @@ impl Victim {
 }
 
 /// A few stores into the memory of a channel that the enemy may write.
-fn scribble(fuzz: &mut Fuzz, mallory: &EvilPeer, enemy: &mut EvilChannel) {
+fn scribble(fuzz: &mut impl Chance, mallory: &EvilPeer, enemy: &mut EvilChannel) {
     for _ in 0..=fuzz.below(4) {
         match fuzz.below(9) {
             // Its own board, which the victim reads after each send.
@@ -235,7 +210,7 @@ fn is_a_just_end(cause: &Cause) -> bool {
 }
 
 fn shared_memory(name: &str, channels: usize) {
-    let mut fuzz = Fuzz::start(name);
+    let mut fuzz = Fuzz::start(name, 2);
     let mut victim = Victim::new(channels);
     let mallory = EvilPeer::connect(&victim.agent, "mallory");
     while fuzz.goes_on() {
@@ -288,7 +263,7 @@ fn what_a_peer_writes_into_shared_memory_of_an_endpoint_with_many_channels() {
 /// As a channel that stays: from a victim that opened it, with messages that are mostly right.
 #[test]
 fn a_peer_that_is_mostly_right() {
-    let mut fuzz = Fuzz::start("mostly right");
+    let mut fuzz = Fuzz::start("mostly right", 2);
     let mut victim = Victim::new(1);
     let mallory = EvilPeer::connect(&victim.agent, "mallory");
     while fuzz.goes_on() {
@@ -336,7 +311,7 @@ fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> bool {
     rustix::net::sendmsg(socket, &parts, &mut ancillary, flags).is_ok()
 }
 
-fn any_name(fuzz: &mut Fuzz) -> String {
+fn any_name(fuzz: &mut impl Chance) -> String {
     match fuzz.below(6) {
         0 => String::from_utf8_lossy(&fuzz.bytes(200)).into_owned(),
         1 => "victim/desk".into(),
@@ -347,7 +322,7 @@ fn any_name(fuzz: &mut Fuzz) -> String {
     }
 }
 
-fn any_geometry(fuzz: &mut Fuzz) -> Geometry {
+fn any_geometry(fuzz: &mut impl Chance) -> Geometry {
     if fuzz.chance(3) {
         Geometry { slots: fuzz.number(), payload_bytes: fuzz.number() }
     } else {
@@ -355,13 +330,13 @@ fn any_geometry(fuzz: &mut Fuzz) -> Geometry {
     }
 }
 
-fn any_window(fuzz: &mut Fuzz, channel: ChannelId, endpoint: EndpointId) -> WindowTerms {
+fn any_window(fuzz: &mut impl Chance, channel: ChannelId, endpoint: EndpointId) -> WindowTerms {
     let number = if fuzz.chance(2) { fuzz.number() % 4 } else { fuzz.number() };
     let bytes = if fuzz.chance(4) { fuzz.next() } else { 4096 };
     WindowTerms { channel, endpoint, number, epoch: fuzz.next(), bytes, writable: fuzz.chance(2) }
 }
 
-fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
+fn any_session(fuzz: &mut impl Chance) -> RemoteSession {
     RemoteSession {
         wire_channel: ChannelId(fuzz.number()),
         version: fuzz.next() as u8 % 4,
@@ -379,7 +354,7 @@ fn any_session(fuzz: &mut Fuzz) -> RemoteSession {
     }
 }
 
-fn any_side(fuzz: &mut Fuzz) -> Side {
+fn any_side(fuzz: &mut impl Chance) -> Side {
     Side {
         geometry: any_geometry(fuzz),
         bell_index: if fuzz.chance(2) { 0 } else { fuzz.number() },
@@ -388,7 +363,7 @@ fn any_side(fuzz: &mut Fuzz) -> Side {
     }
 }
 
-fn any_request(fuzz: &mut Fuzz, channels: &[ChannelId], endpoint: EndpointId) -> Request {
+fn any_request(fuzz: &mut impl Chance, channels: &[ChannelId], endpoint: EndpointId) -> Request {
     let request = fuzz.number();
     let channel =
         if fuzz.chance(3) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
@@ -442,7 +417,7 @@ impl Things {
         Self { memories, others: vec![reader.into(), writer.into(), event] }
     }
 
-    fn some(&self, fuzz: &mut Fuzz) -> Vec<BorrowedFd<'_>> {
+    fn some(&self, fuzz: &mut impl Chance) -> Vec<BorrowedFd<'_>> {
         let count = if fuzz.chance(8) { fuzz.below(12) } else { fuzz.below(3) };
         (0..count)
             .map(|_| match fuzz.below(3) {
@@ -454,7 +429,7 @@ impl Things {
 }
 
 /// A datagram that once was valid.
-fn mutated(fuzz: &mut Fuzz, bytes: &mut Vec<u8>) {
+fn mutated(fuzz: &mut impl Chance, bytes: &mut Vec<u8>) {
     for _ in 0..fuzz.below(4) {
         match fuzz.below(4) {
             0 if !bytes.is_empty() => {
@@ -473,7 +448,7 @@ fn mutated(fuzz: &mut Fuzz, bytes: &mut Vec<u8>) {
 
 #[test]
 fn what_a_client_says_to_its_agent() {
-    let mut fuzz = Fuzz::start("agent requests");
+    let mut fuzz = Fuzz::start("agent requests", 2);
     let mut victim = Victim::new(1);
     let things = Things::new();
     while fuzz.goes_on() {
@@ -533,7 +508,7 @@ impl Victim {
     }
 }
 
-fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: EndpointId) -> Reply {
+fn any_reply(fuzz: &mut impl Chance, request: u32, channels: &[ChannelId], endpoint: EndpointId) -> Reply {
     let request = if fuzz.chance(4) { fuzz.number() } else { request };
     let channel =
         if fuzz.chance(4) { ChannelId(fuzz.number()) } else { channels[fuzz.below(channels.len())] };
@@ -568,7 +543,7 @@ fn any_reply(fuzz: &mut Fuzz, request: u32, channels: &[ChannelId], endpoint: En
 /// The agent is the enemy. It can refuse everything, but it cannot crash a process, nor hold it.
 #[test]
 fn what_an_agent_says_to_a_client() {
-    let mut fuzz = Fuzz::start("agent replies");
+    let mut fuzz = Fuzz::start("agent replies", 2);
     let mut victim = Victim::new(1);
     while fuzz.goes_on() {
         let (ours, theirs) = rustix::net::socketpair(
@@ -578,7 +553,7 @@ fn what_an_agent_says_to_a_client() {
             None,
         )
         .unwrap();
-        let seed = fuzz.next() | 1;
+        let seed = fuzz.next();
         let agent = std::thread::spawn(move || evil_agent(&ours, seed));
         // Connecting, making an endpoint and opening end somehow, soon.
         if let Ok(process) = Agent::over(theirs, "client") {
@@ -604,7 +579,7 @@ fn what_an_agent_says_to_a_client() {
 
 /// Answers each request with something, often with what could be right, until the client is gone.
 fn evil_agent(socket: &OwnedFd, seed: u64) {
-    let mut fuzz = Fuzz { seed, state: seed, until: Instant::now(), rounds: 0 };
+    let mut fuzz = Dice::new(seed);
     let things = Things::new();
     let process =
         rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
@@ -669,7 +644,7 @@ fn evil_agent(socket: &OwnedFd, seed: u64) {
 /// What was handed over at the handshake: each wrong in one of many ways, or right.
 #[test]
 fn what_a_peer_hands_over_at_the_handshake() {
-    let mut fuzz = Fuzz::start("handshakes");
+    let mut fuzz = Fuzz::start("handshakes", 2);
     let mut victim = Victim::new(1);
     let mallory = EvilPeer::connect(&victim.agent, "mallory");
     let mut outcomes = BTreeMap::<bool, u64>::new();
@@ -758,7 +733,7 @@ impl Transport for Enemy {
 }
 
 /// A frame that is mostly one of the protocol's, with numbers about where they should be.
-fn any_frame(fuzz: &mut Fuzz, expected: u32, sent: u32) -> Frame {
+fn any_frame(fuzz: &mut impl Chance, expected: u32, sent: u32) -> Frame {
     let kind = if fuzz.chance(50) { fuzz.next() as u8 } else { *kinds::CHANNEL.start() };
     if fuzz.chance(20) {
         return (kind, fuzz.bytes(FRAME_BYTES * 2));
@@ -791,7 +766,7 @@ fn any_frame(fuzz: &mut Fuzz, expected: u32, sent: u32) -> Frame {
 /// Frames of a peer on another host, which has the keys: they are messages within the limit, or a breach, or nothing.
 #[test]
 fn what_a_peer_says_in_frames_that_are_sent_until_they_are_acknowledged() {
-    let mut fuzz = Fuzz::start("frames between hosts");
+    let mut fuzz = Fuzz::start("frames between hosts", 2);
     let (mut delivered, mut breaches, mut longest) = (0_u64, 0_u64, 0);
     while fuzz.goes_on() {
         let limit = 1 + fuzz.below(1500);

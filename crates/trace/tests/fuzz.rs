@@ -10,7 +10,6 @@ mod scripted;
 
 use std::fs;
 use std::io::Cursor;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comb_trace::codec::{Decoder, Encoder};
 use comb_trace::collect::{Collector, Limits};
@@ -20,63 +19,12 @@ use comb_trace::report::{self, By, Content};
 use comb_trace::store::{TABLES, TABLES_FOLDER, ensure_tables};
 use comb_trace::trace_file::{Frame, Head, Mount, Process, framed, read_trace, write_magic};
 use comb_types::Dice;
+use comb_types::fuzz::Fuzz;
 
 /// In front of a frame: kind, length, checksum. And of a block: its length unpacked, events, place.
 const FRAME_HEAD_BYTES: usize = 9;
 const BLOCK_HEAD_BYTES: usize = 16;
 const MAGIC_BYTES: usize = 12;
-
-struct Fuzz {
-    seed: u64,
-    dice: Dice,
-    until: Instant,
-    rounds: u64,
-}
-
-impl Fuzz {
-    fn start(test: &str) -> Self {
-        let from = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let seed = from("COMB_FUZZ_SEED").unwrap_or(u64::from(now.subsec_nanos()) + now.as_secs());
-        let seconds = from("COMB_FUZZ_SECONDS").unwrap_or(1);
-        println!("{test}: COMB_FUZZ_SEED={seed}");
-        Self { seed, dice: Dice::new(seed), until: Instant::now() + Duration::from_secs(seconds), rounds: 0 }
-    }
-
-    fn goes_on(&mut self) -> bool {
-        self.rounds += 1;
-        self.rounds == 1 || Instant::now() < self.until
-    }
-
-    fn mutate(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..1 + self.dice.below(3) {
-            let at = self.dice.index(bytes.len() + 1);
-            match self.dice.below(8) {
-                0 | 1 if at < bytes.len() => bytes[at] ^= 1 << self.dice.below(8),
-                2 if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][self.dice.index(5)],
-                3 => bytes.truncate(at),
-                4 => {
-                    let piece = bytes[at..(at + self.dice.index(20)).min(bytes.len())].to_vec();
-                    bytes.splice(at..at, piece);
-                }
-                5 => drop(bytes.drain(at..(at + self.dice.index(9)).min(bytes.len()))),
-                // A number as large as can be.
-                6 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([1]))),
-                _ => bytes.push(self.dice.roll().to_le_bytes()[0]),
-            }
-        }
-    }
-}
-
-impl Drop for Fuzz {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("COMB_FUZZ_SEED={} fails in round {}", self.seed, self.rounds);
-        } else {
-            println!("{} rounds", self.rounds);
-        }
-    }
-}
 
 /// Events of some sense: names, processes, sessions.
 fn events(dice: &mut Dice, count: u32) -> Vec<(Event, Vec<u8>)> {
@@ -186,7 +134,7 @@ fn read(bytes: &[u8]) -> u64 {
 
 #[test]
 fn fuzz_bytes_of_a_trace() {
-    let mut fuzz = Fuzz::start("bytes of a trace");
+    let mut fuzz = Fuzz::start("bytes of a trace", 1);
     let blocks = blocks(&mut fuzz.dice);
     let whole = trace(&frames(blocks));
     let all = read(&whole);
@@ -200,7 +148,7 @@ fn fuzz_bytes_of_a_trace() {
 
 #[test]
 fn fuzz_frames_whose_checksums_are_right() {
-    let mut fuzz = Fuzz::start("frames whose checksums are right");
+    let mut fuzz = Fuzz::start("frames whose checksums are right", 1);
     let blocks = blocks(&mut fuzz.dice);
     let frames = frames(blocks);
     while fuzz.goes_on() {
@@ -222,7 +170,7 @@ fn fuzz_frames_whose_checksums_are_right() {
 
 #[test]
 fn fuzz_columns_of_a_block() {
-    let mut fuzz = Fuzz::start("columns of a block");
+    let mut fuzz = Fuzz::start("columns of a block", 1);
     let blocks = blocks(&mut fuzz.dice);
     while fuzz.goes_on() {
         let mut decoder = Decoder::default();
@@ -255,7 +203,7 @@ fn decoded(decoder: &mut Decoder, block: &[u8]) -> u64 {
 /// The tables of recordings that mean nothing, with numbers as large as can be, and those tables damaged.
 #[test]
 fn fuzz_tables() {
-    let mut fuzz = Fuzz::start("tables");
+    let mut fuzz = Fuzz::start("tables", 1);
     let folder = std::env::temp_dir().join(format!("comb-trace-fuzz-{}", std::process::id()));
     while fuzz.goes_on() {
         let _ = fs::remove_dir_all(&folder);
@@ -291,7 +239,7 @@ fn fuzz_tables() {
 
 #[test]
 fn fuzz_what_an_agent_sends() {
-    let mut fuzz = Fuzz::start("what an agent sends");
+    let mut fuzz = Fuzz::start("what an agent sends", 1);
     let folder = std::env::temp_dir().join(format!("comb-trace-fuzz-agent-{}", std::process::id()));
     let blocks = blocks(&mut fuzz.dice);
     let mut parts = vec![scripted::hello("one"), scripted::open(1)];

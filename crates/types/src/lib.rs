@@ -1,4 +1,4 @@
-//! Ids, epochs, versions and names of mechanisms that every part of Comb shares. No dependencies, no allocation.
+//! Ids, epochs, versions and names of mechanisms that every part of Comb shares. No dependencies; no allocation but in the frame of fuzz tests.
 //!
 //! Each number has its own type, because a channel's index passed where an endpoint's is meant is a fault that no
 //! checksum finds.
@@ -9,6 +9,8 @@
 extern crate std;
 
 mod dice;
+#[cfg(feature = "std")]
+pub mod fuzz;
 mod ids;
 pub mod mechanism;
 mod time;

@@ -249,7 +249,7 @@ impl<M: Machine> Unix<M> {
                 Err(Stop::Gone)
             }
             libc::SYS_wait4 => self.call_wait4(who, int_a, b, int_c, d),
-            libc::SYS_waitid => self.call_wait_id(who, int_a, int_b, c, int_d),
+            libc::SYS_waitid => self.call_wait_id(who, int_a, int_b, c, int_d, e),
             libc::SYS_getpid => Ok(who.process as u64),
             libc::SYS_gettid => Ok(who.thread as u64),
             libc::SYS_getppid => Ok(self.process(who.process).parent as u64),

@@ -297,11 +297,12 @@ impl<M: Machine> Unix<M> {
             }
         };
         let who = self.end_other_threads(who);
+        let used = self.used_by_thread(who.thread);
         let thread = self.thread_mut(who.thread);
         let old_machine = std::mem::replace(&mut thread.machine, machine);
         thread.stack = crate::layouts::SignalStack::default();
         (thread.clear_at, thread.robust_list) = (0, (0, 0));
-        thread.name = [0; 16];
+        (thread.name, thread.used_before) = ([0; 16], used);
         let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
         let bytes = base.len().min(15);
         thread.name[..bytes].copy_from_slice(&base[..bytes]);

@@ -38,7 +38,11 @@ struct FakeThread {
     /// The step that faulted and is tried again.
     step: Option<Step>,
     loaded: Vec<u8>,
+    steps: u32,
 }
+
+/// How long a step takes.
+const STEP: Duration = Duration::from_millis(1);
 
 /// The machine.
 pub(crate) struct Fake {
@@ -111,6 +115,7 @@ impl Fake {
             thread.running = false;
             return Some(Event::Interrupted { thread: id });
         }
+        thread.steps += 1;
         let space = thread.space;
         let rip = thread.registers.rip;
         let (mut registers, loaded, pending) =
@@ -233,6 +238,7 @@ impl Machine for Fake {
             interrupted: false,
             step: None,
             loaded: Vec::new(),
+            steps: 0,
         };
         self.threads.insert(self.last, thread);
         Some(self.last)
@@ -270,6 +276,10 @@ impl Machine for Fake {
 
     fn end_thread(&mut self, thread: u32) {
         assert!(self.threads.remove(&thread).is_some(), "a thread ends once");
+    }
+
+    fn used(&mut self, thread: u32) -> Duration {
+        STEP * self.threads[&thread].steps
     }
 
     fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd]) -> Event<u32> {

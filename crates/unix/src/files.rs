@@ -52,6 +52,7 @@ fn node_stat(node: &Node) -> libc::stat {
     match node {
         Node::Directory(entries) => virtual_stat(libc::S_IFDIR | 0o555, 2, entries.len() as u64, 0),
         Node::Text(text) => virtual_stat(libc::S_IFREG | 0o444, 3 + text.len() as u64, 0, 0),
+        Node::Stat(process) => virtual_stat(libc::S_IFREG | 0o444, 3 + *process as u64, 0, 0),
         Node::Link(target) => virtual_stat(libc::S_IFLNK | 0o777, 4, target.len() as u64, 0),
         Node::Descriptor(_, number) => virtual_stat(libc::S_IFLNK | 0o700, 1000 + *number as u64, 64, 0),
         Node::Device(device) => virtual_stat(libc::S_IFCHR | 0o666, 5 + device.number(), 0, device.number()),
@@ -74,8 +75,9 @@ impl<M: Machine> Unix<M> {
             Node::Directory(_) if writes => return Err(EISDIR),
             Node::Directory(entries) => Kind::Listing(Listing { path, entries: entries.into() }),
             _ if flags & libc::O_DIRECTORY != 0 => return Err(ENOTDIR),
-            Node::Text(_) if writes => return Err(EACCES),
+            Node::Text(_) | Node::Stat(_) if writes => return Err(EACCES),
             Node::Text(text) => Kind::Text(text),
+            Node::Stat(process) => Kind::Text(self.stat_text(process).ok_or(ENOENT)?),
             Node::Link(_) => return Err(ELOOP),
             Node::Device(device) => self.open_device(device)?,
             Node::Descriptor(process, descriptor) => {

@@ -54,6 +54,7 @@ mod timers;
 pub mod traced;
 mod transfers;
 mod unix;
+mod usage;
 mod user_memory;
 mod virtual_files;
 mod waiting;

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes in a page and in a frame.
 pub const PAGE_BYTES: u64 = 4096;
@@ -207,6 +207,9 @@ pub trait Machine {
     fn watch(&mut self, descriptor: BorrowedFd<'_>) {
         let _ = descriptor;
     }
+
+    /// How much time of the processors a thread has used so far, in user mode and for what it made the machine do. It never becomes less.
+    fn used(&mut self, thread: Self::Thread) -> Duration;
 
     /// Waits for the next event, until the given moment or forever. `revents` of the descriptors (of the host, for `poll`) is set
     /// when the event is `Ready`.

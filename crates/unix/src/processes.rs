@@ -7,11 +7,12 @@ use crate::machine::Machine;
 use crate::signals::{DEFAULT, IGNORE, Pending, of_child};
 use crate::spaces::SpaceNumber;
 use crate::unix::{Caller, Unix};
+use crate::usage::{Used, usage};
 use crate::waiting::{Id, Interruption, Key, Outcome, Progress, Stop, Wait};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The process that takes in those whose parents are gone. It is the emulator itself and has no threads.
 pub(crate) const INIT: Id = 1;
@@ -59,6 +60,8 @@ pub(crate) struct Thread<M: Machine> {
     /// The processor's error code of its last fault.
     pub(crate) fault_error: u64,
     pub(crate) name: [u8; 16],
+    /// What it used of the processors while it was another of the machine's.
+    pub(crate) used_before: Duration,
 }
 
 impl<M: Machine> Thread<M> {
@@ -79,6 +82,7 @@ impl<M: Machine> Thread<M> {
             progress: Progress::default(),
             fault_error: 0,
             name: [0; 16],
+            used_before: Duration::ZERO,
         }
     }
 
@@ -123,10 +127,11 @@ pub(crate) struct Process {
     pub(crate) environment: Vec<Vec<u8>>,
     pub(crate) limits: [Limit; 16],
     /// The real-time interval timer: when, and how often after that.
-    pub(crate) alarm: Option<(Instant, std::time::Duration)>,
+    pub(crate) alarm: Option<(Instant, Duration)>,
     /// The thread of the parent that waits until this process has a space of its own.
     pub(crate) parting: bool,
     pub(crate) begun: Instant,
+    pub(crate) used: Used,
 }
 
 /// What a parent may ask for.
@@ -143,6 +148,8 @@ struct Question {
 struct Answer {
     child: Id,
     status: i32,
+    /// It has, and those that it has waited for.
+    used: Duration,
 }
 
 impl<M: Machine> Unix<M> {
@@ -167,11 +174,13 @@ impl<M: Machine> Unix<M> {
     /// Takes a thread out of all tables.
     fn drop_thread(&mut self, id: Id) {
         self.forget_wait(id);
+        let used = self.used_by_thread(id);
         let Some(thread) = self.threads.remove(&id) else { return };
         self.by_machine.remove(&thread.machine);
         self.memory.machine.end_thread(thread.machine);
         if let Some(process) = self.processes.get_mut(&thread.process) {
             process.threads.retain(|&other| other != id);
+            process.used.before += used;
         }
     }
 
@@ -332,20 +341,22 @@ impl<M: Machine> Unix<M> {
                     .filter(|&news| if news == 0xffff { question.continued } else { question.halted }),
             };
             if let Some(status) = status {
-                found = Some(Answer { child: child.id, status });
+                found = Some((child.id, status));
                 break;
             }
         }
         match found {
-            Some(answer) => {
+            Some((child, status)) => {
+                let used = self.used_by_family(child);
                 if !question.look_only {
-                    if self.process(answer.child).ended.is_some() {
-                        self.processes.remove(&answer.child);
+                    if self.process(child).ended.is_some() {
+                        self.processes.remove(&child);
+                        self.process_mut(who.process).used.by_children += used;
                     } else {
-                        self.process_mut(answer.child).news = None;
+                        self.process_mut(child).news = None;
                     }
                 }
-                Ok(Some(answer))
+                Ok(Some(Answer { child, status, used }))
             }
             None if !any => Err(ECHILD.into()),
             None if !hang => Ok(None),
@@ -390,11 +401,7 @@ impl<M: Machine> Unix<M> {
             self.memory.write(who.space, status_at, &answer.status)?;
         }
         if usage_at != 0 {
-            self.memory.write_bytes(
-                who.space,
-                usage_at,
-                &crate::host::bytes_of(&crate::host::zeroes::<libc::rusage>()),
-            )?;
+            self.memory.write_bytes(who.space, usage_at, &crate::host::bytes_of(&usage(answer.used)))?;
         }
         Ok(answer.child as u64)
     }
@@ -406,6 +413,7 @@ impl<M: Machine> Unix<M> {
         target: i32,
         told_at: u64,
         options: i32,
+        usage_at: u64,
     ) -> Outcome {
         let question = Question {
             ended: options & libc::WEXITED != 0,
@@ -428,9 +436,10 @@ impl<M: Machine> Unix<M> {
         };
         let answer = self.ask(who, meant, question, options & libc::WNOHANG == 0)?;
         if told_at != 0 {
-            let information = match answer {
+            let information = match &answer {
                 None => crate::layouts::SignalInformation::default(),
-                Some(Answer { child, status }) => {
+                Some(Answer { child, status, .. }) => {
+                    let (child, status) = (*child, *status);
                     let (code, value) = match status {
                         0xffff => (libc::CLD_CONTINUED, libc::SIGCONT),
                         _ if status & 0xff == 0x7f => (libc::CLD_STOPPED, status >> 8),
@@ -441,6 +450,9 @@ impl<M: Machine> Unix<M> {
                 }
             };
             self.memory.write(who.space, told_at, &information)?;
+        }
+        if let (Some(answer), true) = (answer, usage_at != 0) {
+            self.memory.write_bytes(who.space, usage_at, &crate::host::bytes_of(&usage(answer.used)))?;
         }
         Ok(0)
     }

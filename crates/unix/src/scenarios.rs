@@ -155,6 +155,64 @@ fn what_a_child_stores_its_parent_does_not_see() {
     assert_eq!(told, ["child before", "parent before", "status 500"]);
 }
 
+/// Each step takes a millisecond of this machine's processor, and no longer by any other clock.
+#[test]
+fn a_clock_of_processor_time_stands_still_in_a_sleep() {
+    let told = Told::default();
+    let tell = Rc::clone(&told);
+    let clock = libc::CLOCK_PROCESS_CPUTIME_ID as u64;
+    let (_, told) = run(&["/program"], &told, move |rip, view| match at(rip) {
+        0 => Step::Store(DATA + 512, [0, 300_000_000_u64].map(u64::to_le_bytes).concat()),
+        1 => call(libc::SYS_nanosleep, &[DATA + 512, 0]),
+        2 => call(libc::SYS_clock_gettime, &[clock, DATA]),
+        3 => Step::Load(DATA, 16),
+        _ => {
+            assert_eq!(word(&view.loaded[..8]), 0, "seconds");
+            tell.borrow_mut()
+                .push(if word(&view.loaded[8..]) < 50_000_000 { "little" } else { "much" }.into());
+            exit(0)
+        }
+    });
+    assert_eq!(told, ["little"]);
+}
+
+/// A program and its child compute until their own clocks say that it is enough: each by itself, and the parent has the child's apart.
+#[test]
+fn processor_time_is_of_threads_and_processes_and_of_children_that_were_waited_for() {
+    const ENOUGH: u64 = 50_000_000;
+    let told = Told::default();
+    let tell = Rc::clone(&told);
+    let (_, told) = run(&["/program"], &told, move |rip, view| match at(rip) {
+        0 | 10 => call(libc::SYS_clock_gettime, &[libc::CLOCK_THREAD_CPUTIME_ID as u64, DATA]),
+        1 | 11 => Step::Load(DATA + 8, 8),
+        2 if word(&view.loaded) < ENOUGH => Step::Jump(TEXT),
+        2 => call(libc::SYS_fork, &[]),
+        3 if view.registers.rax == 0 => Step::Jump(TEXT + 20),
+        3 => call(libc::SYS_wait4, &[u64::MAX, 0, 0, DATA + 64]),
+        4 => Step::Load(DATA + 64, 16),
+        5 => {
+            tell.borrow_mut().push(format!("{}", word(&view.loaded[8..]) / 10_000));
+            call(libc::SYS_getrusage, &[libc::RUSAGE_CHILDREN as u64, DATA + 64])
+        }
+        6 => Step::Load(DATA + 64, 16),
+        7 => {
+            tell.borrow_mut().push(format!("{}", word(&view.loaded[8..]) / 10_000));
+            call(libc::SYS_times, &[DATA + 64])
+        }
+        8 => Step::Load(DATA + 64, 32),
+        9 => {
+            let ticks: Vec<u64> = view.loaded.chunks(8).map(word).collect();
+            tell.borrow_mut().push(format!("{ticks:?}"));
+            exit(0)
+        }
+        // The child's begins at zero.
+        12 if word(&view.loaded) < 2 * ENOUGH => Step::Jump(TEXT + 20),
+        _ => exit(0),
+    });
+    // In hundredths of a second: less than one goes by until a program sees that it is enough.
+    assert_eq!(told, ["10", "10", "[5, 0, 10, 0]"]);
+}
+
 #[test]
 fn a_shared_mapping_is_seen_by_both() {
     let told = Told::default();

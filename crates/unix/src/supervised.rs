@@ -230,7 +230,7 @@ impl<C: Calls> Supervised<C> {
             Whereabouts::Ended => return None,
         };
         let (registers, segments) = given(&entry.registers);
-        Some(State { registers, segments, vectors, ..State::default() })
+        Some(State { registers, segments, vectors, ..new_state() })
     }
 
     /// The event of a thread that has stopped, if it has and nobody has been told.
@@ -288,6 +288,11 @@ impl<C: Calls> Supervised<C> {
             None => Event::Exception { thread, signal: libc::SIGKILL, code: 0, address: 0 },
         })
     }
+}
+
+/// What a thread begins with, of which the emulator wants to know how much it uses.
+fn new_state() -> State {
+    State { used: Some(Duration::ZERO), ..State::default() }
 }
 
 /// A state's registers, as the emulator knows them.
@@ -496,7 +501,7 @@ impl<C: Calls> Machine for Supervised<C> {
 
     fn load_thread(&mut self, space: Space, registers: &Registers) -> Option<Thread> {
         let (registers, segments) = given(registers);
-        self.add(space.0, &State { registers, segments, ..State::default() })
+        self.add(space.0, &State { registers, segments, ..new_state() })
     }
 
     fn fork_thread(&mut self, of: Thread, space: Space) -> Option<Thread> {
@@ -541,7 +546,8 @@ impl<C: Calls> Machine for Supervised<C> {
         let loaded = match &entry.whereabouts {
             Whereabouts::Loaded(loaded) => Some(*loaded),
             Whereabouts::WrittenBack(state) => {
-                let state = State { registers, segments, vectors: state.vectors.clone(), ..State::default() };
+                let (vectors, used) = (state.vectors.clone(), state.used);
+                let state = State { registers, segments, vectors, used, ..State::default() };
                 self.load(number, &state).ok()
             }
             Whereabouts::Ended => return,
@@ -599,11 +605,24 @@ impl<C: Calls> Machine for Supervised<C> {
 
     fn watch(&mut self, descriptor: BorrowedFd<'_>) {
         if self.watch.is_none() {
-            self.watch = self.calls.bell().another().and_then(Watch::new).ok();
+            self.watch = Watch::new(self.calls.bell().ringer()).ok();
         }
         // Where it cannot be watched, it is looked at from time to time.
         if let Some(watch) = &self.watch {
             let _ = watch.add(descriptor);
+        }
+    }
+
+    fn used(&mut self, thread: Thread) -> Duration {
+        if let Whereabouts::Loaded(loaded) = self.threads[thread.0 as usize].whereabouts
+            && let Ok(used) = self.ask(|calls| calls.used(loaded))
+        {
+            return used.unwrap_or_default();
+        }
+        match &self.threads[thread.0 as usize].whereabouts {
+            Whereabouts::WrittenBack(state) => state.used.unwrap_or_default(),
+            // It has harmed itself, and its space is gone.
+            Whereabouts::Loaded(_) | Whereabouts::Ended => Duration::ZERO,
         }
     }
 

@@ -1,8 +1,8 @@
-//! Calls about the system and the caller's place in it: names, limits, identities, usage.
+//! Calls about the system and the caller's place in it: names, limits, identities.
 
 use crate::errno::{EINVAL, EPERM, ESRCH};
 use crate::host;
-use crate::layouts::{Limit, Times};
+use crate::layouts::Limit;
 use crate::machine::Machine;
 use crate::unix::{Caller, Unix};
 use crate::waiting::Outcome;
@@ -36,31 +36,6 @@ impl<M: Machine> Unix<M> {
         told.uptime = self.began.elapsed().as_secs() as i64;
         self.memory.write_bytes(who.space, into, &host::bytes_of(&told))?;
         Ok(0)
-    }
-
-    pub(crate) fn call_usage(&mut self, who: Caller, whose: i32, into: u64) -> Outcome {
-        let mut usage: libc::rusage = host::zeroes();
-        match whose {
-            libc::RUSAGE_SELF | libc::RUSAGE_THREAD => {
-                let time = self.process(who.process).begun.elapsed();
-                usage.ru_utime.tv_sec = time.as_secs() as i64;
-                usage.ru_utime.tv_usec = i64::from(time.subsec_micros());
-                usage.ru_maxrss = (self.memory.resident_pages(who.space) * 4) as i64;
-            }
-            libc::RUSAGE_CHILDREN => {}
-            _ => return Err(EINVAL.into()),
-        }
-        self.memory.write_bytes(who.space, into, &host::bytes_of(&usage))?;
-        Ok(0)
-    }
-
-    pub(crate) fn call_times(&mut self, who: Caller, into: u64) -> Outcome {
-        let ticks = |time: std::time::Duration| (time.as_millis() / 10) as i64;
-        if into != 0 {
-            let user = ticks(self.process(who.process).begun.elapsed());
-            self.memory.write(who.space, into, &Times { user, ..Times::default() })?;
-        }
-        Ok(ticks(self.began.elapsed()) as u64)
     }
 
     pub(crate) fn call_limit(

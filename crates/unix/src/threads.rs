@@ -6,6 +6,7 @@ use crate::machine::Machine;
 use crate::processes::{Process, Thread};
 use crate::signals::Pending;
 use crate::unix::{Caller, Unix};
+use crate::usage::Used;
 use crate::waiting::{Id, Outcome};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -173,6 +174,7 @@ impl<M: Machine> Unix<M> {
             alarm: None,
             parting: wanted.flags & VFORK != 0,
             begun: Instant::now(),
+            used: Used::default(),
         };
         self.processes.insert(id, process);
     }

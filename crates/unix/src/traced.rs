@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use comb_kernel::scheduling::used_by;
+
 use crate::machine::{Access, Event, Frame, Machine, PAGE_BYTES, Registers, Rights};
 
 /// Where each stub has the one page of its own, with nothing but a `syscall` instruction.
@@ -403,6 +405,11 @@ impl Machine for Traced {
                 return;
             }
         }
+    }
+
+    fn used(&mut self, thread: i32) -> Duration {
+        let process = self.threads[&thread].space;
+        used_by(process as u32, thread as u32).unwrap_or_default()
     }
 
     fn next_event(&mut self, until: Option<Instant>, descriptors: &mut [libc::pollfd]) -> Event<i32> {

@@ -217,6 +217,7 @@ impl<M: Machine> Unix<M> {
             alarm: None,
             parting: false,
             begun: Instant::now(),
+            used: crate::usage::Used::default(),
         };
         self.processes.insert(id, process);
         let machine_space = self.memory.space(space).machine;

@@ -6,6 +6,7 @@ use crate::host;
 use crate::machine::{Machine, PAGE_BYTES};
 use crate::processes::{Process, State};
 use crate::unix::{Caller, Unix};
+use crate::usage::ticks;
 use crate::waiting::Id;
 use std::fmt::Write;
 use std::os::fd::AsRawFd;
@@ -59,10 +60,20 @@ pub(crate) struct Listing {
 pub(crate) enum Node {
     Directory(Vec<Entry>),
     Text(Vec<u8>),
+    /// A text about a process, of which some has to be asked.
+    Stat(Id),
     Link(Vec<u8>),
     Device(Device),
     /// A link to what a descriptor of a process is open on.
     Descriptor(Id, i32),
+}
+
+/// What is known of a process: its program, what it does, and how many pages and bytes it has.
+struct Standing {
+    command: String,
+    letter: char,
+    resident: u64,
+    size: u64,
 }
 
 const DEVICES: [(&str, Device); 6] = [
@@ -214,6 +225,7 @@ impl<M: Machine> Unix<M> {
                 let (node, used) = self.process_node(process, rest)?;
                 (node, used + 2)
             }
+            [b"stat"] => (Node::Stat(process.id), 1),
             [name] => (Node::Text(self.process_text(process, text_of(name)).ok_or(ENOENT)?), 1),
             _ => return Err(ENOENT),
         })
@@ -276,10 +288,22 @@ impl<M: Machine> Unix<M> {
         })
     }
 
-    fn process_text(&self, process: &Process, name: &str) -> Option<Vec<u8>> {
-        let joined = |parts: &[Vec<u8>]| {
-            parts.iter().flat_map(|part| part.iter().copied().chain([0])).collect::<Vec<u8>>()
-        };
+    /// What `stat` says of a process.
+    pub(crate) fn stat_text(&mut self, id: Id) -> Option<Vec<u8>> {
+        let (own, children) = (self.used_by_process(id), self.processes.get(&id)?.used.by_children);
+        let (own, children) = (ticks(own), ticks(children));
+        let process = self.processes.get(&id)?;
+        let Standing { command, letter, resident, size } = self.standing(process);
+        let (parent, group, session) = (process.parent, process.group, process.session);
+        let (threads, start) = (process.threads.len(), ticks(process.begun.duration_since(self.began)));
+        let text = format!(
+            "{id} ({command}) {letter} {parent} {group} {session} 0 -1 0 0 0 0 0 {own} 0 {children} 0 20 0 {threads} 0 {start} {size} {resident} \
+             18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        );
+        Some(text.into_bytes())
+    }
+
+    fn standing(&self, process: &Process) -> Standing {
         let base = process.executable.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
         let command = String::from_utf8_lossy(&base[..base.len().min(15)]).into_owned();
         let lasts = process.ended.is_none();
@@ -312,19 +336,20 @@ impl<M: Machine> Unix<M> {
                 'S'
             }
         };
-        let (id, parent, group, session) = (process.id, process.parent, process.group, process.session);
-        let start = process.begun.duration_since(self.began).as_millis() / 10;
+        Standing { command, letter, resident, size }
+    }
+
+    fn process_text(&self, process: &Process, name: &str) -> Option<Vec<u8>> {
+        let joined = |parts: &[Vec<u8>]| {
+            parts.iter().flat_map(|part| part.iter().copied().chain([0])).collect::<Vec<u8>>()
+        };
+        let Standing { command, letter, resident, size } = self.standing(process);
+        let (id, parent) = (process.id, process.parent);
         Some(match name {
             "cmdline" => joined(&process.arguments),
             "environ" => joined(&process.environment),
             "comm" => format!("{command}\n").into_bytes(),
             "maps" => self.maps(process).into_bytes(),
-            "stat" => format!(
-                "{id} ({command}) {letter} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {} 0 {start} {size} {resident} \
-                 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-                process.threads.len()
-            )
-            .into_bytes(),
             "statm" => format!("{} {resident} 0 0 0 0 0\n", size / PAGE_BYTES).into_bytes(),
             "status" => {
                 let user = self.user();

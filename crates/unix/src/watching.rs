@@ -1,10 +1,13 @@
 //! A thread that wakes the emulator when something comes from another cell while programs run: who listens to a bell does not hear a socket.
 
-use comb_kernel::space::Bell;
+use comb_kernel::thread::{MOST_RINGERS, Ringer};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+/// If a thread has this number, it is looked at in vain.
+const NOBODY: u32 = MOST_RINGERS - 1;
 
 /// Watches until it is dropped.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Watches nothing yet, and will ring this bell.
-    pub(crate) fn new(bell: Bell) -> Result<Self, Errno> {
+    pub(crate) fn new(bell: Ringer) -> Result<Self, Errno> {
         let watched = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let (end, own) = std::io::pipe().map_err(failed)?;
@@ -27,7 +30,7 @@ impl Watch {
             let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; 1];
             loop {
                 match epoll::wait(&*watching, &mut events, None) {
-                    Ok((events, _)) if events.iter().all(|event| event.data.u64() == 0) => bell.knock(),
+                    Ok((events, _)) if events.iter().all(|event| event.data.u64() == 0) => bell.ring(NOBODY),
                     Err(Errno::INTR) => {}
                     _ => return,
                 }

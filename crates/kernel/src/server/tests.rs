@@ -163,8 +163,17 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
             let signals = if below(dice, 2) == 0 { vec![word(dice); 258] } else { vec![word(dice)] };
             let segments = [below(dice, 1 << 47), 0];
             let signal_function = word(dice);
-            let state =
-                State { registers, segments, vectors, stop: None, signal_function, signals, interrupted };
+            let used = (below(dice, 2) == 0).then(|| Duration::new(word(dice), 0));
+            let state = State {
+                registers,
+                segments,
+                vectors,
+                stop: None,
+                signal_function,
+                signals,
+                interrupted,
+                used,
+            };
             let load =
                 ThreadLoad { tag: Tag(1), space: space(dice), priority: 200, locked: below(dice, 2) == 0 };
             let load = ThreadLoad { priority: u8::try_from(below(dice, 24)).unwrap(), ..load };
@@ -186,7 +195,8 @@ fn any_request(dice: &mut Dice, spaces: &[SpaceId], threads: &[ThreadId]) -> Req
         5 => Request::UnloadMappings { space: space(dice), page: word(dice), pages: word(dice) },
         6 => Request::UnloadThread(thread(dice)),
         7 => Request::UnloadSpace(space(dice)),
-        8 => match below(dice, 4) {
+        8 => match below(dice, 5) {
+            4 => Request::Used(thread(dice)),
             3 => Request::KeepOn {
                 thread: thread(dice),
                 processor: Some(u32::try_from(below(dice, 1 << 32)).unwrap()),

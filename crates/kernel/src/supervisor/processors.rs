@@ -112,7 +112,7 @@ impl Supervisor {
     ) -> Result<(), CallError> {
         self.objects.set_priority(caller, thread, priority)?;
         let Machine { spaces, threads, meter, .. } = &mut self.machine;
-        if let Some(Runner { space, area }) = threads[usize::from(thread.slot())]
+        if let Some(Runner { space, area, .. }) = threads[usize::from(thread.slot())]
             && let Some(place) = &mut spaces[usize::from(space)]
         {
             place.charge(meter);
@@ -120,6 +120,18 @@ impl Supervisor {
             place.prefer(area, meter);
         }
         Ok(())
+    }
+
+    /// How much of the processors a thread of the caller's has used so far, if its state asked for that.
+    pub fn thread_used(&self, caller: KernelId, thread: ThreadId) -> Result<Option<Duration>, CallError> {
+        let view = self.objects.thread(thread)?;
+        if view.kernel != caller {
+            return Err(Refused::ForeignThread(thread).into());
+        }
+        Ok(self.machine.threads[usize::from(thread.slot())].and_then(|runner| {
+            let place = self.machine.spaces[usize::from(runner.space)].as_ref()?;
+            runner.used(&place.threads[runner.area as usize])
+        }))
     }
 
     /// What a process of the host's uses is its kernel's, too. It is named by its descriptor: a number could be another's by now.

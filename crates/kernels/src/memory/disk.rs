@@ -1,8 +1,11 @@
 //! Threads that move pages while programs run.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use comb_kernel::thread::Ringer;
 
 use super::{Backing, BackingError, Piece};
 
@@ -32,24 +35,34 @@ pub(super) struct Done {
 #[derive(Debug)]
 pub(super) struct Disk {
     /// Taken when it ends.
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<(Job, Ringer)>>,
+    /// Whether somebody listens to the bell for what is moved.
+    is_awaited: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl Disk {
     pub(super) fn new() -> Self {
         let (jobs, queue) = channel();
-        let queue = Arc::new(Mutex::new(queue));
+        let (queue, is_awaited) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicBool::new(false)));
         let worker = |_| {
-            let queue = queue.clone();
-            std::thread::spawn(move || work(&queue))
+            let (queue, is_awaited) = (queue.clone(), is_awaited.clone());
+            std::thread::spawn(move || work(&queue, &is_awaited))
         };
-        Self { jobs: Some(jobs), workers: (0..WORKERS).map(worker).collect() }
+        let workers = (0..WORKERS).map(worker).collect();
+        Self { jobs: Some(jobs), is_awaited, workers }
     }
 
-    pub(super) fn start(&self, job: Job) {
-        let sent = self.jobs.as_ref().expect("it has not ended").send(job);
+    /// Whoever made the job hears by its reports; and by the bell, if it is awaited.
+    pub(super) fn start(&self, job: Job, bell: Ringer) {
+        let sent = self.jobs.as_ref().expect("it has not ended").send((job, bell));
         sent.expect("workers wait as long as somebody may ask");
+    }
+
+    /// From now on the bell rings for what was not reported before.
+    pub(super) fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.store(is_awaited, SeqCst);
+        fence(SeqCst);
     }
 }
 
@@ -63,11 +76,16 @@ impl Drop for Disk {
     }
 }
 
-fn work(queue: &Mutex<Receiver<Job>>) {
+fn work(queue: &Mutex<Receiver<(Job, Ringer)>>, is_awaited: &AtomicBool) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+        let Ok((job, bell)) = job else { return };
         perform(job);
+        fence(SeqCst);
+        if is_awaited.load(SeqCst) {
+            // Any number: who listens for this looks at all that he awaits.
+            bell.ring(0);
+        }
     }
 }
 

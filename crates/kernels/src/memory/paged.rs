@@ -12,7 +12,8 @@ use comb_kernel::thread::Touch;
 use super::disk::{self, Done, Job};
 use super::pages::{Page, Pages};
 use super::{
-    Backing, BackingError, FaultError, PAGE_BYTES, Piece, Place, Replacement, Resources, Run, Segment, Step,
+    Arrival, Backing, BackingError, FaultError, PAGE_BYTES, Piece, Place, Replacement, Resources, Run,
+    Segment, Step,
 };
 
 /// How many times as many pages are many.
@@ -50,8 +51,10 @@ struct Transfer {
 enum Way {
     /// This thread, which could do nothing else meanwhile.
     Here,
-    /// Another.
+    /// Another, while other threads of programs run.
     Aside,
+    /// Another, before anybody needs them.
+    Ahead,
 }
 
 /// Pages that are kept in a [`Backing`], and of which a [`Replacement`] decides. No more than a given number is in frames.
@@ -69,6 +72,13 @@ pub struct Paged {
     next_ticket: u64,
     /// What may not go now.
     guarded: Range<u64>,
+    /// Pages for which threads wait, that somebody will ask for again.
+    awaited: BTreeSet<u64>,
+    /// Pages that threads have which have not run since, in a round.
+    given: BTreeSet<u64>,
+    round: u64,
+    /// Why some of them did not come.
+    failed: BTreeMap<u64, BackingError>,
     counts: Counts,
 }
 
@@ -95,6 +105,10 @@ impl Paged {
             transfers: BTreeMap::new(),
             next_ticket: 0,
             guarded: 0..0,
+            awaited: BTreeSet::new(),
+            given: BTreeSet::new(),
+            round: 0,
+            failed: BTreeMap::new(),
             counts: Counts::default(),
         }
     }
@@ -112,35 +126,90 @@ impl Paged {
         if is_allowed { Ok(()) } else { Err(FaultError::Forbidden { address, touch }) }
     }
 
-    /// When this returns, a page is in a frame.
-    fn bring_here(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), FaultError> {
+    /// Has a page brought to a frame. In this thread's way it is there when this returns.
+    fn bring_here(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        page: u64,
+        way: Way,
+    ) -> Result<Arrival, FaultError> {
+        if self.round != resources.round {
+            self.round = resources.round;
+            self.given.clear();
+        }
+        self.awaited.insert(page);
+        let brought = self.bring_awaited(resources, place, page, way);
+        if !matches!(brought, Ok(Arrival::OnItsWay)) {
+            self.awaited.remove(&page);
+        }
+        if way == Way::Aside && matches!(brought, Ok(Arrival::Here)) {
+            self.given.insert(page);
+        }
+        brought
+    }
+
+    fn bring_awaited(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        page: u64,
+        way: Way,
+    ) -> Result<Arrival, FaultError> {
         while let Ok(done) = self.done.try_recv() {
-            self.finish(resources, done, page)?;
+            self.finish(resources, done);
         }
         loop {
+            if let Some(error) = self.failed.remove(&page) {
+                return Err(error.into());
+            }
             if self.pages.is_here(page) {
-                return Ok(());
+                return Ok(Arrival::Here);
             }
-            if self.pages.is_moving(page) {
-                let done = self.wait();
-                self.finish(resources, done, page)?;
-                continue;
+            if !self.pages.is_moving(page) {
+                let wanted = self.policy.along(page, &self.pages);
+                self.make_whole(resources, place, &wanted)?;
+                let mut run = self.pages.around(page, &wanted, is_away);
+                if count_of(&run) > self.most {
+                    run = page..page + 1;
+                }
+                let has_begun = self.bring(resources, place, &run, way)?;
+                if !has_begun && self.transfers.is_empty() && !self.keeps_any(way) {
+                    return Err(FaultError::NoFrame { page, most: self.most });
+                }
             }
-            let wanted = self.policy.along(page, &self.pages);
-            self.make_whole(resources, place, &wanted)?;
-            let mut run = self.pages.around(page, &wanted, is_away);
-            if count_of(&run) > self.most {
-                run = page..page + 1;
-            }
-            if self.bring(resources, place, &run, Way::Here)? {
-                continue;
-            }
-            if self.transfers.is_empty() {
-                return Err(FaultError::NoFrame { page, most: self.most });
+            if way == Way::Aside {
+                return Ok(Arrival::OnItsWay);
             }
             let done = self.wait();
-            self.finish(resources, done, page)?;
+            self.finish(resources, done);
         }
+    }
+
+    /// Whether a page is kept for a thread that has not run with it, if others do not have to have its frame now.
+    fn is_kept(&self, page: u64, way: Way) -> bool {
+        let is_needed = self.awaited.contains(&page) || self.given.contains(&page);
+        self.guarded.contains(&page) || way != Way::Here && is_needed
+    }
+
+    /// Stretches of a range without what is kept.
+    fn not_kept(&self, range: &Range<u64>, way: Way) -> Vec<Range<u64>> {
+        let mut stretches = Vec::new();
+        let mut start = range.start;
+        for page in range.start..range.end.min(self.pages.count()) {
+            if self.is_kept(page, way) {
+                stretches.push(start..page);
+                start = page + 1;
+            }
+        }
+        stretches.push(start..range.end.min(self.pages.count()));
+        stretches.retain(|stretch| !stretch.is_empty());
+        stretches
+    }
+
+    fn keeps_any(&self, way: Way) -> bool {
+        let mut needed = self.awaited.iter().chain(&self.given);
+        way != Way::Here && needed.any(|page| self.pages.is_here(*page))
     }
 
     /// Where few of a long range are here, and as they are kept, they are read again with the others: that takes less than to read and map around them.
@@ -155,13 +224,15 @@ impl Paged {
         if pages == 0 || pages * MANY_BY_FEW > range.end - range.start {
             return Ok(());
         }
-        self.unload(resources, place, range)?;
-        for page in here.into_iter().flatten().filter(|page| !self.guarded.contains(page)) {
-            let state = self.pages.at(page);
-            if !state.is_modified {
-                resources.pool.give(Run { frame: state.frame, count: 1 });
-                self.held -= 1;
-                *state = Page::default();
+        for stretch in self.not_kept(range, Way::Ahead) {
+            self.unload(resources, place, &stretch)?;
+            for page in stretch {
+                let state = self.pages.at(page);
+                if state.is_here && !state.is_modified {
+                    resources.pool.give(Run { frame: state.frame, count: 1 });
+                    self.held -= 1;
+                    *state = Page::default();
+                }
             }
         }
         Ok(())
@@ -226,7 +297,7 @@ impl Paged {
         let job = Job { ticket, backing, going, coming, reports };
         match way {
             Way::Here => disk::perform(job),
-            Way::Aside => resources.disk.start(job),
+            Way::Aside | Way::Ahead => resources.start(job),
         }
     }
 
@@ -247,9 +318,13 @@ impl Paged {
                 return Ok(true);
             }
             more -= u32::from(is_enough);
-            match self.policy.make_room(run, way == Way::Here, &self.pages) {
-                Step::Unload(range) => self.unload(resources, place, &range)?,
-                Step::Evict(range) => self.evict(resources, place, &range, going)?,
+            match self.policy.make_room(run, way != Way::Ahead, &self.pages) {
+                Step::Unload(range) => {
+                    for stretch in self.not_kept(&range, way) {
+                        self.unload(resources, place, &stretch)?;
+                    }
+                }
+                Step::Evict(range) => self.evict(resources, place, &range, way, going)?,
                 Step::Nothing => return Ok(is_enough),
             }
         }
@@ -281,21 +356,24 @@ impl Paged {
         resources: &mut Resources,
         place: &Place,
         range: &Range<u64>,
+        way: Way,
         going: &mut Vec<u64>,
     ) -> Result<(), CallError> {
-        self.unload(resources, place, range)?;
-        for page in range.start..range.end.min(self.pages.count()) {
-            if !self.pages.is_here(page) || self.guarded.contains(&page) {
-                continue;
-            }
-            let state = self.pages.at(page);
-            resources.pool.give(Run { frame: state.frame, count: 1 });
-            self.held -= 1;
-            if state.is_modified {
-                *state = Page { is_here: false, is_moving: true, ..*state };
-                going.push(page);
-            } else {
-                *state = Page::default();
+        for stretch in self.not_kept(range, way) {
+            self.unload(resources, place, &stretch)?;
+            for page in stretch {
+                let state = self.pages.at(page);
+                if !state.is_here {
+                    continue;
+                }
+                resources.pool.give(Run { frame: state.frame, count: 1 });
+                self.held -= 1;
+                if state.is_modified {
+                    *state = Page { is_here: false, is_moving: true, ..*state };
+                    going.push(page);
+                } else {
+                    *state = Page::default();
+                }
             }
         }
         Ok(())
@@ -306,8 +384,8 @@ impl Paged {
         self.done.recv().expect("it has a sender itself")
     }
 
-    /// Something has moved, or has not. That is an error for who waits for one of the pages that did not come.
-    fn finish(&mut self, resources: &mut Resources, done: Done, awaited: u64) -> Result<(), BackingError> {
+    /// Something has moved, or has not. That is an error for those who wait for one of the pages that did not come.
+    fn finish(&mut self, resources: &mut Resources, done: Done) {
         let transfer = self.transfers.remove(&done.ticket).expect("it was started");
         let mut staying = BTreeSet::new();
         for page in transfer.going {
@@ -333,7 +411,9 @@ impl Paged {
             resources.pool.give(Run { frame, count: 1 });
             self.held -= 1;
         }
-        if transfer.coming.contains(&awaited) { done.result } else { Ok(()) }
+        if let Err(error) = done.result {
+            self.failed.extend(self.awaited.range(transfer.coming).map(|page| (*page, error.clone())));
+        }
     }
 
     /// Waits until nothing moves. The first error.
@@ -342,16 +422,19 @@ impl Paged {
         while !self.transfers.is_empty() {
             let done = self.wait();
             result = result.and(done.result.clone());
-            // Whoever awaits a page is told by the result.
-            let _ = self.finish(resources, done, u64::MAX);
+            self.finish(resources, done);
         }
         result
     }
 
     /// Loads the mappings of a page and of its neighbours that are here.
     fn map(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), CallError> {
+        if self.pages.is_mapped(page) {
+            // Its thread did not reach it: it was mapped for another since, or has gone, of which nobody has heard. If it were just loaded again, what is told of the first
+            // mapping later would be taken for this one's end.
+            self.unload(resources, place, &(page..page + 1))?;
+        }
         let window = self.policy.along(page, &self.pages);
-        // Whatever is thought of it, its thread did not reach it.
         let run = self.pages.around(page, &window, |page| page.is_here && !page.is_mapped);
         let mut start = run.start;
         while start < run.end {
@@ -374,11 +457,36 @@ impl Paged {
         Ok(())
     }
 
+    fn answer(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        page: u64,
+        touch: Touch,
+        way: Way,
+    ) -> Result<Arrival, FaultError> {
+        self.check(place, page, touch)?;
+        // Who asks again was counted.
+        if !self.awaited.contains(&page) {
+            self.counts.faults += 1;
+            self.counts.here += u64::from(self.pages.is_here(page) || self.pages.is_moving(page));
+        }
+        if self.bring_here(resources, place, page, way)? == Arrival::OnItsWay {
+            return Ok(Arrival::OnItsWay);
+        }
+        self.policy.touched(page, &self.pages);
+        self.map(resources, place, page)?;
+        self.guarded = page..page + 1;
+        let ahead = self.ahead(resources, place, page);
+        self.guarded = 0..0;
+        ahead.map(|()| Arrival::Here)
+    }
+
     fn ahead(&mut self, resources: &mut Resources, place: &Place, page: u64) -> Result<(), FaultError> {
         for range in self.policy.ahead(page, &self.pages) {
             self.make_whole(resources, place, &range)?;
             for stretch in self.pages.stretches(range, is_away) {
-                if count_of(&stretch) > self.most || !self.bring(resources, place, &stretch, Way::Aside)? {
+                if count_of(&stretch) > self.most || !self.bring(resources, place, &stretch, Way::Ahead)? {
                     return Ok(());
                 }
             }
@@ -399,16 +507,17 @@ impl Segment for Paged {
         page: u64,
         touch: Touch,
     ) -> Result<(), FaultError> {
-        self.check(place, page, touch)?;
-        self.counts.faults += 1;
-        self.counts.here += u64::from(self.pages.is_here(page) || self.pages.is_moving(page));
-        self.bring_here(resources, place, page)?;
-        self.policy.touched(page, &self.pages);
-        self.map(resources, place, page)?;
-        self.guarded = page..page + 1;
-        let ahead = self.ahead(resources, place, page);
-        self.guarded = 0..0;
-        ahead
+        self.answer(resources, place, page, touch, Way::Here).map(|_| ())
+    }
+
+    fn begin_fault(
+        &mut self,
+        resources: &mut Resources,
+        place: &Place,
+        page: u64,
+        touch: Touch,
+    ) -> Result<Arrival, FaultError> {
+        self.answer(resources, place, page, touch, Way::Aside)
     }
 
     fn locate(
@@ -419,7 +528,7 @@ impl Segment for Paged {
         touch: Touch,
     ) -> Result<u32, FaultError> {
         self.check(place, page, touch)?;
-        self.bring_here(resources, place, page)?;
+        self.bring_here(resources, place, page, Way::Here)?;
         self.policy.touched(page, &self.pages);
         let state = self.pages.at(page);
         state.is_modified |= touch == Touch::Write;
@@ -454,7 +563,7 @@ impl Segment for Paged {
                     resources,
                     Transfer { going, coming: 0..0, spare: Vec::new(), stays: true },
                     Vec::new(),
-                    Way::Aside,
+                    Way::Ahead,
                 );
             }
         }

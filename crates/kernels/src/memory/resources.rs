@@ -9,7 +9,7 @@ use comb_kernel::objects::{Sizes, Writeback};
 use comb_kernel::supervisor::{CallError, State, Supervisor};
 
 use super::content::{Content, Piece};
-use super::disk::Disk;
+use super::disk::{Disk, Job};
 use super::{Place, Pool, Run};
 
 /// A kernel's.
@@ -17,7 +17,9 @@ pub struct Resources {
     /// Frames that nothing is in.
     pub pool: Pool,
     waiting: VecDeque<Writeback<Box<State>>>,
-    pub(super) disk: Disk,
+    disk: Disk,
+    /// Threads that could go on in one have run before the next.
+    pub(super) round: u64,
     /// Goes before the calls do.
     content: Content,
     calls: Box<dyn Calls>,
@@ -35,13 +37,28 @@ impl Resources {
         let pool = Pool::of(&*calls);
         // SAFETY: the frames of a kernel stay where they are as long as its calls do, which are dropped after this.
         let content = unsafe { Content::new(calls.memory(), calls.groups() * GROUP_FRAMES) };
-        Self { pool, waiting: VecDeque::new(), disk: Disk::new(), content, calls }
+        Self { pool, waiting: VecDeque::new(), disk: Disk::new(), round: 0, content, calls }
     }
 
     /// All of a supervisor of its own, in this process: where one application has a machine for itself. (§3)
     pub fn alone(sizes: Sizes, groups: u32) -> Result<Self, CallError> {
         let (supervisor, kernel) = Supervisor::new(sizes, groups)?;
         Ok(Self::new(Box::new(Direct::new(supervisor, kernel))))
+    }
+
+    /// Has something moved by another thread.
+    pub(super) fn start(&self, job: Job) {
+        self.disk.start(job, self.calls.bell().ringer());
+    }
+
+    /// Whether the kernel's bell is to ring when something was moved. To be said before [`super::Segment::begin_fault`] is asked.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.disk.set_awaited(is_awaited);
+    }
+
+    /// Threads whose pages have come have run since, or had time for it: others can have the frames.
+    pub fn next_round(&mut self) {
+        self.round += 1;
     }
 
     /// What is asked of the supervisor.

@@ -7,7 +7,7 @@ use comb_kernel::supervisor::CallError;
 use comb_kernel::thread::Touch;
 use thiserror::Error;
 
-use super::{Counts, FaultError, PAGE_BYTES, Place, Resources, Rights, Segment};
+use super::{Arrival, Counts, FaultError, PAGE_BYTES, Place, Resources, Rights, Segment};
 
 /// A segment cannot be seen where another is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -112,6 +112,17 @@ impl Segments {
     pub fn fault(&mut self, resources: &mut Resources, address: u64, touch: Touch) -> Result<(), FaultError> {
         let (place, page, segment) = self.find(resources, address, touch)?;
         segment.fault(resources, &place, page, touch)
+    }
+
+    /// The same, without waiting for what is slow: see [`Segment::begin_fault`].
+    pub fn begin_fault(
+        &mut self,
+        resources: &mut Resources,
+        address: u64,
+        touch: Touch,
+    ) -> Result<Arrival, FaultError> {
+        let (place, page, segment) = self.find(resources, address, touch)?;
+        segment.begin_fault(resources, &place, page, touch)
     }
 
     /// Copies what the space has there.

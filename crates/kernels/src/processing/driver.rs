@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use comb_kernel::objects::{Refused, Tag, ThreadId, ThreadLoad, Writeback};
 use comb_kernel::space::SpaceError;
 use comb_kernel::supervisor::{CallError, State};
-use comb_kernel::thread::{Area, Registers, Stop};
+use comb_kernel::thread::{Area, Registers, Stop, Touch};
 use rustix::thread::sched_getcpu;
 use thiserror::Error;
 
 use super::{Answer, End, Handler, Scheduler, Stopped};
-use crate::memory::{FaultError, Resources, Segments};
+use crate::memory::{Arrival, FaultError, Resources, Segments};
 
 /// As long it waits at most before it looks whether somebody is to give way.
 const LOOK: Duration = Duration::from_millis(10);
@@ -40,6 +40,11 @@ pub enum DriverError {
 enum Standing {
     Ready,
     Runs(Instant),
+    /// For a page that is on its way.
+    Faults {
+        address: u64,
+        touch: Touch,
+    },
     Waits,
 }
 
@@ -129,15 +134,24 @@ impl Driver {
             if self.threads.is_empty() {
                 return Ok(std::mem::take(&mut self.ended));
             }
-            if self.running().next().is_none() {
+            let is_awaited = self.faulting().next().is_some();
+            if self.running().next().is_none() && !is_awaited {
                 return Err(DriverError::Stuck(self.threads.len()));
             }
+            self.resources.set_awaited(is_awaited);
             let rang = self.resources.calls().bell().listen(0, Some(LOOK), |_| {});
             if !rang {
                 // Whoever ended by itself does not ring.
                 self.resources.calls().look_around();
             }
             self.hear()?;
+            if is_awaited && (!rang || self.has_run()) {
+                self.resources.next_round();
+            }
+            let faulting: Vec<Tag> = self.faulting().collect();
+            for tag in faulting {
+                self.fault_again(tag, handler)?;
+            }
             let running: Vec<(Tag, Instant)> = self.running().collect();
             for (tag, since) in running {
                 self.look(tag, since, handler)?;
@@ -150,6 +164,22 @@ impl Driver {
             Standing::Runs(since) => Some((*tag, since)),
             _ => None,
         })
+    }
+
+    /// Whether one of those that run has stopped again, or there are none.
+    fn has_run(&mut self) -> bool {
+        let Self { threads, resources, .. } = self;
+        let mut running =
+            threads.values().filter(|thread| matches!(thread.standing, Standing::Runs(_))).peekable();
+        running.peek().is_none()
+            || running
+                .filter_map(|thread| thread.loaded)
+                .any(|loaded| resources.calls().area(loaded).is_ok_and(Area::is_stopped))
+    }
+
+    fn faulting(&self) -> impl Iterator<Item = Tag> {
+        let faults = |thread: &Thread| matches!(thread.standing, Standing::Faults { .. });
+        self.threads.iter().filter(move |(_, thread)| faults(thread)).map(|(tag, _)| *tag)
     }
 
     /// Hears of all that was unloaded.
@@ -295,8 +325,15 @@ impl Driver {
     fn goes_on(&mut self, tag: Tag, must_queue: bool) -> Result<(), CallError> {
         // What it was answered may have ended it.
         let Some(thread) = self.threads.get_mut(&tag) else { return Ok(()) };
-        let Standing::Runs(since) = thread.standing else { return Ok(()) };
-        if must_queue || self.scheduler.gives_way(tag, thread.priority, since.elapsed()) {
+        let gives_way = match thread.standing {
+            Standing::Runs(since) => {
+                must_queue || self.scheduler.gives_way(tag, thread.priority, since.elapsed())
+            }
+            // Others have run meanwhile.
+            Standing::Faults { .. } => true,
+            Standing::Ready | Standing::Waits => return Ok(()),
+        };
+        if gives_way {
             thread.standing = Standing::Ready;
             self.scheduler.ready(tag, thread.priority);
             return Ok(());
@@ -305,34 +342,91 @@ impl Driver {
     }
 
     fn answer(&mut self, tag: Tag, stop: Stop, handler: &mut dyn Handler) -> Result<(), DriverError> {
-        let thread = self.threads.get_mut(&tag).expect("who is stopped is there");
-        let space = thread.space;
-        let Some(loaded) = thread.loaded else { return Ok(()) };
-        thread.goes = false;
-        let registers = match self.resources.calls().area(loaded) {
-            Ok(area) => area.registers(),
-            // Its stop is answered when it is there again.
-            Err(error) if is_stale(error) => {
-                self.threads.entry(tag).and_modify(|thread| thread.unanswered = Some(stop));
-                return Ok(self.hear()?);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let Some(registers) = registers else {
-            self.end(space, End::Harmed);
-            return Ok(());
-        };
-        let (mut woken, mut begun) = (Vec::new(), Vec::new());
-        let segments = self.spaces.get_mut(&space).expect("a thread has a space");
+        let Some(registers) = self.registers(tag, stop)? else { return Ok(()) };
         let failed = match stop {
-            Stop::Fault { address, touch } => match segments.fault(&mut self.resources, address, touch) {
-                Ok(()) => return Ok(self.goes_on(tag, false)?),
-                // It will fault again.
-                Err(FaultError::Calls(error)) if is_stale(error) => return Ok(self.hear()?),
-                Err(error) => Some(error),
+            Stop::Fault { address, touch } => match self.fault(tag, address, touch)? {
+                None => return Ok(()),
+                failed => failed,
             },
             _ => None,
         };
+        self.decide(tag, stop, failed, registers, handler)
+    }
+
+    /// The registers of a thread that has stopped. Nothing: it has ended, or its stop is answered when it is there again.
+    fn registers(&mut self, tag: Tag, stop: Stop) -> Result<Option<Registers>, CallError> {
+        let thread = self.threads.get_mut(&tag).expect("who is stopped is there");
+        let space = thread.space;
+        let Some(loaded) = thread.loaded else { return Ok(None) };
+        thread.goes = false;
+        let registers = match self.resources.calls().area(loaded) {
+            Ok(area) => area.registers(),
+            Err(error) if is_stale(error) => {
+                self.threads.entry(tag).and_modify(|thread| thread.unanswered = Some(stop));
+                self.hear()?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if registers.is_none() {
+            self.end(space, End::Harmed);
+        }
+        Ok(registers)
+    }
+
+    /// Has a fault answered by the thread's segments. If others can run, it is not waited for what is slow. Why it cannot be, if it can not.
+    fn fault(&mut self, tag: Tag, address: u64, touch: Touch) -> Result<Option<FaultError>, CallError> {
+        let thread = &self.threads[&tag];
+        let (space, is_again) = (thread.space, matches!(thread.standing, Standing::Faults { .. }));
+        let has_others =
+            self.threads.iter().any(|(other, it)| *other != tag && it.standing != Standing::Waits);
+        let segments = self.spaces.get_mut(&space).expect("a thread has a space");
+        let arrival = if is_again || has_others {
+            self.resources.set_awaited(true);
+            segments.begin_fault(&mut self.resources, address, touch)
+        } else {
+            segments.fault(&mut self.resources, address, touch).map(|()| Arrival::Here)
+        };
+        match arrival {
+            Ok(Arrival::Here) => self.goes_on(tag, false)?,
+            Ok(Arrival::OnItsWay) => {
+                let standing = Standing::Faults { address, touch };
+                self.threads.entry(tag).and_modify(|thread| thread.standing = standing);
+            }
+            // It will fault again.
+            Err(FaultError::Calls(error)) if is_stale(error) => self.hear()?,
+            Err(error) => return Ok(Some(error)),
+        }
+        Ok(None)
+    }
+
+    /// Something may have moved for which a thread waits.
+    fn fault_again(&mut self, tag: Tag, handler: &mut dyn Handler) -> Result<(), DriverError> {
+        // What happened to others may have ended it.
+        let Some(thread) = self.threads.get(&tag) else { return Ok(()) };
+        let Standing::Faults { address, touch } = thread.standing else { return Ok(()) };
+        let Some(error) = self.fault(tag, address, touch)? else { return Ok(()) };
+        if self.threads[&tag].loaded.is_none() {
+            // It faults again when it is loaded.
+            return Ok(self.goes_on(tag, true)?);
+        }
+        let stop = Stop::Fault { address, touch };
+        let Some(registers) = self.registers(tag, stop)? else { return Ok(()) };
+        self.decide(tag, stop, Some(error), registers, handler)
+    }
+
+    /// Has the kernel's handler say what becomes of a thread.
+    fn decide(
+        &mut self,
+        tag: Tag,
+        stop: Stop,
+        failed: Option<FaultError>,
+        registers: Registers,
+        handler: &mut dyn Handler,
+    ) -> Result<(), DriverError> {
+        let space = self.threads[&tag].space;
+        let segments = self.spaces.get_mut(&space).expect("a thread has a space");
+        let (mut woken, mut begun) = (Vec::new(), Vec::new());
         let resources = &mut self.resources;
         let mut stopped = Stopped {
             thread: tag,
