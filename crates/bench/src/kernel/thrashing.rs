@@ -50,9 +50,12 @@ fn of_mappings(active: u32, places: u32, turns_of_each: u32) -> Outcome<Option<f
         area.set_registers(&registers).ok_or("a program has harmed itself")?;
         world.next(thread, 0)?;
         while let Some(Stop::Fault { address, .. }) = world.supervisor.area(world.kernel, thread)?.stop() {
-            let (page, frame) = (address >> 12, 128 + (address >> 12) - DATA_PAGE);
+            let page = address >> 12;
             // What is not a page of its data is its code, which went with the others.
-            let missing = if page == CODE_PAGE { code } else { mapping(space, page, frame, false) };
+            let missing = match page.checked_sub(DATA_PAGE) {
+                Some(number) => mapping(space, page, 128 + number, false),
+                None => code,
+            };
             world.supervisor.load_mappings(world.kernel, &missing, 1)?;
             world.next(thread, 0)?;
         }
