@@ -4,8 +4,16 @@ use std::fs;
 use std::path::Path;
 
 /// What of it is about memory.
-const OF_MEMORY: [&str; 6] =
-    ["space.rs", "frames.rs", "userfaultfd.rs", "mappings.rs", "physical_map.rs", "record.rs"];
+const OF_MEMORY: [&str; 8] = [
+    "space.rs",
+    "mapper.rs",
+    "stem.rs",
+    "frames.rs",
+    "userfaultfd.rs",
+    "mappings.rs",
+    "physical_map.rs",
+    "record.rs",
+];
 
 /// What is not of it: tests, programs to try it with, and what runs in kernels' processes.
 const NOT_OF_IT: [&str; 10] = [
