@@ -100,6 +100,8 @@ int main(int count, char **arguments)
 {
     if (count < 4)
         return 2;
+    // Who waits for nobody ends.
+    alarm(240);
     unsigned cells = (unsigned)atoi(arguments[2]);
     long times = atol(arguments[3]);
     int file = shm_open(arguments[1], O_RDWR, 0);
