@@ -21,7 +21,7 @@ mod segment;
 mod transport;
 
 pub use self::blocks::Ground;
-pub use self::letter::{Letter, LetterError};
+pub use self::letter::{Letter, LetterError, Wake};
 pub use self::meeting::{MeetingError, Met, Number, meet};
 pub use self::pages::{Arrival, SharedPages};
 pub use self::segment::{Event, HearError, Place, SharedSegment, WantError};

@@ -14,7 +14,7 @@ use comb_kernel::supervisor::{State, Supervisor};
 use comb_kernel::thread::{Registers, Stop};
 use comb_kernels::communication::Pages;
 use comb_kernels::shared::{
-    Block, Event, HearError, Letter, Local, Place, Shape, ShapeError, SharedSegment, Stream, Transport,
+    Block, Event, HearError, Letter, Local, Place, Shape, ShapeError, SharedSegment, Stream, Transport, Wake,
     WantError,
 };
 use comb_types::{CellId, Dice};
@@ -317,6 +317,13 @@ fn letters_that_cannot_be_are_refused_and_kept_pages_let_nobody_fill_memory() {
     for length in 0..40 {
         let _ = Letter::from_bytes(&vec![0xff; length]).unwrap_err();
     }
+    let wake = Wake { page: 3, offset: 4092, most: 1, bits: 6 };
+    assert_eq!(Wake::from_letter(&wake.to_letter()), Ok(wake));
+    let _ = Wake::from_letter(&Letter { kind: 1, ..wake.to_letter() }).unwrap_err();
+    let _ = Wake::from_letter(&Wake { offset: 4096, ..wake }.to_letter()).unwrap_err();
+    let mut short = wake.to_letter();
+    short.content.pop();
+    let _ = Wake::from_letter(&short).unwrap_err();
     // A page that is kept: what is said of it waits, but not without end.
     let mut cell = Cell::new(0, Shape { hold: LIMIT, ..shape(2) });
     let rip = CODE_PAGE << 12;

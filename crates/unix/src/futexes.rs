@@ -7,7 +7,6 @@ use crate::spaces::SpaceNumber;
 use crate::unix::{Caller, Unix};
 use crate::waiting::{Id, Interruption, Outcome, Wait};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::time::Instant;
 
 /// What a word is known by: its address in a space, or its place in an object that several spaces share.
@@ -62,9 +61,9 @@ impl Futexes {
         taken
     }
 
-    /// Takes out all who wait for words in a range of an object.
-    pub(crate) fn take_all(&mut self, object: u64, range: Range<u64>) -> Vec<Id> {
-        let keys = FutexKey::Shared(object, range.start)..FutexKey::Shared(object, range.end);
+    /// Takes out all who wait for words of an object.
+    pub(crate) fn take_all(&mut self, object: u64) -> Vec<Id> {
+        let keys = FutexKey::Shared(object, 0)..FutexKey::Shared(object + 1, 0);
         let taken: Vec<Id> = self
             .waiters
             .range(keys)
@@ -142,7 +141,16 @@ impl<M: Machine> Unix<M> {
         self.wake_key(key, most, bits)
     }
 
+    /// Wakes those of this cell first.
     fn wake_key(&mut self, key: FutexKey, most: u32, bits: u32) -> u64 {
+        let woken = self.wake_here(key, most, bits);
+        if woken < u64::from(most) {
+            self.wake_elsewhere(key, most - woken as u32, bits);
+        }
+        woken
+    }
+
+    pub(crate) fn wake_here(&mut self, key: FutexKey, most: u32, bits: u32) -> u64 {
         let woken = self.futexes.take(key, most, bits);
         for &thread in &woken {
             self.complete(thread, 0);
@@ -225,7 +233,12 @@ impl<M: Machine> Unix<M> {
                     return Err(EAGAIN.into());
                 }
                 let woken = self.wake_key(from, value, u32::MAX);
-                let moved = if from == to { 0 } else { self.futexes.requeue(from, to, timeout_at as u32) };
+                let most = if from == to { 0 } else { timeout_at as u32 };
+                let moved = self.futexes.requeue(from, to, most);
+                if moved < u64::from(most) {
+                    // Those of other cells look at their word again, as whoever waits must expect to.
+                    self.wake_elsewhere(from, most - moved as u32, u32::MAX);
+                }
                 Ok(if requeue == libc::FUTEX_CMP_REQUEUE { woken + moved } else { woken })
             }
             libc::FUTEX_WAKE_OP => {

@@ -5,6 +5,7 @@
 
 use crate::contents;
 use crate::errno::{EEXIST, EFBIG, EINVAL, EIO, ENOMEM, Errno};
+use crate::futexes::FutexKey;
 use crate::machine::{Frame, Machine, PAGE_BYTES, Rights};
 use crate::objects::{Backed, FileName};
 use crate::processes::State;
@@ -14,7 +15,7 @@ use crate::unix::Unix;
 use crate::waiting::Id;
 use comb_kernel::supervisor::CallError;
 use comb_kernels::shared::{
-    self, Arrival, Ground, HearError, Shape, ShapeError, SharedPages, Stream, Transport,
+    self, Arrival, Ground, HearError, Shape, ShapeError, SharedPages, Stream, Transport, Wake,
 };
 use comb_types::CellId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,9 @@ const HOLD: Duration = Duration::from_micros(100);
 
 /// When a call's own page has not come by then, the call fails. (A thread's page may take as long as it takes: it can be killed.)
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// When a call's other pages have not come by then, those that are here are no longer kept for it.
+const KEEPING: Duration = Duration::from_secs(2);
 
 /// So many letters are heard before others have their turn.
 const AT_ONCE: usize = 512;
@@ -51,7 +55,7 @@ pub struct Sharing {
 }
 
 /// A page that has to come from another cell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Wanted {
     page: u32,
     is_store: bool,
@@ -64,10 +68,18 @@ struct Window {
     object: Backed,
 }
 
+/// The window that a page is in, and which of its pages it is.
+fn window_of(windows: &[Window], page: u32) -> Option<(&Window, u64)> {
+    let within = |window: &&Window| (window.first..window.first + window.pages).contains(&page);
+    windows.iter().find(within).map(|window| (window, u64::from(page - window.first)))
+}
+
 /// Lines to other cells, and who is not there any more.
 struct Lines {
     stream: Stream,
     dead: Vec<CellId>,
+    /// One has died since that was looked at last.
+    has_news: bool,
 }
 
 impl Lines {
@@ -75,9 +87,13 @@ impl Lines {
     fn lose(&mut self, cell: CellId, pages: &mut SharedPages<Id>, ground: &mut dyn Ground) {
         self.stream.close(cell);
         self.dead.push(cell);
+        self.has_news = true;
         pages.peer_died(Instant::now(), ground, cell).expect(INFALLIBLE);
     }
 }
+
+/// Words, by their page and place: who waits for them is to be woken, how many and for which bits.
+type Woken = BTreeMap<(u32, u32), (u32, u32)>;
 
 /// This cell's part of what is shared.
 pub(crate) struct Shared {
@@ -86,12 +102,10 @@ pub(crate) struct Shared {
     windows: Vec<Window>,
     /// By page.
     frames: Vec<Frame>,
-    /// Pages that others have got to store to.
-    taken: BTreeSet<u32>,
+    /// Other cells say so.
+    woken: Woken,
     /// What has become of threads that wait, and has not been told.
     arrivals: Vec<Arrival<Id>>,
-    /// How often the emulator has waited itself.
-    fetched: u64,
     /// There was more to be heard than at once.
     has_more: bool,
 }
@@ -118,7 +132,6 @@ struct Below<'a, M: Machine> {
     spaces: &'a BTreeMap<SpaceNumber, Space<M>>,
     windows: &'a [Window],
     frames: &'a [Frame],
-    taken: &'a mut BTreeSet<u32>,
 }
 
 impl<M: Machine> Below<'_, M> {
@@ -129,9 +142,7 @@ impl<M: Machine> Below<'_, M> {
 
 impl<M: Machine> Ground for Below<'_, M> {
     fn restrict(&mut self, page: u32, left: shared::Access) -> Result<(), CallError> {
-        let within = |window: &&Window| (window.first..window.first + window.pages).contains(&page);
-        let window = self.windows.iter().find(within).expect("all pages are of a file");
-        let index = u64::from(page - window.first);
+        let (window, index) = window_of(self.windows, page).expect("all pages are of a file");
         for space in self.spaces.values() {
             for (start, region) in space.regions.iter() {
                 let Some((object, first)) = &region.backing else { continue };
@@ -149,9 +160,6 @@ impl<M: Machine> Ground for Below<'_, M> {
                     self.machine.unmap(space.machine, there, 1);
                 }
             }
-        }
-        if left == shared::Access::Invalid {
-            self.taken.insert(page);
         }
         Ok(())
     }
@@ -201,28 +209,26 @@ impl<M: Machine> Memory<M> {
         })?;
         self.shared = Some(Shared {
             pages,
-            lines: Lines { stream: sharing.stream, dead: Vec::new() },
+            lines: Lines { stream: sharing.stream, dead: Vec::new(), has_news: false },
             windows,
             frames,
-            taken: BTreeSet::new(),
+            woken: BTreeMap::new(),
             arrivals: Vec::new(),
-            fetched: 0,
             has_more: false,
         });
         Ok(())
     }
 
-    /// The pages, what they lie on, and the lines to others.
-    fn split(&mut self) -> Option<(&mut SharedPages<Id>, Below<'_, M>, &mut Lines)> {
+    /// The pages, what they lie on, the lines to others, and whom these wake.
+    fn split(&mut self) -> Option<(&mut SharedPages<Id>, Below<'_, M>, &mut Lines, &mut Woken)> {
         let shared = self.shared.as_mut()?;
         let ground = Below {
             machine: &mut self.machine,
             spaces: &self.spaces,
             windows: &shared.windows,
             frames: &shared.frames,
-            taken: &mut shared.taken,
         };
-        Some((&mut shared.pages, ground, &mut shared.lines))
+        Some((&mut shared.pages, ground, &mut shared.lines, &mut shared.woken))
     }
 
     /// With which rights a page can be mapped now, which is to be used so; it is going to be.
@@ -243,12 +249,20 @@ impl<M: Machine> Memory<M> {
 
     /// Hears what has come from other cells, and says what is to be said.
     fn exchange(&mut self) {
-        let Some((pages, mut ground, lines)) = self.split() else { return };
+        let Some((pages, mut ground, lines, woken)) = self.split() else { return };
         let mut heard = 0;
         while heard < AT_ONCE {
             heard += 1;
             match lines.stream.receive() {
                 Ok(None) => break,
+                Ok(Some((from, letter))) if letter.kind == Wake::KIND => match Wake::from_letter(&letter) {
+                    Ok(wake) if wake.page < pages.shape().pages => {
+                        let (most, bits) = woken.entry((wake.page, wake.offset)).or_default();
+                        *most = most.saturating_add(wake.most);
+                        *bits |= wake.bits;
+                    }
+                    _ => lines.lose(from, pages, &mut ground),
+                },
                 Ok(Some((from, letter))) => match pages.hear(Instant::now(), &mut ground, from, letter) {
                     Ok(()) => {}
                     Err(HearError::Calls(error)) => panic!("{INFALLIBLE}: {error}"),
@@ -280,7 +294,6 @@ impl<M: Machine> Memory<M> {
         loop {
             self.wait_for(EMULATOR, wanted);
             let shared = self.shared.as_mut().ok_or(Refusal::NoContent)?;
-            shared.fetched += 1;
             let (mut has_come, mut is_lost) = (false, false);
             for arrival in &mut shared.arrivals {
                 let (what, waiters) = match arrival {
@@ -308,9 +321,27 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// How often the emulator has waited for a page: whatever was reached before may be elsewhere again.
-    pub(crate) fn fetched(&self) -> u64 {
-        self.shared.as_ref().map_or(0, |shared| shared.fetched)
+    /// Fetches one more page for a call, which needs all of them at once. An error: it cannot have it so.
+    pub(crate) fn fetch_also(&mut self, kept: &mut BTreeSet<Wanted>, wanted: Wanted) -> Result<(), Refusal> {
+        self.release(kept.range(wanted..));
+        if !kept.insert(wanted) {
+            // It was kept as long as can be.
+            return Err(Refusal::NoContent);
+        }
+        for each in kept.range(wanted..) {
+            self.fetch(*each)?;
+            let shared = self.shared.as_mut().ok_or(Refusal::NoContent)?;
+            shared.pages.keep(each.page, Instant::now() + KEEPING);
+        }
+        Ok(())
+    }
+
+    /// A call does not need these any more, once it has done what it does next.
+    pub(crate) fn release<'a>(&mut self, kept: impl IntoIterator<Item = &'a Wanted>) {
+        let Some(shared) = &mut self.shared else { return };
+        for each in kept {
+            shared.pages.release(Instant::now(), each.page);
+        }
     }
 
     /// Before a part of a file is read by a call: brings to it what programs have stored through regions, here or in other cells.
@@ -379,6 +410,21 @@ impl<M: Machine> Unix<M> {
         self.memory.wait_for(id, wanted);
     }
 
+    /// Tells other cells to wake those who wait for a word, if they have it, too.
+    pub(crate) fn wake_elsewhere(&mut self, key: FutexKey, most: u32, bits: u32) {
+        let (FutexKey::Shared(number, at), Some(shared)) = (key, &mut self.memory.shared) else { return };
+        let Some(window) = shared.windows.iter().find(|window| window.object.number == number) else {
+            return;
+        };
+        let page = window.first + (at / PAGE_BYTES) as u32;
+        let letter = Wake { page, offset: (at % PAGE_BYTES) as u32, most, bits }.to_letter();
+        for cell in (0..shared.pages.shape().cells).map(CellId).filter(|cell| *cell != shared.pages.me()) {
+            // Whoever is gone is told of where letters are taken.
+            let _ = shared.lines.stream.send(cell, &letter);
+        }
+        shared.lines.stream.flush();
+    }
+
     /// Does what letters of other cells have made possible or necessary.
     pub(crate) fn serve_shared(&mut self, has_news: bool) {
         let is_due = |shared: &Shared| shared.next_timeout().is_some_and(|due| due <= Instant::now());
@@ -386,22 +432,25 @@ impl<M: Machine> Unix<M> {
             self.memory.exchange();
         }
         while let Some(shared) = &mut self.memory.shared {
-            let taken = std::mem::take(&mut shared.taken);
+            let woken = std::mem::take(&mut shared.woken);
             let arrivals = std::mem::take(&mut shared.arrivals);
-            if taken.is_empty() && arrivals.is_empty() {
+            let one_died = std::mem::take(&mut shared.lines.has_news);
+            if woken.is_empty() && arrivals.is_empty() && !one_died {
                 return;
             }
-            let mut changed = Vec::new();
-            for page in taken {
-                let Some(window) = shared.windows.iter().rev().find(|window| window.first <= page) else {
-                    continue;
-                };
-                let at = u64::from(page - window.first) * PAGE_BYTES;
-                changed.push((window.object.number, at..at + PAGE_BYTES));
+            let in_window = |(page, offset)| {
+                let (window, index) = window_of(&shared.windows, page)?;
+                Some((window.object.number, index * PAGE_BYTES + u64::from(offset)))
+            };
+            let woken: Vec<_> =
+                woken.into_iter().filter_map(|(at, how)| Some((in_window(at)?, how))).collect();
+            let shared: Vec<_> = shared.windows.iter().map(|window| window.object.number).collect();
+            for ((object, at), (most, bits)) in woken {
+                self.wake_here(FutexKey::Shared(object, at), most, bits);
             }
-            // Whoever changes a word in another cell has no way to wake those who wait for it here, but has to take its page away first.
-            for (object, range) in changed {
-                for thread in self.futexes.take_all(object, range) {
+            // Whoever has died will wake nobody.
+            for object in shared.into_iter().filter(|_| one_died) {
+                for thread in self.futexes.take_all(object) {
                     self.complete(thread, 0);
                 }
             }
@@ -439,7 +488,7 @@ impl<M: Machine> Unix<M> {
             if now >= until {
                 return false;
             }
-            shared.taken.clear();
+            shared.woken.clear();
             let mut polled: Vec<libc::pollfd> = shared.polled().collect();
             let next = shared.next_timeout().map_or(until, |next| next.min(until));
             let signals = self.signals_to_poll();

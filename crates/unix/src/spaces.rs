@@ -384,12 +384,22 @@ impl<M: Machine> Memory<M> {
         address: u64,
         access: Access,
     ) -> Result<Frame, Refusal> {
-        let present = loop {
-            match self.present(number, address, access) {
+        loop {
+            match self.reach_here(number, address, access) {
                 Err(Refusal::Elsewhere(wanted)) => self.fetch(wanted)?,
-                present => break present?,
+                reached => return reached,
             }
-        };
+        }
+    }
+
+    /// The same, of a page that has not to come from another cell.
+    pub(crate) fn reach_here(
+        &mut self,
+        number: SpaceNumber,
+        address: u64,
+        access: Access,
+    ) -> Result<Frame, Refusal> {
+        let present = self.present(number, address, access)?;
         if present.replaced {
             let space = self.space(number).machine;
             self.machine.map(space, page_of(address), present.frame, 1, present.rights);

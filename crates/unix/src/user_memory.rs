@@ -4,7 +4,8 @@
 use crate::contents;
 use crate::errno::{EFAULT, ENAMETOOLONG, Errno};
 use crate::machine::{Access, Frame, Machine, PAGE_BYTES};
-use crate::spaces::{Memory, SpaceNumber};
+use crate::spaces::{Memory, Refusal, SpaceNumber};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -14,9 +15,6 @@ const MOST_PIECES: usize = 1024;
 /// How much one call moves at most, so that a program cannot hold up all others with one: the rest is left to its next call, as
 /// a short count always may.
 pub(crate) const MOST_BYTES: u64 = 1 << 20;
-
-/// How often a call's buffers are gathered again because cells take each other's pages; after that it moves a page or less.
-const MOST_ATTEMPTS: u32 = 8;
 
 /// A buffer in the memory of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,37 +112,40 @@ impl<M: Machine> Memory<M> {
         buffers: &[Buffer],
         access: Access,
     ) -> Result<Vec<libc::iovec>, Errno> {
-        // Pages that were reached may go to another cell while one comes from there: so none has come in the end.
-        for _ in 0..MOST_ATTEMPTS {
-            let before = self.fetched();
-            let pieces = self.pieces_now(space, buffers, access, MOST_BYTES)?;
-            if self.fetched() == before {
-                return Ok(pieces);
+        let mut kept = BTreeSet::new();
+        let mut may_wait = true;
+        loop {
+            let (pieces, ended) = self.pieces_here(space, buffers, access);
+            if let (Some(Refusal::Elsewhere(wanted)), true) = (ended, may_wait) {
+                // Those that were reached may have gone to other cells meanwhile.
+                may_wait = self.fetch_also(&mut kept, wanted).is_ok();
+                continue;
             }
+            self.release(&kept);
+            return match ended {
+                Some(refusal) if pieces.is_empty() => Err(refusal.into()),
+                _ => Ok(pieces),
+            };
         }
-        let first = buffers.iter().find(|buffer| buffer.bytes > 0).map_or(0, |buffer| buffer.address);
-        self.pieces_now(space, buffers, access, PAGE_BYTES - first % PAGE_BYTES)
     }
 
-    fn pieces_now(
+    /// The pieces as far as nothing has to come from another cell, and why they end before the buffers do.
+    fn pieces_here(
         &mut self,
         space: SpaceNumber,
         buffers: &[Buffer],
         access: Access,
-        mut left: u64,
-    ) -> Result<Vec<libc::iovec>, Errno> {
+    ) -> (Vec<libc::iovec>, Option<Refusal>) {
         let mut pieces: Vec<libc::iovec> = Vec::new();
+        let mut left = MOST_BYTES;
         for buffer in buffers {
             let mut done = 0;
             while done < buffer.bytes && left > 0 {
-                let reached = buffer.address.checked_add(done).ok_or(EFAULT).and_then(|at| {
-                    let frame = self.reach(space, at, access)?;
-                    Ok((frame, at % PAGE_BYTES))
-                });
+                let at = buffer.address.checked_add(done).ok_or(Refusal::Unmapped);
+                let reached = at.and_then(|at| Ok((self.reach_here(space, at, access)?, at % PAGE_BYTES)));
                 let (frame, offset) = match reached {
                     Ok(reached) => reached,
-                    Err(error) if pieces.is_empty() => return Err(error),
-                    Err(_) => return Ok(pieces),
+                    Err(refusal) => return (pieces, Some(refusal)),
                 };
                 let bytes = (buffer.bytes - done).min(PAGE_BYTES - offset).min(left);
                 let piece = contents::piece(&self.machine, frame, offset, bytes);
@@ -153,14 +154,14 @@ impl<M: Machine> Memory<M> {
                     Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == piece.iov_base => {
                         last.iov_len += piece.iov_len;
                     }
-                    _ if full => return Ok(pieces),
+                    _ if full => return (pieces, None),
                     _ => pieces.push(piece),
                 }
                 done += bytes;
                 left -= bytes;
             }
         }
-        Ok(pieces)
+        (pieces, None)
     }
 
     /// Copies a message to buffers, and says how many bytes found room.

@@ -3,7 +3,7 @@
 use comb_kernel::calls::Direct;
 use comb_kernel::objects::Sizes;
 use comb_kernel::supervisor::Supervisor;
-use comb_kernels::shared::{Block, Letter, Stream};
+use comb_kernels::shared::{Block, Letter, Stream, Wake};
 use comb_types::{CellId, Dice};
 use comb_unix::supervised::Supervised;
 use comb_unix::{ExitStatus, Options, Sharing, Unix};
@@ -165,7 +165,12 @@ fn a_cell_that_says_anything_harms_no_program() {
             for _ in 0..3_000 {
                 let content = vec![7; [0, 256, 256, 17, 4096][dice.below(5) as usize]];
                 let (kind, word) = (dice.below(14).try_into().expect("it is small"), dice.below(3).into());
-                let letter = Letter { kind, block: Block(dice.below(260).into()), word, content };
+                let mut letter = Letter { kind, block: Block(dice.below(260).into()), word, content };
+                if dice.below(10) == 0 {
+                    let [page, offset] = [17, 4100].map(|most| dice.below(most));
+                    letter = Wake { page, offset, most: u32::MAX, bits: u32::MAX }.to_letter();
+                    letter.content.truncate(16 - dice.below(100).saturating_sub(90) as usize);
+                }
                 let mut bytes = letter.to_bytes();
                 if dice.below(500) == 0 {
                     bytes.truncate(dice.below(21) as usize);

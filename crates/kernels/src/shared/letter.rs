@@ -3,7 +3,7 @@
 use comb_coherence::Block;
 use thiserror::Error;
 
-use crate::communication::marshal::Marshal;
+use crate::communication::marshal::{self, Marshal};
 
 /// A message of the protocol, on its way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,5 +43,38 @@ impl Letter {
             return Err(LetterError);
         }
         Ok(Self { kind, block: Block(block), word, content })
+    }
+}
+
+/// What a kernel that lets threads wait for words says to those of other cells: who waits for this one there is to look at it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wake {
+    /// The page the word is in.
+    pub page: u32,
+    /// Where in it.
+    pub offset: u32,
+    /// At most so many of those who wait.
+    pub most: u32,
+    /// Only those who wait for any of these bits.
+    pub bits: u32,
+}
+
+impl Wake {
+    /// Of which kind its letters are: none of the protocol's.
+    pub const KIND: u8 = u8::MAX;
+
+    /// As a letter.
+    pub fn to_letter(self) -> Letter {
+        let content = marshal::written(&((self.page, self.offset), (self.most, self.bits)));
+        Letter { kind: Self::KIND, block: Block(0), word: 0, content }
+    }
+
+    /// From a letter of this kind that another cell has sent.
+    pub fn from_letter(letter: &Letter) -> Result<Self, LetterError> {
+        let ((page, offset), (most, bits)) = marshal::understood(&letter.content).ok_or(LetterError)?;
+        if letter.kind != Self::KIND || offset >= 4096 {
+            return Err(LetterError);
+        }
+        Ok(Self { page, offset, most, bits })
     }
 }

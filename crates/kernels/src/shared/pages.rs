@@ -197,6 +197,18 @@ impl<W: PartialEq> SharedPages<W> {
         self.go_on(now, ground)
     }
 
+    /// A page that is here is given to nobody before then, or before [`Self::release`]. Whoever waits for others meanwhile takes them in the order of their numbers,
+    /// as all do, so that no two wait for each other.
+    pub fn keep(&mut self, page: u32, until: Instant) {
+        let held = self.held.entry(page).or_insert(until);
+        *held = (*held).max(until);
+    }
+
+    /// A page that was kept stays no longer than one that has just come.
+    pub fn release(&mut self, now: Instant, page: u32) {
+        self.held.insert(page, now + self.blocks.shape.hold);
+    }
+
     /// Whether a block is here and stays for now.
     fn is_kept(&self, block: Block) -> bool {
         let page = self.blocks.page_of(block);
@@ -233,7 +245,7 @@ impl<W: PartialEq> SharedPages<W> {
                 self.arrivals.push_back(Arrival::Lost { block, loss, waiters });
             } else if self.blocks.has(page, is_store) {
                 let waiters = self.waiting.remove(&page).expect("just found").waiters;
-                self.held.insert(page, now + self.blocks.shape.hold);
+                self.keep(page, now + self.blocks.shape.hold);
                 self.arrivals.push_back(Arrival::Here { page, waiters });
             } else {
                 for block in self.blocks.of(page) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,43 @@ static void add(int number, long times)
         board->all++;
         pthread_mutex_unlock(&board->mutex);
     }
+}
+
+// Has calls write to two pages at a time, which others write to meanwhile: whether what was written is there.
+static int is_filled(int number, long times)
+{
+    // Some need the one first, and some the other.
+    char *slots[] = { (char *)board + (8 + number % 2) * 4096 + 256 * number, (char *)board + (9 - number % 2) * 4096 + 256 * number };
+    struct iovec pieces[] = { { slots[0], 200 }, { slots[1], 200 } };
+    FILE *file = tmpfile();
+    for (long i = 0; i < times; i++) {
+        char text[400];
+        memset(text, 'a' + (int)(i % 26), sizeof text);
+        if (pwrite(fileno(file), text, sizeof text, 0) != sizeof text)
+            return 0;
+        if (preadv(fileno(file), pieces, 2, 0) != sizeof text)
+            return 0;
+        if (memcmp(slots[0], text, 200) != 0 || memcmp(slots[1], text, 200) != 0)
+            return 0;
+    }
+    fclose(file);
+    return 1;
+}
+
+// What is stored in a copy is not seen by others, nor what they store then in it.
+static int is_copied(int file, int number)
+{
+    struct board *copy = mmap(0, sizeof *copy, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    if (copy == MAP_FAILED)
+        return 0;
+    long all = copy->all;
+    pthread_barrier_wait(&board->barrier);
+    copy->all = -number;
+    pthread_barrier_wait(&board->barrier);
+    if (number == 0)
+        board->all++;
+    pthread_barrier_wait(&board->barrier);
+    return copy->all == -number && board->all == all + 1 && copy->own[number] == board->own[number];
 }
 
 static sigjmp_buf lost;
@@ -116,6 +154,8 @@ int main(int count, char **arguments)
     if (count > 4)
         return outlive((volatile char *)board + 2 * 4096, atoi(arguments[4]));
 
+    int is_well = is_filled(number, times / 10);
+
     // A child is one more of those who share it.
     int child = fork();
     add(2 * number + (child == 0), times);
@@ -136,5 +176,5 @@ int main(int count, char **arguments)
     for (unsigned i = 0; i < 2 * cells; i++)
         own += board->own[i];
     printf("%ld %ld %d\n", own, board->all, status);
-    return 0;
+    return is_copied(file, number) && is_well ? 0 : 5;
 }
