@@ -1,0 +1,5 @@
+//! Virtual machines with ordinary operating systems, as cells: many on one machine share memory and disks, and fail alone. (Disco)
+//!
+//! The engine is QEMU, as it comes. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
+
+pub mod devices;
