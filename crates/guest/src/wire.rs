@@ -1,0 +1,142 @@
+//! What a host and its guest say to each other.
+
+use serde::{Deserialize, Serialize};
+
+/// By which the port is called in the guest: `/dev/virtio-ports/…`.
+pub const PORT: &str = "comb.guest";
+
+/// Of what the two say; who hears another than its own says so, and nothing more.
+pub const VERSION: u32 = 1;
+
+/// A program's output, or its input, that has come and not been taken is at most so much.
+pub const WINDOW_BYTES: usize = 1 << 16;
+
+/// From the host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToGuest {
+    /// Who it is now: it has begun, or become another one.
+    Become(Become),
+    /// Is it well?
+    Ping {
+        /// Which question.
+        number: u64,
+    },
+    /// Run a program.
+    Exec {
+        /// By which number it is spoken of.
+        exec: u32,
+        /// Which, and how.
+        command: Command,
+    },
+    /// For its standard input.
+    Input {
+        /// Of which.
+        exec: u32,
+        /// What; nothing: it has ended.
+        bytes: Vec<u8>,
+    },
+    /// So much of its output has been taken.
+    Taken {
+        /// Of which.
+        exec: u32,
+        /// So many bytes.
+        bytes: u32,
+    },
+    /// Send it a signal.
+    Signal {
+        /// Which.
+        exec: u32,
+        /// By its number.
+        signal: i32,
+    },
+    /// End in good order.
+    PowerOff,
+}
+
+/// Who a guest is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Become {
+    /// Its host name.
+    pub name: String,
+    /// What makes its random numbers others than those of whoever it was made from.
+    pub seed: [u8; 32],
+    /// What time it is, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The address of its network device; none: as it is.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// What to run.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Command {
+    /// Its name or path, and what it is given.
+    pub arguments: Vec<Vec<u8>>,
+    /// More of its environment, as `NAME=VALUE`.
+    pub environment: Vec<Vec<u8>>,
+    /// Where it begins; nothing: at `/`.
+    pub directory: Vec<u8>,
+}
+
+/// From the guest.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FromGuest {
+    /// It has become who it is to be.
+    Became {
+        /// What it understands.
+        version: u32,
+    },
+    /// It is well.
+    Pong {
+        /// Which question.
+        number: u64,
+        /// What it has.
+        memory: MemoryShown,
+    },
+    /// A program has written.
+    Output {
+        /// Which.
+        exec: u32,
+        /// To its standard error.
+        is_error: bool,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// So much of its input has been taken.
+    Taken {
+        /// Of which.
+        exec: u32,
+        /// So many bytes.
+        bytes: u32,
+    },
+    /// It is over, and all that it wrote has been said.
+    Ended {
+        /// Which.
+        exec: u32,
+        /// How.
+        how: Ended,
+    },
+}
+
+/// How a program has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ended {
+    /// By itself.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+    /// It never ran.
+    NotRun(String),
+}
+
+/// A guest's memory, as it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryShown {
+    /// All that it has now.
+    pub total_bytes: u64,
+    /// What new programs could have.
+    pub available_bytes: u64,
+    /// What nobody uses at all.
+    pub free_bytes: u64,
+    /// Time in which its processors had nothing to do, in milliseconds, since it began.
+    pub idle_ms: u64,
+}
