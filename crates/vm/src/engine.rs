@@ -1,0 +1,246 @@
+//! A running engine with one machine, and the lines to it.
+
+#![expect(unsafe_code, reason = "what is said between fork and exec is said by calls that have no safe form")]
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comb_guest::frames::{Frames, framed};
+use comb_guest::wire::{Become, FromGuest, ToGuest, VERSION};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::hardware::{Backing, Hardware, Lines, QEMU};
+use crate::image::Image;
+use crate::qmp::{Qmp, QmpError};
+
+/// An engine that has not said a word by then will not.
+const GREETING_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whatever an engine is asked for takes less.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often it is asked whether it is done.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// Why a machine does not run.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// There is no engine.
+    #[error("{QEMU} is not installed here (apt install qemu-system-x86)")]
+    NotInstalled,
+    /// It ended before it had a machine.
+    #[error("the engine ended: {0}")]
+    Ended(String),
+    /// It does not do what it is told.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// The guest has not begun.
+    #[error("the guest has not begun within {} s", .0.as_secs())]
+    NotBegun(Duration),
+    /// What is in the guest says what no agent of ours does.
+    #[error("the guest's agent cannot be understood: {0}")]
+    Agent(String),
+    /// The host.
+    #[error("{0}: {1}")]
+    Host(&'static str, io::Error),
+}
+
+/// An engine, which ends with this.
+#[derive(Debug)]
+pub struct Engine {
+    child: Child,
+    /// To the engine.
+    pub qmp: Qmp,
+    /// The machine's console.
+    pub console: UnixStream,
+    /// To the agent in the guest.
+    pub agent: UnixStream,
+    /// What has come from there.
+    pub came: Frames,
+}
+
+/// A pair of which the second is inherited.
+fn inherited() -> io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // SAFETY: a copy of a descriptor is a new one, of nobody else's.
+    let copy = unsafe { OwnedFd::from_raw_fd(libc::fcntl(theirs.as_raw_fd(), libc::F_DUPFD, 3)) };
+    Ok((ours, copy))
+}
+
+impl Engine {
+    /// Starts one, in a cgroup if it is to be in one. It ends when the thread that calls this does.
+    pub fn start(
+        hardware: &Hardware,
+        image: &Image,
+        backing: &Backing,
+        waits: bool,
+        cgroup: Option<&Path>,
+    ) -> Result<Self, EngineError> {
+        let host = |what| move |error| EngineError::Host(what, error);
+        let pair = || inherited().map_err(host("a line to the engine"));
+        let ((qmp, qmp_theirs), (console, console_theirs), (agent, agent_theirs)) =
+            (pair()?, pair()?, pair()?);
+        let lines = Lines {
+            qmp: qmp_theirs.as_raw_fd(),
+            console: console_theirs.as_raw_fd(),
+            agent: agent_theirs.as_raw_fd(),
+        };
+        let members =
+            cgroup.map(|cgroup| std::fs::File::options().write(true).open(cgroup.join("cgroup.procs")));
+        let members = members.transpose().map_err(host("the cell's cgroup"))?;
+        let mut command = Command::new(QEMU);
+        command.args(hardware.command_line(image, backing, lines, waits));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let parent = rustix::process::getpid();
+        // SAFETY: between fork and exec it makes system calls alone.
+        unsafe {
+            command.pre_exec(move || {
+                // Who asks for its own end by a terminal's key asks the machine for nothing.
+                libc::setpgid(0, 0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() != parent.as_raw_nonzero().get() {
+                    return Err(ErrorKind::Interrupted.into());
+                }
+                if let Some(members) = &members {
+                    let zero = b"0";
+                    if libc::write(members.as_raw_fd(), zero.as_ptr().cast(), 1) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => EngineError::NotInstalled,
+            _ => EngineError::Host(QEMU, error),
+        })?;
+        drop((qmp_theirs, console_theirs, agent_theirs));
+        let qmp = match Qmp::new(qmp, GREETING_LIMIT) {
+            Ok(qmp) => qmp,
+            Err(error) => {
+                let _ = child.kill();
+                let mut said = String::new();
+                let _ = child.stderr.take().map(|errors| errors.take(1 << 16).read_to_string(&mut said));
+                let _ = child.wait();
+                let last = said.lines().rev().find(|line| !line.is_empty());
+                let error = error.to_string();
+                return Err(EngineError::Ended(
+                    last.unwrap_or(&error).trim_start_matches(QEMU).trim_start_matches(": ").to_owned(),
+                ));
+            }
+        };
+        Ok(Self { child, qmp, console, agent, came: Frames::default() })
+    }
+
+    /// The engine's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Takes up a machine's state, which was saved without its memory, or with it.
+    pub fn take_up(&mut self, state: &Path, is_without_memory: bool) -> Result<(), EngineError> {
+        self.ignore_shared(is_without_memory)?;
+        self.qmp.call("migrate-incoming", &json!({ "uri": reading(state) }), ANSWER_LIMIT)?;
+        self.await_migration(state)?;
+        self.qmp.call("cont", &json!({}), ANSWER_LIMIT)?;
+        Ok(())
+    }
+
+    /// Stops the machine, and saves its state: without the memory that lies in files, or with it.
+    pub fn save(&mut self, state: &Path, is_without_memory: bool) -> Result<(), EngineError> {
+        self.qmp.call("stop", &json!({}), ANSWER_LIMIT)?;
+        self.ignore_shared(is_without_memory)?;
+        self.qmp.call("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }), ANSWER_LIMIT)?;
+        self.qmp.call("migrate", &json!({ "uri": writing(state) }), ANSWER_LIMIT)?;
+        self.await_migration(state)
+    }
+
+    fn ignore_shared(&mut self, is_wanted: bool) -> Result<(), EngineError> {
+        let capability = json!({ "capability": "x-ignore-shared", "state": is_wanted });
+        self.qmp.call("migrate-set-capabilities", &json!({ "capabilities": [capability] }), ANSWER_LIMIT)?;
+        Ok(())
+    }
+
+    fn await_migration(&mut self, state: &Path) -> Result<(), EngineError> {
+        loop {
+            let at = self.qmp.call("query-migrate", &json!({}), ANSWER_LIMIT)?;
+            match at["status"].as_str() {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => {
+                    let why = at["error-desc"].as_str().unwrap_or("it does not say why");
+                    return Err(EngineError::Ended(format!("{}: {why}", state.display())));
+                }
+                _ => std::thread::sleep(BETWEEN_LOOKS),
+            }
+        }
+    }
+
+    /// Says something to the guest's agent.
+    pub fn say(&mut self, said: &ToGuest) -> io::Result<()> {
+        self.agent.write_all(&framed(said))
+    }
+
+    /// Tells the guest who it is, and waits until it has become that: then it is at work.
+    pub fn become_who(&mut self, who: Become, limit: Duration) -> Result<(), EngineError> {
+        let until = Instant::now() + limit;
+        let lost = |error| EngineError::Host("the line to the guest", error);
+        self.say(&ToGuest::Become(who)).map_err(lost)?;
+        loop {
+            match self.came.take::<FromGuest>() {
+                Ok(Some(FromGuest::Became { version: VERSION })) => return Ok(()),
+                Ok(Some(FromGuest::Became { version })) => {
+                    return Err(EngineError::Agent(format!(
+                        "it is of version {version}, and this of {VERSION}"
+                    )));
+                }
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(error) => return Err(EngineError::Agent(error.to_string())),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(EngineError::NotBegun(limit));
+            }
+            self.agent.set_read_timeout(Some(left)).map_err(lost)?;
+            let mut some = [0; 4096];
+            match self.agent.read(&mut some) {
+                Ok(0) => return Err(EngineError::Ended("its line to the guest is closed".into())),
+                Ok(read) => self.came.push(&some[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// By a program that the engine starts: it has no way of its own to a file.
+fn reading(path: &Path) -> String {
+    format!("exec:cat < {}", quoted(path))
+}
+
+fn writing(path: &Path) -> String {
+    format!("exec:cat > {}", quoted(path))
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
+}

@@ -1,0 +1,197 @@
+//! A machine's hardware, as an engine is told of it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::image::Image;
+
+/// The engine's program.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// Where a machine's memory can be, beside what it has: 32 slots for what is plugged in later, and its root.
+const ROOM_FOR_MORE_BYTES: u64 = 64 << 30;
+
+/// What runs the processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Accelerator {
+    /// The host's processor, by its kernel.
+    Kvm,
+    /// A translator: several times slower, and everywhere.
+    Tcg,
+}
+
+impl Accelerator {
+    /// The best that this host permits this user.
+    pub fn of_host() -> Self {
+        let can = std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        if can && kvm_works() { Self::Kvm } else { Self::Tcg }
+    }
+
+    /// As the engine calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// Whether the host's processor has what its kernel would use: a machine in a machine may have the device alone.
+fn kvm_works() -> bool {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm")
+}
+
+/// What a file under memory becomes when it is written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Under {
+    /// It stays: what is written is the machine's own.
+    Private,
+    /// It is written.
+    Shared,
+}
+
+/// A machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hardware {
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Its processors.
+    pub processors: u32,
+    /// Who runs them.
+    pub accelerator: Accelerator,
+    /// Have the host's kernel look for pages that are alike in machines, and keep one. Whoever runs in one machine can find out by the time that a store takes what another has.
+    pub merges: bool,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self { memory_bytes: 256 << 20, processors: 1, accelerator: Accelerator::of_host(), merges: false }
+    }
+}
+
+/// What is under a machine's memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backing {
+    /// A file under its main memory; none: it is nobody else's.
+    pub ram: Option<PathBuf>,
+    /// The file under its root.
+    pub root: PathBuf,
+    /// What becomes of both.
+    pub under: Under,
+}
+
+/// Numbers of descriptors that the engine inherits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lines {
+    /// Its own protocol.
+    pub qmp: i32,
+    /// The machine's console.
+    pub console: i32,
+    /// The agent in the guest.
+    pub agent: i32,
+}
+
+impl Hardware {
+    /// How an engine is started for it. `waits`: it begins only when its state has come.
+    pub fn command_line(&self, image: &Image, backing: &Backing, lines: Lines, waits: bool) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |option: &str, value: OsString| {
+            words.push(option.into());
+            if !value.is_empty() {
+                words.push(value);
+            }
+        };
+        let (ram, root) = (self.memory_bytes, image.root_bytes);
+        let merge = if self.merges { "on" } else { "off" };
+        add("-no-user-config", OsString::new());
+        add("-nodefaults", OsString::new());
+        add("-no-reboot", OsString::new());
+        add("-display", "none".into());
+        add("-machine", format!("pc,accel={},memory-backend=ram", self.accelerator.as_str()).into());
+        add("-cpu", if self.accelerator == Accelerator::Kvm { "host" } else { "max" }.into());
+        add("-smp", self.processors.to_string().into());
+        add("-m", format!("size={ram}B,maxmem={}B,slots=32", ram + root + ROOM_FOR_MORE_BYTES).into());
+        let share = if backing.under == Under::Shared { "on" } else { "off" };
+        match &backing.ram {
+            Some(path) => add("-object", memory("ram", ram, path, &format!("share={share},merge={merge}"))),
+            None => {
+                add("-object", format!("memory-backend-ram,id=ram,size={ram},merge={merge}").into());
+            }
+        }
+        add("-object", memory("root", root, &backing.root, &format!("share={share}")));
+        add("-device", "virtio-pmem-pci,memdev=root,id=root-disk".into());
+        add("-kernel", image.directory.join("kernel").into());
+        add("-initrd", image.directory.join("initrd").into());
+        let mut begins =
+            String::from("console=hvc0 quiet panic=-1 swiotlb=noforce transparent_hugepage=never");
+        if self.accelerator == Accelerator::Tcg {
+            begins.push_str(" tsc=reliable");
+        }
+        add("-append", begins.into());
+        add("-device", "virtio-serial-pci,max_ports=4".into());
+        let mut chardev = |id: &str, descriptor: i32| {
+            add("-chardev", format!("socket,id={id},fd={descriptor}").into());
+        };
+        chardev("qmp", lines.qmp);
+        chardev("console", lines.console);
+        chardev("agent", lines.agent);
+        add("-mon", "chardev=qmp,mode=control".into());
+        add("-device", "virtconsole,chardev=console".into());
+        add("-device", format!("virtserialport,chardev=agent,name={}", comb_guest::wire::PORT).into());
+        add("-device", "virtio-balloon-pci,id=balloon,free-page-reporting=on,deflate-on-oom=on".into());
+        add("-device", "virtio-rng-pci".into());
+        add("-device", "pvpanic-pci".into());
+        if waits {
+            add("-incoming", "defer".into());
+        }
+        words
+    }
+}
+
+fn memory(id: &str, bytes: u64, path: &Path, rest: &str) -> OsString {
+    let mut text = OsString::from(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path="));
+    // A comma ends a value, and two are one that does not.
+    let mut parts = path.as_os_str().as_encoded_bytes().split(|&byte| byte == b',');
+    let mut escaped = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        escaped.extend_from_slice(b",,");
+        escaped.extend_from_slice(part);
+    }
+    text.push(OsString::from_vec(escaped));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(backing: &Backing, hardware: &Hardware, waits: bool) -> String {
+        let image = Image {
+            name: "small".parse().unwrap(),
+            directory: "/images/small".into(),
+            kernel_version: "6.1".into(),
+            root_bytes: 16 << 20,
+        };
+        let words = hardware.command_line(&image, backing, Lines { qmp: 3, console: 4, agent: 5 }, waits);
+        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn files_under_memory_are_private_or_shared_together() {
+        let hardware = Hardware { accelerator: Accelerator::Tcg, ..Hardware::default() };
+        let mut backing =
+            Backing { ram: Some("/t/ram".into()), root: "/t/a,b".into(), under: Under::Private };
+        let private = line(&backing, &hardware, true);
+        assert!(private.contains("id=ram,size=268435456,share=off,merge=off,mem-path=/t/ram"), "{private}");
+        assert!(private.contains("id=root,size=16777216,share=off,mem-path=/t/a,,b -device"), "{private}");
+        assert!(private.ends_with("-incoming defer"), "{private}");
+        backing.under = Under::Shared;
+        let shared = line(&backing, &Hardware { merges: true, ..hardware }, false);
+        assert_eq!(shared.matches("share=on").count(), 2);
+        assert!(shared.contains("merge=on") && !shared.contains("incoming"), "{shared}");
+    }
+}

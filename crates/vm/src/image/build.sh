@@ -1,0 +1,133 @@
+#!/bin/sh
+# Makes an image from Debian's packages: a kernel, what it begins with, and a root file system, in a directory that is empty.
+#
+#   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [SUITE=bookworm] [ROOM=MEGABYTES] build.sh
+#
+# Without PACKAGES the root has busybox, the agent and nothing else; with them it is a small Debian. Says on each line what it does.
+set -eu
+
+fail() { echo "$*" >&2; exit 1; }
+say() { echo "$*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+PATH=$PATH:/usr/sbin:/sbin
+
+missing=
+for needs in dpkg-deb:dpkg mke2fs:e2fsprogs gzip:gzip ${PACKAGES:+debootstrap:debootstrap}; do
+  have "${needs%:*}" || missing="$missing ${needs#*:}"
+done
+busybox=$(command -v busybox || true)
+[ -n "$busybox" ] && "$busybox" --list 2>/dev/null | grep -qx depmod || missing="$missing busybox-static"
+[ -z "$missing" ] || fail "not installed here:$missing (apt install$missing)"
+if [ -n "${PACKAGES:-}" ] && [ "$(id -u)" != 0 ]; then fail "an image with packages is made by root: debootstrap needs it"; fi
+
+work=$(mktemp -d "$OUT/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+# The kernel's package, and out of it the kernel and those of its modules that a guest needs.
+if [ -z "${KERNEL:-}" ]; then
+  have apt-get || fail "there is no apt-get here: name a kernel's package (--kernel)"
+  package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -1)
+  [ -n "$package" ] || fail "apt knows no linux-image-cloud-amd64: run apt-get update, or name a kernel's package (--kernel)"
+  say "downloads $package"
+  apt-get -q -o APT::Sandbox::User="$(id -un)" download "$package" >download.log 2>&1 || fail "$(tail -1 download.log)"
+  KERNEL=$(echo "$work"/linux-image-*.deb)
+fi
+say "unpacks $(basename "$KERNEL")"
+dpkg-deb -x "$KERNEL" kernel
+version=$(basename "$(echo kernel/lib/modules/*)")
+cp "kernel/boot/vmlinuz-$version" "$OUT/kernel"
+"$busybox" depmod -b "$work/kernel" "$version"
+
+# Modules in the order in which they are loaded: each behind what it needs.
+modules=kernel/lib/modules/$version
+order() {
+  line=$(grep "/$1\.ko:" "$modules/modules.dep") || fail "the kernel's package has no module $1"
+  # What a module needs stands there so that the last is to come first.
+  for needs in ${line#*:}; do echo "$needs"; done | tac
+  echo "${line%%:*}"
+}
+mkdir -p begin/bin begin/lib begin/dev begin/root
+number=100
+for module in virtio_pci virtio_pmem nd_pmem virtio_console virtio_balloon virtio_mem pvpanic-pci virtio-rng virtio_net virtio_blk; do
+  order "$module"
+done | awk '!seen[$0]++' >order
+while read -r module; do
+  number=$((number + 1))
+  cp "$modules/$module" "begin/lib/$number-$(basename "$module")"
+done <order
+cp "$busybox" begin/bin/busybox
+cat >begin/init <<'END'
+#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t devtmpfs none /dev
+for module in /lib/*.ko; do $b insmod "$module"; done
+for disk in /dev/pmem0 /dev/vda; do
+  [ -b "$disk" ] || continue
+  case $disk in *pmem*) options=noatime,dax=always ;; *) options=noatime ;; esac
+  $b mount -t ext4 -o "$options" "$disk" /root && break
+done
+$b mount -o move /dev /root/dev
+exec $b switch_root /root /sbin/init
+END
+chmod +x begin/init
+(cd begin && find . | "$busybox" cpio -o -H newc 2>/dev/null | gzip -9) >"$OUT/initrd"
+
+# The root: a program and the libraries that it is linked with, as they are here.
+with_libraries() {
+  mkdir -p "root$(dirname "$2")"
+  cp "$1" "root$2"
+  ldd "$1" | grep -o '/[^ ]*' | while read -r library; do
+    mkdir -p "root$(dirname "$library")"
+    [ -e "root$library" ] || cp -L "$library" "root$library"
+  done
+}
+if [ -n "${PACKAGES:-}" ]; then
+  say "installs Debian ${SUITE:=bookworm} with $PACKAGES"
+  include=busybox,$(echo "$PACKAGES" | tr ' ' ',')
+  debootstrap --variant=minbase --include="$include" "$SUITE" root >debootstrap.log 2>&1 || fail "debootstrap: $(tail -1 debootstrap.log)"
+  rm -rf root/var/cache/apt/archives/*.deb root/var/lib/apt/lists/*
+  rm -f root/sbin/init
+else
+  mkdir -p root/bin root/sbin root/etc root/proc root/sys root/dev root/tmp root/root root/run root/var
+  cp "$busybox" root/bin/busybox
+  for applet in $("$busybox" --list); do
+    [ -e "root/bin/$applet" ] || ln -s busybox "root/bin/$applet"
+  done
+  printf 'root:x:0:0:root:/root:/bin/sh\n' >root/etc/passwd
+  printf 'root:x:0:\n' >root/etc/group
+fi
+chmod 1777 root/tmp
+with_libraries "$AGENT" /sbin/comb-guest
+ln -sf /bin/busybox root/sbin/init
+cat >root/etc/inittab <<'END'
+::sysinit:/etc/begin
+::respawn:/sbin/comb-guest
+hvc0::respawn:-/bin/sh
+::ctrlaltdel:/bin/busybox poweroff
+::shutdown:/bin/busybox umount -a -r
+END
+cat >root/etc/begin <<'END'
+#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t proc none /proc
+$b mount -t sysfs none /sys
+$b mount -t tmpfs -o mode=755 none /run
+$b mkdir -p /dev/pts /dev/shm /dev/virtio-ports
+$b mount -t devpts none /dev/pts
+$b mount -t tmpfs none /dev/shm
+# Which port is called what.
+for port in /sys/class/virtio-ports/*; do
+  [ -f "$port/name" ] && $b ln -s "../$($b basename "$port")" "/dev/virtio-ports/$($b cat "$port/name")"
+done
+$b ip link set lo up
+END
+chmod +x root/etc/begin
+
+# As large as what is in it, with a quarter more and the room that is wanted.
+used=$(du -sm root | cut -f1)
+size=$(((used * 5 / 4 + ${ROOM:-64} + 15) / 16 * 16))
+say "writes a root of $size MB, $used of them in use"
+truncate -s "${size}M" "$OUT/root"
+mke2fs -q -t ext4 -b 4096 -O ^has_journal -d root "$OUT/root"
+echo "$version" >"$OUT/version"

@@ -1,0 +1,196 @@
+//! What is said to an engine about its machine: QEMU's machine protocol, JSON line by line.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+/// A line that is longer is none of an engine's.
+const MOST_LINE_BYTES: usize = 4 << 20;
+
+/// Events that nobody has taken; those before are forgotten.
+const MOST_EVENTS: usize = 1024;
+
+/// Why something was not done.
+#[derive(Debug, Error)]
+pub enum QmpError {
+    /// The engine says so.
+    #[error("the engine refuses {command}: {why}")]
+    Refused {
+        /// What.
+        command: String,
+        /// In its words.
+        why: String,
+    },
+    /// It is gone, or does not answer.
+    #[error("the engine does not answer {command}: {error}")]
+    Gone {
+        /// What.
+        command: String,
+        /// As the host says.
+        error: io::Error,
+    },
+}
+
+/// Something has happened to the machine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Event {
+    /// What.
+    pub name: String,
+    /// The engine's details.
+    pub data: Value,
+}
+
+/// A line to an engine.
+#[derive(Debug)]
+pub struct Qmp {
+    line: UnixStream,
+    came: Vec<u8>,
+    events: VecDeque<Event>,
+}
+
+impl Qmp {
+    /// Over this, to an engine that has just begun or is about to.
+    pub fn new(line: UnixStream, limit: Duration) -> Result<Self, QmpError> {
+        let mut qmp = Self { line, came: Vec::new(), events: VecDeque::new() };
+        let until = Instant::now() + limit;
+        let gone = |error| QmpError::Gone { command: "a greeting".into(), error };
+        while qmp.next(until).map_err(gone)?.get("QMP").is_none() {}
+        qmp.call("qmp_capabilities", &json!({}), limit)?;
+        Ok(qmp)
+    }
+
+    /// The line, to wait for events.
+    pub fn line(&self) -> &UnixStream {
+        &self.line
+    }
+
+    /// Has something done, and waits no longer for its answer.
+    pub fn call(&mut self, command: &str, arguments: &Value, limit: Duration) -> Result<Value, QmpError> {
+        let gone = |error| QmpError::Gone { command: command.into(), error };
+        let until = Instant::now() + limit;
+        let mut said = json!({ "execute": command, "arguments": arguments }).to_string();
+        said.push('\n');
+        self.line
+            .set_write_timeout(Some(limit))
+            .and_then(|()| self.line.write_all(said.as_bytes()))
+            .map_err(gone)?;
+        loop {
+            let mut answer = self.next(until).map_err(gone)?;
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+            if let Some(error) = answer.get("error") {
+                let why = error.get("desc").and_then(Value::as_str).unwrap_or("it does not say why");
+                return Err(QmpError::Refused { command: command.into(), why: why.into() });
+            }
+            self.note(&answer);
+        }
+    }
+
+    /// What has happened, if something has.
+    pub fn poll_event(&mut self) -> io::Result<Option<Event>> {
+        while self.events.is_empty() {
+            match self.next(Instant::now()) {
+                Ok(said) => self.note(&said),
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.events.pop_front())
+    }
+
+    fn note(&mut self, said: &Value) {
+        let Some(name) = said.get("event").and_then(Value::as_str) else { return };
+        if self.events.len() >= MOST_EVENTS {
+            self.events.pop_front();
+        }
+        let data = said.get("data").cloned().unwrap_or(Value::Null);
+        self.events.push_back(Event { name: name.to_owned(), data });
+    }
+
+    /// The next line.
+    fn next(&mut self, until: Instant) -> io::Result<Value> {
+        let mut looked = 0;
+        loop {
+            if let Some(end) = self.came[looked..].iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.came.drain(..=looked + end).collect();
+                return serde_json::from_slice(&line)
+                    .map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+            }
+            looked = self.came.len();
+            if looked > MOST_LINE_BYTES {
+                return Err(io::Error::new(ErrorKind::InvalidData, "a line without an end"));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            self.line.set_nonblocking(left.is_zero())?;
+            if !left.is_zero() {
+                self.line.set_read_timeout(Some(left))?;
+            }
+            let mut some = [0; 16_384];
+            let read = self.line.read(&mut some);
+            self.line.set_nonblocking(false)?;
+            match read {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.came.extend_from_slice(&some[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// An engine that says these lines, each but the first when something was said to it, and ends.
+    fn engine(says: &'static [&'static str]) -> UnixStream {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            for (number, line) in says.iter().enumerate() {
+                theirs.write_all(line.as_bytes()).unwrap();
+                if number + 1 < says.len() {
+                    let _ = theirs.read(&mut [0; 4096]);
+                }
+            }
+        });
+        ours
+    }
+
+    #[test]
+    fn an_answer_is_found_among_events_which_are_kept() {
+        let mut qmp = Qmp::new(
+            engine(&[
+                "{\"QMP\": {\"version\": {}}}\n",
+                "{\"return\": {}}\n",
+                "{\"event\": \"STOP\"}\n{\"event\": \"BALLOON_CHANGE\", \"data\": {\"actual\": 7}}\n{\"return\": {\"status\": \"paused\"}}\n",
+                "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such device\"}}\n",
+                "{\"return\": ",
+            ]),
+            LIMIT,
+        )
+        .unwrap();
+        assert_eq!(qmp.call("query-status", &json!({}), LIMIT).unwrap()["status"], "paused");
+        let error = qmp.call("balloon", &json!({ "value": 1 }), LIMIT).unwrap_err();
+        assert_eq!(error.to_string(), "the engine refuses balloon: no such device");
+        assert_eq!(qmp.poll_event().unwrap().unwrap().name, "STOP");
+        let event = qmp.poll_event().unwrap().unwrap();
+        assert_eq!((event.name.as_str(), event.data["actual"].as_u64()), ("BALLOON_CHANGE", Some(7)));
+        let error = qmp.call("query-status", &json!({}), LIMIT).unwrap_err();
+        assert!(matches!(error, QmpError::Gone { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_engine_is_an_error() {
+        for says in [&["nonsense\n"][..], &[""], &["{\"QMP\": {}}\n", "[]\n{\"return\"\n"]] {
+            assert!(matches!(Qmp::new(engine(says), LIMIT), Err(QmpError::Gone { .. })), "{says:?}");
+        }
+    }
+}
