@@ -2,9 +2,12 @@
 //!
 //! The engine is QEMU, as it comes. What is here is what Disco's monitor did beside running instructions: the memory, the disks, the network, and what to do with them.
 
+pub mod control;
 pub mod devices;
 pub mod engine;
 pub mod hardware;
 pub mod image;
+pub mod monitor;
 pub mod names;
 pub mod qmp;
+pub mod template;

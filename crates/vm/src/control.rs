@@ -1,0 +1,243 @@
+//! What is asked of a machine's monitor, and how: over a socket in the machine's directory.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use comb_guest::frames::{Frames, framed};
+use comb_guest::wire::{Command, Ended, MemoryShown};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::hardware::Hardware;
+use crate::names::Name;
+
+/// The socket in a machine's directory.
+pub(crate) const SOCKET: &str = "control";
+
+/// To a monitor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// How is it?
+    Show,
+    /// Run a program in the guest. What follows on this line is about that.
+    Exec(Command),
+    /// For its standard input; nothing: it has ended.
+    Input(Vec<u8>),
+    /// So much of its output has been taken.
+    Taken(u32),
+    /// Send it a signal.
+    Signal(i32),
+    /// From now on this line is the machine's console.
+    Console,
+    /// End in good order, or at once after so many milliseconds.
+    Stop {
+        /// So many.
+        limit_ms: u64,
+    },
+    /// End at once.
+    Kill,
+    /// Have so much memory from now on.
+    SetMemory {
+        /// In bytes.
+        bytes: u64,
+    },
+}
+
+/// From a monitor.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// So.
+    Shown(Shown),
+    /// It is done, or begun.
+    Done,
+    /// It is not. A sentence for people.
+    Refused(String),
+    /// The program has written.
+    Output {
+        /// To its standard error.
+        is_error: bool,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// So much of its input has been taken.
+    Taken(u32),
+    /// It is over.
+    Ended(Ended),
+    /// The console has.
+    Console(Vec<u8>),
+}
+
+/// How a machine is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum State {
+    /// The guest has not said yet that it is there.
+    Begins,
+    /// The guest answers.
+    Up,
+    /// It does not.
+    Hangs,
+    /// It has been told to end.
+    Stops,
+}
+
+impl State {
+    /// As people read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Begins => "begins",
+            Self::Up => "up",
+            Self::Hangs => "hangs",
+            Self::Stops => "stops",
+        }
+    }
+}
+
+/// A machine, as its monitor shows it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Shown {
+    /// What it is called.
+    pub name: String,
+    /// From which image.
+    pub image: String,
+    /// Whether it is a clone.
+    pub is_clone: bool,
+    /// How it is.
+    pub state: State,
+    /// The engine's process.
+    pub engine: u32,
+    /// The monitor's.
+    pub monitor: u32,
+    /// What it was made with.
+    pub hardware: Hardware,
+    /// The cell whose charge it is.
+    pub cell: Option<u32>,
+    /// From its start until the guest was at work, in microseconds, if it is.
+    pub begun_us: Option<u64>,
+    /// Since its start, in milliseconds.
+    pub age_ms: u64,
+    /// How often another has taken its place.
+    pub replaced: u32,
+    /// What the guest says of its memory.
+    pub guest: MemoryShown,
+    /// The longest between two answers of the guest's, in microseconds, and how many there were.
+    pub longest_gap_us: u64,
+    /// The usual time between two, in microseconds.
+    pub usual_gap_us: u64,
+}
+
+/// Why a monitor did not do what was asked.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// There is none.
+    #[error("there is no machine `{0}`: `comb vm ls` shows those that there are")]
+    None(Name),
+    /// It says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It has gone.
+    #[error("the monitor of `{0}` has gone: {1}")]
+    Gone(Name, io::Error),
+}
+
+/// The directories of machines.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    directory: PathBuf,
+}
+
+impl Machines {
+    /// Those in a directory, which is made when it is needed.
+    pub fn at(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// Of one.
+    pub fn directory_of(&self, name: &Name) -> PathBuf {
+        self.directory.join(name.as_str())
+    }
+
+    /// The names of all that have a directory: those that run, and those that somebody has killed with their monitor.
+    pub fn names(&self) -> Vec<Name> {
+        let entries = std::fs::read_dir(&self.directory).into_iter().flatten();
+        let mut names: Vec<Name> =
+            entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// A line to the monitor of one.
+    pub fn reach(&self, name: &Name) -> Result<Line, AskError> {
+        let socket = self.directory_of(name).join(SOCKET);
+        let stream = UnixStream::connect(socket).map_err(|_| AskError::None(name.clone()))?;
+        Ok(Line { name: name.clone(), stream, came: Frames::default() })
+    }
+}
+
+/// A line to a monitor.
+#[derive(Debug)]
+pub struct Line {
+    name: Name,
+    stream: UnixStream,
+    came: Frames,
+}
+
+impl Line {
+    /// The socket, to wait for answers.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Asks for something.
+    pub fn say(&mut self, ask: &Ask) -> Result<(), AskError> {
+        self.stream.write_all(&framed(ask)).map_err(|error| AskError::Gone(self.name.clone(), error))
+    }
+
+    /// The next answer, for which it waits as long as is said; nothing: it has not come.
+    pub fn hear(&mut self, limit: Option<Duration>) -> Result<Option<Answer>, AskError> {
+        let gone = |name: &Name, error| AskError::Gone(name.clone(), error);
+        loop {
+            match self.came.take() {
+                Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) => {}
+                Err(error) => return Err(gone(&self.name, io::Error::new(ErrorKind::InvalidData, error))),
+            }
+            self.stream.set_read_timeout(limit).map_err(|error| gone(&self.name, error))?;
+            let mut some = [0; 32_768];
+            match self.stream.read(&mut some) {
+                Ok(0) => return Err(gone(&self.name, ErrorKind::UnexpectedEof.into())),
+                Ok(read) => self.came.push(&some[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(gone(&self.name, error)),
+            }
+        }
+    }
+
+    /// Asks for something that has one answer.
+    pub fn ask(&mut self, ask: &Ask) -> Result<Answer, AskError> {
+        self.say(ask)?;
+        match self.hear(None)? {
+            Some(Answer::Refused(why)) => Err(AskError::Refused(why)),
+            Some(answer) => Ok(answer),
+            None => Err(AskError::Gone(self.name.clone(), ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// How the machine is.
+    pub fn show(&mut self) -> Result<Shown, AskError> {
+        match self.ask(&Ask::Show)? {
+            Answer::Shown(shown) => Ok(shown),
+            _ => Err(AskError::Gone(self.name.clone(), ErrorKind::InvalidData.into())),
+        }
+    }
+}
+
+/// How much memory of the host's a process has to itself, and of what it shares with others its part, in bytes.
+pub fn proportional_bytes(process: u32) -> Option<u64> {
+    let path = Path::new("/proc").join(process.to_string()).join("smaps_rollup");
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}

@@ -1,0 +1,601 @@
+//! A machine's monitor: the process that has its engine, looks after its guest, and does what its user asks.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use comb_guest::frames::{Frames, framed};
+use comb_guest::wire::{Become, Ended, FromGuest, MemoryShown, ToGuest, VERSION};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
+use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
+use crate::hardware::{Backing, Hardware, Under};
+use crate::image::Image;
+use crate::names::Name;
+use crate::template::Template;
+
+/// How often a guest is asked whether it is well.
+const BETWEEN_PINGS: Duration = Duration::from_millis(100);
+
+/// A guest that has not answered for so long hangs. Many on few processors are slow, and none is for as long.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// What a console says is kept up to this; then it begins anew.
+const MOST_LOG_BYTES: u64 = 4 << 20;
+
+/// What somebody who comes to the console sees of what was there before.
+const RECENT_BYTES: usize = 4096;
+
+/// What is for a guest, or a user, that takes nothing, up to this.
+const MOST_WAITING_BYTES: usize = 1 << 20;
+
+/// What a machine is to be.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// What it is called.
+    pub name: Name,
+    /// What it begins from.
+    pub image: Image,
+    /// Where it continues, if it is a clone.
+    pub template: Option<Template>,
+    /// Its hardware.
+    pub hardware: Hardware,
+    /// The cell whose charge it is, and its cgroup.
+    pub cell: Option<(u32, Option<PathBuf>)>,
+    /// Another takes its place when it fails.
+    pub is_replaced: bool,
+}
+
+/// How a machine has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum End {
+    /// It was told to, or its guest wanted to.
+    Stopped,
+    /// Its user wanted that at once.
+    Killed,
+    /// Its guest's kernel has given up.
+    Panicked,
+    /// Its guest did not answer any more.
+    Hung,
+    /// Its engine is gone.
+    Lost,
+}
+
+/// Why a monitor has no machine.
+#[derive(Debug, Error)]
+pub enum MonitorError {
+    /// Something of that name runs.
+    #[error("a machine `{0}` runs already")]
+    Exists(Name),
+    /// The engine, or the guest.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The host.
+    #[error("{0}: {1}")]
+    Host(PathBuf, io::Error),
+}
+
+/// What a monitor tells whoever has started it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// It has an engine: this process.
+    Engine(u32),
+    /// Its guest is at work.
+    Begun,
+    /// Its machine has ended so, and another takes its place.
+    Replaced(End),
+}
+
+/// Runs a machine until it ends.
+pub fn run(machines: &Machines, order: &Order, mut tells: impl FnMut(Told)) -> Result<End, MonitorError> {
+    let directory = machines.directory_of(&order.name);
+    let host = |path: &PathBuf| {
+        let path = path.clone();
+        move |error| MonitorError::Host(path, error)
+    };
+    std::fs::create_dir_all(&directory).map_err(host(&directory))?;
+    let lock = directory.join("lock");
+    let held = File::create(&lock).map_err(host(&lock))?;
+    flock(&held, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| MonitorError::Exists(order.name.clone()))?;
+    // A monitor that was killed has left it.
+    let socket = directory.join(SOCKET);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).map_err(host(&socket))?;
+    listener.set_nonblocking(true).map_err(host(&socket))?;
+    let log = directory.join("console.log");
+    let log = File::options().create(true).truncate(true).write(true).open(&log).map_err(host(&log))?;
+    let mut clients = Clients::new(listener);
+    let mut replaced = 0;
+    let end = loop {
+        let mut monitor = Monitor::new(order, &mut clients, &log, replaced)?;
+        tells(Told::Engine(monitor.engine.process()));
+        let end = monitor.watch(&mut tells)?;
+        let has_failed = !matches!(end, End::Stopped | End::Killed);
+        if !order.is_replaced || !has_failed {
+            break end;
+        }
+        tells(Told::Replaced(end));
+        replaced += 1;
+    };
+    clients.push_all();
+    let _ = std::fs::remove_dir_all(&directory);
+    Ok(end)
+}
+
+/// A user's line.
+struct Client {
+    stream: UnixStream,
+    came: Frames,
+    goes: Vec<u8>,
+    /// The program that it is about.
+    exec: Option<u32>,
+    has_console: bool,
+    is_gone: bool,
+}
+
+impl Client {
+    fn say(&mut self, answer: &Answer) {
+        if self.goes.len() > MOST_WAITING_BYTES {
+            self.is_gone = true;
+        } else {
+            self.goes.extend(framed(answer));
+        }
+    }
+
+    fn push(&mut self) {
+        self.is_gone |= !push(&mut self.stream, &mut self.goes);
+    }
+}
+
+/// Sends what there is room for; whether there is anybody.
+fn push(stream: &mut UnixStream, goes: &mut Vec<u8>) -> bool {
+    while !goes.is_empty() {
+        match stream.write(goes) {
+            Ok(written) if written > 0 => drop(goes.drain(..written)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// All users' lines.
+struct Clients {
+    listener: UnixListener,
+    lines: BTreeMap<u32, Client>,
+    next: u32,
+}
+
+impl Clients {
+    fn new(listener: UnixListener) -> Self {
+        Self { listener, lines: BTreeMap::new(), next: 1 }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                let (came, goes) = (Frames::default(), Vec::new());
+                let client = Client { stream, came, goes, exec: None, has_console: false, is_gone: false };
+                self.lines.insert(self.next, client);
+                self.next += 1;
+            }
+        }
+    }
+
+    fn push_all(&mut self) {
+        self.lines.values_mut().for_each(Client::push);
+        self.lines.retain(|_, client| !client.is_gone);
+    }
+}
+
+/// What becomes ready.
+#[derive(Clone, Copy)]
+enum Ready {
+    Engine,
+    Agent,
+    Console,
+    Door,
+    Client(u32),
+}
+
+/// A machine that runs, and its monitor's part.
+struct Monitor<'a> {
+    order: &'a Order,
+    clients: &'a mut Clients,
+    log: &'a File,
+    replaced: u32,
+    engine: Engine,
+    started: Instant,
+    begun: Option<Instant>,
+    state: State,
+    /// Until when it may take to end.
+    stops_by: Option<Instant>,
+    end: Option<End>,
+    agent_goes: Vec<u8>,
+    console_goes: Vec<u8>,
+    recent: Vec<u8>,
+    /// When the last question was asked, and the last answer came.
+    asked: Instant,
+    answered: Instant,
+    pings: u64,
+    /// Of times between answers.
+    longest_gap: Duration,
+    gaps: Vec<Duration>,
+    guest: MemoryShown,
+    next_exec: u32,
+}
+
+/// So many times between answers are remembered, to know the usual one.
+const MOST_GAPS: usize = 256;
+
+impl<'a> Monitor<'a> {
+    fn new(
+        order: &'a Order,
+        clients: &'a mut Clients,
+        log: &'a File,
+        replaced: u32,
+    ) -> Result<Self, MonitorError> {
+        let started = Instant::now();
+        let cgroup = order.cell.as_ref().and_then(|(_, cgroup)| cgroup.as_deref());
+        let own = || Backing { ram: None, root: order.image.directory.join("root"), under: Under::Private };
+        let backing = order.template.as_ref().map_or_else(own, Template::backing);
+        let mut engine =
+            Engine::start(&order.hardware, &order.image, &backing, order.template.is_some(), cgroup)?;
+        if let Some(template) = &order.template {
+            engine.take_up(&template.state(), true)?;
+        }
+        for line in [&engine.agent, &engine.console] {
+            line.set_nonblocking(true).map_err(|error| EngineError::Host("a line to the engine", error))?;
+        }
+        let mut monitor = Self {
+            order,
+            clients,
+            log,
+            replaced,
+            engine,
+            started,
+            begun: None,
+            state: State::Begins,
+            stops_by: None,
+            end: None,
+            agent_goes: Vec::new(),
+            console_goes: Vec::new(),
+            recent: Vec::new(),
+            asked: started,
+            answered: started,
+            pings: 0,
+            longest_gap: Duration::ZERO,
+            gaps: Vec::new(),
+            guest: MemoryShown::default(),
+            next_exec: 1,
+        };
+        let who = Become { name: order.name.to_string(), seed: random(), time_ns: now_ns(), mac: None };
+        monitor.tell_guest(&ToGuest::Become(who));
+        Ok(monitor)
+    }
+
+    /// Looks after the machine until it ends.
+    fn watch(&mut self, tells: &mut impl FnMut(Told)) -> Result<End, MonitorError> {
+        while self.end.is_none() {
+            let ready = self.wait();
+            for ready in ready {
+                match ready {
+                    Ready::Engine => self.hear_engine(),
+                    Ready::Agent => self.hear_guest(tells),
+                    Ready::Console => self.hear_console(),
+                    Ready::Door => self.clients.accept(),
+                    Ready::Client(number) => self.hear_client(number),
+                }
+            }
+            self.look_at_clock();
+            let _ = push(&mut self.engine.agent, &mut self.agent_goes);
+            let _ = push(&mut self.engine.console, &mut self.console_goes);
+            self.clients.push_all();
+        }
+        for client in self.clients.lines.values_mut() {
+            if client.exec.take().is_some() {
+                client.say(&Answer::Ended(Ended::NotRun("the machine has ended".into())));
+            }
+        }
+        Ok(self.end.unwrap_or(End::Lost))
+    }
+
+    fn wait(&self) -> Vec<Ready> {
+        let out = |goes: &[u8]| if goes.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let mut awaited: Vec<(Ready, BorrowedFd<'_>, PollFlags)> = vec![
+            (Ready::Engine, self.engine.qmp.line().as_fd(), PollFlags::IN),
+            (Ready::Agent, self.engine.agent.as_fd(), out(&self.agent_goes)),
+            (Ready::Console, self.engine.console.as_fd(), out(&self.console_goes)),
+            (Ready::Door, self.clients.listener.as_fd(), PollFlags::IN),
+        ];
+        for (&number, client) in &self.clients.lines {
+            awaited.push((Ready::Client(number), client.stream.as_fd(), out(&client.goes)));
+        }
+        let mut polled: Vec<PollFd<'_>> = awaited
+            .iter()
+            .map(|&(_, descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags))
+            .collect();
+        let limit = BETWEEN_PINGS.try_into().expect("it is short");
+        let _ = rustix::event::poll(&mut polled, Some(&limit));
+        let is_ready = |(_, polled): &(_, &PollFd<'_>)| !polled.revents().is_empty();
+        awaited.iter().zip(&polled).filter(is_ready).map(|(awaited, _)| awaited.0).collect()
+    }
+
+    fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        if self.stops_by.is_some_and(|until| now >= until) {
+            self.end = Some(End::Stopped);
+        }
+        // A guest that takes nothing is not asked more and more.
+        if self.begun.is_some() && now >= self.asked + BETWEEN_PINGS && self.agent_goes.is_empty() {
+            self.asked = now;
+            self.pings += 1;
+            self.tell_guest(&ToGuest::Ping { number: self.pings });
+        }
+        if self.state == State::Up && now >= self.answered + HANGS_AFTER {
+            self.state = State::Hangs;
+            if self.order.is_replaced {
+                self.end = Some(End::Hung);
+            }
+        }
+    }
+
+    fn tell_guest(&mut self, said: &ToGuest) {
+        self.agent_goes.extend(framed(said));
+    }
+
+    fn hear_engine(&mut self) {
+        loop {
+            match self.engine.qmp.poll_event() {
+                Ok(Some(event)) => match event.name.as_str() {
+                    "GUEST_PANICKED" => self.end = Some(End::Panicked),
+                    "SHUTDOWN" if self.end.is_none() => self.end = Some(End::Stopped),
+                    _ => {}
+                },
+                Ok(None) => return,
+                Err(_) => {
+                    self.end.get_or_insert(End::Lost);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hear_console(&mut self) {
+        let mut some = [0; 16_384];
+        while let Ok(read) = self.engine.console.read(&mut some) {
+            if read == 0 {
+                return;
+            }
+            let said = &some[..read];
+            let mut log = self.log;
+            if log.stream_position().unwrap_or(0) > MOST_LOG_BYTES {
+                let _ = log.set_len(0).and_then(|()| log.rewind());
+            }
+            let _ = log.write_all(said);
+            self.recent.extend_from_slice(said);
+            let old = self.recent.len().saturating_sub(RECENT_BYTES);
+            self.recent.drain(..old);
+            for client in self.clients.lines.values_mut().filter(|client| client.has_console) {
+                client.say(&Answer::Console(said.to_vec()));
+            }
+        }
+    }
+
+    fn hear_guest(&mut self, tells: &mut impl FnMut(Told)) {
+        let mut some = [0; 32_768];
+        while let Ok(read) = self.engine.agent.read(&mut some) {
+            if read == 0 {
+                return;
+            }
+            self.engine.came.push(&some[..read]);
+            loop {
+                match self.engine.came.take() {
+                    Ok(Some(said)) => self.believe(said, tells),
+                    Ok(None) => break,
+                    Err(_) => {
+                        // It is no agent of ours any more: as good as none.
+                        self.engine.came = Frames::default();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn believe(&mut self, said: FromGuest, tells: &mut impl FnMut(Told)) {
+        let now = Instant::now();
+        match said {
+            FromGuest::Became { version } => {
+                if version == VERSION && self.begun.is_none() {
+                    self.begun = Some(now);
+                    self.answered = now;
+                    self.state = State::Up;
+                    tells(Told::Begun);
+                }
+            }
+            FromGuest::Pong { number, memory } if number == self.pings => {
+                if self.pings > 1 {
+                    let gap = now - self.answered;
+                    self.longest_gap = self.longest_gap.max(gap);
+                    if self.gaps.len() == MOST_GAPS {
+                        self.gaps.remove(0);
+                    }
+                    self.gaps.push(gap);
+                }
+                self.answered = now;
+                self.guest = memory;
+                if self.state == State::Hangs {
+                    self.state = State::Up;
+                }
+            }
+            FromGuest::Pong { .. } => {}
+            FromGuest::Output { exec, is_error, bytes } => {
+                self.tell_user(exec, &Answer::Output { is_error, bytes });
+            }
+            FromGuest::Taken { exec, bytes } => self.tell_user(exec, &Answer::Taken(bytes)),
+            FromGuest::Ended { exec, how } => {
+                self.tell_user(exec, &Answer::Ended(how));
+                for client in self.clients.lines.values_mut().filter(|client| client.exec == Some(exec)) {
+                    client.exec = None;
+                }
+            }
+        }
+    }
+
+    fn tell_user(&mut self, exec: u32, answer: &Answer) {
+        for client in self.clients.lines.values_mut().filter(|client| client.exec == Some(exec)) {
+            client.say(answer);
+        }
+    }
+
+    fn hear_client(&mut self, number: u32) {
+        let Some(client) = self.clients.lines.get_mut(&number) else { return };
+        let mut some = [0; 32_768];
+        let mut asked = Vec::new();
+        loop {
+            match client.stream.read(&mut some) {
+                Ok(0) => client.is_gone = true,
+                Ok(read) => {
+                    client.came.push(&some[..read]);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => client.is_gone = true,
+            }
+            break;
+        }
+        loop {
+            match client.came.take() {
+                Ok(Some(ask)) => asked.push(ask),
+                Ok(None) => break,
+                Err(_) => {
+                    client.is_gone = true;
+                    break;
+                }
+            }
+        }
+        let (is_gone, exec) = (client.is_gone, client.exec);
+        for ask in asked {
+            let answer = self.serve(number, ask);
+            if let (Some(answer), Some(client)) = (answer, self.clients.lines.get_mut(&number)) {
+                client.say(&answer);
+            }
+        }
+        if let (true, Some(exec)) = (is_gone, exec) {
+            // Whoever wanted it is not there any more.
+            self.tell_guest(&ToGuest::Signal { exec, signal: libc::SIGKILL });
+        }
+    }
+
+    fn serve(&mut self, number: u32, ask: Ask) -> Option<Answer> {
+        let exec = self.clients.lines.get(&number).and_then(|client| client.exec);
+        let is_full = self.agent_goes.len() > MOST_WAITING_BYTES;
+        match (ask, exec) {
+            (Ask::Show, _) => Some(Answer::Shown(self.shown())),
+            (Ask::Exec(_), _) if self.begun.is_none() => {
+                Some(Answer::Refused("the guest has not begun yet".into()))
+            }
+            (Ask::Exec(_) | Ask::Input(_), _) if is_full => {
+                Some(Answer::Refused("the guest takes nothing".into()))
+            }
+            (Ask::Exec(command), None) => {
+                let exec = self.next_exec;
+                self.next_exec = self.next_exec.wrapping_add(1);
+                self.clients.lines.get_mut(&number)?.exec = Some(exec);
+                self.tell_guest(&ToGuest::Exec { exec, command });
+                None
+            }
+            (Ask::Input(bytes), Some(exec)) => {
+                self.tell_guest(&ToGuest::Input { exec, bytes });
+                None
+            }
+            (Ask::Input(bytes), None) => {
+                if self.clients.lines.get(&number)?.has_console
+                    && self.console_goes.len() < MOST_WAITING_BYTES
+                {
+                    self.console_goes.extend(bytes);
+                }
+                None
+            }
+            (Ask::Taken(bytes), Some(exec)) => {
+                self.tell_guest(&ToGuest::Taken { exec, bytes });
+                None
+            }
+            (Ask::Signal(signal), Some(exec)) => {
+                self.tell_guest(&ToGuest::Signal { exec, signal });
+                None
+            }
+            (Ask::Taken(_) | Ask::Signal(_), None) => None,
+            (Ask::Exec(_), Some(_)) => Some(Answer::Refused("a program runs on this line already".into())),
+            (Ask::Console, _) => {
+                let recent = self.recent.clone();
+                let client = self.clients.lines.get_mut(&number)?;
+                client.has_console = true;
+                Some(Answer::Console(recent))
+            }
+            (Ask::Stop { limit_ms }, _) => {
+                self.state = State::Stops;
+                self.stops_by = Some(Instant::now() + Duration::from_millis(limit_ms));
+                self.tell_guest(&ToGuest::PowerOff);
+                Some(Answer::Done)
+            }
+            (Ask::Kill, _) => {
+                self.end = Some(End::Killed);
+                Some(Answer::Done)
+            }
+            (Ask::SetMemory { bytes }, _) => {
+                let most = self.order.hardware.memory_bytes;
+                let asked =
+                    self.engine.qmp.call("balloon", &json!({ "value": bytes.min(most) }), ANSWER_LIMIT);
+                Some(asked.map_or_else(|error| Answer::Refused(error.to_string()), |_| Answer::Done))
+            }
+        }
+    }
+
+    fn shown(&self) -> Shown {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let mut gaps = self.gaps.clone();
+        gaps.sort();
+        Shown {
+            name: self.order.name.to_string(),
+            image: self.order.image.name.to_string(),
+            is_clone: self.order.template.is_some(),
+            state: self.state,
+            engine: self.engine.process(),
+            monitor: std::process::id(),
+            hardware: self.order.hardware.clone(),
+            cell: self.order.cell.as_ref().map(|(cell, _)| *cell),
+            begun_us: self.begun.map(|begun| micros(begun - self.started)),
+            age_ms: micros(self.started.elapsed()) / 1000,
+            replaced: self.replaced,
+            guest: self.guest,
+            longest_gap_us: micros(self.longest_gap),
+            usual_gap_us: micros(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
+        }
+    }
+}
+
+fn random() -> [u8; 32] {
+    let mut seed = [0; 32];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
+    read.expect("a host has random numbers");
+    seed
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(0)
+}
