@@ -182,6 +182,16 @@ fn own_kind(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
             RegisterError::NoAddresses(_) | RegisterError::Damaged(_) => None,
         };
     }
+    if let Some(error) = error.downcast_ref::<comb_vm::control::AskError>() {
+        return Some(match error {
+            comb_vm::control::AskError::None(_) => Kind::NotFound,
+            comb_vm::control::AskError::Refused(_) => Kind::Refused,
+            comb_vm::control::AskError::Gone(..) => Kind::NoAnswer,
+        });
+    }
+    if let Some(comb_vm::image::ImageError::None(_)) = error.downcast_ref::<comb_vm::image::ImageError>() {
+        return Some(Kind::NotFound);
+    }
     let refused = |kind| matches!(kind, std::io::ErrorKind::PermissionDenied).then_some(Kind::Refused);
     if let Some(error) = error.downcast_ref::<std::io::Error>() {
         return refused(error.kind());

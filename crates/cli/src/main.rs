@@ -33,6 +33,7 @@ mod top;
 mod trace;
 mod up;
 mod version;
+mod vm;
 mod wax;
 
 use std::process::ExitCode;
@@ -125,6 +126,8 @@ enum Command {
     Trace(trace::Trace),
     /// Run programs on a cache kernel, where they reach nothing but what they are given
     Kernel(kernel::Kernel),
+    /// Virtual machines, which share what they have in common and fail alone
+    Vm(Box<vm::Vm>),
     /// Measure Comb beside its peers
     Bench(bench::Bench),
     /// Measure again what a paper claims, beside the classic way
@@ -147,6 +150,8 @@ enum Command {
     BenchSide(bench::BenchSide),
     #[command(hide = true)]
     RunPart(run::RunPart),
+    #[command(hide = true)]
+    VmMonitor(vm::VmMonitor),
     #[command(hide = true)]
     Wax(wax::Wax),
 }
@@ -182,6 +187,8 @@ impl Command {
             Self::Doctor(doctor) => doctor.run(output),
             Self::Trace(trace) => trace.run(output),
             Self::Kernel(kernel) => kernel.run(output),
+            Self::Vm(vm) => vm.run(output),
+            Self::VmMonitor(monitor) => monitor.run(),
             Self::Bench(bench) => bench.run(output),
             Self::Reproduce(reproduce) => reproduce.run(output),
             Self::Sim(sim) => sim.run(output),
@@ -207,6 +214,7 @@ impl Command {
             | Self::DemoProgram(_)
             | Self::BenchSide(_)
             | Self::RunPart(_)
+            | Self::VmMonitor(_)
             | Self::Wax(_) => true,
             Self::Dashboard(dashboard) => dashboard.is_part(),
             Self::Cell(cell) => cell.is_part(),

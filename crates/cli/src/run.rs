@@ -146,13 +146,13 @@ enum Sharing {
 
 /// Where components run, as the user says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Cells {
+pub(crate) enum Cells {
     None,
     /// Any, if there are none in the list.
     These(Vec<u32>),
 }
 
-fn cells(text: &str) -> Result<Cells, &'static str> {
+pub(crate) fn cells(text: &str) -> Result<Cells, &'static str> {
     match text {
         "none" => Ok(Cells::None),
         "all" => Ok(Cells::These(Vec::new())),

@@ -35,6 +35,11 @@ impl StateDirectory {
         Self { path: base.join(comb) }
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes it, closed to others; or checks the one that is there: whoever can write here can speak in this host's name.
     pub fn create(&self) -> Result<(), String> {
         let says =

@@ -86,10 +86,10 @@ impl State {
     /// As people read it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Begins => "begins",
+            Self::Begins => "starting",
             Self::Up => "up",
-            Self::Hangs => "hangs",
-            Self::Stops => "stops",
+            Self::Hangs => "hung",
+            Self::Stops => "stopping",
         }
     }
 }
@@ -194,14 +194,19 @@ impl Line {
         self.stream.write_all(&framed(ask)).map_err(|error| AskError::Gone(self.name.clone(), error))
     }
 
+    /// The next answer, if it has been read already.
+    pub fn take(&mut self) -> Result<Option<Answer>, AskError> {
+        let strange =
+            |error| AskError::Gone(self.name.clone(), io::Error::new(ErrorKind::InvalidData, error));
+        self.came.take().map_err(strange)
+    }
+
     /// The next answer, for which it waits as long as is said; nothing: it has not come.
     pub fn hear(&mut self, limit: Option<Duration>) -> Result<Option<Answer>, AskError> {
         let gone = |name: &Name, error| AskError::Gone(name.clone(), error);
         loop {
-            match self.came.take() {
-                Ok(Some(answer)) => return Ok(Some(answer)),
-                Ok(None) => {}
-                Err(error) => return Err(gone(&self.name, io::Error::new(ErrorKind::InvalidData, error))),
+            if let Some(answer) = self.take()? {
+                return Ok(Some(answer));
             }
             self.stream.set_read_timeout(limit).map_err(|error| gone(&self.name, error))?;
             let mut some = [0; 32_768];

@@ -49,8 +49,6 @@ pub struct Order {
     pub template: Option<Template>,
     /// Its hardware.
     pub hardware: Hardware,
-    /// The cell whose charge it is, and its cgroup.
-    pub cell: Option<(u32, Option<PathBuf>)>,
     /// Another takes its place when it fails.
     pub is_replaced: bool,
 }
@@ -95,8 +93,26 @@ pub enum Told {
     Replaced(End),
 }
 
+/// Where a machine is to run: in a cell, whose cgroup it ends with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// Which.
+    pub cell: u32,
+    /// Where there are cgroups.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Who has a machine run.
+pub trait User {
+    /// Where the next one is to run that takes a machine's place, or the first; nothing: outside of all cells.
+    fn seat(&mut self, replaced: u32) -> Option<Seat>;
+
+    /// Something has come of it.
+    fn tell(&mut self, told: Told);
+}
+
 /// Runs a machine until it ends.
-pub fn run(machines: &Machines, order: &Order, mut tells: impl FnMut(Told)) -> Result<End, MonitorError> {
+pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<End, MonitorError> {
     let directory = machines.directory_of(&order.name);
     let host = |path: &PathBuf| {
         let path = path.clone();
@@ -117,14 +133,15 @@ pub fn run(machines: &Machines, order: &Order, mut tells: impl FnMut(Told)) -> R
     let mut clients = Clients::new(listener);
     let mut replaced = 0;
     let end = loop {
-        let mut monitor = Monitor::new(order, &mut clients, &log, replaced)?;
-        tells(Told::Engine(monitor.engine.process()));
-        let end = monitor.watch(&mut tells)?;
+        let seat = user.seat(replaced);
+        let mut monitor = Monitor::new(order, seat, &mut clients, &log, replaced)?;
+        user.tell(Told::Engine(monitor.engine.process()));
+        let end = monitor.watch(user);
         let has_failed = !matches!(end, End::Stopped | End::Killed);
         if !order.is_replaced || !has_failed {
             break end;
         }
-        tells(Told::Replaced(end));
+        user.tell(Told::Replaced(end));
         replaced += 1;
     };
     clients.push_all();
@@ -212,6 +229,7 @@ enum Ready {
 /// A machine that runs, and its monitor's part.
 struct Monitor<'a> {
     order: &'a Order,
+    seat: Option<Seat>,
     clients: &'a mut Clients,
     log: &'a File,
     replaced: u32,
@@ -242,12 +260,13 @@ const MOST_GAPS: usize = 256;
 impl<'a> Monitor<'a> {
     fn new(
         order: &'a Order,
+        seat: Option<Seat>,
         clients: &'a mut Clients,
         log: &'a File,
         replaced: u32,
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
-        let cgroup = order.cell.as_ref().and_then(|(_, cgroup)| cgroup.as_deref());
+        let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
         let own = || Backing { ram: None, root: order.image.directory.join("root"), under: Under::Private };
         let backing = order.template.as_ref().map_or_else(own, Template::backing);
         let mut engine =
@@ -260,6 +279,7 @@ impl<'a> Monitor<'a> {
         }
         let mut monitor = Self {
             order,
+            seat,
             clients,
             log,
             replaced,
@@ -286,13 +306,13 @@ impl<'a> Monitor<'a> {
     }
 
     /// Looks after the machine until it ends.
-    fn watch(&mut self, tells: &mut impl FnMut(Told)) -> Result<End, MonitorError> {
+    fn watch(&mut self, user: &mut dyn User) -> End {
         while self.end.is_none() {
             let ready = self.wait();
             for ready in ready {
                 match ready {
                     Ready::Engine => self.hear_engine(),
-                    Ready::Agent => self.hear_guest(tells),
+                    Ready::Agent => self.hear_guest(user),
                     Ready::Console => self.hear_console(),
                     Ready::Door => self.clients.accept(),
                     Ready::Client(number) => self.hear_client(number),
@@ -308,7 +328,7 @@ impl<'a> Monitor<'a> {
                 client.say(&Answer::Ended(Ended::NotRun("the machine has ended".into())));
             }
         }
-        Ok(self.end.unwrap_or(End::Lost))
+        self.end.unwrap_or(End::Lost)
     }
 
     fn wait(&self) -> Vec<Ready> {
@@ -393,7 +413,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn hear_guest(&mut self, tells: &mut impl FnMut(Told)) {
+    fn hear_guest(&mut self, user: &mut dyn User) {
         let mut some = [0; 32_768];
         while let Ok(read) = self.engine.agent.read(&mut some) {
             if read == 0 {
@@ -402,7 +422,7 @@ impl<'a> Monitor<'a> {
             self.engine.came.push(&some[..read]);
             loop {
                 match self.engine.came.take() {
-                    Ok(Some(said)) => self.believe(said, tells),
+                    Ok(Some(said)) => self.believe(said, user),
                     Ok(None) => break,
                     Err(_) => {
                         // It is no agent of ours any more: as good as none.
@@ -414,7 +434,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn believe(&mut self, said: FromGuest, tells: &mut impl FnMut(Told)) {
+    fn believe(&mut self, said: FromGuest, user: &mut dyn User) {
         let now = Instant::now();
         match said {
             FromGuest::Became { version } => {
@@ -422,7 +442,7 @@ impl<'a> Monitor<'a> {
                     self.begun = Some(now);
                     self.answered = now;
                     self.state = State::Up;
-                    tells(Told::Begun);
+                    user.tell(Told::Begun);
                 }
             }
             FromGuest::Pong { number, memory } if number == self.pings => {
@@ -577,7 +597,7 @@ impl<'a> Monitor<'a> {
             engine: self.engine.process(),
             monitor: std::process::id(),
             hardware: self.order.hardware.clone(),
-            cell: self.order.cell.as_ref().map(|(cell, _)| *cell),
+            cell: self.seat.as_ref().map(|seat| seat.cell),
             begun_us: self.begun.map(|begun| micros(begun - self.started)),
             age_ms: micros(self.started.elapsed()) / 1000,
             replaced: self.replaced,

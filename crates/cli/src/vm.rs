@@ -1,0 +1,348 @@
+//! `comb vm`: virtual machines with ordinary operating systems, which share what they have in common and fail alone.
+
+mod exec;
+mod monitor;
+mod shown;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use comb_host::RuntimeDirectory;
+use comb_host::state_directory::StateDirectory;
+use comb_vm::control::{Answer, Ask, AskError, Machines};
+use comb_vm::hardware::{Accelerator, Hardware};
+use comb_vm::image::{Images, Recipe};
+use comb_vm::names::Name;
+use comb_vm::template::Template;
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::run::{Cells, cells, memory};
+use crate::table;
+use crate::vm::monitor::Begin;
+
+pub(crate) use monitor::VmMonitor;
+
+const EXAMPLES: &str = "\
+An image is a kernel and a root file system, made once. Machines of one image share one copy of it in memory and on disk; what each writes is its own, and gone with it.
+A clone does not boot: it continues where a template stood, which is made when the first clone of an image is wanted, and shares that one's memory, too.
+Where cells run (`comb up`), a machine is the charge of one and ends with it.
+
+Examples:
+  comb vm create small --from-debian                  an image with busybox
+  comb vm create build --from-debian --packages gcc,make
+  comb vm clone small -n 8                            small-1 to small-8
+  comb vm exec small-3 -- uname -a
+  comb vm ls
+  comb vm stop --all";
+
+/// How long a machine may take to end in good order.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Vm {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make an image
+    Create(Create),
+    /// List the images, or remove one
+    Images(ImagesOf),
+    /// Boot a machine
+    Run(Run),
+    /// Have machines continue where one of their image stood: no boot, and its memory is theirs, too
+    Clone(Clone),
+    /// List the machines that run
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Run a program in a machine
+    Exec(exec::Exec),
+    /// Be at a machine's console; Ctrl-] leaves it
+    Console(exec::Console),
+    /// End machines in good order
+    Stop(Stop),
+    /// End machines at once
+    Kill(Which),
+    /// Have a machine use more or less memory
+    Mem(Mem),
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// What it is to be called
+    image: Name,
+    /// Make it of Debian's packages: there is no other way yet
+    #[arg(long, required = true)]
+    from_debian: bool,
+    /// A kernel's package, that was downloaded before [default: Debian's kernel for clouds, by apt]
+    #[arg(long, value_name = "DEB")]
+    kernel: Option<PathBuf>,
+    /// A small Debian with these packages [default: busybox alone]
+    #[arg(long, value_name = "PACKAGES", value_delimiter = ',', value_parser = package)]
+    packages: Vec<String>,
+    /// How much is to be free in its root file system, in megabytes
+    #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    room: u32,
+}
+
+#[derive(Debug, Args)]
+struct ImagesOf {
+    /// Remove this one; machines that run from it go on
+    #[arg(long, value_name = "IMAGE")]
+    remove: Option<Name>,
+}
+
+#[derive(Debug, Args)]
+struct Made {
+    /// What it begins from, as `comb vm images` lists them
+    image: Name,
+    /// What it is to be called, or what the names of several begin with [default: as the image]
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<Name>,
+    /// Its memory, such as 256M or 1G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    memory: u64,
+    /// Its processors
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+    /// Have the host's kernel keep one copy of pages that are alike: who runs in one machine can learn then what is in another's memory
+    #[arg(long)]
+    merge: bool,
+    /// Let another take its place when it fails
+    #[arg(long)]
+    restart: bool,
+    /// The cells that may have it in charge, when there are any (`comb up`): a list such as 1,3 or all; `none`: it is nobody's
+    #[arg(long, value_name = "CELLS", value_parser = cells)]
+    cells: Option<Cells>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    made: Made,
+}
+
+#[derive(Debug, Args)]
+struct Clone {
+    #[command(flatten)]
+    made: Made,
+    /// How many
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    count: u32,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// Their names
+    #[arg(required_unless_present = "all")]
+    machines: Vec<Name>,
+    /// All that run
+    #[arg(long, conflicts_with = "machines")]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+struct Stop {
+    #[command(flatten)]
+    which: Which,
+    /// End them at once after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = crate::run::limit)]
+    limit: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+struct Mem {
+    /// Its name
+    machine: Name,
+    /// How much it is to have, up to what it was made with
+    #[arg(value_parser = memory)]
+    size: u64,
+}
+
+fn package(text: &str) -> Result<String, &'static str> {
+    let may_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
+    if !text.is_empty() && !text.starts_with('-') && text.bytes().all(may_be) {
+        Ok(text.to_owned())
+    } else {
+        Err("say names of Debian packages, separated by commas")
+    }
+}
+
+/// Where machines that run have their sockets.
+pub(crate) fn machines(directory: &RuntimeDirectory) -> Machines {
+    Machines::at(directory.path().join("vm"))
+}
+
+/// Where images are.
+pub(crate) fn images() -> Images {
+    Images::at(StateDirectory::from_environment().path().join("images"))
+}
+
+/// The agent's program, which goes into images: beside this one, or where it was installed with it.
+fn guest_program() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()?;
+    let beside = own.with_file_name("comb-guest");
+    let installed = own.with_file_name("../lib/comb/comb-guest");
+    [beside, installed].into_iter().find(|path| path.exists()).ok_or_else(|| {
+        Failure::not_found(format!("comb-guest, which goes into images, is not beside {}", own.display()))
+    })
+}
+
+impl Vm {
+    pub(crate) fn run(self, output: Output) -> Outcome {
+        let directory = RuntimeDirectory::from_environment()?;
+        let machines = machines(&directory);
+        match self.command {
+            Command::Create(create) => create.run(output),
+            Command::Images(of) => of.run(output),
+            Command::Run(run) => run.made.start(&machines, None, output),
+            Command::Clone(clone) => clone.made.start(&machines, Some(clone.count), output),
+            Command::Ls => shown::list(&machines, output),
+            Command::Exec(exec) => exec.run(&machines),
+            Command::Console(console) => console.run(&machines),
+            Command::Stop(stop) => {
+                let limit_ms = stop.limit.unwrap_or(STOP_LIMIT).as_millis();
+                let limit_ms = u64::try_from(limit_ms).unwrap_or(u64::MAX);
+                end(&machines, stop.which, &Ask::Stop { limit_ms }, output)
+            }
+            Command::Kill(which) => end(&machines, which, &Ask::Kill, output),
+            Command::Mem(mem) => {
+                let bytes = mem.size;
+                machines.reach(&mem.machine)?.ask(&Ask::SetMemory { bytes })?;
+                let said = format!("{} is to have {}", mem.machine, table::bytes(bytes));
+                output.tell(&json!({ "name": mem.machine.as_str(), "bytes": bytes }), said)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl Create {
+    fn run(self, output: Output) -> Outcome {
+        let recipe = Recipe {
+            agent: guest_program()?,
+            kernel: self.kernel,
+            packages: self.packages,
+            room_mb: self.room,
+        };
+        let since = Instant::now();
+        StateDirectory::from_environment().create().map_err(Failure::new)?;
+        let mut shown = None;
+        let image = images().build(&self.image, &recipe, |line| {
+            drop(shown.take());
+            shown = Some(Progress::begin(output, line));
+        })?;
+        drop(shown);
+        let (root, took) = (table::bytes(image.root_bytes), since.elapsed().as_secs_f64());
+        let said = format!(
+            "image {}: Linux {}, a root of {root}, after {took:.1} s; `comb vm clone {}` has a machine continue from it",
+            image.name, image.kernel_version, image.name
+        );
+        output.tell(&shown::image(&image), said)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl ImagesOf {
+    fn run(self, output: Output) -> Outcome {
+        if let Some(name) = self.remove {
+            images().remove(&name)?;
+            output.tell(&json!({ "name": name.as_str() }), format!("image {name} is removed"))?;
+        } else {
+            shown::images(&images().list(), output)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Made {
+    fn start(self, machines: &Machines, clones: Option<u32>, output: Output) -> Outcome {
+        let image = images().open(&self.image)?;
+        let hardware = Hardware {
+            memory_bytes: self.memory.next_multiple_of(2 << 20),
+            processors: self.cpus,
+            accelerator: Accelerator::of_host(),
+            merges: self.merge,
+        };
+        if clones.is_some() {
+            // Once, and not by each.
+            let mut shown = None;
+            Template::of(&image, &hardware, &mut |line| shown = Some(Progress::begin(output, line)))?;
+        }
+        let taken = machines.names();
+        let prefix = self.name.clone().unwrap_or_else(|| self.image.clone());
+        let names: Vec<Name> = match (&self.name, clones.unwrap_or(1)) {
+            (Some(name), 1) => vec![name.clone()],
+            (_, count) => {
+                let numbered = (1..).map(|number| prefix.numbered(number));
+                let free = numbered.filter(|name| !name.as_ref().is_ok_and(|name| taken.contains(name)));
+                free.take(count as usize)
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| Failure::usage(error.to_string()))?
+            }
+        };
+        let _shown = Progress::begin(output, format!("starting {}", names.len()));
+        let begins = names.into_iter().map(|name| Begin {
+            name: name.to_string(),
+            image: self.image.to_string(),
+            hardware: hardware.clone(),
+            is_clone: clones.is_some(),
+            is_replaced: self.restart,
+            is_outside: self.cells == Some(Cells::None),
+            cells: match &self.cells {
+                Some(Cells::These(cells)) => Some(cells.clone()),
+                _ => None,
+            },
+        });
+        let begun = monitor::start_all(begins.collect())?;
+        drop(_shown);
+        let mut failed = None;
+        for (name, outcome) in begun {
+            match outcome {
+                Ok(took_us) => {
+                    let said = format!("{name} is at work after {:.2} s", f64::from(took_us) / 1e6);
+                    output.tell(&json!({ "name": name, "begun_us": took_us }), said)?;
+                }
+                Err(why) => {
+                    let failure = Failure::new(format!("{name}: {why}"));
+                    if let Some(before) = failed.replace(failure) {
+                        output.warn(before);
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+}
+
+/// Ends machines, and waits until they have.
+fn end(machines: &Machines, which: Which, ask: &Ask, output: Output) -> Outcome {
+    let names = if which.all { machines.names() } else { which.machines };
+    let mut lines = Vec::new();
+    for name in names {
+        match machines.reach(&name) {
+            Ok(mut line) => {
+                line.ask(ask)?;
+                lines.push((name, line));
+            }
+            // Its monitor was killed: what is left of it is in nobody's way.
+            Err(AskError::None(_)) if which.all => {
+                let _ = std::fs::remove_dir_all(machines.directory_of(&name));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for (name, mut line) in lines {
+        while let Ok(Some(Answer::Done | Answer::Shown(_))) = line.hear(None) {}
+        output.tell(&json!({ "name": name.as_str() }), format!("{name} has ended"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

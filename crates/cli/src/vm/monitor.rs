@@ -1,0 +1,250 @@
+//! The hidden `comb vm-monitor`: the process of each machine, and how those are started.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use comb_host::RuntimeDirectory;
+use comb_host::control::ControlError;
+use comb_host::tasks::{Places, TaskOrder, Wanted};
+use comb_vm::control::{Ask, Machines};
+use comb_vm::hardware::Hardware;
+use comb_vm::monitor::{Order, Seat, Told, User, run};
+use comb_vm::names::Name;
+use comb_vm::template::Template;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Kind, Outcome};
+
+/// How soon an order of the agent's is seen that came while something else was done.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// A machine that takes another's place waits so long for a cell: its own may be on its way back.
+const RETURN_LIMIT: Duration = Duration::from_secs(10);
+
+/// A machine that the agent wants to end has so long.
+const END_LIMIT_MS: u64 = 2_000;
+
+/// What a monitor is to begin.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Begin {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    pub(crate) hardware: Hardware,
+    pub(crate) is_clone: bool,
+    pub(crate) is_replaced: bool,
+    /// It is nobody's charge.
+    pub(crate) is_outside: bool,
+    /// The cells that may have it in charge, if it is to be some cell's; none: any.
+    pub(crate) cells: Option<Vec<u32>>,
+}
+
+/// What a monitor says of that, once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Said {
+    /// From its start, in microseconds.
+    Begun(u32),
+    Failed(String),
+}
+
+/// A machine's name, and after how many microseconds its guest was at work, or why it is not.
+type Begun = (String, Result<u32, String>);
+
+/// Starts monitors, which go on by themselves, and waits until their guests are at work.
+pub(super) fn start_all(begins: Vec<Begin>) -> Result<Vec<Begun>, Failure> {
+    let own = std::env::current_exe()?;
+    // More at once would only wait for each other.
+    let at_once = std::thread::available_parallelism().map_or(2, usize::from) * 2;
+    let mut begun = Vec::new();
+    let mut started: std::collections::VecDeque<(String, Child)> = std::collections::VecDeque::new();
+    let mut begins = begins.into_iter();
+    loop {
+        while started.len() < at_once
+            && let Some(begin) = begins.next()
+        {
+            let mut command = Command::new(&own);
+            command.arg("vm-monitor").process_group(0);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn()?;
+            let mut to = child.stdin.take().expect("it is piped");
+            to.write_all(&serde_json::to_vec(&begin)?)?;
+            drop(to);
+            started.push_back((begin.name, child));
+        }
+        let Some((name, mut child)) = started.pop_front() else { return Ok(begun) };
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
+        let outcome = match serde_json::from_str(&line) {
+            Ok(Said::Begun(took_us)) => Ok(took_us),
+            Ok(Said::Failed(why)) => Err(why),
+            Err(_) => Err("its monitor has ended".to_owned()),
+        };
+        begun.push((name, outcome));
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VmMonitor {}
+
+impl VmMonitor {
+    pub(crate) fn run(self) -> Outcome {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        let begin: Begin = serde_json::from_str(&text)?;
+        // Whoever has started it may close its terminal.
+        let _ = rustix::process::setsid();
+        let directory = RuntimeDirectory::from_environment()?;
+        match monitor(&directory, &begin) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(failure) => {
+                say(&Said::Failed(failure.to_string()));
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn say(said: &Said) {
+    let mut out = std::io::stdout();
+    // Nobody may be there to hear it any more.
+    let _ = serde_json::to_string(said).map(|line| writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
+    let name: Name = begin.name.parse()?;
+    let image = super::images().open(&begin.image.parse()?)?;
+    let template =
+        if begin.is_clone { Some(Template::of(&image, &begin.hardware, &mut |_| ())?) } else { None };
+    let is_there = directory.control_socket().exists();
+    if begin.cells.is_some() && !is_there {
+        return Err(Failure::of(Kind::NotRunning, "there are no cells: `comb up` starts them"));
+    }
+    let order =
+        Order { name, image, template, hardware: begin.hardware.clone(), is_replaced: begin.is_replaced };
+    let mut charge = Charge {
+        directory,
+        begin,
+        in_cells: is_there && !begin.is_outside,
+        started: Instant::now(),
+        keeper: None,
+    };
+    run(&super::machines(directory), &order, &mut charge)?;
+    Ok(())
+}
+
+/// A machine as a task of one component: the agent knows of it, and ends it with its cell.
+struct Charge<'a> {
+    directory: &'a RuntimeDirectory,
+    begin: &'a Begin,
+    in_cells: bool,
+    started: Instant,
+    /// Keeps in touch with the agent, for as long as this engine lives.
+    keeper: Option<Keeper>,
+}
+
+impl User for Charge<'_> {
+    fn seat(&mut self, replaced: u32) -> Option<Seat> {
+        self.keeper = None;
+        if !self.in_cells {
+            return None;
+        }
+        let wanted = Wanted {
+            task: std::process::id(),
+            program: vec!["vm".to_owned(), self.begin.name.clone()],
+            components: 1,
+            cells: self.begin.cells.clone().unwrap_or_default(),
+            restarts: replaced,
+            cores: 0,
+            gang: false,
+        };
+        let until = Instant::now() + RETURN_LIMIT;
+        let places = loop {
+            match Places::ask(self.directory, &wanted) {
+                Err(ControlError::Refused(_)) if replaced > 0 && Instant::now() < until => {
+                    std::thread::sleep(BETWEEN_LOOKS / 10);
+                }
+                asked => break asked.ok()?,
+            }
+        };
+        let seat = places.seats().first()?;
+        let found = Seat { cell: seat.cell, cgroup: seat.cgroup.clone() };
+        let name = self.begin.name.parse().ok()?;
+        self.keeper = Keeper::new(places, super::machines(self.directory), name);
+        Some(found)
+    }
+
+    fn tell(&mut self, told: Told) {
+        match told {
+            Told::Engine(process) => {
+                if let Some(keeper) = &self.keeper {
+                    keeper.process.store(process, Ordering::Relaxed);
+                }
+            }
+            Told::Begun => {
+                let took_us = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX);
+                say(&Said::Begun(took_us));
+                // Whoever waits for the end of this waits for no more.
+                let _ = rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null").expect("there is one"));
+            }
+            Told::Replaced(_) => self.started = Instant::now(),
+        }
+    }
+}
+
+/// A thread that hears the agent.
+struct Keeper {
+    process: Arc<AtomicU32>,
+    over: Arc<OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Keeper {
+    fn new(mut places: Places, machines: Machines, name: Name) -> Option<Self> {
+        let over = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()?);
+        let process = Arc::new(AtomicU32::new(0));
+        let (is_over, engine) = (Arc::clone(&over), Arc::clone(&process));
+        let keeps = move || {
+            let mut told = 0;
+            loop {
+                let now = engine.load(Ordering::Relaxed);
+                if now != told {
+                    places.began(0, now);
+                    told = now;
+                }
+                match places.hear(BETWEEN_LOOKS, &*is_over) {
+                    Some(TaskOrder::End { .. }) => {
+                        let asked = machines.reach(&name);
+                        let _ = asked.and_then(|mut line| line.ask(&Ask::Stop { limit_ms: END_LIMIT_MS }));
+                    }
+                    // The engine has gone with the cell: its monitor sees that.
+                    Some(TaskOrder::CellLost { .. }) | None => {}
+                }
+                if is_set(&is_over) {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("comb-places".into()).spawn(keeps).ok()?;
+        Some(Self { process, over, thread: Some(thread) })
+    }
+}
+
+fn is_set(event: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        .is_ok_and(|ready| ready > 0)
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.over, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

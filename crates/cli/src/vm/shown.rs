@@ -1,0 +1,116 @@
+//! What is shown of images and machines.
+
+use std::process::ExitCode;
+
+use comb_vm::control::{Machines, Shown, proportional_bytes};
+use comb_vm::image::Image;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::table;
+
+pub(super) fn image(image: &Image) -> Value {
+    json!({
+        "name": image.name.as_str(),
+        "kernel": image.kernel_version,
+        "root_bytes": image.root_bytes,
+        "directory": image.directory,
+    })
+}
+
+pub(super) fn images(images: &[Image], output: Output) -> Result<(), Failure> {
+    let objects: Vec<Value> = images.iter().map(image).collect();
+    output.show(&objects, || {
+        if images.is_empty() {
+            return "there are no images: `comb vm create small --from-debian` makes one\n".to_owned();
+        }
+        let mut rows = vec![["IMAGE", "KERNEL", "ROOT", "DIRECTORY"].map(String::from).to_vec()];
+        rows.extend(images.iter().map(|image| {
+            let directory = image.directory.display().to_string();
+            vec![
+                image.name.to_string(),
+                image.kernel_version.clone(),
+                table::bytes(image.root_bytes),
+                directory,
+            ]
+        }));
+        table::format(&rows)
+    })
+}
+
+fn object(shown: &Shown, host_bytes: Option<u64>) -> Value {
+    json!({
+        "name": shown.name,
+        "image": shown.image,
+        "is_clone": shown.is_clone,
+        "state": shown.state.as_str(),
+        "cell": shown.cell,
+        "engine": shown.engine,
+        "monitor": shown.monitor,
+        "accelerator": shown.hardware.accelerator.as_str(),
+        "processors": shown.hardware.processors,
+        "memory_bytes": shown.hardware.memory_bytes,
+        "guest_total_bytes": shown.guest.total_bytes,
+        "guest_available_bytes": shown.guest.available_bytes,
+        "guest_idle_ms": shown.guest.idle_ms,
+        "host_bytes": host_bytes,
+        "begun_us": shown.begun_us,
+        "age_ms": shown.age_ms,
+        "replaced": shown.replaced,
+        "longest_gap_us": shown.longest_gap_us,
+        "usual_gap_us": shown.usual_gap_us,
+    })
+}
+
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+fn row(shown: &Shown, host_bytes: Option<u64>) -> Vec<String> {
+    let used = shown.guest.total_bytes.saturating_sub(shown.guest.available_bytes);
+    let dash = || "-".to_owned();
+    vec![
+        shown.name.clone(),
+        shown.image.clone(),
+        shown.state.as_str().to_owned(),
+        shown.cell.map_or_else(dash, |cell| cell.to_string()),
+        format!("{} of {}", table::bytes(used), table::bytes(shown.hardware.memory_bytes)),
+        host_bytes.map_or_else(dash, table::bytes),
+        #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+        shown.begun_us.map_or_else(dash, |took| format!("{:.2} s", took as f64 / 1e6)),
+        age(shown.age_ms),
+        shown.replaced.to_string(),
+    ]
+}
+
+pub(super) fn list(machines: &Machines, output: Output) -> Outcome {
+    let mut all = Vec::new();
+    for name in machines.names() {
+        // One that has just ended is not shown.
+        let Ok(shown) = machines.reach(&name).and_then(|mut line| line.show()) else { continue };
+        let host_bytes = proportional_bytes(shown.engine);
+        all.push((shown, host_bytes));
+    }
+    let objects: Vec<Value> = all.iter().map(|(shown, bytes)| object(shown, *bytes)).collect();
+    output.show(&objects, || {
+        if all.is_empty() {
+            return "no machines run: `comb vm clone IMAGE` starts one\n".to_owned();
+        }
+        let heading = ["MACHINE", "IMAGE", "STATE", "CELL", "USES", "OF HOST", "BEGAN IN", "AGE", "REPLACED"];
+        let mut rows = vec![heading.map(String::from).to_vec()];
+        rows.extend(all.iter().map(|(shown, bytes)| row(shown, *bytes)));
+        table::painted(
+            &rows,
+            output,
+            |column, text| {
+                if column == 2 { table::state_colour(text) } else { None }
+            },
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
