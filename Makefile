@@ -14,7 +14,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## build Comb, start four cells with programs in them, kill one, see the others carry on
-	cargo build --release -p comb-cli --bin comb
+	cargo build --release -p comb-cli --bins
 	@$(target)/release/comb demo $(ARGS)
 
 test: setup-test ## every check and test
@@ -53,6 +53,8 @@ install: setup ## comb, libcomb and comb.h under PREFIX=/usr/local, with man pag
 install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(target)/release/comb $(DESTDIR)$(PREFIX)/bin/comb
+	install -d $(DESTDIR)$(PREFIX)/lib/comb
+	install -m 755 $(target)/release/comb-guest $(DESTDIR)$(PREFIX)/lib/comb/comb-guest
 	install -m 755 $(target)/release/libcomb.so $(DESTDIR)$(LIBDIR)/libcomb.so
 	install -m 644 crates/capi/include/comb.h $(DESTDIR)$(PREFIX)/include/comb.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(version)|' crates/capi/comb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/comb.pc

@@ -32,7 +32,7 @@ else
 fi
 
 # Symbols of our own programs are for whoever develops them. The static runtime of combcc is linked into programs and keeps its own.
-find "$root/usr" -type f \( -path '*/bin/*' -o -name '*.so' \) -exec strip --remove-section=.comment --remove-section=.note --strip-unneeded {} +
+find "$root/usr" -type f \( -path '*/bin/*' -o -name comb-guest -o -name '*.so' \) -exec strip --remove-section=.comment --remove-section=.note --strip-unneeded {} +
 
 # Debian's loader wants no right to execute of a library.
 find "$root/usr/lib" -name '*.so' -exec chmod 644 {} +

@@ -9,15 +9,15 @@ topic=dist
 
 triple=x86_64-unknown-linux-musl
 target=${CARGO_TARGET_DIR:-target}
-cargo build --release --locked --target $triple -p comb-cli --bin comb
+cargo build --release --locked --target $triple -p comb-cli --bins
 
 name=comb-$version-x86_64
 dist=$target/dist
 place=$dist/$name
 rm -rf "$place" "$dist"/comb-*.tar.gz*
 install -d "$place"
-install -m 755 "$target/$triple/release/comb" "$place/comb"
-strip "$place/comb"
+install -m 755 "$target/$triple/release/comb" "$target/$triple/release/comb-guest" "$place"
+strip "$place/comb" "$place/comb-guest"
 # What asks for a loader or a library would not run elsewhere.
 if readelf -lW "$place/comb" | grep -q INTERP || readelf -dW "$place/comb" | grep -q NEEDED; then
   fail "$place/comb is not static"

@@ -25,6 +25,9 @@ missing_for_tests() {
   # What runs on the cache kernel as it does on the host.
   if ! have busybox; then echo busybox-static; fi
   if ! have sqlite3; then echo sqlite3; fi
+  # Virtual machines, and what their images are made with.
+  if ! have qemu-system-x86_64; then echo qemu-system-x86; fi
+  if [ ! -x /sbin/mke2fs ] && ! have mke2fs; then echo e2fsprogs; fi
   if ! have c++; then echo g++; fi
   missing_for_combcc
   missing_for_python_peers
@@ -38,7 +41,7 @@ missing_for_tests() {
   if [ ! -x /usr/sbin/sshd ]; then echo openssh-server; fi
 }
 mapfile -t packages < <({ missing_for_build; missing_for_tests; } | tr ' ' '\n')
-install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio, compare them with strace and Python, and run programs on the cache kernel' "${packages[@]}"
+install_packages 'a build needs a C compiler, tests put hosts into network namespaces, reach hosts by ssh, ask etcd, look at a page, compile C and C++, hand traces to fio, compare them with strace and Python, run programs on the cache kernel, and boot virtual machines' "${packages[@]}"
 
 scripts/setup.sh
 say 'iproute2: present (tests put hosts into network namespaces)'
@@ -106,3 +109,19 @@ if ! browser_driver_is_here; then
     || fail 'npm could not install what drives the browser in crates/dashboard/tests/browser.'
 fi
 say 'playwright-core: present (tests look at the dashboard in a browser)'
+
+# The kernel of the machines that tests boot; they say that they did not run where there is none.
+machines=$PWD/target/vm
+guest_kernel_is_here() { compgen -G "$machines/*.deb" >/dev/null; }
+guest_kernel() { apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -1; }
+fetch_guest_kernel() {
+  if [ -z "$(guest_kernel)" ] && [ "$(id -u)" -eq 0 ]; then apt-get -qq update; fi
+  mkdir -p "$machines"
+  (cd "$machines" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download "$(guest_kernel)")
+}
+if guest_kernel_is_here; then
+  say 'a kernel for guests: present (tests boot virtual machines)'
+elif have apt-get; then
+  say 'a kernel for guests: fetching; optional'
+  fetch_guest_kernel || say 'a kernel for guests: could not be fetched. Tests of virtual machines say that they did not run.'
+fi

@@ -48,6 +48,7 @@ mod transports;
 mod two_hosts;
 pub mod verdict;
 mod via_way;
+pub mod vm;
 mod workload;
 mod write_gap;
 

@@ -27,6 +27,8 @@ enum Name {
     Trace,
     /// The cache kernel: calls and faults of programs, loads of its objects, beside ptrace and the host
     Kernel,
+    /// Virtual machines of one image: their memory, their beginning and their failures, beside plain QEMU
+    Vm,
 }
 
 /// What of `cc` can be measured alone.
@@ -152,6 +154,10 @@ impl Bench {
             }
             Name::Kernel => {
                 comb_bench::kernel::run(self.full, output.is_json())
+                    .map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Name::Vm => {
+                comb_bench::vm::run(self.full, output.is_json())
                     .map_err(|error| Failure::new(error.to_string()))?;
             }
             Name::Membership => {

@@ -88,6 +88,9 @@ struct Create {
     /// A small Debian with these packages [default: busybox alone]
     #[arg(long, value_name = "PACKAGES", value_delimiter = ',', value_parser = package)]
     packages: Vec<String>,
+    /// Copy what this directory contains into its root
+    #[arg(long, value_name = "DIRECTORY")]
+    with: Option<PathBuf>,
     /// How much is to be free in its root file system, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     room: u32,
@@ -108,7 +111,7 @@ struct Made {
     #[arg(long = "as", value_name = "NAME")]
     name: Option<Name>,
     /// Its memory, such as 256M or 1G
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = guest_memory)]
     memory: u64,
     /// Its processors
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -167,6 +170,15 @@ struct Mem {
     size: u64,
 }
 
+/// With less no kernel begins.
+const LEAST_MEMORY_BYTES: u64 = 64 << 20;
+
+fn guest_memory(text: &str) -> Result<u64, &'static str> {
+    memory(text).and_then(|bytes| {
+        if bytes < LEAST_MEMORY_BYTES { Err("a guest needs at least 64M") } else { Ok(bytes) }
+    })
+}
+
 fn package(text: &str) -> Result<String, &'static str> {
     let may_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
     if !text.is_empty() && !text.starts_with('-') && text.bytes().all(may_be) {
@@ -176,9 +188,11 @@ fn package(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Where machines that run have their sockets.
+/// Where machines that run have their sockets: beside what belongs to an agent, which may come and go.
 pub(crate) fn machines(directory: &RuntimeDirectory) -> Machines {
-    Machines::at(directory.path().join("vm"))
+    let mut path = directory.path().as_os_str().to_owned();
+    path.push("-vm");
+    Machines::at(path.into())
 }
 
 /// Where images are.
@@ -231,6 +245,7 @@ impl Create {
             agent: guest_program()?,
             kernel: self.kernel,
             packages: self.packages,
+            with: self.with,
             room_mb: self.room,
         };
         let since = Instant::now();

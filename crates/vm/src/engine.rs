@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use comb_guest::frames::{Frames, framed};
-use comb_guest::wire::{Become, FromGuest, ToGuest, VERSION};
+use comb_guest::wire::{Become, Command as WireCommand, Ended, FromGuest, ToGuest, VERSION};
 use serde_json::json;
 use thiserror::Error;
 
@@ -194,23 +194,55 @@ impl Engine {
     /// Tells the guest who it is, and waits until it has become that: then it is at work.
     pub fn become_who(&mut self, who: Become, limit: Duration) -> Result<(), EngineError> {
         let until = Instant::now() + limit;
-        let lost = |error| EngineError::Host("the line to the guest", error);
         self.say(&ToGuest::Become(who)).map_err(lost)?;
         loop {
-            match self.came.take::<FromGuest>() {
-                Ok(Some(FromGuest::Became { version: VERSION })) => return Ok(()),
-                Ok(Some(FromGuest::Became { version })) => {
+            match self.hear(until)? {
+                Some(FromGuest::Became { version: VERSION }) => return Ok(()),
+                Some(FromGuest::Became { version }) => {
                     return Err(EngineError::Agent(format!(
                         "it is of version {version}, and this of {VERSION}"
                     )));
                 }
-                Ok(Some(_)) => continue,
+                Some(_) => {}
+                None => return Err(EngineError::NotBegun(limit)),
+            }
+        }
+    }
+
+    /// Has a program run in the guest, with nothing to read: what it writes, and how it ends.
+    pub fn run(&mut self, command: WireCommand, limit: Duration) -> Result<(Vec<u8>, Ended), EngineError> {
+        let until = Instant::now() + limit;
+        let mut written = Vec::new();
+        self.say(&ToGuest::Exec { exec: 0, command }).map_err(lost)?;
+        self.say(&ToGuest::Input { exec: 0, bytes: Vec::new() }).map_err(lost)?;
+        loop {
+            match self.hear(until)? {
+                Some(FromGuest::Output { bytes, .. }) => {
+                    let taken = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.say(&ToGuest::Taken { exec: 0, bytes: taken }).map_err(lost)?;
+                    written.extend(bytes);
+                }
+                Some(FromGuest::Ended { how, .. }) => return Ok((written, how)),
+                Some(_) => {}
+                None => {
+                    let why = format!("a program has not ended in {} s", limit.as_secs());
+                    return Err(EngineError::Agent(why));
+                }
+            }
+        }
+    }
+
+    /// What the guest says next, if it says something by then.
+    pub fn hear(&mut self, until: Instant) -> Result<Option<FromGuest>, EngineError> {
+        loop {
+            match self.came.take() {
+                Ok(Some(said)) => return Ok(Some(said)),
                 Ok(None) => {}
                 Err(error) => return Err(EngineError::Agent(error.to_string())),
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(EngineError::NotBegun(limit));
+                return Ok(None);
             }
             self.agent.set_read_timeout(Some(left)).map_err(lost)?;
             let mut some = [0; 4096];
@@ -222,6 +254,10 @@ impl Engine {
             }
         }
     }
+}
+
+fn lost(error: io::Error) -> EngineError {
+    EngineError::Host("the line to the guest", error)
 }
 
 impl Drop for Engine {

@@ -73,14 +73,23 @@ impl Default for Hardware {
     }
 }
 
+/// A machine's root disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Root {
+    /// Memory over a file, which guests see without a copy of their own.
+    Memory(PathBuf),
+    /// A disk as the engine has them, of which each guest has its own copy of what it reads. (To compare with.)
+    Drive(PathBuf),
+}
+
 /// What is under a machine's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backing {
     /// A file under its main memory; none: it is nobody else's.
     pub ram: Option<PathBuf>,
-    /// The file under its root.
-    pub root: PathBuf,
-    /// What becomes of both.
+    /// Its root.
+    pub root: Root,
+    /// What becomes of files under memory.
     pub under: Under,
 }
 
@@ -122,8 +131,17 @@ impl Hardware {
                 add("-object", format!("memory-backend-ram,id=ram,size={ram},merge={merge}").into());
             }
         }
-        add("-object", memory("root", root, &backing.root, &format!("share={share}")));
-        add("-device", "virtio-pmem-pci,memdev=root,id=root-disk".into());
+        match &backing.root {
+            Root::Memory(path) => {
+                add("-object", memory("root", root, path, &format!("share={share}")));
+                add("-device", "virtio-pmem-pci,memdev=root,id=root-disk".into());
+            }
+            Root::Drive(path) => {
+                let options = "if=none,id=root,format=raw,file=";
+                add("-drive", with_path(options.into(), path));
+                add("-device", "virtio-blk-pci,drive=root".into());
+            }
+        }
         add("-kernel", image.directory.join("kernel").into());
         add("-initrd", image.directory.join("initrd").into());
         let mut begins =
@@ -153,7 +171,11 @@ impl Hardware {
 }
 
 fn memory(id: &str, bytes: u64, path: &Path, rest: &str) -> OsString {
-    let mut text = OsString::from(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path="));
+    with_path(format!("memory-backend-file,id={id},size={bytes},{rest},mem-path="), path)
+}
+
+fn with_path(options: String, path: &Path) -> OsString {
+    let mut text = OsString::from(options);
     // A comma ends a value, and two are one that does not.
     let mut parts = path.as_os_str().as_encoded_bytes().split(|&byte| byte == b',');
     let mut escaped = parts.next().unwrap_or_default().to_vec();
@@ -183,8 +205,11 @@ mod tests {
     #[test]
     fn files_under_memory_are_private_or_shared_together() {
         let hardware = Hardware { accelerator: Accelerator::Tcg, ..Hardware::default() };
-        let mut backing =
-            Backing { ram: Some("/t/ram".into()), root: "/t/a,b".into(), under: Under::Private };
+        let mut backing = Backing {
+            ram: Some("/t/ram".into()),
+            root: Root::Memory("/t/a,b".into()),
+            under: Under::Private,
+        };
         let private = line(&backing, &hardware, true);
         assert!(private.contains("id=ram,size=268435456,share=off,merge=off,mem-path=/t/ram"), "{private}");
         assert!(private.contains("id=root,size=16777216,share=off,mem-path=/t/a,,b -device"), "{private}");

@@ -58,6 +58,8 @@ pub struct Recipe {
     pub kernel: Option<PathBuf>,
     /// Packages of a small Debian; none: busybox alone.
     pub packages: Vec<String>,
+    /// What a directory contains, at the root.
+    pub with: Option<PathBuf>,
     /// How much is to be free in its root, in megabytes.
     pub room_mb: u32,
 }
@@ -149,13 +151,12 @@ fn run_build(directory: &Path, recipe: &Recipe, says: &mut dyn FnMut(&str)) -> R
         Some(kernel) => command.env("KERNEL", std::path::absolute(kernel).map_err(fails)?),
         None => command.env_remove("KERNEL"),
     };
-    let mut child = command
-        .env_remove("SUITE")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(fails)?;
+    match &recipe.with {
+        Some(with) => command.env("WITH", std::path::absolute(with).map_err(fails)?),
+        None => command.env_remove("WITH"),
+    };
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(fails)?;
     let errors = child.stderr.take().expect("it is piped");
     let errors = std::thread::spawn(move || io::read_to_string(errors).unwrap_or_default());
     for line in BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok) {

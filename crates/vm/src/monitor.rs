@@ -1,9 +1,10 @@
 //! A machine's monitor: the process that has its engine, looks after its guest, and does what its user asks.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,7 +19,7 @@ use thiserror::Error;
 
 use crate::control::{Answer, Ask, Machines, SOCKET, Shown, State};
 use crate::engine::{ANSWER_LIMIT, Engine, EngineError};
-use crate::hardware::{Backing, Hardware, Under};
+use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 use crate::names::Name;
 use crate::template::Template;
@@ -28,6 +29,9 @@ const BETWEEN_PINGS: Duration = Duration::from_millis(100);
 
 /// A guest that has not answered for so long hangs. Many on few processors are slow, and none is for as long.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// A guest that is not at work by then has not begun, on whatever host.
+const BEGIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a console says is kept up to this; then it begins anew.
 const MOST_LOG_BYTES: u64 = 4 << 20;
@@ -77,6 +81,9 @@ pub enum MonitorError {
     /// The engine, or the guest.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// It is to run nowhere.
+    #[error("{0}")]
+    NoSeat(String),
     /// The host.
     #[error("{0}: {1}")]
     Host(PathBuf, io::Error),
@@ -104,8 +111,8 @@ pub struct Seat {
 
 /// Who has a machine run.
 pub trait User {
-    /// Where the next one is to run that takes a machine's place, or the first; nothing: outside of all cells.
-    fn seat(&mut self, replaced: u32) -> Option<Seat>;
+    /// Where the next one is to run that takes a machine's place, or the first; nothing: outside of all cells. An error: nowhere.
+    fn seat(&mut self, replaced: u32) -> Result<Option<Seat>, String>;
 
     /// Something has come of it.
     fn tell(&mut self, told: Told);
@@ -118,7 +125,7 @@ pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<En
         let path = path.clone();
         move |error| MonitorError::Host(path, error)
     };
-    std::fs::create_dir_all(&directory).map_err(host(&directory))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(host(&directory))?;
     let lock = directory.join("lock");
     let held = File::create(&lock).map_err(host(&lock))?;
     flock(&held, FlockOperation::NonBlockingLockExclusive)
@@ -131,22 +138,33 @@ pub fn run(machines: &Machines, order: &Order, user: &mut dyn User) -> Result<En
     let log = directory.join("console.log");
     let log = File::options().create(true).truncate(true).write(true).open(&log).map_err(host(&log))?;
     let mut clients = Clients::new(listener);
+    let ended = run_all(order, user, &mut clients, &log);
+    clients.push_all();
+    let _ = std::fs::remove_dir_all(&directory);
+    // The last one leaves nothing.
+    let _ = directory.parent().map(std::fs::remove_dir);
+    ended
+}
+
+/// Runs a machine, and those that take its place.
+fn run_all(
+    order: &Order,
+    user: &mut dyn User,
+    clients: &mut Clients,
+    log: &File,
+) -> Result<End, MonitorError> {
     let mut replaced = 0;
-    let end = loop {
-        let seat = user.seat(replaced);
-        let mut monitor = Monitor::new(order, seat, &mut clients, &log, replaced)?;
+    loop {
+        let seat = user.seat(replaced).map_err(MonitorError::NoSeat)?;
+        let mut monitor = Monitor::new(order, seat, clients, log, replaced)?;
         user.tell(Told::Engine(monitor.engine.process()));
         let end = monitor.watch(user);
-        let has_failed = !matches!(end, End::Stopped | End::Killed);
-        if !order.is_replaced || !has_failed {
-            break end;
+        if !order.is_replaced || matches!(end, End::Stopped | End::Killed) {
+            return Ok(end);
         }
         user.tell(Told::Replaced(end));
         replaced += 1;
-    };
-    clients.push_all();
-    let _ = std::fs::remove_dir_all(&directory);
-    Ok(end)
+    }
 }
 
 /// A user's line.
@@ -267,7 +285,8 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self, MonitorError> {
         let started = Instant::now();
         let cgroup = seat.as_ref().and_then(|seat| seat.cgroup.as_deref());
-        let own = || Backing { ram: None, root: order.image.directory.join("root"), under: Under::Private };
+        let root = Root::Memory(order.image.directory.join("root"));
+        let own = || Backing { ram: None, root, under: Under::Private };
         let backing = order.template.as_ref().map_or_else(own, Template::backing);
         let mut engine =
             Engine::start(&order.hardware, &order.image, &backing, order.template.is_some(), cgroup)?;
@@ -362,6 +381,9 @@ impl<'a> Monitor<'a> {
             self.asked = now;
             self.pings += 1;
             self.tell_guest(&ToGuest::Ping { number: self.pings });
+        }
+        if self.state == State::Begins && now >= self.started + BEGIN_LIMIT {
+            self.end = Some(End::Hung);
         }
         if self.state == State::Up && now >= self.answered + HANGS_AFTER {
             self.state = State::Hangs;
@@ -527,6 +549,9 @@ impl<'a> Monitor<'a> {
             (Ask::Show, _) => Some(Answer::Shown(self.shown())),
             (Ask::Exec(_), _) if self.begun.is_none() => {
                 Some(Answer::Refused("the guest has not begun yet".into()))
+            }
+            (Ask::Exec(_), _) if self.state != State::Up => {
+                Some(Answer::Refused(format!("the guest does not answer: it is {}", self.state.as_str())))
             }
             (Ask::Exec(_) | Ask::Input(_), _) if is_full => {
                 Some(Answer::Refused("the guest takes nothing".into()))

@@ -9,7 +9,7 @@ use comb_guest::wire::Become;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::engine::{Engine, EngineError};
-use crate::hardware::{Backing, Hardware, Under};
+use crate::hardware::{Backing, Hardware, Root, Under};
 use crate::image::Image;
 
 /// A guest has begun by then, on a machine that does much else.
@@ -60,7 +60,7 @@ impl Template {
     pub fn backing(&self) -> Backing {
         Backing {
             ram: Some(self.directory.join("ram")),
-            root: self.directory.join("root"),
+            root: Root::Memory(self.directory.join("root")),
             under: Under::Private,
         }
     }
@@ -77,7 +77,7 @@ fn make(image: &Image, hardware: &Hardware, directory: &Path) -> Result<(), Engi
     let (ram, root) = (directory.join("ram"), directory.join("root"));
     copy_with_holes(&image.directory.join("root"), &root).map_err(host)?;
     File::create_new(&ram).and_then(|file| file.set_len(hardware.memory_bytes)).map_err(host)?;
-    let backing = Backing { ram: Some(ram), root, under: Under::Shared };
+    let backing = Backing { ram: Some(ram), root: Root::Memory(root), under: Under::Shared };
     let mut engine = Engine::start(hardware, image, &backing, false, None)?;
     engine.become_who(Become { name: image.name.to_string(), ..Become::default() }, BEGIN_LIMIT)?;
     std::thread::sleep(TELLING);

@@ -79,11 +79,16 @@ impl Exec {
         }))?;
         let (mut room, mut has_input) = (WINDOW_BYTES, true);
         let (mut out, mut errors) = (std::io::stdout(), std::io::stderr());
+        let mut signalled = false;
         loop {
             let ready = wait(&line, has_input && room > 0, signal)?;
             if ready.signal
                 && let Some(signal) = signals::take()
             {
+                // The second time this ends, whatever the program does: it is killed then.
+                if std::mem::replace(&mut signalled, true) {
+                    return Ok(ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)));
+                }
                 line.say(&Ask::Signal(signal.as_raw()))?;
             }
             if ready.input {

@@ -14,7 +14,7 @@ use comb_host::control::ControlError;
 use comb_host::tasks::{Places, TaskOrder, Wanted};
 use comb_vm::control::{Ask, Machines};
 use comb_vm::hardware::Hardware;
-use comb_vm::monitor::{Order, Seat, Told, User, run};
+use comb_vm::monitor::{End, Order, Seat, Told, User, run};
 use comb_vm::names::Name;
 use comb_vm::template::Template;
 use serde::{Deserialize, Serialize};
@@ -124,34 +124,51 @@ fn monitor(directory: &RuntimeDirectory, begin: &Begin) -> Result<(), Failure> {
     if begin.cells.is_some() && !is_there {
         return Err(Failure::of(Kind::NotRunning, "there are no cells: `comb up` starts them"));
     }
-    let order =
-        Order { name, image, template, hardware: begin.hardware.clone(), is_replaced: begin.is_replaced };
+    let order = Order {
+        name: name.clone(),
+        image,
+        template,
+        hardware: begin.hardware.clone(),
+        is_replaced: begin.is_replaced,
+    };
     let mut charge = Charge {
         directory,
         begin,
+        name,
         in_cells: is_there && !begin.is_outside,
         started: Instant::now(),
+        has_begun: false,
         keeper: None,
     };
-    run(&super::machines(directory), &order, &mut charge)?;
-    Ok(())
+    let end = run(&super::machines(directory), &order, &mut charge)?;
+    if charge.has_begun {
+        return Ok(());
+    }
+    Err(Failure::new(match end {
+        End::Stopped | End::Killed => "it was ended before its guest was at work",
+        End::Panicked => "its guest's kernel gave up before it was at work",
+        End::Hung => "its guest has not begun",
+        End::Lost => "its engine has ended",
+    }))
 }
 
 /// A machine as a task of one component: the agent knows of it, and ends it with its cell.
 struct Charge<'a> {
     directory: &'a RuntimeDirectory,
     begin: &'a Begin,
+    name: Name,
     in_cells: bool,
     started: Instant,
+    has_begun: bool,
     /// Keeps in touch with the agent, for as long as this engine lives.
     keeper: Option<Keeper>,
 }
 
 impl User for Charge<'_> {
-    fn seat(&mut self, replaced: u32) -> Option<Seat> {
+    fn seat(&mut self, replaced: u32) -> Result<Option<Seat>, String> {
         self.keeper = None;
         if !self.in_cells {
-            return None;
+            return Ok(None);
         }
         let wanted = Wanted {
             task: std::process::id(),
@@ -168,14 +185,14 @@ impl User for Charge<'_> {
                 Err(ControlError::Refused(_)) if replaced > 0 && Instant::now() < until => {
                     std::thread::sleep(BETWEEN_LOOKS / 10);
                 }
-                asked => break asked.ok()?,
+                asked => break asked.map_err(|error| error.to_string())?,
             }
         };
-        let seat = places.seats().first()?;
+        let seat = places.seats().first().ok_or("the agent says of no cell")?;
         let found = Seat { cell: seat.cell, cgroup: seat.cgroup.clone() };
-        let name = self.begin.name.parse().ok()?;
-        self.keeper = Keeper::new(places, super::machines(self.directory), name);
-        Some(found)
+        let keeper = Keeper::new(places, super::machines(self.directory), self.name.clone());
+        self.keeper = Some(keeper.map_err(|error| error.to_string())?);
+        Ok(Some(found))
     }
 
     fn tell(&mut self, told: Told) {
@@ -186,6 +203,7 @@ impl User for Charge<'_> {
                 }
             }
             Told::Begun => {
+                self.has_begun = true;
                 let took_us = u32::try_from(self.started.elapsed().as_micros()).unwrap_or(u32::MAX);
                 say(&Said::Begun(took_us));
                 // Whoever waits for the end of this waits for no more.
@@ -204,8 +222,8 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(mut places: Places, machines: Machines, name: Name) -> Option<Self> {
-        let over = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()?);
+    fn new(mut places: Places, machines: Machines, name: Name) -> std::io::Result<Self> {
+        let over = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
         let process = Arc::new(AtomicU32::new(0));
         let (is_over, engine) = (Arc::clone(&over), Arc::clone(&process));
         let keeps = move || {
@@ -229,8 +247,8 @@ impl Keeper {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("comb-places".into()).spawn(keeps).ok()?;
-        Some(Self { process, over, thread: Some(thread) })
+        let thread = std::thread::Builder::new().name("comb-places".into()).spawn(keeps)?;
+        Ok(Self { process, over, thread: Some(thread) })
     }
 }
 

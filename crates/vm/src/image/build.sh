@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes an image from Debian's packages: a kernel, what it begins with, and a root file system, in a directory that is empty.
 #
-#   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [SUITE=bookworm] [ROOM=MEGABYTES] build.sh
+#   OUT=DIRECTORY AGENT=PROGRAM [KERNEL=DEB] [PACKAGES="gcc make"] [WITH=DIRECTORY] [ROOM=MEGABYTES] build.sh
 #
 # Without PACKAGES the root has busybox, the agent and nothing else; with them it is a small Debian. Says on each line what it does.
 set -eu
@@ -84,9 +84,9 @@ with_libraries() {
   done
 }
 if [ -n "${PACKAGES:-}" ]; then
-  say "installs Debian ${SUITE:=bookworm} with $PACKAGES"
+  say "installs Debian bookworm with $PACKAGES"
   include=busybox,$(echo "$PACKAGES" | tr ' ' ',')
-  debootstrap --variant=minbase --include="$include" "$SUITE" root >debootstrap.log 2>&1 || fail "debootstrap: $(tail -1 debootstrap.log)"
+  debootstrap --variant=minbase --include="$include" bookworm root >debootstrap.log 2>&1 || fail "debootstrap: $(tail -1 debootstrap.log)"
   rm -rf root/var/cache/apt/archives/*.deb root/var/lib/apt/lists/*
   rm -f root/sbin/init
 else
@@ -99,6 +99,10 @@ else
   printf 'root:x:0:\n' >root/etc/group
 fi
 chmod 1777 root/tmp
+if [ -n "${WITH:-}" ]; then
+  say "copies $WITH"
+  cp -a "$WITH/." root
+fi
 with_libraries "$AGENT" /sbin/comb-guest
 ln -sf /bin/busybox root/sbin/init
 cat >root/etc/inittab <<'END'

@@ -1,0 +1,266 @@
+//! `comb vm` as its users have it: machines with an ordinary system, which share what they have in common, fail alone and are replaced.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Nothing that goes well takes as long.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Directories of machines and images of its own. What still runs at the end is ended.
+struct Place {
+    directory: PathBuf,
+    /// Where images are.
+    state: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str, state: &Path) -> Self {
+        let directory = std::env::temp_dir().join(format!("comb-vm-{name}-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        Self { directory, state: state.to_owned() }
+    }
+
+    fn comb(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_comb"));
+        command.args(words).stdin(Stdio::null()).env("COMB_CONFIG", "/dev/null");
+        command.env("COMB_RUNTIME_DIR", self.directory.join("run")).env("COMB_STATE_DIR", &self.state);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.comb(words).output().unwrap()
+    }
+
+    /// What a command says that ends well.
+    #[track_caller]
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Why a command has failed, and its exit status.
+    #[track_caller]
+    fn fails(&self, words: &[&str]) -> (String, i32) {
+        let output = self.run(words);
+        assert!(!output.status.success(), "{words:?}: {output:?}");
+        (String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap())
+    }
+
+    /// What a program in a machine says.
+    #[track_caller]
+    fn within(&self, machine: &str, script: &str) -> String {
+        self.says(&["vm", "exec", machine, "--", "sh", "-c", script]).trim().to_owned()
+    }
+
+    #[track_caller]
+    fn machines(&self) -> Vec<Value> {
+        serde_json::from_str(&self.says(&["vm", "ls", "--json"])).unwrap()
+    }
+
+    /// A machine, once it is as wanted.
+    #[track_caller]
+    fn await_machine(&self, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let machines = self.machines();
+            if let Some(found) = machines.iter().find(|machine| machine["name"] == name && is_wanted(machine))
+            {
+                return found.clone();
+            }
+            assert!(Instant::now() < until, "{machines:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.comb(&["vm", "kill", "--all"]).output();
+        let _ = self.comb(&["down"]).output();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap().status.success()
+}
+
+/// A state directory with the image `small`, and with a template of it; nothing where machines cannot be run or made.
+fn state() -> Option<&'static Path> {
+    static STATE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let state = STATE.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
+        let kernel = fs::read_dir(&root).into_iter().flatten().find_map(|entry| {
+            let path = entry.ok()?.path();
+            path.extension().is_some_and(|extension| extension == "deb").then_some(path)
+        });
+        let (Some(kernel), true) = (kernel, is_there("qemu-system-x86_64") && is_there("busybox")) else {
+            eprintln!("QEMU, busybox or a guest's kernel is not here: `make setup-test` brings them");
+            return None;
+        };
+        let state = root.join("state");
+        let _ = fs::remove_dir_all(&state);
+        let place = Place::new("image", &state);
+        place.says(&["vm", "create", "small", "--from-debian", "--kernel", kernel.to_str().unwrap()]);
+        let images = place.says(&["vm", "images", "--json"]);
+        let images: Vec<Value> = serde_json::from_str(&images).unwrap();
+        assert_eq!((images.len(), &images[0]["name"]), (1, &Value::from("small")));
+        Some(state)
+    });
+    state.as_deref()
+}
+
+#[test]
+fn clones_run_programs_and_see_nothing_of_each_other() {
+    let Some(state) = state() else { return };
+    let place = Place::new("clones", state);
+    place.says(&["vm", "clone", "small", "-n", "3"]);
+    place.says(&["vm", "run", "small", "--as", "cold", "--memory", "192M"]);
+    let names: Vec<Value> = place.machines().iter().map(|machine| machine["name"].clone()).collect();
+    assert_eq!(names, ["cold", "small-1", "small-2", "small-3"]);
+    assert_eq!(place.machines()[0]["is_clone"], false);
+
+    assert_eq!(place.within("small-2", "hostname; uname -s"), "small-2\nLinux");
+    let mut child = place
+        .comb(&[
+            "vm",
+            "exec",
+            "small-1",
+            "-e",
+            "COLOUR=green",
+            "-C",
+            "/tmp",
+            "--",
+            "sh",
+            "-c",
+            "cat; echo $COLOUR; pwd; echo bad >&2; exit 7",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let long = "all work and no play\n".repeat(20_000);
+    let mut input = child.stdin.take().unwrap();
+    let writes = {
+        let long = long.clone();
+        std::thread::spawn(move || input.write_all(long.as_bytes()).unwrap())
+    };
+    let output = child.wait_with_output().unwrap();
+    writes.join().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap() == long + "green\n/tmp\n");
+    assert_eq!(output.stderr, b"bad\n");
+
+    // One copy of a file system is below all, and what each writes to it is its own.
+    place.within("small-1", "echo mine > /etc/own; sync");
+    assert_eq!(place.within("small-1", "cat /etc/own"), "mine");
+    assert_eq!(place.within("small-2", "cat /etc/own || echo nothing"), "nothing");
+    let random = |name: &str| place.within(name, "head -c 16 /dev/urandom | od -An -tx1");
+    assert_ne!(random("small-1"), random("small-2"));
+
+    let (said, code) = place.fails(&["vm", "exec", "small-1", "--", "/no/such"]);
+    assert!(said.contains("small-1: /no/such: No such file") && code == 1, "{said}");
+    place.says(&["vm", "stop", "small-1", "cold"]);
+    assert_eq!(place.machines().len(), 2);
+    place.says(&["vm", "kill", "--all"]);
+    assert_eq!(place.machines(), Vec::<Value>::new());
+    assert!(!place.directory.join("run-vm").exists());
+}
+
+#[test]
+fn a_machine_that_fails_is_replaced_and_no_other_is_disturbed() {
+    let Some(state) = state() else { return };
+    let place = Place::new("fails", state);
+    place.says(&["vm", "clone", "small", "--as", "other"]);
+    place.says(&["vm", "clone", "small", "--restart", "--as", "phoenix"]);
+    let other = place.await_machine("other", |_| true);
+    // Its engine is killed.
+    let first = place.await_machine("phoenix", |machine| machine["replaced"] == 0);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(i32::try_from(first["engine"].as_u64().unwrap()).unwrap()).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    place.await_machine("phoenix", |machine| machine["replaced"] == 1 && machine["state"] == "up");
+    assert_eq!(place.within("phoenix", "hostname"), "phoenix");
+    // Its kernel gives up.
+    let (said, _) = place.fails(&["vm", "exec", "phoenix", "--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    assert!(said.contains("phoenix: the machine has ended"), "{said}");
+    place.await_machine("phoenix", |machine| machine["replaced"] == 2 && machine["state"] == "up");
+    let after = place.await_machine("other", |machine| machine["state"] == "up");
+    assert_eq!((&after["engine"], &after["replaced"]), (&other["engine"], &Value::from(0)));
+    assert_eq!(place.within("other", "echo there"), "there");
+}
+
+#[test]
+fn a_machine_is_the_charge_of_a_cell_and_ends_with_it() {
+    let Some(state) = state() else { return };
+    let place = Place::new("cells", state);
+    place.says(&["up", "--cells", "2"]);
+    place.says(&["vm", "clone", "small", "--as", "mortal", "--cells", "1"]);
+    place.says(&["vm", "clone", "small", "--as", "moves", "--cells", "all", "--restart"]);
+    let cell = place.await_machine("mortal", |_| true)["cell"].clone();
+    assert_eq!(cell, 1);
+    let tasks = place.says(&["task", "ls"]);
+    assert!(tasks.contains("vm mortal") && tasks.contains("vm moves"), "{tasks}");
+    let first = place.await_machine("moves", |_| true)["cell"].as_u64().unwrap();
+    for cell in [1, first] {
+        place.says(&["cell", "kill", &cell.to_string()]);
+    }
+    place.await_machine("moves", |machine| {
+        machine["replaced"].as_u64().unwrap() > 0 && machine["state"] == "up"
+    });
+    let until = Instant::now() + LIMIT;
+    while place.machines().iter().any(|machine| machine["name"] == "mortal") {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.says(&["down"]);
+    while !place.machines().is_empty() {
+        assert!(Instant::now() < until, "{:?}", place.machines());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said() {
+    let place =
+        Place::new("said", &std::env::temp_dir().join(format!("comb-vm-none-{}", std::process::id())));
+    let (said, code) = place.fails(&["vm", "clone", "nothing"]);
+    assert!(
+        said.contains("there is no image `nothing`: `comb vm create nothing --from-debian`") && code == 4,
+        "{said}"
+    );
+    let (said, code) = place.fails(&["vm", "exec", "nobody", "--", "true"]);
+    assert!(said.contains("there is no machine `nobody`") && code == 4, "{said}");
+    for name in ["../x", "-x", "a b"] {
+        let (said, code) = place.fails(&["vm", "run", "--", name]);
+        assert!(said.contains("is no name") && code == 2, "{said}");
+    }
+    let Some(state) = state() else { return };
+    let place = Place::new("said-there", state);
+    let (said, _) = place.fails(&["vm", "create", "small", "--from-debian"]);
+    assert!(said.contains("there is an image `small` already"), "{said}");
+    let (said, code) = place.fails(&["vm", "run", "small", "--cells", "1"]);
+    assert!(said.contains("`comb up` starts them"), "{said} {code}");
+    let without = place.comb(&["vm", "run", "small"]).env("PATH", "/nowhere").output().unwrap();
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(
+        said.contains("qemu-system-x86_64 is not installed here (apt install qemu-system-x86)"),
+        "{said}"
+    );
+    place.says(&["vm", "clone", "small", "--as", "twin"]);
+    let (said, _) = place.fails(&["vm", "clone", "small", "--as", "twin"]);
+    assert!(said.contains("a machine `twin` runs already"), "{said}");
+    let (said, code) = place.fails(&["vm", "run", "small", "--as", "tiny", "--memory", "2M"]);
+    assert!(said.contains("a guest needs at least 64M") && code == 2, "{said}");
+    assert_eq!(place.within("twin", "echo on"), "on");
+}
