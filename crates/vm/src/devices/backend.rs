@@ -129,13 +129,9 @@ impl<D: Device> Backend<D> {
         Ok(Self { device, epoll, sockets: Vec::new(), ports: Ports::default(), again: VecDeque::new() })
     }
 
-    /// Front-ends may come by this path. A socket that a process which was killed has left there is replaced.
+    /// Front-ends may come by this path.
     pub fn listen(&mut self, path: &Path) -> io::Result<()> {
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
-            std::fs::remove_file(path)?;
-        }
-        let socket = UnixListener::bind(path)?;
-        socket.set_nonblocking(true)?;
+        let socket = socket_at(path)?;
         let token = Token::Socket(self.sockets.len().try_into().map_err(io::Error::other)?);
         epoll::add(&self.epoll, &socket, token.number(), EventFlags::IN | EventFlags::ET)?;
         self.sockets.push(socket);
@@ -145,6 +141,12 @@ impl<D: Device> Backend<D> {
     /// Calls [`Device::ready`] with this name as long as the descriptor can be read. It is watched until it is closed everywhere.
     pub fn watch(&mut self, descriptor: impl AsFd, name: u32) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, Token::Own(name).number(), EventFlags::IN)?)
+    }
+
+    /// Calls [`Device::ready`] with this name whenever there is more that can be read from the descriptor, or room again to write to it.
+    pub fn watch_both_ways(&mut self, descriptor: impl AsFd, name: u32) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, descriptor, Token::Own(name).number(), flags)?)
     }
 
     /// Serves for ever.
@@ -161,21 +163,29 @@ impl<D: Device> Backend<D> {
             longest.map(|longest| Timespec::try_from(longest).map_err(io::Error::other)).transpose()?;
         let mut events =
             [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
-        let waiting = self.again.len();
         let count = match epoll::wait(&self.epoll, &mut events, longest.as_ref()) {
             Err(rustix::io::Errno::INTR) => 0,
             count => count?,
         };
         for event in &events[..count] {
             let data = event.data;
-            self.serve(Token::of(data));
+            self.line_up(Token::of(data));
         }
-        for _ in 0..waiting {
+        // Who comes again is let in after it was heard that it had gone.
+        self.again.make_contiguous().sort_by_key(|token| matches!(token, Token::Socket(_)));
+        for _ in 0..self.again.len() {
             if let Some(token) = self.again.pop_front() {
                 self.serve(token);
             }
         }
         Ok(())
+    }
+
+    /// Whoever has something to be done is in line once, however often it says so.
+    fn line_up(&mut self, token: Token) {
+        if !self.again.contains(&token) {
+            self.again.push_back(token);
+        }
     }
 
     fn serve(&mut self, token: Token) {
@@ -193,8 +203,8 @@ impl<D: Device> Backend<D> {
             },
             Token::Own(name) => self.device.ready(&mut self.ports, name),
         };
-        if turn == Turn::Again && !self.again.contains(&token) {
-            self.again.push_back(token);
+        if turn == Turn::Again {
+            self.line_up(token);
         }
     }
 
@@ -222,7 +232,9 @@ impl<D: Device> Backend<D> {
             return Turn::Done;
         };
         let heard = line.hear();
-        self.again.extend(line.connection.take_news().map(|ring| Token::Ring(port, ring)));
+        for ring in line.connection.take_news() {
+            self.line_up(Token::Ring(port, ring));
+        }
         match heard {
             Ok(Some(turn)) => return turn,
             Ok(None) => self.part(port, Ok(())),
@@ -235,6 +247,16 @@ impl<D: Device> Backend<D> {
         self.ports.0[port as usize] = None;
         self.device.disconnected(port, why);
     }
+}
+
+/// A socket at this path. One that a process which was killed has left there is replaced.
+pub fn socket_at(path: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = UnixListener::bind(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::OFlags;
@@ -27,6 +28,8 @@ pub struct Ring {
     pub(super) error: Option<File>,
     pub(super) is_enabled: bool,
     is_broken: bool,
+    /// How far the driver had been told, or did not want to be, when it was last looked at.
+    told: u16,
 }
 
 impl Ring {
@@ -39,6 +42,7 @@ impl Ring {
             error: None,
             is_enabled: true,
             is_broken: false,
+            told: 0,
         })
     }
 
@@ -50,6 +54,11 @@ impl Ring {
     /// Whether its driver has damaged it.
     pub fn is_broken(&self) -> bool {
         self.is_broken
+    }
+
+    /// Where its chains lie.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// The next chain that the driver has made available, if there is one.
@@ -73,23 +82,57 @@ impl Ring {
 
     /// The driver has a chain back, into which so many bytes were written.
     pub fn put(&mut self, chain: u16, written: u32) {
-        if self.queue.add_used(&*self.memory, chain, written).is_err() {
+        self.put_all(&[(chain, written)]);
+    }
+
+    /// The driver has chains back, each with how much was written into it. It sees all of them at once.
+    pub fn put_all(&mut self, chains: &[(u16, u32)]) {
+        const ENTRIES: u64 = 4;
+        const ENTRY: u64 = 8;
+        let (ring, size, mut next) = (self.queue.used_ring(), self.queue.size(), self.queue.next_used());
+        let mut is_done = true;
+        for &(chain, written) in chains {
+            let at = ring.saturating_add(ENTRIES + u64::from(next % size) * ENTRY);
+            let entry = (u64::from(written) << 32 | u64::from(chain)).to_le();
+            is_done &= chain < size && self.memory.write_obj(entry, GuestAddress(at)).is_ok();
+            next = next.wrapping_add(1);
+        }
+        let index = GuestAddress(ring.saturating_add(2));
+        if is_done && self.memory.store(next.to_le(), index, Ordering::Release).is_ok() {
+            self.queue.set_next_used(next);
+        } else {
             self.damaged();
         }
     }
 
     /// Tells the driver that it has chains back, if it wants to know. To be called after some, when no more follow at once.
     pub fn notify(&mut self) {
-        if !self.queue.event_idx_enabled() {
-            let flags = self.memory.load::<u16>(GuestAddress(self.queue.avail_ring()), Ordering::Acquire);
-            if flags.is_ok_and(|flags| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0) {
-                return;
-            }
+        let next = self.queue.next_used();
+        let told = mem::replace(&mut self.told, next);
+        if told == next {
+            return;
         }
-        match self.queue.needs_notification(&*self.memory) {
-            Ok(true) => self.call(),
-            Ok(false) => {}
+        // What the driver wants must not be older than what it has back.
+        fence(Ordering::SeqCst);
+        let after_entries = 4 + 2 * u64::from(self.queue.size());
+        let at = if self.queue.event_idx_enabled() { after_entries } else { 0 };
+        let at = GuestAddress(self.queue.avail_ring().saturating_add(at));
+        match self.memory.load::<u16>(at, Ordering::Relaxed).map(u16::from_le) {
+            Ok(event) if self.queue.event_idx_enabled() => {
+                if next.wrapping_sub(event).wrapping_sub(1) < next.wrapping_sub(told) {
+                    self.call();
+                }
+            }
+            Ok(flags) if u32::from(flags) & VRING_AVAIL_F_NO_INTERRUPT != 0 => {}
+            Ok(_) => self.call(),
             Err(_) => self.damaged(),
+        }
+    }
+
+    /// Does not want to be told of chains, until it is rearmed.
+    pub fn disarm(&mut self) {
+        if self.is_running() && self.queue.disable_notification(&*self.memory).is_err() {
+            self.damaged();
         }
     }
 
@@ -111,7 +154,8 @@ impl Ring {
         }
     }
 
-    fn damaged(&mut self) {
+    /// Its driver has damaged it: it stands still until it is set up anew.
+    pub fn damaged(&mut self) {
         self.is_broken = true;
         if let Some(error) = &mut self.error {
             let _ = error.write(&1_u64.to_ne_bytes());
@@ -127,6 +171,7 @@ impl Ring {
         }
         let used = self.queue.used_idx(&*self.memory, Ordering::Acquire)?;
         self.queue.set_next_used(used.0);
+        self.told = used.0;
         self.is_broken = false;
         self.kick = Some(kick);
         Ok(())
