@@ -125,11 +125,17 @@ pub(crate) struct Engine {
     pub(crate) front: Frontend,
     pub(crate) memory: GuestMemoryMmap<()>,
     rings: Vec<DriverRing>,
+    without: u64,
 }
 
 impl Engine {
     /// Comes to a device, with memory, and with rings that do not run yet.
     pub(crate) fn connect(socket: &Path, memory_bytes: usize, rings: usize) -> Self {
+        Self::connect_without(0, socket, memory_bytes, rings)
+    }
+
+    /// The same, by a driver that does not know these features.
+    pub(crate) fn connect_without(without: u64, socket: &Path, memory_bytes: usize, rings: usize) -> Self {
         let rings = (0..rings).map(|_| {
             let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_NONBLOCK).expect("an eventfd"));
             let told = Epoll::new().expect("an epoll");
@@ -138,7 +144,7 @@ impl Engine {
             DriverRing { kick, call, told, next_descriptor: 0, available: 0, used: 0 }
         });
         let memory = memory(memory_bytes, true);
-        let mut engine = Self { front: front(socket), memory, rings: rings.collect() };
+        let mut engine = Self { front: front(socket), memory, rings: rings.collect(), without };
         engine.introduce();
         engine
     }
@@ -165,7 +171,7 @@ impl Engine {
             self.front.set_protocol_features(used).expect("protocol features");
         }
         self.front.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
-        self.front.set_features(features).expect("features");
+        self.front.set_features(features & !self.without).expect("features");
         self.front.set_mem_table(&regions(&self.memory)).expect("memory");
     }
 
