@@ -4,10 +4,14 @@ mod engine;
 mod guest;
 
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use comb_types::fuzz::Fuzz;
+use comb_vm::devices::switch::gateway::Outside;
 use comb_vm::devices::switch::offloads::RECEIVERS;
 use engine::{Place, wait_until};
 use guest::{RECEIVING, SENDING, SOURCE, Subnet, address, frame, large};
@@ -81,6 +85,31 @@ fn what_is_no_frame_is_counted() {
     a.send(&longest);
     assert!(b.receive().1 == longest);
     assert_eq!(subnet.counter(0, "malformed"), 4);
+}
+
+#[test]
+fn a_chain_that_does_not_end_is_no_frame() {
+    let subnet = Subnet::new("endless", 2);
+    let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));
+    // The next descriptor is none; it is the one before; it lies in nobody's memory; it is for receiving.
+    for last in [(0, 8, 1, 70), (0, 8, 1, 0), (u64::MAX - 4, 8, 0, 0), (0, 8, 2, 0)] {
+        a.send_with_last(&frame(address(1), address(0), b"endless"), last);
+    }
+    a.wait_until_sent();
+    assert_eq!(b.try_receive(), None);
+    assert_eq!(subnet.counter(0, "malformed"), 4);
+    a.send(&frame(address(1), address(0), b"with an end"));
+    assert_eq!(b.receive().1, frame(address(1), address(0), b"with an end"));
+}
+
+#[test]
+fn a_frame_lies_in_one_buffer_for_who_does_not_merge_them() {
+    let subnet = Subnet::new("unmerged", 2);
+    let (mut a, mut b) = (subnet.guest(0), subnet.guest_without(MERGED, 1));
+    a.send(&frame(address(1), address(0), &[1; 3000]));
+    a.send(&frame(address(1), address(0), &[2; 2000]));
+    assert_eq!(b.receive().1, frame(address(1), address(0), &[2; 2000]));
+    assert_eq!(subnet.counter(1, "lost"), 1);
 }
 
 #[test]
@@ -189,7 +218,7 @@ fn a_port_can_be_added_while_the_switch_runs() {
 fn what_is_for_others_goes_outside_and_comes_from_there() {
     let place = Place::new("outside");
     let listener = UnixListener::bind(place.path("stream")).expect("a socket");
-    let subnet = Subnet::with_stream("gateway", 2, Some(place.path("stream")));
+    let subnet = Subnet::with_gateway("gateway", 2, Some(Outside::Stream(place.path("stream"))));
     let (mut outside, _) = listener.accept().expect("the switch comes");
     let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));
     let read = |outside: &mut UnixStream| {
@@ -224,6 +253,51 @@ fn what_is_for_others_goes_outside_and_comes_from_there() {
     wait_until("it is lost", || subnet.counter_of("gateway", "lost") == 1);
     a.send(&frame(address(1), address(0), b"inside"));
     assert_eq!(b.receive().1, frame(address(1), address(0), b"inside"));
+}
+
+#[test]
+fn the_network_of_the_host_is_reached_by_a_tap_device() {
+    const TEST: &str = "the_network_of_the_host_is_reached_by_a_tap_device";
+    let within = |arguments: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--net"]).args(arguments).env(TEST, "within").status()
+    };
+    if std::env::var_os(TEST).is_none() {
+        if !within(&["ip", "tuntap", "add", "dev", "probe", "mode", "tap"])
+            .is_ok_and(|status| status.success())
+        {
+            return eprintln!("{TEST} did not run: here are no TAP devices in a network of one's own");
+        }
+        let this = std::env::current_exe().expect("this test");
+        let this = this.to_str().expect("a path of letters");
+        assert!(within(&[this, "--exact", TEST, "--nocapture"]).expect("it runs").success());
+        return;
+    }
+    let subnet = Subnet::with_gateway("tap", 1, Some(Outside::Tap("outside0".to_owned())));
+    let mut a = subnet.guest(0);
+    for line in [
+        "addr add 10.9.0.1/24 dev outside0",
+        "link set outside0 up",
+        "neigh add 10.9.0.2 lladdr 52:54:00:00:00:00 dev outside0",
+    ] {
+        assert!(Command::new("ip").args(line.split(' ')).status().expect("ip").success(), "{line}");
+    }
+    let host = UdpSocket::bind("10.9.0.1:7000").expect("its address");
+    host.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    host.send_to(b"from the host", "10.9.0.2:7001").expect("there is a way");
+    let received = loop {
+        let (_, received) = a.receive();
+        if received.ends_with(b"from the host") {
+            break received;
+        }
+    };
+    // The way back: addresses and ports change places, which changes no checksum.
+    let swapped = [6..12, 0..6, 12..26, 30..34, 26..30, 36..38, 34..36, 38..received.len()];
+    let answer: Vec<u8> = swapped.into_iter().flat_map(|range| received[range].iter().copied()).collect();
+    a.send_with(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 0, 0], &answer);
+    let mut bytes = [0; 100];
+    let (length, from) = host.recv_from(&mut bytes).expect("an answer");
+    assert_eq!((&bytes[..length], from.to_string().as_str()), (&b"from the host"[..], "10.9.0.2:7001"));
 }
 
 /// Two guests exchange frames until they are told to stop, and each arrives.

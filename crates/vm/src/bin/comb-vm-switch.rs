@@ -1,10 +1,11 @@
-//! A virtual subnet: `comb-vm-switch --directory DIR [--port NAME=MAC]... [--stream PATH]`.
+//! A virtual subnet: `comb-vm-switch --directory DIR [--port NAME=MAC]... [--stream PATH | --tap NAME]`.
 //!
 //! An engine reaches a port by `DIR/NAME.socket`. By `DIR/control` the switch is asked for `counters`, or for one more `port NAME=MAC`, a line each.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use comb_vm::devices::switch::gateway::Outside;
 use comb_vm::devices::switch::running::{Options, serve};
 
 fn options() -> Result<Options, String> {
@@ -15,8 +16,12 @@ fn options() -> Result<Options, String> {
         match name.as_str() {
             "--directory" => options.directory = PathBuf::from(value()?),
             "--port" => options.ports.push(value()?.parse()?),
-            "--stream" => options.stream = Some(PathBuf::from(value()?)),
-            _ => return Err(format!("{name}: --directory, --port and --stream are understood")),
+            "--stream" | "--tap" if options.gateway.is_some() => {
+                return Err("there is one gateway".to_owned());
+            }
+            "--stream" => options.gateway = Some(Outside::Stream(PathBuf::from(value()?))),
+            "--tap" => options.gateway = Some(Outside::Tap(value()?)),
+            _ => return Err(format!("{name}: --directory, --port, --stream and --tap are understood")),
         }
     }
     if options.directory.as_os_str().is_empty() {

@@ -127,8 +127,8 @@ impl Switch {
     fn serve_gateway(&mut self, ports: &mut Ports, port: PortId, gateway: &mut Gateway) -> Turn {
         self.subnet.begin_turn(port);
         while self.subnet.has_turn(port) {
-            let Some(bytes) = gateway.receive() else { return Turn::Done };
-            self.pass_on(ports, port, 0, Frame::whole([0; HEADER], bytes));
+            let Some((header, bytes)) = gateway.receive() else { return Turn::Done };
+            self.pass_on(ports, port, SENDERS, Frame::whole(header, bytes));
         }
         Turn::Again
     }
@@ -186,7 +186,8 @@ impl Switch {
     fn give(&mut self, ports: &mut Ports, to: PortId, undone: Undone, frame: &mut Frame<'_>) {
         let mut is_given = false;
         if let Some((_, gateway)) = self.gateway.as_mut().filter(|(port, _)| *port == to) {
-            is_given = finished(frame, undone, &mut self.whole, |piece| gateway.send(piece));
+            frame.copy_to(&mut self.whole);
+            is_given = gateway.send(undone, &mut self.whole);
         } else if let Some(&front_end) = self.here.get(&to)
             && let Some(receiver) = ports.get(front_end)
         {
@@ -234,24 +235,9 @@ fn give_to_guest(
     } else if undone.is_taken_by(features) {
         frame.put(ring, are_merged, undone)
     } else {
-        finished(frame, undone, whole, |piece| {
+        frame.copy_to(whole);
+        segments::finish(whole, undone, |piece| {
             Frame::whole([0; HEADER], piece).put(ring, are_merged, Undone::Nothing)
         })
     }
-}
-
-/// Gives what a frame becomes when nothing is left undone, until something of it is not taken. Whether all of it was.
-fn finished(
-    frame: &Frame<'_>,
-    undone: Undone,
-    whole: &mut Vec<u8>,
-    mut give: impl FnMut(&mut [u8]) -> bool,
-) -> bool {
-    frame.copy_to(whole);
-    let (mut is_something, mut is_all) = (false, true);
-    segments::finish(whole, undone, |piece| {
-        is_something = true;
-        is_all = is_all && give(piece);
-    });
-    is_something && is_all
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use comb_types::Dice;
 use comb_vm::devices::backend::Memory;
+use comb_vm::devices::switch::gateway::Outside;
 use comb_vm::devices::switch::running::{Options, serve};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -53,13 +54,13 @@ pub(crate) struct Subnet(Place);
 impl Subnet {
     /// With ports `guest0`, `guest1` and so on.
     pub(crate) fn new(test: &str, ports: u8) -> Self {
-        Self::with_stream(test, ports, None)
+        Self::with_gateway(test, ports, None)
     }
 
-    pub(crate) fn with_stream(test: &str, ports: u8, stream: Option<PathBuf>) -> Self {
+    pub(crate) fn with_gateway(test: &str, ports: u8, gateway: Option<Outside>) -> Self {
         let place = Place::new(&format!("subnet-{test}"));
         let port = |port| format!("guest{port}=52:54:00:00:00:{port:02x}").parse().expect("a port");
-        let options = Options { directory: place.path(""), ports: (0..ports).map(port).collect(), stream };
+        let options = Options { directory: place.path(""), ports: (0..ports).map(port).collect(), gateway };
         std::thread::spawn(move || serve(&options).map(|never| match never {}).expect("it serves"));
         Self(place)
     }
@@ -168,6 +169,27 @@ impl Guest {
             from = to;
         }
         self.engine.offer(SENDING, &pieces);
+        self.is_sent();
+    }
+
+    /// Sends a frame in a chain whose last descriptor is this: address, length, flags and the next one.
+    pub(crate) fn send_with_last(
+        &mut self,
+        frame: &[u8],
+        (address, length, flags, next): (u64, u32, u16, u16),
+    ) {
+        let at = SENT + self.sent % MOST_SENT * SENT_BYTES;
+        let first = self.put[SENDING] % (RING_SIZE / 4) * 4;
+        let whole = [&[0; HEADER][..], frame].concat();
+        self.engine.memory.write_slice(&whole, GuestAddress(at)).expect("memory");
+        let bytes = whole.len().try_into().expect("a frame is short");
+        self.engine.set_descriptor(SENDING, first, at, bytes, 1, first + 1);
+        self.engine.set_descriptor(SENDING, first + 1, address, length, flags, next);
+        self.engine.offer_head(SENDING, first);
+        self.is_sent();
+    }
+
+    fn is_sent(&mut self) {
         self.sent += 1;
         self.put[SENDING] = self.put[SENDING].wrapping_add(1);
         if self.is_told_to_kick(SENDING) {

@@ -1,171 +1,82 @@
-//! The way to the outside: a stream of frames to a program that has a network, as `passt` has without privileges.
-//!
-//! It is what QEMU's `-netdev stream` speaks: each frame after its length, in four bytes. Nothing can be left undone in it.
+//! The way to the outside: what is for nobody on the subnet goes there, and what is for somebody comes from there.
 
-use std::io::{self, ErrorKind, Read, Write};
+pub mod stream;
+pub mod tap;
+
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::subnet::LONGEST_FRAME;
+use super::offloads::{HEADER, Undone};
+use super::segments::finish;
+use stream::Stream;
+use tap::Tap;
 
-/// What waits until the other side takes it; what comes on top is lost.
-const MOST_WAITING: usize = 1 << 20;
-/// What is read at once.
-const READ: usize = 256 << 10;
-const PREFIX: usize = 4;
+/// What is outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outside {
+    /// A program with a network listens there, as `passt` does.
+    Stream(PathBuf),
+    /// The network of the host, by a TAP device of this name, which is made if there is none.
+    Tap(String),
+}
 
-/// A stream of frames.
-pub struct Gateway {
-    stream: UnixStream,
-    /// What was read, from `begin` to `end`.
-    bytes: Vec<u8>,
-    begin: usize,
-    end: usize,
-    waiting: Vec<u8>,
-    is_open: bool,
+impl Outside {
+    /// The file by which it is reached.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Outside::Stream(path) => path.clone(),
+            Outside::Tap(name) => Path::new(tap::DEVICE).join(name),
+        }
+    }
+}
+
+/// A gateway.
+pub enum Gateway {
+    /// By a stream: nothing can be left undone in it.
+    Stream(Stream),
+    /// By a TAP device.
+    Tap(Tap),
 }
 
 impl Gateway {
-    /// To the program that listens there.
-    pub fn connect(path: &Path) -> io::Result<Self> {
-        UnixStream::connect(path).and_then(Self::new)
+    /// To what is outside.
+    pub fn open(outside: &Outside) -> io::Result<Self> {
+        Ok(match outside {
+            Outside::Stream(path) => Gateway::Stream(Stream::connect(path)?),
+            Outside::Tap(name) => Gateway::Tap(Tap::open(name)?),
+        })
     }
 
-    /// By this stream.
-    pub fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, bytes: vec![0; READ], begin: 0, end: 0, waiting: Vec::new(), is_open: true })
-    }
-
-    /// Whether anybody is there.
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    /// Sends a frame, if not too many wait already.
-    pub fn send(&mut self, frame: &[u8]) -> bool {
-        if !self.is_open || self.waiting.len() > MOST_WAITING {
-            return false;
+    /// Sends a frame in which this is undone, if it is taken.
+    pub fn send(&mut self, undone: Undone, whole: &mut [u8]) -> bool {
+        match self {
+            Gateway::Stream(stream) => finish(whole, undone, |piece| stream.send(piece)),
+            Gateway::Tap(tap) => tap.send(&undone.header(1), whole),
         }
-        self.waiting.extend(u32::try_from(frame.len()).expect("a frame is short").to_be_bytes());
-        self.waiting.extend_from_slice(frame);
-        true
     }
 
-    /// Writes what waits, as far as there is room. To be called after some were sent, and when there is room again.
+    /// The next frame that came, if there is one, and what is said of it.
+    pub fn receive(&mut self) -> Option<([u8; HEADER], &mut [u8])> {
+        match self {
+            Gateway::Stream(stream) => stream.receive().map(|frame| ([0; HEADER], frame)),
+            Gateway::Tap(tap) => tap.receive(),
+        }
+    }
+
+    /// Has what was sent go. To be called after some was, and when there is room again.
     pub fn flush(&mut self) {
-        let mut written = 0;
-        while self.is_open && written < self.waiting.len() {
-            match self.stream.write(&self.waiting[written..]) {
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => self.is_open = false,
-            }
+        if let Gateway::Stream(stream) = self {
+            stream.flush();
         }
-        self.waiting.drain(..written);
-    }
-
-    /// The next frame that came, if one is there as a whole.
-    pub fn receive(&mut self) -> Option<&mut [u8]> {
-        loop {
-            let read = &self.bytes[self.begin..self.end];
-            if let Some(prefix) = read.first_chunk::<PREFIX>() {
-                let length = u32::from_be_bytes(*prefix) as usize;
-                if length > LONGEST_FRAME {
-                    self.is_open = false;
-                    return None;
-                }
-                if read.len() >= PREFIX + length {
-                    let begin = self.begin + PREFIX;
-                    self.begin = begin + length;
-                    return Some(&mut self.bytes[begin..begin + length]);
-                }
-            }
-            if !self.read() {
-                return None;
-            }
-        }
-    }
-
-    /// Reads more, if there is more.
-    fn read(&mut self) -> bool {
-        self.bytes.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
-        match self.stream.read(&mut self.bytes[self.end..]) {
-            Ok(0) => self.is_open = false,
-            Ok(count) => self.end += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-            Err(_) => self.is_open = false,
-        }
-        self.is_open
     }
 }
 
 impl AsFd for Gateway {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair() -> (Gateway, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        (Gateway::new(ours).expect("a gateway"), theirs)
-    }
-
-    #[test]
-    fn frames_that_come_in_pieces_are_whole() {
-        let (mut gateway, mut theirs) = pair();
-        let bytes = [&[0, 0, 0, 20][..], &[7; 20], &[0, 0, 0, 15], &[8; 15]].concat();
-        for byte in &bytes[..30] {
-            assert!(gateway.receive().is_none_or(|frame| frame == [7; 20]));
-            theirs.write_all(&[*byte]).expect("room");
+        match self {
+            Gateway::Stream(stream) => stream.as_fd(),
+            Gateway::Tap(tap) => tap.as_fd(),
         }
-        assert_eq!(gateway.receive(), None);
-        theirs.write_all(&bytes[30..]).expect("room");
-        assert_eq!(gateway.receive(), Some(&mut [8; 15][..]));
-        assert_eq!(gateway.receive(), None);
-        assert!(gateway.is_open());
-        drop(theirs);
-        assert_eq!(gateway.receive(), None);
-        assert!(!gateway.is_open());
-    }
-
-    #[test]
-    fn a_length_that_no_frame_has_ends_it() {
-        let (mut gateway, mut theirs) = pair();
-        theirs.write_all(&[0xff; 8]).expect("room");
-        assert_eq!(gateway.receive(), None);
-        assert!(!gateway.is_open());
-        assert!(!gateway.send(&[1; 20]));
-    }
-
-    #[test]
-    fn what_nobody_takes_waits_and_then_is_lost() {
-        let (mut gateway, mut theirs) = pair();
-        let mut sent = 0;
-        while gateway.send(&[1; 1000]) {
-            gateway.flush();
-            sent += 1;
-        }
-        theirs.set_nonblocking(true).expect("a socket");
-        let (mut got, mut bytes) = (0, vec![0; 1 << 16]);
-        while got < sent * 1004 {
-            match theirs.read(&mut bytes) {
-                Ok(count) => got += count,
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    gateway.flush();
-                }
-            }
-        }
-        assert!(sent * 1004 > MOST_WAITING);
-        assert!(gateway.send(&[1; 1000]));
     }
 }

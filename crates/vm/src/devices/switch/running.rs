@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::control::{Command, Control, NewPort};
-use super::gateway::Gateway;
+use super::gateway::{Gateway, Outside};
 use super::subnet::{Counters, PortError};
 use super::{CONTROL, GATEWAY, Switch};
 use crate::devices::backend::{Backend, socket_at};
@@ -30,17 +30,16 @@ pub struct Options {
     pub directory: PathBuf,
     /// Its ports at first.
     pub ports: Vec<NewPort>,
-    /// Where a program listens that has a network, as `passt` does.
-    pub stream: Option<PathBuf>,
+    /// What its gateway is, if it has one.
+    pub gateway: Option<Outside>,
 }
 
 /// Is a switch, until it fails.
 pub fn serve(options: &Options) -> Result<Infallible, SwitchError> {
     let mut running = Running::new(&options.directory)?;
     options.ports.iter().try_for_each(|port| running.add_port(port))?;
-    if let Some(path) = &options.stream {
-        let gateway = Gateway::connect(path).map_err(|error| SwitchError::Io(path.clone(), error))?;
-        running.add_gateway(gateway)?;
+    if let Some(outside) = &options.gateway {
+        running.add_gateway(outside)?;
     }
     loop {
         running.turn().map_err(|error| SwitchError::Io(options.directory.clone(), error))?;
@@ -80,10 +79,11 @@ impl Running {
     }
 
     /// The way to the outside.
-    pub fn add_gateway(&mut self, gateway: Gateway) -> Result<(), SwitchError> {
+    pub fn add_gateway(&mut self, outside: &Outside) -> Result<(), SwitchError> {
+        let of = |error| SwitchError::Io(outside.path(), error);
+        let gateway = Gateway::open(outside).map_err(of)?;
         let id = self.backend.device.subnet.add("gateway", None)?;
-        let watched = self.backend.watch_both_ways(&gateway, GATEWAY);
-        watched.map_err(|error| SwitchError::Io(self.directory.clone(), error))?;
+        self.backend.watch_both_ways(&gateway, GATEWAY).map_err(of)?;
         self.backend.device.gateway = Some((id, gateway));
         Ok(())
     }

@@ -9,8 +9,9 @@ const FIN_AND_PUSH: u8 = 0x09;
 const WINDOW_REDUCED: u8 = 0x80;
 const TCP: u8 = 6;
 
-/// Gives away all frames that this one becomes when nothing is left undone. `whole` is the frame, and `undone` fits it. None are given if it became too many.
-pub fn finish(whole: &mut [u8], undone: Undone, mut give: impl FnMut(&mut [u8])) {
+/// Gives all frames that this one becomes when nothing is left undone, until one is not taken, and says whether all were. `whole` is the frame, and `undone`
+/// fits it. None are given if it became too many.
+pub fn finish(whole: &mut [u8], undone: Undone, mut give: impl FnMut(&mut [u8]) -> bool) -> bool {
     match undone {
         Undone::Nothing => give(whole),
         Undone::Checksum { start, offset } => {
@@ -20,27 +21,25 @@ pub fn finish(whole: &mut [u8], undone: Undone, mut give: impl FnMut(&mut [u8]))
             // A checksum of nothing means to UDP that there is none.
             let sum = if sum == 0xffff { 0xffff } else { !sum };
             whole[start + offset..start + offset + 2].copy_from_slice(&sum.to_be_bytes());
-            give(whole);
+            give(whole)
         }
         Undone::Segments(large) => cut(whole, large, give),
     }
 }
 
-fn cut(whole: &[u8], large: Large, mut give: impl FnMut(&mut [u8])) {
+fn cut(whole: &[u8], large: Large, mut give: impl FnMut(&mut [u8]) -> bool) -> bool {
     let (headers, bytes) = whole.split_at(usize::from(large.bytes));
     let pieces = bytes.chunks(usize::from(large.size));
     let last = pieces.len() - 1;
-    if last >= MOST_SEGMENTS {
-        return;
-    }
     let mut frame = Vec::with_capacity(headers.len() + usize::from(large.size));
-    for (number, piece) in pieces.enumerate() {
-        frame.clear();
-        frame.extend_from_slice(headers);
-        frame.extend_from_slice(piece);
-        write_headers(&mut frame, large, number, number == last);
-        give(&mut frame);
-    }
+    last < MOST_SEGMENTS
+        && pieces.enumerate().all(|(number, piece)| {
+            frame.clear();
+            frame.extend_from_slice(headers);
+            frame.extend_from_slice(piece);
+            write_headers(&mut frame, large, number, number == last);
+            give(&mut frame)
+        })
 }
 
 /// Makes the headers of the large frame those of its piece with this number.
@@ -103,7 +102,11 @@ mod tests {
         let undone =
             Undone::check(header, ALL, &frame[..frame.len().min(HEAD)], frame.len()).expect("it fits");
         let mut frames = Vec::new();
-        finish(&mut frame.to_vec(), undone, |frame| frames.push(frame.to_vec()));
+        let is_all = finish(&mut frame.to_vec(), undone, |frame| {
+            frames.push(frame.to_vec());
+            true
+        });
+        assert_eq!(is_all, !frames.is_empty());
         frames
     }
 
@@ -121,7 +124,7 @@ mod tests {
             [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
         assert_eq!(!fold(sum_up(&header)), 0xb861);
         let mut frame = [&[2; 14][..], &header].concat();
-        finish(&mut frame, Undone::Checksum { start: 14, offset: 10 }, |_| {});
+        finish(&mut frame, Undone::Checksum { start: 14, offset: 10 }, |_| true);
         assert_eq!(frame[24..26], [0xb8, 0x61]);
     }
 
@@ -129,7 +132,7 @@ mod tests {
     fn a_checksum_is_never_nothing() {
         let mut frame = vec![0; 42];
         frame[34..36].fill(0xff);
-        finish(&mut frame, Undone::Checksum { start: 34, offset: 6 }, |_| {});
+        finish(&mut frame, Undone::Checksum { start: 34, offset: 6 }, |_| true);
         assert_eq!(frame[40..42], [0xff, 0xff]);
     }
 
@@ -139,6 +142,18 @@ mod tests {
         assert_eq!(finished(&header, &frame).len(), MOST_SEGMENTS);
         let (header, frame) = large(false, 8, &[1; 8 * MOST_SEGMENTS + 1]);
         assert!(finished(&header, &frame).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_taken_ends_it() {
+        let (header, mut frame) = large(false, 1000, &[1; 5000]);
+        let undone = Undone::check(&header, ALL, &frame[..HEAD], frame.len()).expect("it fits");
+        let mut given = 0;
+        assert!(!finish(&mut frame, undone, |_| {
+            given += 1;
+            given < 3
+        }));
+        assert_eq!(given, 3);
     }
 
     #[test]
