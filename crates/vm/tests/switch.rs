@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use comb_types::fuzz::Fuzz;
+use comb_vm::devices::switch::frames::MOST_DESCRIPTORS;
 use comb_vm::devices::switch::gateway::Outside;
 use comb_vm::devices::switch::offloads::RECEIVERS;
 use engine::{Place, wait_until};
@@ -100,6 +101,38 @@ fn a_chain_that_does_not_end_is_no_frame() {
     assert_eq!(subnet.counter(0, "malformed"), 4);
     a.send(&frame(address(1), address(0), b"with an end"));
     assert_eq!(b.receive().1, frame(address(1), address(0), b"with an end"));
+}
+
+#[test]
+fn a_frame_lies_in_many_pieces_and_not_in_too_many() {
+    let subnet = Subnet::new("pieces", 2);
+    let [mut a, mut b] = [0, 1].map(|port| subnet.guest(port));
+    let sent = frame(address(1), address(0), &[9; MOST_DESCRIPTORS]);
+    a.send_in_pieces(&sent[..MOST_DESCRIPTORS]);
+    a.send_in_pieces(&sent[..MOST_DESCRIPTORS - 1]);
+    assert_eq!(b.receive().1, sent[..MOST_DESCRIPTORS - 1]);
+    assert_eq!(subnet.counter(0, "malformed"), 1);
+}
+
+#[test]
+fn buffers_without_room_for_a_header_stop_their_ring() {
+    let subnet = Subnet::new("small", 2);
+    let (mut a, mut b) = (subnet.guest(0), subnet.guest_without_buffers(1));
+    b.give_buffers_of(11, 60);
+    for _ in 0..3 {
+        a.send(&frame(address(1), address(0), b"large for it"));
+    }
+    a.wait_until_sent();
+    assert_eq!(b.try_receive(), None);
+    assert_eq!((subnet.counter(1, "damaged"), subnet.counter(1, "lost")), (1, 3));
+    // And what would take more buffers than a frame has is lost.
+    drop(b);
+    let mut b = subnet.guest_without_buffers(1);
+    b.give_buffers_of(12, 60);
+    a.send(&frame(address(1), address(0), &[1; 1500]));
+    a.send(&frame(address(1), address(0), &[1; 10]));
+    a.wait_until_sent();
+    assert_eq!((subnet.counter(1, "received"), subnet.counter(1, "lost")), (1, 4));
 }
 
 #[test]

@@ -132,9 +132,13 @@ impl Guest {
 
     /// Gives so many buffers more. Nobody is told of them: frames come to who has buffers.
     pub(crate) fn give_buffers(&mut self, count: u16) {
+        self.give_buffers_of(BUFFER, count);
+    }
+
+    pub(crate) fn give_buffers_of(&mut self, bytes: u32, count: u16) {
         for _ in 0..count {
             let at = BUFFERS + u64::from(self.put[RECEIVING] % RING_SIZE) * u64::from(BUFFER);
-            self.engine.offer(RECEIVING, &[Piece::Write(at, BUFFER)]);
+            self.engine.offer(RECEIVING, &[Piece::Write(at, bytes)]);
             self.put[RECEIVING] = self.put[RECEIVING].wrapping_add(1);
         }
     }
@@ -185,6 +189,29 @@ impl Guest {
         let bytes = whole.len().try_into().expect("a frame is short");
         self.engine.set_descriptor(SENDING, first, at, bytes, 1, first + 1);
         self.engine.set_descriptor(SENDING, first + 1, address, length, flags, next);
+        self.engine.offer_head(SENDING, first);
+        self.is_sent();
+    }
+
+    /// Sends a frame in an indirect table with a descriptor for each of its bytes.
+    pub(crate) fn send_in_pieces(&mut self, frame: &[u8]) {
+        let (header, bytes) = (SENT, SENT + HEADER as u64);
+        let table = SENT + SENT_BYTES;
+        self.wait_until_sent();
+        self.engine.memory.write_slice(&[0; HEADER], GuestAddress(header)).expect("memory");
+        self.engine.memory.write_slice(frame, GuestAddress(bytes)).expect("memory");
+        for number in 0..=frame.len() as u64 {
+            let (at, length) = if number == 0 { (header, 12_u32) } else { (bytes + number - 1, 1) };
+            let flags = u64::from(number < frame.len() as u64);
+            let entry = [at, u64::from(length) | flags << 32 | (number + 1) << 48].map(u64::to_le_bytes);
+            self.engine
+                .memory
+                .write_slice(entry.as_flattened(), GuestAddress(table + number * 16))
+                .expect("memory");
+        }
+        let first = self.put[SENDING] % (RING_SIZE / 4) * 4;
+        let length = (u32::try_from(frame.len()).expect("a frame is short") + 1) * 16;
+        self.engine.set_descriptor(SENDING, first, table, length, 4, 0);
         self.engine.offer_head(SENDING, first);
         self.is_sent();
     }
